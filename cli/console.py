@@ -46,7 +46,8 @@ def plain_table(*columns: str, title: str | None = None, header: bool = True) ->
         box=None,
         pad_edge=False,
         padding=(0, 2, 0, 0),
-        title=title,
+        # Titles of studies and axes are users' words, not markup.
+        title=None if title is None else Text(title),
         title_justify="left",
         show_header=header,
         header_style="dim",
@@ -54,7 +55,7 @@ def plain_table(*columns: str, title: str | None = None, header: bool = True) ->
     for index, column in enumerate(columns):
         is_number = column.startswith(">")
         table.add_column(
-            column.removeprefix(">"),
+            Text(column.removeprefix(">")),
             justify="right" if is_number else "left",
             no_wrap=is_number or index == 0,
         )

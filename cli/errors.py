@@ -1,11 +1,13 @@
 """Errors as one or two lines on stderr and an exit status."""
 
+import re
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from textwrap import shorten
+from typing import Final, NoReturn
 
 import typer
 
@@ -15,8 +17,10 @@ __all__ = [
     "WRONG_ARGUMENTS",
     "fail",
     "not_written",
+    "printable",
     "reporting_errors",
     "sigterm_as_interrupt",
+    "understanding",
 ]
 
 FAILED = 1
@@ -27,6 +31,12 @@ STOPPED = 130
 
 WRONG_ARGUMENTS = 2
 """Exit status: the arguments are wrong; nothing was started or written."""
+
+_MESSAGE_MAX: Final = 1600
+
+_CONTROLS: Final = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 @contextmanager
@@ -71,6 +81,43 @@ def _message_of(error: Exception) -> str:
 
 
 @contextmanager
+def understanding(folder: object) -> Iterator[None]:
+    """Report whatever in a folder makes no sense to those who read it: its files may be damaged,
+    changed by hand or made up, in more ways than every reader of a figure could look for.
+
+    Args:
+        folder: What is read inside.
+
+    Raises:
+        ConfigError: What was read inside is not what rumor writes.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if _status_of(error) is not None:
+            raise
+        from ..gossip.errors import ConfigError
+
+        raise ConfigError(
+            f"{folder} holds something that rumor cannot have written "
+            f"({type(error).__name__}: {shorten(str(error), 160)}): is it damaged, or of another "
+            "version of rumor?"
+        ) from error
+
+
+def _shortened(message: str) -> str:
+    """A message without the middle of it, where a name from elsewhere makes it too long."""
+    if len(message) <= _MESSAGE_MAX:
+        return message
+    return f"{message[: _MESSAGE_MAX // 2]} ... {message[-_MESSAGE_MAX // 2 :]}"
+
+
+def printable(text: str) -> str:
+    """A text in which names from elsewhere may stand, without what would command a terminal."""
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+@contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
     """Let SIGTERM, which schedulers and `timeout` send, end what runs inside as Ctrl-C does: with
     what is to be said and tidied up then."""
@@ -99,5 +146,5 @@ def fail(message: str, status: int) -> NoReturn:
     Raises:
         typer.Exit: Always.
     """
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(_shortened(message))}", file=sys.stderr)
     raise typer.Exit(status)

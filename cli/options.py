@@ -11,14 +11,16 @@ the default that help shows.
 import ast
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
+from ..gossip.errors import ConfigError
 from ..gossip.rules.registry import parameter_default, parameter_help, rules_help
 from .errors import reporting_errors
 
@@ -34,6 +36,7 @@ __all__ = [
     "Json",
     "Setting",
     "Source",
+    "check_kept",
     "config_of",
     "given",
     "option",
@@ -263,6 +266,31 @@ def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
     """Make a config of those *settings* that are its fields."""
     names = {entry.name for entry in fields(cast(Any, owner))}
     return owner(**{name: value for name, value in settings.items() if name in names})
+
+
+def check_kept(kept: Mapping[str, Any], owners: Iterable[str | type[Any]], where: object) -> None:
+    """See that options which a folder has kept are of the types that options have.
+
+    Args:
+        kept: By name; those that are no fields of *owners* are not looked at.
+        owners: As `read_settings` takes them.
+        where: The file they are from, for the message.
+
+    Raises:
+        ConfigError: One is of another type; it is named.
+    """
+    for name, setting in (item for owner in owners for item in read_settings(owner).items()):
+        value = kept.get(name)
+        if value is None:
+            continue
+        kind = str if setting.kind is Path else setting.kind
+        kinds = (int, float) if kind is float else (kind,)
+        values = value if setting.several and isinstance(value, list | tuple) else [value]
+        if not all(type(each) in kinds for each in values):
+            raise ConfigError(
+                f"{where}: {name} is {shorten(repr(value), 80)}, which is no {kind.__name__}: it "
+                "is damaged, or somebody has changed it"
+            )
 
 
 def given(context: typer.Context) -> set[str]:

@@ -1,6 +1,5 @@
 """What was measured on real peers, as a file that a simulation starts from."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,7 +14,7 @@ from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import requirements_of
 from ..gossip.rules.registry import read_rule
 from ..gossip.transport.addresses import is_loopback
-from ..train.storage.files import write_json
+from ..train.storage.files import read_json, write_json
 from .config import FLOAT_MAX, SimulationConfig
 from .models.network import PRESETS, NetworkConfig, network_as_json, network_of, read_network
 from .results.live_run import LivePeer, LiveRun, Row
@@ -178,7 +177,7 @@ def read_calibration(path: Path | str) -> Calibration:
     """
     path = Path(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = read_json(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
 from ..console import plain_table, print_json
-from ..errors import FAILED, fail, not_written
+from ..errors import FAILED, fail, not_written, understanding
 from ..exchange import parse_rate
 from ..options import OUTPUT, Json, Source, options_of
 
@@ -112,7 +112,8 @@ def calibrate(
     path = out or (folder or Path()) / FILE
     if folder is None or folder.is_dir():
         _check_place(path)
-    found, links = _measure(folder, config)
+    with understanding(folder):
+        found, links = _measure(folder, config)
     complaint = _keep(found, path)
     kept = None if complaint else path
     if as_json:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..console import plain_table, print_json
-from ..errors import FAILED
+from ..errors import FAILED, understanding
 from ..options import Json, Source, options_of
 
 if TYPE_CHECKING:
@@ -53,12 +53,18 @@ def compare(
     from ...sim.results.live_run import read_live_run
     from ...sim.results.run import Run
 
-    run = read_live_run(live)
-    found = put_side_by_side(run, Run.load(simulated), live_consensus=_consensus(run), **settings)
+    with understanding(live):
+        run = read_live_run(live)
+        consensus = _consensus(run)
+    with understanding(simulated):
+        loaded = Run.load(simulated)
+    with understanding(f"{live} or {simulated}"):
+        found = put_side_by_side(run, loaded, live_consensus=consensus, **settings)
     if as_json:
         print_json(found.as_json())
     else:
-        _print(found, Console())
+        with understanding(f"{live} or {simulated}"):
+            _print(found, Console())
     if not found.agrees:
         raise typer.Exit(FAILED)
 

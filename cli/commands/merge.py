@@ -9,6 +9,7 @@ import typer
 from ...gossip.errors import ConfigError
 from ...gossip.weight import from_units, in_units
 from ..console import print_json
+from ..errors import understanding
 from ..launch.monitor import State, read_report
 from ..options import Json, options_of
 
@@ -54,7 +55,8 @@ def merge(
     peers = [peer for folder in folders for peer in _peer_folders(folder)]
     result = _merge(peers, output)
     if picture is not None:
-        _draw(peers, picture)
+        with understanding(", ".join(map(str, folders))):
+            _draw(peers, picture)
     if as_json:
         print_json(result)
         return

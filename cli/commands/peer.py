@@ -1,6 +1,5 @@
 """``rumor peer``: one peer, on this machine or on one of many."""
 
-import json
 import logging
 import os
 import signal
@@ -16,8 +15,20 @@ import typer
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
 from ..console import print_json
+from ..errors import understanding
 from ..exchange import ExchangeConfig
-from ..options import EXCHANGE, GOSSIP, TRAINING, Json, Source, config_of, given, option, options_of
+from ..options import (
+    EXCHANGE,
+    GOSSIP,
+    TRAINING,
+    Json,
+    Source,
+    check_kept,
+    config_of,
+    given,
+    option,
+    options_of,
+)
 from ..run_folder import require_trust
 
 if TYPE_CHECKING:
@@ -70,6 +81,12 @@ class LifeConfig:
     a run of `rumor launch --faults`, whose peers are told it; nothing unless given."""
 
 
+_OWNERS: Final = (
+    *("train.config:RunConfig", "train.config:PeerConfig"),
+    *("cli.exchange:RuleConfig", "cli.exchange:ExchangeConfig", LifeConfig),
+)
+
+
 @options_of(
     Source("train.config:RunConfig", TRAINING, without=("resume", "options")),
     Source(
@@ -94,9 +111,13 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
     """
-    if settings["resume"] is not None:
-        settings = resumed_options(settings, given(ctx) & {*settings})
-    report = _run(*make_settings(settings), threading.Event(), settings["network_faults"])
+    if settings["resume"] is None:
+        made = make_settings(settings)
+    else:
+        with understanding(settings["resume"]):
+            settings = resumed_options(settings, given(ctx) & {*settings})
+            made = make_settings(settings)
+    report = _run(*made, threading.Event(), settings["network_faults"])
     if as_json:
         print_json(report)
 
@@ -212,6 +233,7 @@ def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[
     """
     folder: Path = options["resume"]
     kept = _read_options(folder)
+    check_kept(kept, _OWNERS, folder / _FILE)
     require_trust(folder, {folder / _FILE: kept}, given, trust=options["trust"])
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
@@ -240,8 +262,11 @@ def _read_options(folder: Path) -> dict[str, Any]:
     if not os.path.isdir(folder):
         raise ConfigError(f"--resume {folder}: there is no such folder")
     path = folder / _FILE
+    # Here, because it takes torch along.
+    from ...train.storage.files import read_json
+
     try:
-        kept = json.loads(path.read_text())
+        kept = read_json(path)
     except FileNotFoundError:
         told = "this is not the folder of a peer: name one that `rumor peer --out` has made"
         if (folder / "peers").is_dir():

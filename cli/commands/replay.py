@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from ..console import plain_table, print_json, progress_on
-from ..errors import FAILED, WRONG_ARGUMENTS, fail
+from ..errors import FAILED, WRONG_ARGUMENTS, fail, understanding
 from ..options import Json, options_of
 from ..run_folder import require_trust
 
@@ -51,11 +51,13 @@ def replay(
     from ...sim.replay.replay import code_named
     from ...sim.replay.replay import replay as run_again
 
-    for folder in () if trust else folders:
-        require_trust(folder, code_named([folder]), (), trust=False)
+    named = ", ".join(map(str, folders))
+    with understanding(named):
+        for folder in () if trust else folders:
+            require_trust(folder, code_named([folder]), (), trust=False)
 
     began_s = time.monotonic()
-    with progress_on(sys.stderr) as display:
+    with progress_on(sys.stderr) as display, understanding(named):
 
         def tell(part: float, steps: int) -> None:
             words = f"{part:.0%} of the journals, {steps:,} steps taken"

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from ..console import print_json
-from ..errors import FAILED, fail
+from ..errors import FAILED, fail, understanding
 from ..exchange import ExchangeConfig
 from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
@@ -90,7 +90,8 @@ def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> Non
         from .resume import read_run
 
         typed = {name: settings[name] for name in given(ctx) & {*settings} - {"resume", "trust"}}
-        resumption = read_run(settings["resume"], typed, trust=settings["trust"])
+        with understanding(settings["resume"]):
+            resumption = read_run(settings["resume"], typed, trust=settings["trust"])
         config = resumption.config
     if settings["faults"] is not None:
         config = with_faults(config, settings["faults"])
@@ -146,7 +147,8 @@ def run_swarm(
     forks = program == PROGRAM
     with ExitStack() as stack:
         server = stack.enter_context(forking.fork_server()) if forks else None
-        task, out = check(config, resumes=resumption is not None)
+        with understanding(config.out) if resumption else nullcontext():
+            task, out = check(config, resumes=resumption is not None)
         steps = config.steps or (None if config.total_steps else task.steps)
         described = config.described(steps)
         title = f"{config.task} on {config.peers} peers, {config.topology}, in {out}"

@@ -1,6 +1,5 @@
 """What a launcher can see of its peers from outside: their files, and how their processes ended."""
 
-import json
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from ...gossip.errors import TrainingError
 from .folder import Place
 
 __all__ = [
@@ -80,7 +80,10 @@ class Tail:
             return []
         whole = text[: text.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines() if line]
+        # Foreign files are read, too, where a run is resumed.
+        from ...train.storage.jsonl import rows_of
+
+        return rows_of(whole, self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,10 +248,16 @@ class Monitor:
 def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
     """What a peer said of its end; None where it left nothing."""
     try:
-        report = json.loads((folder / name).read_text())
-    except (FileNotFoundError, ValueError, RecursionError):
+        from ...train.storage.files import read_json
+
+        report = read_json(folder / name)
+    except (OSError, ValueError):
         return None
-    return report if isinstance(report, dict) else None
+    return report if isinstance(report, dict) and _has_state(report) else None
+
+
+def _has_state(report: dict[str, Any]) -> bool:
+    return report.get("state", State.FINISHED) in list(State)
 
 
 def last_words(folder: Path) -> str:
@@ -292,12 +301,15 @@ def lives_in(place: Place) -> set[Life]:
 
 def life_in(ledger: Path) -> Life | None:
     """Whose ledger a file is; None where its life was over before the first line was whole."""
-    with open(ledger) as file:
-        opened = file.readline()
-    if not opened.endswith("\n"):
+    from ...train.storage.jsonl import read_metrics
+
+    opened = next(iter(read_metrics(ledger)), None)
+    if opened is None:
         return None
-    row = json.loads(opened)
-    return row["id"], row["incarnation"]
+    try:
+        return str(opened["id"]), int(opened["incarnation"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise TrainingError(f"{ledger} is not a ledger: {error!r}") from None
 
 
 def _sentence(view: PeerView) -> str:

@@ -1,6 +1,5 @@
 """How the lives of a peer ended that were over before its run goes on."""
 
-import json
 import os
 import re
 from bisect import bisect_right
@@ -13,6 +12,7 @@ from typing import Any, Final
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule
+from ...train.storage.files import read_json
 from ...train.storage.ledger_file import ledger_paths
 from ..exchange import ExchangeConfig
 from ..options import option
@@ -38,7 +38,7 @@ def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
     """
     # Of another version, or cut off: what it would say is then told in fewer words.
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        summary = json.loads((out / "summary.json").read_text())
+        summary = read_json(out / "summary.json")
         told = [
             (frozenset((peer["id"], int(number)) for number in end["incarnations"]), end)
             for peer in summary["peers_detail"]
@@ -279,7 +279,7 @@ def _folders(out: Path) -> dict[str, list[Path]]:
 def _options(folder: Path) -> dict[str, Any]:
     path = folder / "options.json"
     try:
-        options = json.loads(path.read_text())
+        options = read_json(path)
         if not isinstance(options, dict) or not isinstance(options.get("index"), int):
             raise ValueError("not the options of a peer")
     except (OSError, ValueError) as error:

@@ -166,9 +166,13 @@ def read_file(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: It cannot be read, or has a key or a value that makes no sense; it is named.
     """
+    from ...train.storage.files import read_bytes
+
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content = tomllib.loads(read_bytes(path).decode())
+    except RecursionError:
+        raise ConfigError(f"{path}: it is nested too deeply") from None
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     known = read_settings(ScriptConfig) | read_settings(ExchangeConfig)
     found: dict[str, Any] = {}

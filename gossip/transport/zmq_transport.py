@@ -11,7 +11,7 @@ import socket as sockets
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -20,21 +20,25 @@ from ..types import PeerId
 from ..wire.codec import Buffer
 from .addresses import (
     Resolver,
+    join_address,
     key_in,
     local_host,
     parse_address,
     sockets_max,
+    split_address,
     without_key,
 )
 from .curve import ROSTER_MAGIC, Curve, HandshakeMonitor
 from .dealers import Dealers, open_socket, reason, try_send
 from .keys.keyring import Keyring
+from .receive_limit import GLANCE_S, ReceiveLimit
 from .received import OnSocket, Received, Route
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
 
 _ROUTES_MAX: Final = 16_384
+_GLANCE_MS: Final = int(GLANCE_S * 1000)
 _BATCH: Final = 128
 
 # With keys: how long at most nobody looks who asks to be let in, and at the roster.
@@ -97,6 +101,8 @@ class Transport:
                 self._context.destroy(linger=0)
                 raise
         self._names = Resolver()
+        self.limit = ReceiveLimit(self._is_connection)
+        """What cuts off whoever sends a message without an end."""
         # Not a pipe: after `close` its number may be another file's, and a late wake write there.
         self._wake_in, self._wake_out = sockets.socketpair()
         self._wake_in.setblocking(False)
@@ -231,11 +237,20 @@ class Transport:
         if self._curve is not None:
             timeout_s = min(timeout_s, _LOOK_S)
         # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
-        for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
+        left_ms = max(0, int(timeout_s * 1000) + 1)
+        found: list[tuple[Any, int]] = []
+        # What never becomes a message wakes nobody.
+        while not found and left_ms > 0:
+            found = self._poller.poll(min(left_ms, _GLANCE_MS))
+            left_ms -= _GLANCE_MS
+            if not found:
+                self.limit.watch()
+        for ready, _ in found:
             if isinstance(ready, int):
                 self._swallow_wakes()
             elif ready is self._router or self._ways.has(ready):
                 yield from self._drain(ready)
+        self.limit.watch()
         if self._curve is not None:
             self._look(self._curve)
 
@@ -253,6 +268,7 @@ class Transport:
             linger_s: How long last messages may take to get out, seconds.
         """
         self._context.destroy(linger=int(linger_s * 1000))
+        self.limit.close()
         self._wake_in.close()
         self._wake_out.close()
 
@@ -425,14 +441,21 @@ class Transport:
         Raises:
             zmq.Again: There is none.
         """
-        first = socket.recv(zmq.NOBLOCK)
-        if socket is not self._router:
+        route = b""
+        if socket is self._router:
+            route = socket.recv(zmq.NOBLOCK)
+            if not socket.getsockopt(zmq.RCVMORE):
+                self.malformed += 1
+                return None
+        if self.limit.has_heard(route or socket):
+            first = socket.recv(zmq.NOBLOCK)
+        else:
+            part = socket.recv(zmq.NOBLOCK, copy=False)
+            self.limit.came(route or socket, part)
+            first = part.bytes
+        if not route:
             self._ways.heard(socket)
-            return OnSocket(first, b"", socket)
-        if not socket.getsockopt(zmq.RCVMORE):
-            self.malformed += 1
-            return None
-        return OnSocket(socket.recv(zmq.NOBLOCK), first, socket)
+        return OnSocket(first, route, socket)
 
     def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
         """The next message, unless its sender is let in no more, or it is a roster.
@@ -452,6 +475,8 @@ class Transport:
         else:
             link, key = self._ways.end_of(socket)
             route = b""
+        if not self.limit.has_heard(route or socket):
+            self.limit.came(route or socket, frame)
         received = OnSocket(frame.bytes, route, socket, key)
         if not curve.admits(key):
             received.finish()
@@ -466,6 +491,13 @@ class Transport:
         if not curve.is_told(link):
             self._tell(curve, link)
         return received
+
+    def _is_connection(self, here: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+        """Whether a TCP connection between two ends is one of these sockets'."""
+        if str(here[1]) in {split_address(address)[1] for address in self.addresses}:
+            return True
+        host = str(there[0]).removeprefix("::ffff:")
+        return join_address(host, str(there[1])) in map(without_key, self._ways.places())
 
     def _swallow_wakes(self) -> None:
         try:

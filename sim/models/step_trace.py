@@ -1,7 +1,6 @@
 """Recorded step times: how long each step of each worker took, read from a file."""
 
 import csv
-import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...gossip.errors import ConfigError
+from ...train.storage.files import json_of
 
 __all__ = ["read_durations"]
 
@@ -126,7 +126,7 @@ def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Row]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json_of(line)
         except ValueError:
             row = None
         if not isinstance(row, dict):

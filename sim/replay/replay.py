@@ -4,6 +4,7 @@ All peers of a run are replayed in this process, record by record in the order o
 peer that needs a share waits until the sender's replay has made it, so that no clock is relied on.
 """
 
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -208,6 +209,8 @@ def _head(file: JournalFile) -> Head:
 
 def _device(head: Head) -> str:
     named = str(head.training["device"])
+    if re.fullmatch(r"cpu|[a-z]+(:\d{1,3})?", named) is None:
+        raise ConfigError(f"the journal of {head.id} names no device: {named!r}")
     return named if torch.device(named).type != "cuda" or torch.cuda.is_available() else "cpu"
 
 

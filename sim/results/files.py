@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ...gossip.errors import ConfigError
+from ...train.storage.files import read_json
 
 __all__ = [
     "FORMATS",
@@ -291,7 +292,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
         what = "is a file" if folder.exists() else "does not exist"
         raise ConfigError(f"{folder} {what}: give the folder of a run")
     try:
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = read_json(folder / SUMMARY)
     except FileNotFoundError:
         raise ConfigError(f"{folder} is not a run of the simulator: it has no {SUMMARY}") from None
     except (OSError, ValueError) as error:

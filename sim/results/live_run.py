@@ -1,6 +1,5 @@
 """What real peers left in their folders: paces, counts, models' quality over time."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
+from ...train.storage.files import read_json
 from ...train.storage.jsonl import read_metrics
 
 __all__ = ["LivePeer", "LiveRun", "Row", "read_live_run"]
@@ -200,7 +200,7 @@ def _live_peer(name: str, folders: Sequence[Path]) -> LivePeer:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(content, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...gossip.errors import ConfigError
+from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
 from .study import Axis, Condition, Point, Study, with_tuples
 
@@ -73,13 +74,14 @@ def read_study(path: Path) -> Study:
         ConfigError: It cannot be read, or has another form; the message names the key.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        content = tomllib.loads(read_bytes(path).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path} is not TOML: {why}") from error
     try:
         return _study(path.stem, content)
     except ConfigError as error:

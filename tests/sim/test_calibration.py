@@ -92,10 +92,10 @@ def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -
         ({"settings": {"lr": "0.1"}}, "lr is '0.1': it must be a number"),
         ({"settings": {"topology": ["ring"]}}, r"topology is \['ring'\]: it must be a text"),
         ({"settings": {"exact": "no"}}, "exact is 'no': it must be true or false"),
-        ({"settings": {"time_s": 10**400}}, r"time_s is 1000+: no number may be above"),
+        ({"settings": {"time_s": 10**400}}, "a number of 401 digits, is too large"),
         (
             {"peers": [{"id": "a", "step_s": 10**400}]},
-            r"peers\[0\].step_s is 1000+: it must be above 0",
+            "a number of 401 digits, is too large",
         ),
         ({"network": {"latncy_s": 1}}, "did you mean 'latency_s'"),
         ({"network": "lann"}, "unknown network 'lann', did you mean 'lan'"),

@@ -21,7 +21,7 @@ from torch import Tensor
 from xxhash import xxh3_128
 
 from ...gossip.errors import ConfigError, TrainingError
-from .files import remove_drafts
+from .files import json_of, remove_drafts
 from .merge import save_model
 
 __all__ = [
@@ -84,7 +84,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
     head = metadata.get("head", "")
     if _checksum(head, tensors) != metadata.get("checksum"):
         raise TrainingError(f"{path} is of no use: it is damaged, its checksum is another")
-    return Checkpoint(head=json.loads(head), tensors=tensors)
+    try:
+        return Checkpoint(head=json_of(head), tensors=tensors)
+    except ValueError as error:
+        raise TrainingError(f"{path} is of no use: its head cannot be read: {error}") from None
 
 
 class CheckpointFolder:

@@ -36,13 +36,20 @@ def rng_state() -> dict[str, Any]:
 
 
 def restore_rng(state: Mapping[str, Any]) -> None:
-    """Let all streams go on where they stood; those of GPUs that are not here are passed over."""
-    torch.set_rng_state(state["torch"])
-    here = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    for index, stream in enumerate(state["cuda"][:here]):
-        torch.cuda.set_rng_state(stream, index)
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
+    """Let all streams go on where they stood; those of GPUs that are not here are passed over.
+
+    Raises:
+        TrainingError: These are no states of such streams.
+    """
+    try:
+        torch.set_rng_state(state["torch"])
+        here = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        for index, stream in enumerate(state["cuda"][:here]):
+            torch.cuda.set_rng_state(stream, index)
+        np.random.set_state(state["numpy"])
+        random.setstate(state["python"])
+    except (LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise TrainingError(f"a checkpoint's random streams cannot go on: {error}") from None
 
 
 _log = logging.getLogger("rumor")

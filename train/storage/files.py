@@ -1,7 +1,10 @@
-"""Files that are there whole or not at all, also after the power failed."""
+"""Files that are there whole or not at all, also after the power failed; and files of somebody
+else's, read with limits: they may be no files, larger than memory, or made to harm their reader."""
 
+import errno
 import json
 import logging
+import math
 import os
 import stat
 import threading
@@ -18,7 +21,10 @@ __all__ = [
     "WriterThread",
     "drafted",
     "fatal",
+    "json_of",
     "publish",
+    "read_bytes",
+    "read_json",
     "remove_drafts",
     "write_json",
 ]
@@ -89,6 +95,67 @@ def remove_drafts(folder: Path) -> None:
     for draft in folder.glob(f"*{DRAFT}"):
         draft.unlink(missing_ok=True)
 
+
+FILE_BYTES_MAX: Final = 1 << 28
+"""Longest file of text that is read whole; a day of metrics takes a tenth of it."""
+
+_INTEGER_MAX: Final = 1 << 1023
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file that may be somebody else's.
+
+    Raises:
+        OSError: It cannot be read, is none (but a device, say, to which a link leads), or longer
+            than `FILE_BYTES_MAX`.
+    """
+    # Opening a pipe would wait for whoever writes to it.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        content = file.read(FILE_BYTES_MAX + 1)
+    if len(content) > FILE_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"it is longer than {FILE_BYTES_MAX >> 20} MiB", str(path))
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """Read a file of JSON that may be somebody else's, in UTF-8.
+
+    Raises:
+        OSError: See `read_bytes`.
+        ValueError: See `json_of`.
+    """
+    return json_of(read_bytes(path))
+
+
+def json_of(text: str | bytes) -> Any:
+    """Read JSON that may be somebody else's: no number in it overflows what it is computed with.
+
+    Raises:
+        ValueError: It is not JSON, is nested too deeply, or has a number that is not finite, or
+            that a float64 cannot hold; the message says so in a few words.
+    """
+    try:
+        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _integer(text: str) -> int:
+    if len(text) > 310 or abs(number := int(text)) > _INTEGER_MAX:
+        raise ValueError(f"{text[:20]}..., a number of {len(text)} digits, is too large")
+    return number
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_float)
 
 _log = logging.getLogger("rumor")
 

@@ -5,7 +5,6 @@ they must not run far ahead of the calendar, or nobody would believe them.
 """
 
 import fcntl
-import json
 import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import IO, Final
 from ...gossip import ConfigError, Member, PeerId
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation
-from .files import write_json
+from .files import read_json, write_json
 
 __all__ = [
     "INCARNATION_FILE",
@@ -151,7 +150,7 @@ def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
     if not path.exists():
         return None
     try:
-        noted = json.loads(path.read_text())
+        noted = read_json(path)
         return str(noted["id"]), int(noted["incarnation"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
@@ -218,7 +217,7 @@ class PeerTable:
     def _former(self) -> dict[PeerId, tuple[str, ...]]:
         """The rows on disk, as they are."""
         try:
-            rows = json.loads(self._path.read_text())
+            rows = read_json(self._path)
             return {str(row["id"]): tuple(map(str, row["addresses"])) for row in rows}
         except (OSError, ValueError, LookupError, TypeError):
             return {}

@@ -11,6 +11,7 @@ the message leaves, so a killed peer's journal has whatever the others know of i
 
 import json
 import logging
+import reprlib
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,13 +40,14 @@ from ...gossip.errors import TrainingError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule, spec_of
 from ...gossip.wire.codec import HEADER_BYTES_MAX
+from ...gossip.wire.messages import is_name
 from ...topology import View
 from ..clock import uptime_s
 from ..config import PeerConfig
 from ..model import fingerprint
 from ..tensors.vector import Vector
 from .environment import machine
-from .files import fatal
+from .files import fatal, json_of
 from .inputs import Input
 from .journal_records import (
     Began,
@@ -252,7 +254,7 @@ class JournalFile:
             framed = self._read(0)
             if framed is None or framed[0] != _HEAD:
                 raise TrainingError(f"{self.path} was cut short in its head")
-            head = json.loads(framed[1])
+            head = json_of(framed[1])
             if not isinstance(head, dict):
                 raise ValueError
         except ValueError:
@@ -381,6 +383,8 @@ class Head:
             TrainingError: Something is missing, or is not what it must be.
         """
         try:
+            if not is_name(values["id"]):
+                raise ValueError(f"{reprlib.repr(values['id'])} is no name of a peer")
             return cls(
                 **dict(values)
                 | {

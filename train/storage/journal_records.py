@@ -174,7 +174,7 @@ def unpack(number: int, body: bytes) -> tuple[Input | Mark, float | None]:
         if number >= _FIRST_MARK:
             return kind.unpack(body), None
         return kind.unpack(body[_TIME.size :]), _TIME.unpack_from(body)[0]
-    except (LookupError, TypeError, struct.error, RemoteProtocolError) as error:
+    except (LookupError, TypeError, struct.error, RecursionError, RemoteProtocolError) as error:
         raise ValueError(f"no record of kind {number}: {error}") from None
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...gossip.errors import TrainingError
-from .files import DiskFullPolicy
+from .files import DiskFullPolicy, json_of, read_bytes
 
-__all__ = ["JsonlLog", "Means", "MetricsLog", "read_metrics"]
+__all__ = ["JsonlLog", "Means", "MetricsLog", "read_metrics", "rows_of"]
 
 
 class MetricsLog:
@@ -97,11 +97,20 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         TrainingError: A line before the last is no JSON row.
     """
     try:
-        lines = Path(path).read_bytes().split(b"\n")
+        lines = read_bytes(Path(path)).split(b"\n")
     except FileNotFoundError:
         return []
     # What follows the last line break is empty, or a row cut short.
-    return [_row(line, path, number) for number, line in enumerate(lines[:-1], start=1)]
+    return _rows(lines[:-1], path)
+
+
+def rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The rows of a piece of a file, as `read_metrics` reads them; empty lines are none.
+
+    Raises:
+        TrainingError: A line is no JSON row.
+    """
+    return _rows([line for line in text.splitlines() if line], path)
 
 
 class Means:
@@ -138,9 +147,13 @@ def _finite(value: object) -> object:
     return value
 
 
+def _rows(lines: list[bytes], path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    return [_row(line, path, number) for number, line in enumerate(lines, start=1)]
+
+
 def _row(line: bytes, path: str | os.PathLike[str], number: int) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = json_of(line)
     except ValueError:
         row = None
     if not isinstance(row, dict):

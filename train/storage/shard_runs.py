@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
+from .files import json_of
 
 __all__ = [
     "Run",
@@ -82,10 +83,10 @@ def orders_from_text(text: str) -> dict[str, tuple[int, ...]]:
         ValueError: It is something else.
     """
     try:
-        found = {name: tuple(axes) for name, axes in json.loads(text).items()}
+        found = {name: tuple(axes) for name, axes in json_of(text).items()}
         if all(sorted(axes) == list(range(len(axes))) for axes in found.values()):
             return found
-    except (TypeError, AttributeError, RecursionError) as error:
+    except (TypeError, AttributeError) as error:
         raise ValueError(f"no orders of axes: {error}") from None
     raise ValueError("no orders of axes: one does not have each axis once")
 
@@ -97,8 +98,8 @@ def from_text(text: str) -> Runs:
         ValueError: It is something else.
     """
     try:
-        found = {name: tuple(Run(*run) for run in runs) for name, runs in json.loads(text).items()}
-    except (TypeError, AttributeError, RecursionError) as error:
+        found = {name: tuple(Run(*run) for run in runs) for name, runs in json_of(text).items()}
+    except (TypeError, AttributeError) as error:
         raise ValueError(f"no runs of shards: {error}") from None
     for name, runs in found.items():
         place = 0

@@ -14,6 +14,7 @@ from torch import Tensor
 from ...gossip.errors import ConfigError
 from ...gossip.rng import stream
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
+from ..storage.files import read_json
 
 __all__ = [
     "FORMS",
@@ -224,7 +225,7 @@ def _lists(
 
 def _read(path: Path) -> IndexLists:
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path)
     except OSError as error:
         raise ConfigError(f"partition {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -22,7 +22,7 @@ from ....gossip.transport.keys.keyring import Keyring
 from ....gossip.transport.zmq_transport import Received, Route, Transport
 from ....gossip.types import PeerId
 from ....gossip.wire.codec import Buffer, decode_header
-from ....train.storage.files import write_json
+from ....train.storage.files import read_json, write_json
 from ..plan import Fault
 from .files import check_faults, faults_as_json, read_faults
 from .network import NetworkFaults
@@ -77,7 +77,7 @@ class NetworkPlan:
             ConfigError: There is none that makes sense.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             began_unix_s = content["began_unix_s"]
             plan = cls(
                 ids=tuple(content["ids"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....gossip.errors import ConfigError
-from ....train.storage.files import drafted, remove_drafts, write_json
+from ....train.storage.files import drafted, read_json, remove_drafts, write_json
 from ...kernel.faults.files import Fault, faults_as_json
 from ...results.files import check_writable
 from ..study import Axis, Condition, Point, Study, with_tuples
@@ -52,13 +52,13 @@ class Store:
         """
         path = self._folder / f"{key}.json"
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             record: dict[str, Any] = content["record"]
             if content == _entry(key, record):
                 return record
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             pass
         if path not in self.torn:
             self.torn.append(path)
@@ -179,7 +179,7 @@ def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
     """
     path = folder / STUDY
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = read_json(path)
     except FileNotFoundError:
         raise ConfigError(f"{folder} is not the folder of a study: it has no {STUDY}") from None
     except (OSError, ValueError) as error:

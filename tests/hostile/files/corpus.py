@@ -1,0 +1,250 @@
+"""Whole files to spoil, and the commands that read them."""
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.cli.commands import peer as peer_command
+from rumor.cli.launch import command as launch_command
+from rumor.cli.launch.processes import fork_server
+from rumor.train.loop import trainer
+
+from ...forked import forked_peers
+from .mutations import mutate
+
+__all__ = ["COMMANDS", "Corpus", "Outcome", "campaign", "make_corpus", "not_started"]
+
+STUDY: Final = """
+title = "A small one"
+question = "Does it matter?"
+seeds = 2
+target = 0.8
+
+[settings]
+task = "consensus"
+workers = 4
+steps = 10
+
+[grid]
+topology = ["ring", "complete"]
+
+[[grid.data]]
+name = "few"
+p = 0.5
+
+[[skip]]
+topology = "complete"
+p = ">0.4"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Folders in which everything is as rumor wrote it."""
+
+    run: Path
+    """Of `rumor launch`: two peers with journals and checkpoints."""
+    simulated: Path
+    """Of `rumor simulate`."""
+    study: Path
+    """A study that was computed."""
+    toml: Path
+    """What it asks for."""
+
+    @property
+    def peer(self) -> Path:
+        """The folder of the first peer of `run`."""
+        return self.run / "peers" / "peer-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command made of a spoilt file."""
+
+    file: str
+    seed: int
+    status: int
+    said: str
+    """On stderr."""
+    shown: str
+    """On stdout."""
+    raised: BaseException | None
+    """What would have been a traceback."""
+    grown_bytes: int
+    """By how much the process's resident memory had grown at its peak."""
+
+    @property
+    def complaint(self) -> str:
+        """What is wrong with it; empty where nothing is."""
+        if self.raised is not None:
+            return f"a traceback: {self.raised!r}"
+        if self.status not in (0, 1, 2):
+            return f"exit status {self.status}"
+        if "\x1b" in self.said + self.shown or "\x07" in self.said + self.shown:
+            return "a name from the file reached the terminal as it is"
+        errors = [line for line in self.said.splitlines() if line.startswith("error: ")]
+        # Some commands end with 1 where all was read, and what was found is not good.
+        if len(errors) > 1 or (self.status and not errors and not self.shown):
+            return f"{len(errors)} lines of errors: {self.said!r}"
+        if errors and len(errors[0]) > 2000:
+            return f"an error of {len(errors[0])} characters"
+        return ""
+
+
+Read = Callable[[Corpus, Path], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that reads what somebody else left."""
+
+    files: Callable[[Corpus], Sequence[Path]]
+    """Those that it reads."""
+    arguments: Callable[[Corpus, Path], Sequence[object]]
+    """By the corpus, and a folder in which it may write."""
+
+
+def _named(folder: Path, *patterns: str) -> list[Path]:
+    return sorted(path for pattern in patterns for path in folder.rglob(pattern))
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "merge": Command(
+        lambda c: _named(c.run / "peers", "model.safetensors", "peer.json"),
+        lambda c, out: ["merge", c.run, "--force", "-o", out / "merged.safetensors"],
+    ),
+    "replay": Command(
+        lambda c: _named(c.run / "peers", "journal.bin", "model.safetensors"),
+        lambda c, out: ["replay", c.run],
+    ),
+    "calibrate": Command(
+        lambda c: _named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
+        lambda c, out: ["calibrate", c.run, "-o", out / "calibration.json"],
+    ),
+    "compare": Command(
+        lambda c: [
+            *_named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
+            *_named(c.simulated, "*.npz", "*.json", "*.safetensors"),
+        ],
+        lambda c, out: ["compare", c.run, c.simulated],
+    ),
+    "study": Command(
+        lambda c: [c.toml, c.toml, *_named(c.study, "*.json")],
+        lambda c, out: ["study", c.toml, "--resume", "--no-report", "--out", c.study],
+    ),
+    "launch": Command(
+        lambda c: [
+            *_named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
+            *_named(c.run, "ledger.jsonl", "life.json"),
+        ],
+        lambda c, out: ["launch", "--resume", c.run],
+    ),
+    "peer": Command(
+        lambda c: (
+            _named(c.peer, "options.json", "life.json", "peers.json", "*-000003.*", "*-2.*")
+            + _named(c.peer / "checkpoints", "*")
+        ),
+        lambda c, out: ["peer", "--resume", c.peer],
+    ),
+}
+"""By name: what is spoilt, and how it is called."""
+
+
+def make_corpus(folder: Path) -> Corpus:
+    """Let rumor write everything that its commands read."""
+    settings = ("--task", "quadratic", "--steps", "30", "--checkpoint-every", "10steps")
+    run, simulated, study = folder / "run", folder / "simulated", folder / "study"
+    with forked_peers():
+        _done("launch", "--peers", "2", "--journal", *settings, "--out", run)
+    _done("simulate", "--workers", "2", "--task", "quadratic", "--steps", "30", "--out", simulated)
+    toml = folder / "small.toml"
+    toml.write_text(STUDY)
+    _done("study", toml, "--no-report", "--jobs", "1", "--out", study)
+    return Corpus(run=run, simulated=simulated, study=study, toml=toml)
+
+
+def _done(*arguments: object) -> None:
+    ended = CliRunner().invoke(app, list(map(str, arguments)))
+    assert ended.exit_code == 0, ended.output
+
+
+@contextmanager
+def not_started() -> Iterator[None]:
+    """Let what resumes a run do all but train: it reads everything first."""
+
+    def launched(*_: object) -> None:
+        raise SystemExit(0)
+
+    def trained(training: Any, stop: object) -> Any:
+        folder = training.peer._folder
+        try:
+            folder.next_incarnation(training.peer.id)
+            folder.entered()
+        finally:
+            training.learner.close()
+            folder.let_others_in()
+        raise SystemExit(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch_command, "Swarm", SimpleNamespace(founded=launched))
+        patch.setattr(fork_server, "fork_server", nullcontext)
+        patch.setattr(trainer._Training, "run", trained)
+        patch.setattr(peer_command, "stop_on_signals", lambda stop: None)
+        patch.setattr(logging, "basicConfig", lambda **_: None)
+        yield
+
+
+def campaign(
+    name: str, corpus: Corpus, out: Path, seeds: range, share: float = 1.0
+) -> Iterator[Outcome]:
+    """Run one command on files that are spoilt, one after another.
+
+    Args:
+        name: Of the command, see `COMMANDS`.
+        corpus: What is spoilt; each file is as it was afterwards.
+        out: Where the command may write.
+        seeds: Each decides on one spoilt file.
+    """
+    command = COMMANDS[name]
+    files = command.files(corpus)
+    whole = {path: path.read_bytes() for path in files}
+    for seed in seeds:
+        rng = Random(f"{name} {seed}")
+        path = rng.choice(files)
+        path.write_bytes(mutate(whole[path], path.name, rng))
+        try:
+            yield _run(command.arguments(corpus, out), path, seed)
+        finally:
+            path.write_bytes(whole[path])
+
+
+def _run(arguments: Sequence[object], path: Path, seed: int) -> Outcome:
+    before = _rss_bytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    raised = None if isinstance(result.exception, SystemExit) else result.exception
+    return Outcome(
+        file=path.name,
+        seed=seed,
+        status=result.exit_code,
+        said=result.stderr,
+        shown=result.stdout,
+        raised=raised,
+        grown_bytes=_rss_bytes("VmHWM") - before,
+    )
+
+
+def _rss_bytes(name: str) -> int:
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])

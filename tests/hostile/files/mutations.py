@@ -1,0 +1,155 @@
+"""Files as somebody who means harm would leave them, made from whole ones by a seed."""
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Final
+from zlib import crc32
+
+from safetensors.torch import load, save
+
+from rumor.train.storage.checkpoint import _checksum
+
+__all__ = ["ESCAPE", "mutate"]
+
+ESCAPE: Final = "\x1b]0;owned\x07\x1b[2J"
+"""Retitles a terminal and clears it; no command may print it as it is."""
+
+# What a reader may not have thought of, as text of JSON.
+_VALUES: Final = (
+    *("null", "true", "0", "-1", "-0.0", "1e308", "1e999", "NaN", "-Infinity", '""', "[]", "{}"),
+    *("9" * 25, "9" * 400, "9" * 5000, "4294967296", "9223372036854775808", "1e-320"),
+    *("[" * 3000 + "]" * 3000, '{"a":' * 3000 + "1" + "}" * 3000, "[[1]]", '{"id": 1}'),
+    json.dumps(ESCAPE),
+    *('"\\ud800"', '"../../../etc/passwd"', '"/dev/zero"', '"os:system"', '"builtins:exec"'),
+    *('"finished"', '"' + "x" * 5000 + '"', '"\\u0000"', '"[bold red]x[/nothing]"'),
+)
+
+# A number, a text or a word, as JSON and TOML have them.
+_SCALAR: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null')
+
+
+def mutate(data: bytes, name: str, rng: Random) -> bytes:
+    """One file changed in one to three places.
+
+    Args:
+        data: What the file has.
+        name: What it is called, which says its format.
+        rng: Decides what is changed.
+    """
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        data = rng.choice((*[_of_format(name)] * 4, _bytes))(data, rng)
+    return data
+
+
+def _of_format(name: str) -> Callable[[bytes, Random], bytes]:
+    suffix = name.rpartition(".")[2]
+    kinds = {"safetensors": _tensors, "bin": _journal, "json": _text, "jsonl": _text}
+    return kinds.get(suffix, _text if suffix == "toml" else _bytes)
+
+
+def _bytes(data: bytes, rng: Random) -> bytes:
+    """Any file: bits, cuts, repetitions, foreign bytes."""
+    at = rng.randrange(len(data) + 1)
+    match rng.randrange(6):
+        case 0:
+            return data[:at]
+        case 1:
+            return data[:at] + rng.randbytes(rng.randrange(1, 9)) + data[at + 1 :]
+        case 2:
+            return data[:at] + data[at + rng.randrange(1, 64) :]
+        case 3:
+            return data[:at] + data[max(0, at - 40) : at] * rng.randrange(2, 9) + data[at:]
+        case 4:
+            return data[:at] + rng.choice((b"\0" * 8, b"\xff" * 8, ESCAPE.encode())) + data[at:]
+        case _:
+            return data
+
+
+def _text(data: bytes, rng: Random) -> bytes:
+    """JSON and TOML: another value or key in the place of one, a line more or less."""
+    found = list(_SCALAR.finditer(data))
+    if not found:
+        return _bytes(data, rng)
+    if rng.random() < 0.1:
+        lines = data.splitlines(keepends=True)
+        line = rng.randrange(len(lines))
+        lines[line : line + 1] = [] if rng.random() < 0.5 else [lines[line]] * 3
+        return b"".join(lines)
+    # Mostly values: a key that is none makes a file that no reader gets far with.
+    values = [each for each in found if data[each.end() :][:1] != b":"]
+    place, other = rng.choice(values if values and rng.random() < 0.9 else found), rng.choice(found)
+    new = other[0] if rng.random() < 0.3 else rng.choice(_VALUES).encode()
+    return data[: place.start()] + new + data[place.end() :]
+
+
+def _tensors(data: bytes, rng: Random) -> bytes:
+    """Safetensors: the header changed and its length with it, or checksum and all."""
+    (size,) = struct.unpack_from("<Q", data) if len(data) > 8 else (0,)
+    header, rest = data[8 : 8 + size], data[8 + size :]
+    match rng.randrange(4):
+        case 0:
+            header = _text(header, rng)
+        case 1:
+            return struct.pack("<Q", rng.choice((0, 1, 2**31, 2**40, 2**63, 2**64 - 1))) + data[8:]
+        case 2:
+            return _rewritten(data, rng)
+        case _:
+            header = _declared(header, rng)
+    return struct.pack("<Q", len(header)) + header + rest
+
+
+def _declared(header: bytes, rng: Random) -> bytes:
+    """A header that claims other sizes than there are."""
+    huge = rng.choice((0, 2**20, 2**40, 2**62))
+    return re.sub(rb'"shape":\[\d+', b'"shape":[%d' % huge, header, count=rng.randrange(1, 4))
+
+
+def _rewritten(data: bytes, rng: Random) -> bytes:
+    """Metadata changed by one who knows how to make the checksum fit; values that are no number."""
+    try:
+        tensors, size = load(data), struct.unpack_from("<Q", data)[0]
+        metadata: dict[str, str] = json.loads(data[8 : 8 + size]).get("__metadata__", {})
+    except Exception:  # it was spoilt before
+        return _bytes(data, rng)
+    if tensors and rng.random() < 0.3:
+        tensor = tensors[rng.choice(sorted(tensors))]
+        if tensor.is_floating_point():
+            tensor.fill_(rng.choice((float("nan"), float("inf"), 1e38)))
+    elif metadata:
+        key = rng.choice(sorted(metadata))
+        metadata[key] = _text(metadata[key].encode(), rng).decode(errors="replace")
+    if "checksum" in metadata:
+        metadata["checksum"] = _checksum(metadata.get("head", ""), tensors)
+    spoilt: bytes = save(tensors, {key: str(value) for key, value in metadata.items()})
+    return spoilt
+
+
+def _journal(data: bytes, rng: Random) -> bytes:
+    """Journals: a record changed with its checksum, left out, or said twice."""
+    start, spans = data.find(b"\n") + 1, []
+    while start + 9 <= len(data):
+        (size,) = struct.unpack_from("<I", data, start)
+        if size > len(data):
+            break
+        spans.append((start, start + 9 + size))
+        start += 9 + size
+    if not spans:
+        return _bytes(data, rng)
+    begin, end = spans[0] if rng.random() < 0.3 else rng.choice(spans)
+    kind, body = data[begin + 8], data[begin + 9 : end]
+    match rng.randrange(5):
+        case 0:
+            return data[:begin] + data[end:]
+        case 1:
+            return data[:end] + data[begin:end] + data[end:]
+        case 2:
+            kind = rng.choice((0, rng.randrange(1, 14), rng.randrange(65, 71), 255))
+        case 3:
+            body = _text(body, rng)
+        case _:
+            body = _bytes(body, rng)
+    record = struct.pack("<IIB", len(body), crc32(body, kind), kind) + body
+    return bytes(data[:begin] + record + data[end:])

@@ -1,0 +1,90 @@
+"""Every command that reads what somebody else left, on files that were made to harm it.
+
+Each spoilt file must end in success, or in one line and status 1 or 2: never in a traceback, never
+in memory beyond a bound, never with a name that commands the terminal.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip.errors import ConfigError
+from rumor.train.storage import files
+from rumor.train.storage.files import json_of, read_bytes
+
+from .corpus import COMMANDS, Corpus, campaign, make_corpus, not_started
+
+GROWN_BYTES_MAX = 256 << 20
+"""By how much one command may grow the process: replay makes a model and all shares of a run."""
+
+SEEDS = 40
+SEEDS_SLOW = 10_000
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def complaints(name: str, corpus: Corpus, out: Path, seeds: range) -> list[str]:
+    """What is wrong with what a command made of spoilt files."""
+    with not_started():
+        return [
+            f"{name} {end.file} of seed {end.seed}: {end.complaint or end.grown_bytes}"
+            for end in campaign(name, corpus, out, seeds)
+            if end.complaint or end.grown_bytes > GROWN_BYTES_MAX
+        ]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_spoilt_file_costs_one_line(name: str, corpus: Corpus, tmp_path: Path) -> None:
+    assert complaints(name, corpus, tmp_path, range(SEEDS)) == []
+
+
+@pytest.mark.live
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_ten_thousand_spoilt_files_cost_one_line_each(
+    name: str, corpus: Corpus, tmp_path: Path
+) -> None:
+    assert complaints(name, corpus, tmp_path, range(SEEDS_SLOW)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, "1e999", "NaN", "9" * 400, "9" * 5000, "", "\xff", '{"a": -Infinity}'],
+)
+def test_json_that_would_harm_its_reader_is_no_json(text: str) -> None:
+    with pytest.raises(ValueError):
+        json_of(text)
+
+
+def test_numbers_that_a_float_can_hold_are_read() -> None:
+    assert json_of(b'{"a": [1, -2.5, 340282366920938463463374607431768211455]}') == {
+        "a": [1, -2.5, 2**128 - 1]
+    }
+
+
+def test_what_is_no_file_or_too_long_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "options.json"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_bytes(link)
+    monkeypatch.setattr(files, "FILE_BYTES_MAX", 10)
+    whole = tmp_path / "whole"
+    whole.write_bytes(b"0" * 10)
+    assert read_bytes(whole) == b"0" * 10
+    whole.write_bytes(b"0" * 11)
+    with pytest.raises(OSError, match="longer than"):
+        read_bytes(whole)
+
+
+def test_options_of_another_type_are_named(corpus: Corpus, tmp_path: Path) -> None:
+    from rumor.cli.options import check_kept
+
+    with pytest.raises(ConfigError, match=r"options.json: batch_size is '8', which is no int"):
+        check_kept({"batch_size": "8"}, ["train.config:RunConfig"], "options.json")
