@@ -1,0 +1,1 @@
+"""Mixing that members who lie can move by little."""
