@@ -190,7 +190,7 @@ def take(scene: Scene, sender: str, distance: float) -> float:
     if not any(isinstance(effect, Measure) for effect in effects):
         scene.deliver()
         return 0.0
-    (share,) = measured(scene, effects)
+    (share,) = measured(scene, [*effects])
     own = scene.peers["a"].account.weight
     fractions = [e.fraction for e in scene.measured("a", {share: distance}) if isinstance(e, Mix)]
     scene.deliver()
@@ -242,6 +242,7 @@ def test_one_that_has_gone_has_no_vote() -> None:
             scene.wake(peer)
             scene.deliver()
     rule = scene.peers["a"]._rule
+    assert isinstance(rule, GoSGD) and rule._mixing is not None
     assert {"b", "c"} < {peer for _, peer in rule._mixing._votes}
     take(scene, "e", 50.0)
     assert {"b", "c"}.isdisjoint({peer for _, peer in rule._mixing._votes})
