@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip import GoSGD, ProtocolConfig, RuleContext, TrainingError
+from rumor.gossip.effects.effects import Wait
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
@@ -44,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "slow": {"push_mbit": 0.5},
     "pairs": {"rule": "adpsgd", "p": None, "wire": "int8"},
     "tree": {"rule": "relaysgd", "p": None, "wire": "int8", "topology": "tree"},
+    "rounds": {"rule": "sparseloco:h=3", "p": None, "wire": "topk2bit:0.1"},
     **{
         f"differences, {wire}": {"rule": "choco", "p": None, "wire": wire, "topology": "ring"}
         for wire in ("int8", "topk:0.05")
@@ -113,8 +115,9 @@ class Early(GoSGD):
         super().__init__(1.0)
         self._steps = steps
 
-    def _pushes_due(self, turn: RuleContext) -> int:
-        return int(turn.step <= self._steps)
+    def step(self, context: RuleContext) -> Wait | None:
+        self.p = float(context.step <= self._steps)
+        return super().step(context)
 
 
 def settled(exact: bool, shards: int = 1) -> Iterator[Point]:

@@ -243,8 +243,9 @@ def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
 class Spell(GoSGD):
     """Pushes at each turn for a while, and not before or after."""
 
-    def _pushes_due(self, turn: RuleContext) -> int:
-        return int(20 < turn.step < 60)
+    def step(self, context: RuleContext) -> Wait | None:
+        self.p = float(20 < context.step < 60)
+        return super().step(context)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -648,7 +649,11 @@ def test_nobody_can_join_a_synchronous_swarm() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "topology", "wire"),
-    [("relaysgd", "tree", "float16"), ("choco:gamma=0.4", "ring", "int8")],
+    [
+        ("relaysgd", "tree", "float16"),
+        ("choco:gamma=0.4", "ring", "int8"),
+        ("sparseloco:h=4", "ring", "topk2bit:0.25"),
+    ],
 )
 def test_shares_that_are_kept_reach_everybody_in_a_network_that_loses_messages(
     rule: str, topology: str, wire: str
