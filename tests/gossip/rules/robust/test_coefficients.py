@@ -35,7 +35,9 @@ def test_scc_has_the_radius_of_the_theorem(drawn: list[tuple[float, float]], par
     near = np.cumsum(weights) <= (weights.sum() - b) * (1 + 1e-12)
     tau = math.sqrt((weights[near] * apart[near] ** 2).sum() / b)
     expected = np.minimum(1, tau / apart)
-    np.testing.assert_allclose(scc(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        scc(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12
+    )
 
 
 @given(neighbors, st.floats(0.05, 0.95))
@@ -47,7 +49,9 @@ def test_cs_plus_clips_at_the_last_of_the_nearest(
     near = np.cumsum(weights) <= (weights.sum() - 2 * b) * (1 + 1e-12)
     tau = apart[near].max(initial=0.0)
     expected = np.minimum(1, tau / apart)
-    np.testing.assert_allclose(cs_plus(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        cs_plus(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12
+    )
 
 
 @given(neighbors, st.floats(0.05, 0.95))
