@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ..gossip.config import ProtocolConfig, timing
 from ..gossip.errors import ConfigError
+from ..gossip.rules.robust.registry import NONE
 from ..gossip.wire.formats import NATIVE
 
 __all__ = ["ExchangeConfig", "RuleConfig", "parse_rate"]
@@ -30,6 +31,11 @@ class RuleConfig:
     """gosgd: per-step, each peer counts the same, whatever its speed; per-second, each step counts
     the same; adaptive, a share is under way for the part ``p`` of the time, however slow the
     links."""
+
+    robust: str = NONE
+    """What is taken of a share by how far it is from the model, so that members who lie move it by
+    little (gosgd, sgp and dpsgd): none, clip, scc, cs+ or nna, as in clip:tau=0.5 or
+    nna:byzantine=2. All peers should give the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,6 +149,7 @@ _METAVARS: Final[Mapping[str, str]] = {
 _OF_RULES: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
     "rule": lambda: (f"When to push and how to mix. {rules_help()}", None),
     "p": lambda: (f"The rule's parameter p. {parameter_help('p')}", parameter_default("p")),
+    "robust": lambda: (f"The rule's parameter robust. {parameter_help('robust')}", None),
     "emission": lambda: (f"The rule's parameter emission. {parameter_help('emission')}", None),
 }
 """Help and default of what the rules themselves declare."""

@@ -16,6 +16,7 @@ from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
+from ..gossip.rules.robust.registry import NONE
 from ..gossip.wire.formats import NATIVE
 from ..train.tasks.partition import IndexLists, PartitionFunction
 from ..train.tasks.precision import check_precision
@@ -52,8 +53,8 @@ _NUMBERS = (
 )  # fmt: skip
 
 _TEXTS = (
-    "topology", "mixing", "rule", "emission", "wire", "shard_order", "precision", "pace", "speeds",
-    "timing", "engine", "decide", "device",
+    "topology", "mixing", "rule", "emission", "robust", "wire", "shard_order", "precision", "pace",
+    "speeds", "timing", "engine", "decide", "device",
 )  # fmt: skip
 
 # None is to leave them to something else.
@@ -93,6 +94,10 @@ class SimulationConfig:
     """Short for the rule's parameter ``emission``: ``per-step``, ``per-second`` (``p`` is pushes
     per virtual second) or ``adaptive`` (``p`` is the part of its time in which a worker has a share
     under way)."""
+    robust: str = NONE
+    """Short for the rule's parameter ``robust``, what is taken of a share by how far it is from
+    the model, so that members who lie move it by little: ``none``, ``clip``, ``scc``, ``cs+`` or
+    ``nna``, as in ``clip:tau=0.5`` or ``nna:byzantine=2``."""
     wire: str = NATIVE
     """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
     ``topk:FRACTION``; ``topk2bit:FRACTION`` for choco and sparseloco. All but the first
@@ -282,7 +287,7 @@ class SimulationConfig:
         Raises:
             ConfigError: There is no such rule, or it does not take these.
         """
-        return read_rule(self.rule, self.p, self.emission)
+        return read_rule(self.rule, self.p, self.emission, self.robust)
 
     @property
     def task_name(self) -> str:

@@ -193,7 +193,7 @@ def make_settings(options: Mapping[str, Any]) -> "tuple[RunConfig, PeerConfig]":
     """
     if options["journal"] and options["out"] is None:
         raise ConfigError("--journal needs --out: name a folder for it")
-    rule = make_rule(options["rule"], options["p"], options["emission"])
+    rule = make_rule(options["rule"], options["p"], options["emission"], options["robust"])
     exchange = config_of(ExchangeConfig, options).settings()
     settings = {
         **options,

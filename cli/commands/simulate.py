@@ -189,7 +189,7 @@ _DISPLACED: Final = {
     "total_steps": ("steps",),
     "time_s": ("steps", "total_steps"),
     "speeds": ("slow",),
-    "rule": ("p", "emission"),
+    "rule": ("p", "emission", "robust"),
     "task": ("lr", "momentum", "precision", "batch_size"),
 }
 

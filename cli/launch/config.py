@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
+from ...gossip.rules.robust.registry import NONE
 from ...gossip.transport.keys.certificates import covers
 from ...gossip.wire.messages import is_name
 from ...topology import parse
@@ -65,6 +66,8 @@ class LaunchConfig:
     p: float | None = None
 
     emission: str = "per-step"
+
+    robust: str = NONE
 
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     """What a push carries, at what rate, and when it is mixed."""
@@ -173,7 +176,7 @@ class LaunchConfig:
         Raises:
             ConfigError: There is no such rule, or it does not take these.
         """
-        return read_rule(self.rule, self.p, self.emission)
+        return read_rule(self.rule, self.p, self.emission, self.robust)
 
     @property
     def network_fails(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import RuleSpec, read_rule
+from ...gossip.rules.robust.registry import NONE
 from ..exchange import ExchangeConfig
 from ..options import config_of, option, read_settings
 from ..run_folder import new_folders
@@ -54,6 +55,8 @@ class ScriptConfig:
     p: float | None = None
 
     emission: str = "per-step"
+
+    robust: str = NONE
 
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     """What a push carries, at what rate, and when it is mixed."""
@@ -114,9 +117,9 @@ class ScriptConfig:
         Raises:
             ConfigError: There is no such rule, or it does not take these.
         """
-        if (self.rule, self.p, self.emission) == (None, None, "per-step"):
+        if (self.rule, self.p, self.emission, self.robust) == (None, None, "per-step", NONE):
             return None
-        return read_rule(self.rule or "gosgd", self.p, self.emission)
+        return read_rule(self.rule or "gosgd", self.p, self.emission, self.robust)
 
     def ids(self) -> tuple[str, ...]:
         """What the peers are called; see `peer_ids`."""

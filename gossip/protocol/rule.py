@@ -217,7 +217,7 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     if requirements.measures and not format.is_dense:
         raise ConfigError(
             f"wire is {wire!r}: rule {rule.name!r} measures how far shares are from the model, and "
-            "needs every number; use int8, or measure nothing (gosgd without clip)"
+            "needs every number; use int8, or measure nothing (robust=none)"
         )
     if format.is_for_differences and not requirements.bare:
         raise ConfigError(

@@ -34,6 +34,7 @@ from .outer.local_sgd import LocalSGD
 from .outer.noloco import NoLoCo
 from .parameter import Parameter, Value, parameters_of
 from .plugin import import_module_of, what_was_raised, where_it_was_raised
+from .robust.registry import NONE
 from .synchronous.allreduce import AllReduce
 from .synchronous.dpsgd import DPSGD
 from .synchronous.swap import Swap
@@ -117,7 +118,9 @@ class RuleSpec:
         return f"{self.name}:{given}" if given else self.name
 
 
-def make_rule(spec: str, p: float | None = None, emission: str = "per-step") -> Rule:
+def make_rule(
+    spec: str, p: float | None = None, emission: str = "per-step", robust: str = NONE
+) -> Rule:
     """Make a rule.
 
     Args:
@@ -125,6 +128,7 @@ def make_rule(spec: str, p: float | None = None, emission: str = "per-step") -> 
             ``module:Class``.
         p: Short for ``p=`` in the spec; None for what stands there, or the rule's own default.
         emission: Short for ``emission=`` in the spec; ``"per-step"`` leaves it to that.
+        robust: Short for ``robust=`` in the spec; ``"none"`` leaves it to that.
 
     Raises:
         ConfigError: There is no such rule, or it does not take these parameters.
@@ -132,10 +136,12 @@ def make_rule(spec: str, p: float | None = None, emission: str = "per-step") -> 
     >>> make_rule("gosgd:p=0.25").p
     0.25
     """
-    return read_rule(spec, p, emission).make()
+    return read_rule(spec, p, emission, robust).make()
 
 
-def read_rule(spec: str, p: float | None = None, emission: str = "per-step") -> RuleSpec:
+def read_rule(
+    spec: str, p: float | None = None, emission: str = "per-step", robust: str = NONE
+) -> RuleSpec:
     """Read a spec; arguments and errors are those of `make_rule`.
 
     >>> str(read_rule("gosgd:emission=per-second", p=2.0))
@@ -148,7 +154,11 @@ def read_rule(spec: str, p: float | None = None, emission: str = "per-step") -> 
         values = dict(_values(name, parameters, pairs))
     except ConfigError as error:
         raise ConfigError(f"rule {spec!r}: {error}") from None
-    short = {"p": p, "emission": None if emission == "per-step" else emission}
+    short = {
+        "p": p,
+        "emission": None if emission == "per-step" else emission,
+        "robust": None if robust == NONE else robust,
+    }
     for key, value in short.items():
         if value is None:
             continue

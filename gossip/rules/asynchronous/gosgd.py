@@ -8,7 +8,8 @@ from ...protocol.rule import Requirements
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, half
 from ..parameter import Parameter, checked
-from .clipping import Clip, mix_clipped
+from ..robust.mixing import RobustMixing
+from ..robust.registry import NONE, Robust, parse_robust
 from .push_schedule import Emission, Emitted, Pushes, PushSchedule, Samples, require_probability
 
 __all__ = ["Emission", "GoSGD"]
@@ -35,19 +36,16 @@ class GoSGD:
     its own, is taken at its receiver's next step boundary, and is left out where its last version
     was not taken yet. At most one push is due in a step.
 
-    With ``clip``, no share moves the model further than one at that distance would:
-    ``x += w_s / (w_s + w) min(1, clip / |x_s - x|) (x_s - x)``, where the norm is that of the
-    share's shard. So much of its weight is accepted as goes with such a move, and the rest goes
-    back, so that weight and the weighted mean stay what they are. A peer that sends anything
-    then moves others by little. Models that have drifted further apart agree more slowly.
+    With ``robust``, a part c of each share is taken, by how far it is from the model:
+    ``x += w_s / (w_s + w) c (x_s - x)``. So much of its weight is accepted as goes with such a
+    move, and the rest goes back. A peer that sends anything then moves others by little. Models
+    that have drifted further apart agree more slowly.
 
     Raises:
         ConfigError: An argument is out of range.
 
     Source: Blot, Picard, Cord and Thome 2016, algorithm 1; emission per second and the adaptive one
     are ours. Layers: Kuehn, Keuper and Pfreundt 2017 (CaffeGPI), there of gradients, to be summed.
-    Clipping: He, Karimireddy and Jaggi 2022 (ClippedGossip), there of all neighbors at
-    once and without weights.
     """
 
     name = "gosgd"
@@ -66,7 +64,7 @@ class GoSGD:
             Parameter("pushes that may be outstanding at once; further ones are skipped.", low=1),
         ] = 2,
         samples: Samples = 0,
-        clip: Clip = 0.0,
+        robust: Robust = NONE,
         layers: Annotated[
             int,
             Parameter(
@@ -82,12 +80,14 @@ class GoSGD:
         self.outstanding_max = outstanding_max
         self.samples = samples
         self.layers = layers
-        self.clip = clip
-        self._is_plain = layers == 1 and not clip
+        self.robust = robust
+        method = parse_robust(robust)
+        self._mixing = None if method is None else RobustMixing(method)
+        self._is_plain = layers == 1 and method is None
         self.requirements = Requirements(
             whole=False,
             by_samples=samples > 0,
-            measures=clip > 0,
+            measures=method is not None,
             shards=layers,
             overlaps=layers > 1,
         )
@@ -123,8 +123,8 @@ class GoSGD:
         elif not context.measured:
             for _ in range(self._schedule.due(context, self.p)):
                 context.push_half()
-        if self.clip:
-            mix_clipped(context, self.clip)
+        if self._mixing is not None:
+            self._mixing.mix(context)
         else:
             for share in context.shares():
                 context.mix(share)

@@ -8,6 +8,8 @@ from ...protocol.rule import Requirements
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, coarse
 from ..parameter import Parameter, checked
+from ..robust.mixing import RobustMixing
+from ..robust.registry import NONE, Robust, parse_robust
 
 __all__ = ["SGP"]
 
@@ -48,21 +50,30 @@ class SGP:
                 low=1,
             ),
         ] = 64,
+        robust: Robust = NONE,
     ) -> None:
         self.outstanding_max = outstanding_max
-        self.requirements = Requirements(staged_max=outstanding_max, whole=False)
+        self.robust = robust
+        method = parse_robust(robust)
+        self._mixing = None if method is None else RobustMixing(method)
+        self.requirements = Requirements(
+            staged_max=outstanding_max, whole=False, measures=method is not None
+        )
         self._round = 0
         self._passed_over: PeerId | None = None
 
     def step(self, context: RuleContext) -> Wait | None:
         """Mix and push between two optimizer steps."""
-        if context.merging:
+        if context.merging and not context.measured:
             # Nobody trains any more: one half at a time agrees in fewer messages.
             context.push_half()
-        else:
+        elif not context.measured:
             self._share_out(context)
-        for share in context.shares():
-            context.mix(share)
+        if self._mixing is not None:
+            self._mixing.mix(context)
+        else:
+            for share in context.shares():
+                context.mix(share)
         return None
 
     def _share_out(self, context: RuleContext) -> None:

@@ -1,6 +1,11 @@
 """D-PSGD: after every step, average with all neighbors, round by round."""
 
+from dataclasses import replace
+
+from ..parameter import checked
+from ..robust.registry import NONE, Robust, parse_robust
 from .mixing import MatrixRule
+from .rounds import SYNCHRONOUS
 
 __all__ = ["DPSGD"]
 
@@ -12,8 +17,22 @@ class DPSGD(MatrixRule):
     with the topology's mixing matrix of the round. (As published, ``X W - lr G``, the average is
     of the models before the step.) The weights of peers are not used, a share carries one unit.
 
+    With ``robust``, a part c of each neighbor's difference is taken, by how far its model is:
+    ``x_i + sum_j w_ij c_j (x_j - x_i)``.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
     Source: Lian, Zhang, Zhang, Hsieh, Zhang and Liu, NeurIPS 2017, algorithm 1.
     """
 
     name = "dpsgd"
     summary = "the mean of neighbors, by the mixing matrix"
+
+    @checked
+    def __init__(self, *, robust: Robust = NONE) -> None:
+        method = parse_robust(robust)
+        super().__init__(method)
+        self.robust = robust
+        if method is not None:
+            self.requirements = replace(SYNCHRONOUS, measures=True)

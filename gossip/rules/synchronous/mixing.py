@@ -1,5 +1,6 @@
 """One average a step with the topology's mixing matrix: what rules over such matrices share."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -7,6 +8,7 @@ from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Pushed, Share, Term
 from ...types import PeerId
+from ..robust.registry import RobustMethod
 from .rounds import NEIGHBORS_MAX, RoundRule
 
 __all__ = ["BESIDE", "OUT", "MatrixRule", "Terms", "average_beside", "scaled"]
@@ -47,8 +49,10 @@ class MatrixRule(RoundRule):
     """Registers that are in proportion to the learning rate, and change with it; then the
     `requirements` must ask for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, method: RobustMethod | None = None) -> None:
+        # Of a rule whose shares are models, as its own term of the average is.
         super().__init__()
+        self._method = method
         self._lr: float | None = None
         self._weights: Mapping[PeerId, float] = {}
 
@@ -132,6 +136,11 @@ class MatrixRule(RoundRule):
                 f"{self.name} needs at most {self.neighbors_max} neighbor in a round, and "
                 f"{context.me} has {len(neighbors)}: use a topology such as {self.topologies}"
             )
+        if self._method is not None and min(weights.values(), default=1.0) < 0:
+            return (
+                f"{self.name} cannot mix robustly with weights below 0, as here in round "
+                f"{self._round}: use mixing=metropolis, or another topology"
+            )
         total = sum(weights.values())
         if abs(total - 1) > _ROUNDING:
             return (
@@ -150,11 +159,33 @@ class MatrixRule(RoundRule):
             foreign = self._why_foreign(share)
             if foreign:
                 return Halt(f"a share of {peer} {foreign}")
-        own = self._weights.get(context.me, 0.0), self._own()
-        self.take(context, [own, *((self._weights[peer], shares[peer]) for peer in others)])
+        terms = [(self._weights[peer], shares[peer]) for peer in others]
+        average: Terms | None = [(self._weights.get(context.me, 0.0), self._own()), *terms]
+        if self._method is not None:
+            average = self._robust(context, self._method, terms)
+        if average is None:
+            # Called again at once, with the distances that it has asked for.
+            return Wait(self._round, ())
+        self.take(context, average)
         for peer in others:
             context.accept(shares[peer])
         return None
+
+    def _robust(
+        self, context: RuleContext, method: RobustMethod, terms: Sequence[tuple[float, Share]]
+    ) -> Terms | None:
+        """``x + sum_j w_j c_j (x_j - x)``; None while it is not known how far the shares are."""
+        known = [context.distance(share) for _, share in terms]
+        distances = [distance for distance in known if distance is not None]
+        if len(distances) < len(terms):
+            for _, share in terms:
+                context.measure(share)
+            return None
+        parts = method.coefficients(distances, [weight for weight, _ in terms])
+        # Left out, not times 0: numbers too large to be measured would become nan.
+        each = zip(distances, parts, terms, strict=True)
+        taken = [(c * w, share) for far, c, (w, share) in each if far < math.inf]
+        return [(1.0 - math.fsum([part for part, _ in taken]), self._own()), *taken]
 
     def _why_foreign(self, share: Share) -> str:
         """How a share shows that its sender was told something else, or nothing."""

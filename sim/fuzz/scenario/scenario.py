@@ -210,7 +210,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "picky": lambda: ClippingGoSGD(0.6),
         "gosgd": lambda: GoSGD(0.6),
         "layers": lambda: GoSGD(0.6, layers=3),
-        "clipped": lambda: GoSGD(0.6, clip=2.0),
+        "clipped": lambda: GoSGD(0.6, robust="clip:tau=2"),
         "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
         "sgp": SGP,
         "adpsgd": ADPSGD,

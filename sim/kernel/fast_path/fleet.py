@@ -71,13 +71,13 @@ def why_not(plan: FleetPlan) -> str:
 
 
 def _why_not_rule(rule: Rule) -> str:
+    if requirements_of(rule).measures:
+        return "workers measure how far shares are from their models"
     if type(rule) is GoSGD:
         if rule.samples:
             return "workers push by the samples of their steps"
         if rule.layers > 1:
             return "workers push while a step goes on"
-        if rule.clip:
-            return "workers measure how far shares are from their models"
         return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
     return "" if type(rule) is SGP else f"the rule is {rule.name}"
 

@@ -112,8 +112,8 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     """Values are computed while it is decided; where nothing is clipped, that changes no bit."""
     settings = SETTINGS | {"steps": 12} | MEASURED[case]
     plain = simulate(**settings, rule="gosgd:p=0.7").summary
-    bounded = simulate(**settings, rule="gosgd:p=0.7,clip=1e30").summary
-    clipped = simulate(**settings, rule="gosgd:p=0.7,clip=0.05").summary
+    bounded = simulate(**settings, rule="gosgd:p=0.7,robust=clip:tau=1e30").summary
+    clipped = simulate(**settings, rule="gosgd:p=0.7,robust=clip:tau=0.05").summary
     same = ("digest", "model_digest", "messages", "mixed", "weight_units_in_flight")
     assert [plain[name] for name in same] == [bounded[name] for name in same]
     assert clipped["digest"] != plain["digest"]
@@ -122,7 +122,7 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
 
 @pytest.mark.parametrize("change", [{"window": 1}, {"engine": "batched", "threads": 2}], ids=str)
 def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
-    settings = SETTINGS | {"rule": "gosgd:p=0.7,clip=0.05", "steps": 8}
+    settings = SETTINGS | {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8}
     check_same(simulate(**settings | change), simulate(**settings))
 
 

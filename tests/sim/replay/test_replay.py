@@ -196,7 +196,15 @@ def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
     place: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    given = ("--rule", "gosgd:p=0.5,clip=1", "--steps", "60", "--peers", "3", "--journal")
+    given = (
+        "--rule",
+        "gosgd:p=0.5,robust=clip:tau=1",
+        "--steps",
+        "60",
+        "--peers",
+        "3",
+        "--journal",
+    )
     launched("--task", "digits", *given, "--out", str(run), settings=())
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]

@@ -1038,7 +1038,12 @@ def test_a_rule_that_measures_gets_its_answer_at_the_same_step_boundary() -> Non
     """Within the bound all is as ever; beyond it, models come together more slowly."""
 
     def run(clip: float) -> tuple[float, Tensor]:
-        swarm = Swarm(wide(), rule=lambda: GoSGD(0.5, clip=clip), partition="iid", seed=1)
+        swarm = Swarm(
+            wide(),
+            rule=lambda: GoSGD(0.5, robust=f"clip:tau={clip}" if clip else "none"),
+            partition="iid",
+            seed=1,
+        )
         swarm.run(3.0)
         found = [next(swarm.model(id).parameters()).detach() for id in swarm.peers]
         models = torch.stack(found)

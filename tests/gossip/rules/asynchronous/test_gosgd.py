@@ -28,8 +28,8 @@ from ...scene import Scene
         {"outstanding_max": 0},
         {"p": -1.0, "emission": "per-second"},
         {"p": 1.1, "emission": "adaptive"},
-        {"clip": -0.1},
-        {"clip": float("inf")},
+        {"robust": "clip:tau=-1"},
+        {"robust": "krum"},
     ],
 )
 def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:

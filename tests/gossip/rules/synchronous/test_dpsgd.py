@@ -10,6 +10,7 @@ import pytest
 
 from rumor.gossip import ONE, PeerId, Phase, Rule
 from rumor.gossip.effects.effects import Halt, Wait
+from rumor.gossip.rules.robust.registry import parse_robust
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.rounds import Rounds
 from rumor.sim import NetworkConfig
@@ -86,6 +87,28 @@ def test_every_round_mixes_with_the_matrix_of_its_topology(
     np.testing.assert_allclose(models, expected(matrices, n), rtol=0, atol=1e-12)
 
 
+@WEATHERS
+@pytest.mark.parametrize("robust", ["clip", "clip:tau=0.3", "scc", "cs+", "nna"])
+def test_robust_rounds_take_a_part_of_each_neighbor(robust: str, weather: NetworkConfig) -> None:
+    """``x_i <- x_i + sum_j w_ij c_j (x_j - x_i)``, c by the distances of the round."""
+    n, method = 6, parse_robust(robust)
+    assert method is not None
+    crowd = Crowd(lambda peer: DPSGD(robust=robust), n, complete, weather)
+    x, models = starts(n), []
+    for _ in range(8):
+        stepped = np.array([row - LR * gradient(place, row) for place, row in enumerate(x)])
+        x = stepped.copy()
+        for me in range(n):
+            others = [place for place in range(n) if place != me]
+            apart = [float(np.linalg.norm(stepped[other] - stepped[me])) for other in others]
+            parts = method.coefficients(apart, [1 / n] * len(others))
+            x[me] += sum(
+                c / n * (stepped[j] - stepped[me]) for c, j in zip(parts, others, strict=True)
+            )
+        models.append(x)
+    np.testing.assert_allclose(crowd.history(8), models, rtol=0, atol=1e-9)
+
+
 class Cycle:
     """Everybody sends to the next one, and hears the one before."""
 
@@ -99,6 +122,16 @@ class Cycle:
 def cycle_matrix(n: int) -> Values:
     matrix: Values = 0.25 * np.eye(n) + 0.75 * np.roll(np.eye(n), 1, 0)
     return matrix
+
+
+def test_weights_below_zero_are_refused_where_rounds_are_robust() -> None:
+    class Below(Cycle):
+        def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
+            return {peer: 1.25, live[live.index(peer) - 1]: -0.25}
+
+    crowd = Crowd(lambda peer: DPSGD(robust="clip"), 4, Below())
+    crowd.run(10.0, steps=3)
+    assert "with weights below 0" in halts(crowd)[0]
 
 
 def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs() -> None:

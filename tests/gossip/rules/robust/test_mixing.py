@@ -1,9 +1,9 @@
-"""GoSGD with ``clip``: what a share may move at most, and what becomes of the rest."""
+"""Robust mixing: what a share may move at most, and what becomes of the rest."""
 
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, UNIT, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
+from rumor.gossip import ONE, SGP, UNIT, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
 from rumor.gossip.effects.effects import Effect, Measure, Mix, Snapshot
 from rumor.gossip.protocol.rule import Requirements, require_fit, requirements_of
 from rumor.gossip.types import ShareId
@@ -18,16 +18,20 @@ PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0, exact=True)
 
 
 def test_who_measures_needs_every_number() -> None:
-    assert requirements_of(GoSGD(clip=1.0)).measures
+    assert requirements_of(GoSGD(robust="clip:tau=1")).measures
     assert not requirements_of(GoSGD()).measures
-    require_fit(GoSGD(clip=1.0), "int8", 3, exact=True)
+    require_fit(GoSGD(robust="clip:tau=1"), "int8", 3, exact=True)
     with pytest.raises(ConfigError, match="needs every number; use int8"):
-        require_fit(GoSGD(clip=1.0), "topk:0.1", 1, exact=False)
+        require_fit(GoSGD(robust="clip:tau=1"), "topk:0.1", 1, exact=False)
 
 
 def swarm_of(clip: float, n: int = 5, seed: int = 3) -> FuzzSwarm:
     ids = tuple(f"p{index}" for index in range(n))
-    peers = Peers(rule=lambda peer: GoSGD(0.5, clip=clip), neighbors=complete, config=PATIENT)
+    peers = Peers(
+        rule=lambda peer: GoSGD(0.5, robust=f"clip:tau={clip}" if clip else "none"),
+        neighbors=complete,
+        config=PATIENT,
+    )
     return FuzzSwarm(seed, peers, ids, n, NetworkConfig(latency_s=0.02, jitter=1.0))
 
 
@@ -101,7 +105,7 @@ def measured(scene: Scene, effects: list[object]) -> tuple[ShareId, ...]:
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_what_was_measured_is_clipped_and_the_rest_goes_back(shards: int) -> None:
-    scene = arrived(shards=shards, rule=GoSGD(0.0, clip=1.0))
+    scene = arrived(shards=shards, rule=GoSGD(0.0, robust="clip:tau=1"))
     shares = measured(scene, [*scene.step("b")])
     assert [share.shard for share in shares] == list(range(shards))
     effects = scene.measured("b", dict.fromkeys(shares, 4.0))
@@ -113,7 +117,7 @@ def test_what_was_measured_is_clipped_and_the_rest_goes_back(shards: int) -> Non
 
 
 def test_what_is_too_far_to_be_measured_is_refused_and_the_next_one_is_measured_anew() -> None:
-    scene = arrived(rule=GoSGD(0.0, clip=1.0))
+    scene = arrived(rule=GoSGD(0.0, robust="clip:tau=1"))
     (share,) = measured(scene, [*scene.step("b")])
     scene.measured("b", {share: float("inf")})
     scene.deliver()
@@ -123,7 +127,7 @@ def test_what_is_too_far_to_be_measured_is_refused_and_the_next_one_is_measured_
 
 
 def test_no_push_comes_of_an_answer() -> None:
-    scene = arrived(rule=GoSGD(1.0, clip=1.0))
+    scene = arrived(rule=GoSGD(1.0, robust="clip:tau=1"))
     (share,) = measured(scene, [*scene.step("b")])
     effects = scene.measured("b", {share: 0.5})
     assert any(isinstance(effect, Mix) for effect in effects)
@@ -131,7 +135,7 @@ def test_no_push_comes_of_an_answer() -> None:
 
 
 def test_a_peer_that_is_leaving_mixes_nothing_that_was_measured() -> None:
-    scene = arrived(rule=GoSGD(0.0, clip=1.0))
+    scene = arrived(rule=GoSGD(0.0, robust="clip:tau=1"))
     (share,) = measured(scene, [*scene.step("b")])
     scene.leave("b")
     assert not any(isinstance(e, Mix) for e in scene.measured("b", {share: 0.5}))
@@ -167,3 +171,106 @@ def test_a_distance_is_known_until_the_model_changes(change: str) -> None:
     scene.measured("b", dict(zip(shares, (1.0, 2.0), strict=True)))
     after = {"mix": [None, 2.0], "other register": [1.0, 2.0]}.get(change, [None, None])
     assert seen == [[1.0, 2.0], after]
+
+
+def crowd(robust: str) -> Scene:
+    """Peer a, and b to g around it, all founders."""
+    scene = Scene(requirements=Requirements(whole=False, measures=True))
+    scene.founded(*"abcdefg")
+    scene.peers["a"]._rule = GoSGD(0.0, robust=robust)
+    return scene
+
+
+def take(scene: Scene, sender: str, distance: float) -> float:
+    """Push a share to a; returns the fraction that it is mixed with, 0 where it is refused."""
+    offered = scene.peers[sender].account.weight // 2
+    scene.push(sender, "a", offered)
+    scene.deliver()
+    effects = [*scene.step("a")]
+    if not any(isinstance(effect, Measure) for effect in effects):
+        scene.deliver()
+        return 0.0
+    (share,) = measured(scene, [*effects])
+    own = scene.peers["a"].account.weight
+    fractions = [e.fraction for e in scene.measured("a", {share: distance}) if isinstance(e, Mix)]
+    scene.deliver()
+    whole = offered / (offered + own)
+    return sum(fractions) / whole
+
+
+def total(scene: Scene) -> int:
+    accounts = [peer.account for peer in scene.peers.values()]
+    return sum(a.weight + sum(o.escrow for o in a.outstanding.values()) for a in accounts)
+
+
+def test_nothing_is_taken_before_there_are_three_to_compare_and_weight_stays_exact() -> None:
+    scene = crowd("clip")
+    assert [take(scene, peer, far) for peer, far in (("b", 9.0), ("c", 1.0))] == [0.0, 0.0]
+    assert take(scene, "d", 1.0) == 1.0
+    assert take(scene, "b", 4.0) == pytest.approx(0.5)
+    assert take(scene, "b", 10.0) == pytest.approx(0.2 * 0.5)
+    assert total(scene) == 7 * ONE
+
+
+def test_a_bound_that_is_given_needs_nobody_to_compare_with() -> None:
+    scene = crowd("clip:tau=1")
+    assert take(scene, "b", 4.0) == pytest.approx(0.25)
+
+
+def test_a_flooder_has_one_vote_and_then_is_not_even_measured() -> None:
+    scene = crowd("clip")
+    for peer in "cdef":
+        take(scene, peer, 1.0)
+    taken = [take(scene, "b", 100.0) for _ in range(30)]
+    # Were each of its shares a vote, the median would be 100 by now.
+    assert max(taken) < 0.01
+    # So many as may come at once, and four times as many as each of the others has sent.
+    assert sum(part > 0 for part in taken) <= 14
+    assert take(scene, "c", 1.0) == 1.0
+    assert total(scene) == 7 * ONE
+
+
+def test_one_that_has_gone_has_no_vote() -> None:
+    scene = crowd("clip")
+    for peer in "bcd":
+        take(scene, peer, 1.0)
+    for peer in "bcd":
+        scene.leave(peer)
+        scene.deliver()
+        for _ in range(200):
+            scene.wait(0.1)
+            scene.wake(peer)
+            scene.deliver()
+    rule = scene.peers["a"]._rule
+    assert isinstance(rule, GoSGD) and rule._mixing is not None
+    assert {"b", "c"} < {peer for _, peer in rule._mixing._votes}
+    take(scene, "e", 50.0)
+    assert {"b", "c"}.isdisjoint({peer for _, peer in rule._mixing._votes})
+
+
+def test_where_most_have_moved_away_those_who_were_refused_have_voted() -> None:
+    scene = crowd("nna:byzantine=3")
+    for peer in "bcd":
+        take(scene, peer, 1.0)
+    assert [take(scene, peer, 50.0) for peer in "efg"] == [0.0] * 3
+    for peer in "bcd":
+        take(scene, peer, 60.0)
+    assert take(scene, "e", 50.0) == 1.0
+
+
+@pytest.mark.parametrize("method", ["clip", "scc", "cs+", "nna"])
+def test_sgp_mixes_robustly_too_and_pushes_once_a_turn(method: str) -> None:
+    ids = tuple(f"p{index}" for index in range(6))
+    peers = Peers(rule=lambda peer: SGP(robust=method), neighbors=complete, config=PATIENT)
+    swarm = FuzzSwarm(1, peers, ids, 6, NetworkConfig(latency_s=0.02, jitter=1.0))
+    before = spread(swarm)
+    swarm.run(30.0)
+    assert spread(swarm) < 0.2 * before
+    founded = sum(ledger.founded for host in swarm.running() for ledger in host.ledgers)
+    assert founded == 6 * ONE
+
+
+def spread(swarm: FuzzSwarm) -> float:
+    """How far models are from their mean."""
+    models = np.array([host.vector.x for host in swarm.running()])
+    return float(np.linalg.norm(models - models.mean(axis=0)))

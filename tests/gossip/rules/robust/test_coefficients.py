@@ -1,0 +1,124 @@
+"""What part of each neighbor is taken, against the equations in plain numpy."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rumor.gossip import ConfigError
+from rumor.gossip.rules.robust.coefficients import clip, cs_plus, median_clip, nna, scc
+from rumor.gossip.rules.robust.registry import ROBUST, RobustMethod, parse_robust
+
+numbers = st.floats(1e-3, 1e3)
+neighbors = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=12)
+
+
+def moved(values: np.ndarray, parts: list[float], weights: list[float]) -> np.ndarray:
+    """``sum w_j c_j d_j`` of one-dimensional models at these distances."""
+    return np.cumsum(np.array(weights) * np.array(parts) * values)
+
+
+@given(neighbors, numbers)
+def test_clip_is_the_published_update(drawn: list[tuple[float, float]], tau: float) -> None:
+    apart, weights = np.array(drawn).T
+    parts = clip(apart.tolist(), weights.tolist(), tau)
+    expected = np.cumsum(weights * np.minimum(apart, tau))
+    np.testing.assert_allclose(moved(apart, parts, weights.tolist()), expected, rtol=1e-12)
+
+
+@given(neighbors, st.floats(0.05, 0.95))
+def test_scc_has_the_radius_of_the_theorem(drawn: list[tuple[float, float]], part: float) -> None:
+    apart, weights = np.array(sorted(drawn)).T
+    b = part * weights.sum()
+    near = np.cumsum(weights) <= (weights.sum() - b) * (1 + 1e-12)
+    tau = math.sqrt((weights[near] * apart[near] ** 2).sum() / b)
+    expected = np.minimum(1, tau / apart)
+    np.testing.assert_allclose(
+        scc(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12
+    )
+
+
+@given(neighbors, st.floats(0.05, 0.95))
+def test_cs_plus_clips_at_the_last_of_the_nearest(
+    drawn: list[tuple[float, float]], part: float
+) -> None:
+    apart, weights = np.array(sorted(drawn)).T
+    b = part * weights.sum()
+    near = np.cumsum(weights) <= (weights.sum() - 2 * b) * (1 + 1e-12)
+    tau = apart[near].max(initial=0.0)
+    expected = np.minimum(1, tau / apart)
+    np.testing.assert_allclose(
+        cs_plus(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12
+    )
+
+
+@given(neighbors, st.floats(0.05, 0.95))
+def test_nna_leaves_out_just_the_weight_of_liars(
+    drawn: list[tuple[float, float]], part: float
+) -> None:
+    apart, weights = np.array(sorted(drawn)).T
+    b = part * weights.sum()
+    ends = np.cumsum(weights)
+    expected = np.clip((weights.sum() - b - (ends - weights)) / weights, 0, 1)
+    parts = nna(apart.tolist(), weights.tolist(), b)
+    np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-9)
+    assert float(weights @ parts) == pytest.approx(weights.sum() - b)
+
+
+@given(st.lists(numbers, min_size=1, max_size=15))
+def test_the_median_is_clipped_at_twice_and_what_is_far_fades(apart: list[float]) -> None:
+    values = np.array(apart)
+    middle = np.sort(values)[(len(apart) - 1) // 2]
+    near = np.minimum(1, 2 * middle / values)
+    expected = np.where(values > 5 * middle, near * 5 * middle / values, near)
+    found = median_clip(apart, [1.0] * len(apart))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ROBUST)
+@pytest.mark.parametrize("value", [0.0, 1.0, 40.0])
+def test_what_cannot_be_measured_counts_nothing_and_parts_are_parts(
+    name: str, value: float
+) -> None:
+    method = RobustMethod(name, value)
+    parts = method.coefficients([1.0, math.inf, 2.0, 0.0], [1.0, 1.0, 2.0, 0.5])
+    assert parts[1] == 0 and all(0 <= part <= 1 for part in parts)
+    assert method.coefficients([], []) == []
+
+
+def test_with_no_liars_assumed_scc_is_at_the_second_largest_as_in_the_authors_code() -> None:
+    assert scc([4.0, 1.0, 2.0], [1.0] * 3, 0.0) == [0.5, 1.0, 1.0]
+    assert scc([4.0], [1.0], 0.0) == [1.0]
+
+
+def test_one_on_the_border_is_left_out_in_part() -> None:
+    assert nna([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 1.5) == [1.0, 0.5, 0.0]
+
+
+def test_a_method_is_read_with_its_number_or_without() -> None:
+    assert parse_robust("none") is None
+    assert parse_robust("clip") == RobustMethod("clip", 0.0)
+    assert parse_robust("clip:tau=0.5") == RobustMethod("clip", 0.5)
+    assert parse_robust("cs+") == RobustMethod("cs+", 1.0)
+    assert RobustMethod("clip", 0.0).is_relative and not RobustMethod("clip", 1.0).is_relative
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("nan", "did you mean 'nna'?"),
+        ("krum", "Valid names: none, clip"),
+        ("none:tau=1", "Valid names: none, clip"),
+        ("clip:0.5", "clip takes tau= \\(at least 0\\)"),
+        ("clip:byzantine=1", "clip takes tau="),
+        ("nna:byzantine=-1", "byzantine is -1.0: it must be at least 0"),
+        ("nna:byzantine=many", "it must be a number"),
+        ("nna:byzantine=nan", "it must be at least 0"),
+        ("clip:", "clip takes tau="),
+    ],
+)
+def test_what_is_no_method_is_refused_with_what_is(spec: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_robust(spec)
