@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip import GoSGD, ProtocolConfig, RuleContext, TrainingError
+from rumor.gossip.effects.effects import Wait
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
@@ -113,8 +114,9 @@ class Early(GoSGD):
         super().__init__(1.0)
         self._steps = steps
 
-    def _pushes_due(self, turn: RuleContext) -> int:
-        return int(turn.step <= self._steps)
+    def step(self, context: RuleContext) -> Wait | None:
+        self.p = float(context.step <= self._steps)
+        return super().step(context)
 
 
 def settled(exact: bool, shards: int = 1) -> Iterator[Point]:

@@ -243,8 +243,9 @@ def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
 class Spell(GoSGD):
     """Pushes at each turn for a while, and not before or after."""
 
-    def _pushes_due(self, turn: RuleContext) -> int:
-        return int(20 < turn.step < 60)
+    def step(self, context: RuleContext) -> Wait | None:
+        self.p = float(20 < context.step < 60)
+        return super().step(context)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
