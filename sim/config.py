@@ -95,8 +95,8 @@ class SimulationConfig:
     under way)."""
     wire: str = NATIVE
     """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
-    ``topk:FRACTION``; ``topk2bit:FRACTION`` for choco alone. All but the first cost accuracy in
-    each share and save bytes."""
+    ``topk:FRACTION``; ``topk2bit:FRACTION`` for choco and sparseloco. All but the first
+    cost accuracy in each share and save bytes."""
     shards: int = 1
     """Pieces into which the vector is cut, each with weights of its own. Rules that cut it
     themselves set it."""

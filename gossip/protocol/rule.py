@@ -222,7 +222,7 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     if format.is_for_differences and not requirements.bare:
         raise ConfigError(
             f"wire is {wire!r}: it is for differences, and rule {rule.name!r} sends models; use "
-            "topk, or the rule choco"
+            "topk, or the rules choco and sparseloco"
         )
     if requirements.lossless and not format.is_native:
         raise ConfigError(

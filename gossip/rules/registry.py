@@ -20,6 +20,7 @@ from .asynchronous.seasgd import SEASGD
 from .asynchronous.sgp import SGP
 from .asynchronous.sparta import Sparta
 from .compressed.choco import Choco
+from .compressed.sparseloco import SparseLoCo
 from .heterogeneous.d2 import D2
 from .heterogeneous.decentlam import DecentLaM
 from .heterogeneous.gradient_tracking import GradientTracking
@@ -58,7 +59,7 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
             *(DPSGD, AllReduce, Swap),
             *(D2, GradientTracking, MomentumTracking, QGDSGDm, DecentLaM, RelaySGD),
             Choco,
-            *(LocalSGD, DiLoCo, GASLoC, NoLoCo, Hybrid),
+            *(LocalSGD, DiLoCo, GASLoC, NoLoCo, SparseLoCo, Hybrid),
         )
     }
 )

@@ -12,6 +12,7 @@ from ...wire.formats import Form, parse_wire
 from ..parameter import Parameter, checked
 from ..synchronous.mixing import MatrixRule, Terms
 from ..synchronous.rounds import SYNCHRONOUS
+from .kept import KeptShares, why_unlike
 
 __all__ = ["Choco"]
 
@@ -70,36 +71,29 @@ class Choco(MatrixRule):
     ) -> None:
         super().__init__()
         self.gamma = gamma
-        self._kept: list[Kept] = []
+        self._kept = KeptShares()
 
     def take(self, context: RuleContext, average: Terms) -> None:
         """Count every q, and move toward the average of what is known."""
         context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
         context.combine(MEAN, [(1.0, MEAN), *average])
         if len(average) > 1:
-            gamma = self.gamma or _gamma_of(self._kept[-1].form)
+            gamma = self.gamma or _gamma_of(self._kept.last.form)
             context.combine(X, [(1.0, X), (gamma, MEAN), (-gamma, ESTIMATE)])
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Send this round's difference, and average once all those of others are here."""
         outcome = super().step(context)
-        # The last one is read once more, as a term of the average.
-        needed = self._kept[-1:] if self._is_sent else []
-        for kept in self._kept:
-            if kept not in needed and self._rounds.is_under_way(kept):
-                needed.append(kept)
-            elif kept not in needed:
-                context.let_go(kept)
-        self._kept = [kept for kept in self._kept if kept in needed]
+        self._kept.let_go(context, self._rounds, reads_last=self._is_sent)
         return outcome
 
     def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Kept:
         context.combine(_DIFFERENCE, [(1.0, X), (-1.0, ESTIMATE)])
-        self._kept.append(context.keep(_DIFFERENCE, neighbors, bare=True, whole=self._round == 0))
-        return self._kept[-1]
+        is_first = self._round == 0
+        return self._kept.add(context.keep(_DIFFERENCE, neighbors, bare=True, whole=is_first))
 
     def _own(self) -> Term:
-        return self._kept[-1].as_sent
+        return self._kept.last.as_sent
 
     def _why_unfit(
         self, context: RuleContext, weights: Mapping[PeerId, float], neighbors: Sequence[PeerId]
@@ -112,10 +106,7 @@ class Choco(MatrixRule):
         return super()._why_unfit(context, weights, neighbors)
 
     def _why_foreign(self, share: Share) -> str:
-        if not share.form.bare:
-            return "carries no difference, which choco needs: give all peers the same rule"
-        wire, ours = share.form.wire, self._kept[-1].form.wire
-        return f"is {wire}, and {ours} here: give all peers the same wire" * (wire != ours)
+        return why_unlike(share, self._kept.last, self.name)
 
 
 def _gamma_of(form: Form) -> float:

@@ -33,12 +33,13 @@ class Rounds:
     Args:
         name: Of the rule.
         agrees: Whether rounds end with the same model at all, so that nothing is left to merge.
+        h: Optimizer steps from round to round.
     """
 
-    def __init__(self, name: str, *, agrees: bool) -> None:
+    def __init__(self, name: str, *, agrees: bool, h: int = 1) -> None:
         self.members: tuple[PeerId, ...] = ()
         """Sorted ids of those who take part; empty before `open` has found them."""
-        self._name, self._agrees = name, agrees
+        self._name, self._agrees, self._h = name, agrees, h
         self._incarnations: dict[PeerId, Incarnation] = {}
         self._since_s: float | None = None
         self._letters = Letters()
@@ -161,7 +162,7 @@ class Rounds:
                     break
                 return self._halt(context, round, (peer, fate))
             steps = context.steps_at_end(peer)
-            if steps is not None and steps <= round:
+            if steps is not None and steps < (round + 1) * self._h:
                 return Halt(
                     f"{peer} has finished after {steps} steps, and {self._name} needs it in round "
                     f"{round}: give all peers the same number of steps"
@@ -188,27 +189,32 @@ class Rounds:
 
 
 class RoundRule(ABC):
-    """After every optimizer step one round: this peer sends, and goes on once others have sent."""
+    """After every h optimizer steps one round: this peer sends, and goes on once others have sent.
+
+    Args:
+        h: Optimizer steps from round to round.
+    """
 
     name = ""
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = SYNCHRONOUS
 
-    def __init__(self) -> None:
-        self._rounds = Rounds(self.name, agrees=False)
-        self._round = 0
-        self._is_due = self._is_sent = False
+    def __init__(self, h: int = 1) -> None:
+        self.h = h
+        self._rounds = Rounds(self.name, agrees=False, h=h)
+        self._round = self._steps = 0
+        self._is_sent = False
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Send this round's vector, and go on once all shares of it are here."""
         self._rounds.tend(context, self._round)
-        self._is_due = self._is_due or context.trained
-        if self._is_due:
+        self._steps += context.trained
+        if self._steps >= self.h:
             outcome = self._rounds.open(context) or self._send(context) or self._average(context)
             if outcome is not None:
                 return outcome
             self._round += 1
-            self._is_due = self._is_sent = False
+            self._steps, self._is_sent = 0, False
         self._rounds.rest(context)
         return None
 

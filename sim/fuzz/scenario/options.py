@@ -196,8 +196,8 @@ def _cutting_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
 
 def _kept_shares(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     """Rules that keep what they send, so that everybody counts the same, in place of some that
-    wait: CHOCO-SGD in any format, RelaySGD on a chain."""
-    rule = ("choco", "relaysgd")[int(rng.integers(2))]
+    wait: CHOCO-SGD and SparseLoCo in any format, RelaySGD on a chain."""
+    rule = ("choco", "relaysgd", "sparseloco")[int(rng.integers(3))]
     wire = (NATIVE, "float16", "int8", "topk:0.3")[int(rng.integers(4))]
     if rng.random() >= 0.5 or scenario.rule not in ("dpsgd", "allreduce"):
         return scenario

@@ -23,6 +23,7 @@ from ....gossip.rules.asynchronous.divshare import DivShare
 from ....gossip.rules.asynchronous.seasgd import SEASGD
 from ....gossip.rules.asynchronous.sparta import Sparta
 from ....gossip.rules.compressed.choco import Choco
+from ....gossip.rules.compressed.sparseloco import SparseLoCo
 from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from ....gossip.rules.heterogeneous.relaysgd import RelaySGD
 from ....gossip.rules.outer.diloco import DiLoCo
@@ -221,6 +222,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "noloco": lambda: NoLoCo(h=2),
         "gradient-tracking": GradientTracking,
         "choco": Choco,
+        "sparseloco": lambda: SparseLoCo(h=2),
         "relaysgd": RelaySGD,
         "sparta": lambda: Sparta(fraction=1 / 3),
         "divshare": lambda: DivShare(fraction=1 / 3),
@@ -231,7 +233,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
 )
 """Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
 
-SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "relaysgd")
+SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "sparseloco", "relaysgd")
 """Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
@@ -240,5 +242,5 @@ OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 CUTTING = ("sparta", "divshare")
 """Rules that cut the vector themselves."""
 
-_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco", "hybrid"})
+_BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco", "sparseloco", "hybrid"})
 """Rules that do not only average: models leave the hull that they all lie in at the start."""

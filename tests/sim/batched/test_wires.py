@@ -45,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "slow": {"push_mbit": 0.5},
     "pairs": {"rule": "adpsgd", "p": None, "wire": "int8"},
     "tree": {"rule": "relaysgd", "p": None, "wire": "int8", "topology": "tree"},
+    "rounds": {"rule": "sparseloco:h=3", "p": None, "wire": "topk2bit:0.1"},
     **{
         f"differences, {wire}": {"rule": "choco", "p": None, "wire": wire, "topology": "ring"}
         for wire in ("int8", "topk:0.05")

@@ -344,6 +344,11 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
             ("snapshot difference as topk:0.1 by itself",),
             marks=pytest.mark.slow,
         ),
+        (
+            "sparseloco:h=3",
+            ("--wire", "topk2bit:0.1"),
+            ("snapshot error as topk2bit:0.1 by itself", "combine error: 1.0 error, -1.0 snapsh"),
+        ),
         pytest.param(
             "relaysgd",
             ("--wire", "int8", "--topology", "path"),

@@ -649,7 +649,11 @@ def test_nobody_can_join_a_synchronous_swarm() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "topology", "wire"),
-    [("relaysgd", "tree", "float16"), ("choco:gamma=0.4", "ring", "int8")],
+    [
+        ("relaysgd", "tree", "float16"),
+        ("choco:gamma=0.4", "ring", "int8"),
+        ("sparseloco:h=4", "ring", "topk2bit:0.25"),
+    ],
 )
 def test_shares_that_are_kept_reach_everybody_in_a_network_that_loses_messages(
     rule: str, topology: str, wire: str

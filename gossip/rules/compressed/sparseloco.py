@@ -1,0 +1,110 @@
+"""SparseLoCo: every h steps, the largest part of what they have changed, and error feedback."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from ...effects.effects import Halt, Wait, X
+from ...protocol.context import RuleContext
+from ..outer.rule import STEPS
+from ..parameter import Parameter, checked
+from ..synchronous.mixing import Terms, scaled
+from ..synchronous.rounds import SYNCHRONOUS, RoundRule
+from .kept import KeptShares, why_unlike
+
+__all__ = ["SparseLoCo"]
+
+PHI = "phi"
+"""The register of the model after the last round, which is the same at all peers."""
+
+ERROR = "error"
+"""The register of e: what was not sent yet."""
+
+
+class SparseLoCo(RoundRule):
+    """``e <- decay e + (phi - x)``, ``q = Q(e)``, ``e <- e - q``, ``phi <- phi - lr mean_j q_j``,
+    ``x = phi``, where x is what h optimizer steps have made of phi, and Q what the wire's format
+    keeps.
+
+    What Q loses stays in e, and goes along with a later q; e takes the place of an outer momentum.
+    Each peer sends q to every other and counts the same numbers as they do, in the same order: it
+    reads its own q as they read it, and a share that has to be sent again is the same bytes. So all
+    have the same bits in phi, and nothing of it is ever sent, but in the first round: founders
+    need not begin with the same model, so that round is an exact mean of all models.
+
+    The format is the run's: ``topk2bit:0.0156`` is the paper's. Any optimizer takes the inner
+    steps.
+
+    Raises:
+        ConfigError: An argument is out of range.
+
+    Source: Sarfi, Therien, Lidin and Belilovsky 2025, algorithm 1, with the defaults of their
+    experiments.
+    """
+
+    name = "sparseloco"
+    summary = "what h steps have changed, compressed, with error feedback"
+    requirements = replace(SYNCHRONOUS, bare=True)
+    registers = (PHI, ERROR)
+
+    @checked
+    def __init__(
+        self,
+        *,
+        h: Annotated[int, Parameter(f"{STEPS}; 15 to 50 in the paper.", low=1)] = 15,
+        lr: Annotated[
+            float, Parameter("outer learning rate; .4 in the paper.", low=0, high=2)
+        ] = 0.4,
+        decay: Annotated[
+            float,
+            Parameter(
+                "part of what was not sent that is left a round later; .95 in the paper.",
+                low=0,
+                high=1,
+            ),
+        ] = 0.95,
+    ) -> None:
+        super().__init__(h)
+        self.lr = lr
+        self.decay = decay
+        self._kept = KeptShares()
+
+    def step(self, context: RuleContext) -> Wait | Halt | None:
+        """Train on, or take part in a round where h steps are over."""
+        outcome = super().step(context)
+        self._kept.let_go(context, self._rounds, reads_last=self._is_sent)
+        return outcome
+
+    def _send(self, context: RuleContext) -> Wait | Halt | None:
+        if self._is_sent:
+            return None
+        others = [peer for peer in self._rounds.members if peer != context.me]
+        is_first = self._round == 0
+        if is_first:
+            context.combine(ERROR, [(1.0, X)])
+        else:
+            context.combine(ERROR, [(self.decay, ERROR), (1.0, PHI), (-1.0, X)])
+        kept = self._kept.add(context.keep(ERROR, others, bare=True, whole=is_first))
+        context.combine(ERROR, [(1.0, ERROR), (-1.0, kept.as_sent)])
+        self._rounds.post(context, self._round, kept, others)
+        self._is_sent = True
+        return None
+
+    def _average(self, context: RuleContext) -> Wait | Halt | None:
+        members = self._rounds.members
+        others = [peer for peer in members if peer != context.me]
+        shares = self._rounds.gather(context, self._round, others)
+        missing = [peer for peer in others if peer not in shares]
+        if missing:
+            return self._rounds.wait_for(context, self._round, missing)
+        for peer, share in shares.items():
+            unlike = why_unlike(share, self._kept.last, self.name)
+            if unlike:
+                return Halt(f"a share of {peer} {unlike}")
+        # By id: the same terms in the same order add up to the same bits at every peer.
+        terms = [shares[peer] if peer in shares else self._kept.last.as_sent for peer in members]
+        mean: Terms = [(1 / len(members), term) for term in terms]
+        context.combine(PHI, [(1.0, PHI), *scaled(-self.lr, mean)] if self._round else mean)
+        context.combine(X, [(1.0, PHI)])
+        for share in shares.values():
+            context.accept(share)
+        return None
