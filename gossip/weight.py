@@ -25,6 +25,7 @@ __all__ = [
     "WEIGHT_MAX",
     "WEIGHT_MIN",
     "Units",
+    "acceptable",
     "coarse",
     "decode_weight",
     "encode_weight",
@@ -65,6 +66,12 @@ Units = int | str
 # From here on whole units are fine enough, and below it as many bits as a float64 has.
 _WHOLE_MIN: Final = 2**11 * UNIT
 _BITS: Final = 53
+
+# A share that weighs more than four founders makes up nine tenths of the mixture at most. Lighter
+# ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing.
+_TIMES_OWN: Final = 9
+
+_HARMLESS: Final = 4 * ONE
 
 _FRACTION: Final = UNIT - 1
 _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,399})(?:/2\^([1-9][0-9]{0,2}))?")
@@ -231,6 +238,29 @@ def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
     """
     scale = min(UNIT, 1 << max(weights).bit_length())
     return [weight / scale for weight in weights], sum(weights) / scale
+
+
+def acceptable(own: int, offered: int, founders_max: int, *, outweighs: bool = False) -> int:
+    """How much of a share may be accepted, so that nobody's word decides all.
+
+    Args:
+        own: What the receiver holds, in grains; above 0.
+        offered: What comes with the share, likewise. Up to four founders' weight is always good.
+        founders_max: As many founders' weight may come with one share.
+        outweighs: Whether it may be more than nine tenths of the mixture.
+
+    Returns:
+        In grains; of honest peers, nearly always all.
+
+    >>> acceptable(ONE, ONE, 8) == ONE, acceptable(ONE, 99 * ONE, 8) == 8 * ONE
+    (True, True)
+    >>> acceptable(3 * ONE // 4, 99 * ONE, 8) == 27 * ONE // 4, acceptable(1, ONE, 8) == ONE
+    (True, True)
+    """
+    most = founders_max * ONE
+    if not outweighs:
+        most = min(most, max(_TIMES_OWN * own, _HARMLESS))
+    return offered if offered <= most else coarse(most)
 
 
 def mixing_fraction(own: int, accepted: int) -> float:

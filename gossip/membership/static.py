@@ -109,6 +109,8 @@ class StaticMemberTable:
 
     news: tuple[Change, ...] = ()
     """Nothing: nobody falls silent, and nobody is heard again."""
+    doubts: Final[list[PeerId]] = []
+    """Nobody: there is no hearsay."""
 
     def __init__(self, me: Member, membership: StaticMembership) -> None:
         self.id = me.id
@@ -129,13 +131,13 @@ class StaticMemberTable:
         """Whether all members have taken their last step."""
         return self._membership.over
 
-    def stepped(self) -> int:
+    def stepped(self, now: float) -> int:
         """Count an optimizer step of this member; returns the steps of all."""
         self.step += 1
         self._membership.steps += 1
         return self._membership.steps
 
-    def count(self, peer: PeerId, steps: int) -> None:
+    def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
         """Do nothing: every step was seen."""
 
     def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
@@ -241,6 +243,10 @@ class StaticMemberTable:
         """Whether *peer* is a member."""
         return peer in self._membership.phases
 
+    def is_leaving(self, peer: PeerId) -> bool:
+        """Whether *peer* is about to go, or gone, of its own accord."""
+        return self._membership.phases[peer] >= Phase.LEAVING
+
     def has_left(self, peer: PeerId) -> bool:
         """Whether *peer* is gone, or never was."""
         return self._membership.phases.get(peer, Phase.LEFT) is Phase.LEFT
@@ -249,7 +255,7 @@ class StaticMemberTable:
         """Whether a message of *peer* is to be taken in; those of members always are."""
         return True
 
-    def absorb(self, members: Sequence[Member], now: float) -> list[Member]:
+    def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
         """Take in nothing: everything is known."""
         return []
 

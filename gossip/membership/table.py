@@ -12,7 +12,7 @@ and Motivala, DSN 2002, section 4.2 (suspicion).
 
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..config import ProtocolConfig
 from ..effects.effects import Meet, Part
@@ -26,6 +26,7 @@ from ..effects.events import (
 )
 from ..types import Incarnation, PeerId
 from ..wire.messages import HEARTBEAT_MAX, Member, Phase
+from .entry import RISES_TO_BELIEVE, Known, at_step
 from .failure_detector import LocalHealth
 from .progress import StepCounts
 
@@ -34,28 +35,6 @@ __all__ = ["Change", "MemberTable"]
 Change = (
     Meet | Part | PeerMet | PeerSuspected | PeerRecovered | PeerDied | PeerLeft | StaleIncarnation
 )
-
-_RISES_TO_BELIEVE = 2
-
-# A tombstone is kept so many times `dead_s`, for the news to overtake the last hearsay.
-_TOMBSTONE = 10
-
-
-@dataclass(slots=True)
-class _Known:
-    member: Member
-    progress_s: float
-    """When its heartbeat last rose, or it was last heard."""
-    spoke_s: float = float("-inf")
-    """When it was last heard itself."""
-    rises: int = 0
-    alive: bool = True
-    suspected: bool = False
-    passed_over_until_s: float = 0.0
-
-    @property
-    def believed(self) -> bool:
-        return self.rises >= _RISES_TO_BELIEVE
 
 
 class MemberTable:
@@ -70,19 +49,22 @@ class MemberTable:
     def __init__(
         self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
     ) -> None:
-        self.clock = StepCounts(me.id, clock)
+        self.clock = StepCounts(me.id, clock, config.gossip_s)
         """Steps of all peers that ever were."""
         self.me = replace(me, step=self.clock.own)
         self.news: list[Change] = []
         """Who was heard again, in order, until that is taken."""
+        self.doubts: list[PeerId] = []
+        """Whom to ask whether what others say of it is true, until that is done."""
         self._config = config
-        self._others: dict[PeerId, _Known] = {}
+        self._others: dict[PeerId, Known] = {}
         self._health = LocalHealth(config.gossip_s)
         self._started_s: float | None = None
         self._ticked_s = 0.0
+        self._outlived_s = float("-inf")
         # Asked for at every draw of a neighbor, and changed by few messages.
         self._takers: tuple[PeerId, ...] | None = None
-        self._order: list[_Known] | None = None
+        self._order: list[Known] | None = None
         self._outward: Set[PeerId] = frozenset()
 
     @property
@@ -106,14 +88,14 @@ class MemberTable:
         others = (k.member for k in self._others.values() if k.alive and k.believed)
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
-    def stepped(self) -> int:
+    def stepped(self, now: float) -> int:
         """Count an optimizer step of this peer; others learn of it with the next heartbeat.
 
         Returns:
             The steps of all peers that ever were.
         """
-        self.clock.tick()
-        self.me = _at_step(self.me, self.clock.own)
+        self.clock.tick(now)
+        self.me = at_step(self.me, self.clock.own)
         return self.clock.total
 
     def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
@@ -131,8 +113,7 @@ class MemberTable:
 
     def shares_memory(self, peer: PeerId) -> bool:
         """Whether *peer* may be able to read this peer's memory."""
-        known = self._others.get(peer)
-        return known is not None and bool(self.me.host) and known.member.host == self.me.host
+        return bool(self.me.host) and self.machine(peer) == self.me.host
 
     def machine(self, peer: PeerId) -> bytes:
         """Names the machine of *peer*; empty where it is not known, or shares no memory."""
@@ -147,9 +128,9 @@ class MemberTable:
     def others(self, *, alive: bool) -> tuple[Member, ...]:
         """Everybody else who is considered alive, or dead but not gone, sorted by id."""
         members = (known.member for known in self._in_order() if known.alive is alive)
-        return tuple([member for member in members if member.phase is not Phase.LEFT])
+        return tuple([m for m in members if m.phase is not Phase.LEFT])
 
-    def _in_order(self) -> list[_Known]:
+    def _in_order(self) -> list[Known]:
         """Everybody else, sorted by id."""
         if self._order is None:
             self._order = [known for _, known in sorted(self._others.items())]
@@ -226,7 +207,7 @@ class MemberTable:
         Args:
             unconfirmed: Whether to tell of those, too, who are alive from hearsay only.
         """
-        rises = 0 if unconfirmed else _RISES_TO_BELIEVE
+        rises = 0 if unconfirmed else RISES_TO_BELIEVE
         vouched = [
             known.member
             for known in self._in_order()
@@ -258,6 +239,11 @@ class MemberTable:
         """Whether anything was ever heard of *peer*, and is remembered."""
         return peer in self._others
 
+    def is_leaving(self, peer: PeerId) -> bool:
+        """Whether *peer* is about to go, or gone, of its own accord."""
+        known = self._others.get(peer)
+        return known is not None and known.member.phase >= Phase.LEAVING
+
     def has_left(self, peer: PeerId) -> bool:
         """Whether *peer* is gone of its own accord, or nothing is known of it."""
         known = self._others.get(peer)
@@ -272,20 +258,34 @@ class MemberTable:
         known = self._others.get(peer)
         if known is None or known.member.incarnation < incarnation:
             return True
-        if known.member.incarnation > incarnation:
-            return False
+        before = known.member
+        latest = incarnation == before.incarnation == known.spoken
+        if not latest or before.phase is Phase.LEFT:
+            if not known.correct(incarnation):
+                return False
+            self._take_back(known, before)
         known.progress_s = known.spoke_s = now
         if known.suspected or not (known.alive and known.believed):
             self._recover(known)
-            known.rises = _RISES_TO_BELIEVE
+            known.rises = RISES_TO_BELIEVE
         return True
+
+    def _take_back(self, known: Known, before: Member) -> None:
+        """Follow up on the word of a peer that runs, whatever others have said of it."""
+        peer = known.member.id
+        if known.member is before:
+            return
+        self._takers = None
+        self.doubts.append(peer)
+        if before.phase is Phase.LEFT:
+            self.news.append(Meet(peer, known.member.addresses))
 
     def take_news(self) -> list[Change]:
         """Hand over what `heard` and `learn` have changed, and begin anew."""
         news, self.news = self.news, []
         return news
 
-    def _recover(self, known: _Known) -> None:
+    def _recover(self, known: Known) -> None:
         alive = known.member.phase is not Phase.LEFT
         if alive and (known.suspected or not known.alive):
             self.news.append(PeerRecovered(known.member.id))
@@ -299,11 +299,12 @@ class MemberTable:
         age = int((now - self._started_s) * 1000)
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
-    def absorb(self, members: Sequence[Member], now: float) -> list[Member]:
+    def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
         """Take in all of a view that only says that somebody goes on, which is nearly all.
 
         Args:
             members: The view.
+            source: Whose it is; its own entry is for `learn`.
             now: Seconds.
 
         Returns:
@@ -312,7 +313,7 @@ class MemberTable:
         others, rest = self._others, []
         for member in members:
             known = others.get(member.id)
-            if known is None:
+            if known is None or member.id == source:
                 rest.append(member)
                 continue
             before = known.member
@@ -320,21 +321,21 @@ class MemberTable:
                 member.heartbeat <= before.heartbeat or self._goes_on(known, member)
             ):
                 if member.heartbeat > before.heartbeat:
-                    known.member, known.progress_s = member, now
                     if member.step != before.step:
-                        self.clock.merge(member.id, member.step)
+                        member = self._counted(member, now, direct=False)
+                    known.member, known.progress_s = member, now
             elif member.incarnation >= before.incarnation:
                 rest.append(member)
         return rest
 
     @staticmethod
-    def _goes_on(known: _Known, member: Member) -> bool:
+    def _goes_on(known: Known, member: Member) -> bool:
         """Whether nothing about a peer has changed but the heartbeat and the step."""
         before = known.member
         return (
             known.alive
             and not known.suspected
-            and known.rises >= _RISES_TO_BELIEVE
+            and known.rises >= RISES_TO_BELIEVE
             and member.phase is before.phase
             and member.addresses == before.addresses
         )
@@ -367,8 +368,7 @@ class MemberTable:
 
     def departed(self) -> list[PeerId]:
         """Those who have left and are remembered, sorted."""
-        members = [known.member for known in self._in_order()]
-        return [member.id for member in members if member.phase is Phase.LEFT]
+        return [k.member.id for k in self._in_order() if k.member.phase is Phase.LEFT]
 
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         """Take in one entry of somebody's view.
@@ -387,51 +387,93 @@ class MemberTable:
         known = self._others.get(member.id)
         if known is None and len(self._others) >= self._config.members_max:
             return
+        if known is not None and not direct and self._may_ask(known, member, now):
+            return
         if known is None or known.member.incarnation < member.incarnation:
             if self.is_plausible(member.incarnation, now):
                 yield from self._admit(member, now, direct=direct)
-        elif known.member.phase is not Phase.LEFT and (
-            (known.member.incarnation, known.member.heartbeat)
-            < (member.incarnation, member.heartbeat)
+        elif (
+            known.member.incarnation == member.incarnation
+            and known.member.phase is not Phase.LEFT
+            and known.is_news(member, direct=direct)
         ):
-            yield from self._refresh(known, member, now)
-            if direct:
-                known.rises = _RISES_TO_BELIEVE
+            yield from self._refresh(known, member, now, direct=direct)
+
+    def _may_ask(self, known: Known, member: Member, now: float) -> bool:
+        """Whether hearsay contradicts a peer that speaks for itself, which is asked instead."""
+        before = known.member
+        if not (known.contradicts(member) and known.speaks(now, self._config.suspect_s)):
+            return False
+        later = (before.incarnation, before.heartbeat) < (member.incarnation, member.heartbeat)
+        # A stranger can contradict a thousand in one message, and again in the next.
+        is_due = now - known.asked_s >= self._config.gossip_s
+        if later and is_due and self.is_plausible(member.incarnation, now):
+            known.asked_s = now
+            self.doubts.append(before.id)
+        return True
 
     def _learn_of_me(self, member: Member, now: float) -> Iterator[Change]:
         if member.incarnation > self.me.incarnation and self.is_plausible(member.incarnation, now):
-            yield StaleIncarnation(member.incarnation)
-        self.count(member.id, member.step)
+            seeks = self.phase <= Phase.JOINING
+            if seeks or now - self._outlived_s >= self._config.dead_s:
+                self._outlived_s = now
+                yield StaleIncarnation(member.incarnation)
+        self.count(member.id, member.step, self.id, now)
 
-    def count(self, peer: PeerId, steps: int) -> None:
-        """Take in how many steps a peer has taken."""
-        self.clock.merge(peer, steps)
-        if peer == self.me.id:
-            self.me = _at_step(self.me, self.clock.own)
+    def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
+        """Take in how many steps a peer has taken, as far as that can be.
+
+        Args:
+            peer: Who has.
+            steps: So many, as *source* says.
+            source: Who says so. A member counts its own steps itself.
+            now: Seconds.
+        """
+        if self.phase <= Phase.JOINING:
+            # It becomes a copy of somebody, and counts on from there.
+            self.clock.merge(peer, steps)
+            if peer == self.me.id:
+                self.me = at_step(self.me, self.clock.own)
+        elif peer != self.me.id:
+            self.clock.hear(peer, steps, now, direct=peer == source)
+
+    def _counted(self, member: Member, now: float, *, direct: bool) -> Member:
+        """An entry with as many steps as are believed."""
+        if self.phase <= Phase.JOINING:
+            self.clock.merge(member.id, member.step)
+            return member
+        steps = self.clock.hear(member.id, member.step, now, direct=direct)
+        return member if steps == member.step else at_step(member, steps)
 
     def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        gone, met_before = member.phase is Phase.LEFT, member.id in self._others
-        known = _Known(member, now, rises=_RISES_TO_BELIEVE if direct else 0, alive=not gone)
+        before, member = self._others.get(member.id), self._counted(member, now, direct=direct)
+        gone = member.phase is Phase.LEFT
+        known = Known(member, now, alive=not gone)
+        if before is not None:
+            # Only hearsay so far: its last own words stand until it speaks.
+            known.told, known.spoken = before.told, before.spoken
         if direct:
-            known.spoke_s = now
+            known.says(member, now)
         self._others[member.id] = known
-        self._order = None
-        self.clock.merge(member.id, member.step)
-        self._takers = None
+        self._order = self._takers = None
         if not gone:
             yield Meet(member.id, member.addresses)
             yield PeerMet(member.id)
-        elif met_before:
+        elif before is not None:
             yield from self._mark_left(known)
 
-    def _refresh(self, known: _Known, member: Member, now: float) -> Iterator[Change]:
-        before, known.member = known.member, member
+    def _refresh(
+        self, known: Known, member: Member, now: float, *, direct: bool
+    ) -> Iterator[Change]:
+        before = known.member
         if member.step != before.step:
-            self.clock.merge(member.id, member.step)
-        known.progress_s = now
+            member = self._counted(member, now, direct=direct)
+        known.member, known.progress_s = member, now
         known.rises += 1
-        if before.phase is not member.phase or known.rises <= _RISES_TO_BELIEVE or not known.alive:
+        if before.phase is not member.phase or known.rises <= RISES_TO_BELIEVE or not known.alive:
             self._takers = None
+        if direct:
+            known.says(member, now)
         if member.phase is Phase.LEFT:
             yield from self._mark_left(known)
             return
@@ -454,6 +496,7 @@ class MemberTable:
             known.member = replace(
                 before, phase=Phase.LEFT, heartbeat=min(before.heartbeat + 1, HEARTBEAT_MAX)
             )
+            known.told = known.member
             known.progress_s = max(known.progress_s, self._ticked_s)
             yield from self._mark_left(known)
 
@@ -464,7 +507,7 @@ class MemberTable:
             known.member = replace(known.member, phase=Phase.LEAVING)
             self._takers = None
 
-    def _mark_left(self, known: _Known) -> Iterator[Change]:
+    def _mark_left(self, known: Known) -> Iterator[Change]:
         known.alive = False
         self._takers = None
         yield Part(known.member.id)
@@ -478,11 +521,12 @@ class MemberTable:
             self._forgive(stalled_s, now)
         dead_s = self._config.dead_s * self._health.factor
         suspect_s = min(self._config.suspect_s * self._health.factor, dead_s)
+        self.clock.speaking = sum([k.alive and k.spoken > 0 for k in self._others.values()])
         for peer, known in tuple(self._others.items()):
             silent_s = now - known.progress_s
             if silent_s <= suspect_s:
                 continue
-            if self._is_forgettable(known, silent_s):
+            if known.is_forgettable(silent_s, self._config.dead_s):
                 del self._others[peer]
                 self._takers = self._order = None
                 yield Part(peer)
@@ -494,35 +538,12 @@ class MemberTable:
                 known.suspected = True
                 yield PeerSuspected(peer)
 
-    def _left_recently(self, known: _Known) -> bool:
+    def _left_recently(self, known: Known) -> bool:
         silent_s = self._ticked_s - known.progress_s
         return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s
-
-    def _is_forgettable(self, known: _Known, silent_s: float) -> bool:
-        """Whether an entry is of no more use: it was never believed, or has long left.
-
-        One that is considered dead is kept, to be dialled again, until its place is needed.
-        """
-        if known.member.phase is Phase.LEFT:
-            return silent_s > _TOMBSTONE * self._config.dead_s
-        return not known.believed and silent_s > self._config.dead_s
 
     def _forgive(self, stalled_s: float, now: float) -> None:
         # A peer that was stopped itself has heard nobody. Without this it would wake up, consider
         # everybody dead and spread the news.
         for known in self._others.values():
             known.progress_s = min(known.progress_s + stalled_s, now)
-
-
-def _at_step(member: Member, step: int) -> Member:
-    """A member that has taken another step: written out, because every step makes one."""
-    return Member(
-        member.id,
-        member.incarnation,
-        member.heartbeat,
-        member.phase,
-        step,
-        member.addresses,
-        member.anchored,
-        member.host,
-    )

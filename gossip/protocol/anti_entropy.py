@@ -13,7 +13,6 @@ from ..effects.events import (
     PeerMet,
     PeerRecovered,
     PeerSuspected,
-    StaleIncarnation,
     ViewFull,
 )
 from ..exchange.escrow import STRANDED
@@ -25,6 +24,9 @@ from .join import Joining
 from .state import State
 
 __all__ = ["Eviction", "Membership"]
+
+
+_OUTLIVED = "another peer called {} has started since: each needs a name of its own"
 
 
 class Eviction:
@@ -78,6 +80,9 @@ _TOLD_MAX = 64
 _DIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
 
+_OUTLIVED_BY_MAX = 8
+"""So many peers that have heard a later incarnation of this one are believed, in any case."""
+
 
 class Membership:
     """Keeps the member table up to date, and tells outbox and inbox what has changed.
@@ -100,6 +105,7 @@ class Membership:
         )
         self._dead_sockets = DeadPeerSockets(state.log)
         self._eviction = Eviction(state)
+        self._outlived_by: set[PeerId] = set()
         self.told = state.table.phase
         """The phase that all live peers were told of."""
         self.due_s = float("-inf")
@@ -127,7 +133,7 @@ class Membership:
             ):
                 gone = self._state.table.has_left(peer)
                 shard_state.outbox.heard(peer, incarnation, now, gone=gone)
-        if self._state.table.news:
+        if self._state.table.news or self._state.table.doubts:
             self._follow_news(now)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
@@ -137,11 +143,35 @@ class Membership:
             asks_after_me = len(body.members) == 1 and envelope.destination_incarnation > 0
             hello = self._joining.hello(reply=False, alone=asks_after_me)
             self._state.log.send(envelope.source, envelope.source_incarnation, hello)
+        source, incarnation = envelope.source, envelope.source_incarnation
         for peer, steps in body.clock:
-            self._state.table.count(peer, steps)
-        for member in self._state.table.absorb(body.members, now):
-            self._learn(member, now, direct=member.id == envelope.source)
+            self._state.table.count(peer, steps, source, now)
+        for member in self._state.table.absorb(body.members, source, now):
+            direct = member.id == source and member.incarnation == incarnation
+            self._learn(member, now, direct=direct)
         self._note_roots(envelope, body)
+        self._note_stale(envelope, body)
+
+    def _note_stale(self, envelope: Envelope, body: Hello) -> None:
+        """Halt where most live peers have heard a later incarnation of this peer's name themselves.
+
+        One that only heard *of* it listens to this one, and does not answer as `answer_stale`
+        does. Nobody can end another's training by a message to it.
+        """
+        state, table = self._state, self._state.table
+        last = body.members[-1] if len(body.members) == 2 and not body.reply else None
+        if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:
+            return
+        self._outlived_by.add(envelope.source)
+        live = [m.id for m in table.others(alive=True)]
+        enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
+        if (
+            len(self._outlived_by.intersection(live)) >= enough
+            and self._phase > Phase.JOINING
+            and not state.is_stale
+        ):
+            state.is_stale = True
+            state.log.ask(Halt(_OUTLIVED.format(table.id)))
 
     def _note_roots(self, envelope: Envelope, body: Hello) -> None:
         state = self._state
@@ -217,21 +247,26 @@ class Membership:
         forgotten = self._eviction.make(member, now)
         if forgotten is not None:
             self._forget(forgotten)
-        for change in self._state.table.learn(member, now, direct=direct):
+        table = self._state.table
+        for change in table.learn(member, now, direct=direct):
             self._follow(change, now, direct=direct)
-        if self._state.table.news:
+        if table.news or table.doubts:
             self._follow_news(now)
 
     def _follow_news(self, now: float) -> None:
-        for change in self._state.table.take_news():
+        table = self._state.table
+        for change in table.take_news():
             self._follow(change, now)
+        while table.doubts:
+            self._say_hello(table.doubts.pop(), reply=True, alone=True)
 
     def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
         self._state.log.ask(change)
         match change:
             case PeerMet():
                 self._is_back(change.peer)
-                self.heard(change.peer, self._state.table.incarnation(change.peer), now)
+                if direct:
+                    self.heard(change.peer, self._state.table.incarnation(change.peer), now)
                 # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
                 if not direct and len(self._state.table) <= _TOLD_MAX:
                     self._say_hello(change.peer, reply=True, alone=True)
@@ -248,16 +283,9 @@ class Membership:
                 self._strand(change.peer, now)
             case PeerLeft():
                 # It may be a later incarnation that left, and was not heard of before.
-                self.heard(change.peer, self._state.table.incarnation(change.peer), now)
+                if direct:
+                    self.heard(change.peer, self._state.table.incarnation(change.peer), now)
                 self._strand(change.peer, now)
-            case StaleIncarnation() if self._phase > Phase.JOINING and not self._state.is_stale:
-                self._state.is_stale = True
-                self._state.log.ask(
-                    Halt(
-                        f"another peer called {self._state.table.id} has started since: each "
-                        "needs a name of its own"
-                    )
-                )
             case _:
                 pass
 

@@ -16,6 +16,7 @@ from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form
 from ..wire.messages import Phase
+from .limits import acceptable_of
 from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
 from .state import State, Weighing
@@ -224,8 +225,7 @@ class RuleContext:
         Returns:
             ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
         """
-        table = self._state.table
-        member = table.member(peer)
+        table, member = self._state.table, self._state.table.member(peer)
         if member is None or member.phase is Phase.LEFT:
             return "left"
         if member.incarnation != incarnation:
@@ -306,11 +306,11 @@ class RuleContext:
 
         Args:
             share: One of `shares`.
-            weight: How much of it to accept, all unless given.
+            weight: How much of it to accept, all unless given; no more than `acceptable_of` says.
 
         Raises:
-            LocalProtocolError: It carries several registers, which have no weight of their own, and
-                is not a copy, of which ``x`` counts.
+            LocalProtocolError: It carries several registers, without weights of their own, and is
+                no copy.
         """
         form = share.form
         if form.registers > 1 and not form.copy:
@@ -324,6 +324,8 @@ class RuleContext:
         if accepted <= 0:
             shard_state.inbox.decide(transfer, 0, "the rule accepted nothing of it")
             return
+        if shard_state.weight:
+            accepted = acceptable_of(self._state, share.sender, shard_state.weight, accepted)
         self._state.log.ask(Mix(share.id, mixing_fraction(shard_state.weight, accepted), form))
         if self._fresh:
             self._fresh.forget(X)
@@ -435,9 +437,8 @@ class RuleContext:
                 registers than the rule says, or none.
         """
         state, shard_state = self._state, self._shard_states[shard]
-        held = shard_state.weight
-        if not 1 <= weight <= held or peer in shard_state.outbox.transfers:
-            told = f"{in_units(weight)} of {in_units(held)}"
+        if not 1 <= weight <= shard_state.weight or peer in shard_state.outbox.transfers:
+            told = f"{in_units(weight)} of {in_units(shard_state.weight)}"
             raise LocalProtocolError(f"cannot push {told} units to {peer}")
         form = _PLAIN
         if copy or state.config.wire != NATIVE:
@@ -529,9 +530,9 @@ class RuleContext:
         return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
 
     def _why_not(self) -> str:
-        if self._state.lacks_memory:
-            return NO_MEMORY
-        return "no neighbor free" if self._state.rate_limiter.is_free(self.now) else "no bandwidth"
+        state = self._state
+        free = "no neighbor free" if state.rate_limiter.is_free(self.now) else "no bandwidth"
+        return NO_MEMORY if state.lacks_memory else free
 
     def _changed(self, register: str) -> None:
         if self._fresh:
@@ -540,10 +541,10 @@ class RuleContext:
             self._distances = _NOTHING
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
-        state, id, behind = self._state, transfer.id, self.step - transfer.offer.step
-        state.rooted = True
+        id, behind = transfer.id, self.step - transfer.offer.step
+        self._state.rooted = True
         self._shard_states[id.shard].inbox.decide(transfer, weight)
-        state.log.ask(ShareMixed(id.sender, weight, max(0, behind)))
+        self._state.log.ask(ShareMixed(id.sender, weight, max(0, behind)))
 
 
 def _not_there(share: Share) -> NoReturn:

@@ -24,6 +24,7 @@ from ..weight import ONE, WEIGHT_MIN, half
 from ..wire.formats import parse_wire
 from ..wire.messages import Ask, Hello, Member, Phase, Refer
 from .context import RuleContext
+from .limits import NEWCOMERS_MAX
 from .state import State
 
 __all__ = ["Joining", "StateTransfer"]
@@ -355,6 +356,8 @@ class StateTransfer:
         on this machine read one copy all at once.
         """
         state = self._state
+        if len(self.given) >= NEWCOMERS_MAX:
+            return False  # they may be made up, and each has taken half of what was left
         size = state.schema.copy_bytes + (len(state.copied) - 1) * state.schema.share_bytes
         if size > state.config.inline_bytes_max:
             if state.table.shares_memory(peer):

@@ -42,6 +42,7 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Leaving
+from .limits import Fences
 from .reading import READ_FIRST, Reading
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .state import Neighbors, make_state
@@ -122,12 +123,14 @@ class Protocol:
             share_registers=requirements.share_registers,
             copied=(X, *requirements.copied),
             bare=requirements.bare,
+            caps=not requirements.whole,
             validate=self._validate_offer,
             is_open=self._is_open_to_shares,
         )
         self._rule = rule
         self._joining = Joining(self._state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self._state, self._joining)
+        self._fences = Fences(self._state)
         self._leaving = Leaving(self._state)
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
         self._donations = StateTransfer(self._state)
@@ -191,15 +194,14 @@ class Protocol:
 
     def known(self) -> tuple[Member, ...]:
         """All others that are remembered and have not left, live or dead, sorted by id."""
-        table = self._state.table
-        both = (*table.others(alive=True), *table.others(alive=False))
+        others = self._state.table.others
+        both = (*others(alive=True), *others(alive=False))
         return tuple(sorted(both, key=lambda member: member.id))
 
     def last_heard(self) -> tuple[Member, ...]:
         """All others that are believed in: the live ones by id, then the dead, the latest first."""
         table = self._state.table
-        live = [member for member in table.live() if member.id != table.id]
-        return *live, *table.dead()
+        return *(m for m in table.live() if m.id != table.id), *table.dead()
 
     def departed(self) -> tuple[PeerId, ...]:
         """Those who have left and are remembered, sorted."""
@@ -211,8 +213,8 @@ class Protocol:
 
     def is_worth_waiting(self, since_s: float) -> bool:
         """Whether anybody who still has to settle something was heard at that time or later."""
-        spoke, accounts = self._state.table.spoke_since, self.accounts
-        return any([spoke(peer, since_s) for each in accounts for peer, _ in each.outstanding])
+        spoke = self._state.table.spoke_since
+        return any([spoke(peer, since_s) for a in self.accounts for peer, _ in a.outstanding])
 
     @property
     def clock(self) -> StepCounts | StaticProgress:
@@ -244,10 +246,9 @@ class Protocol:
                 due_s = min(due_s, shard_state.inbox.deadline())
             if shard_state.outbox.transfers:
                 due_s = min(due_s, shard_state.outbox.deadline())
-        phase = state.table.phase
-        if phase <= Phase.JOINING:
+        if self.phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
-        return due_s if phase is Phase.LEFT else min(due_s, self._membership.due_s)
+        return due_s if self.phase is Phase.LEFT else min(due_s, self._membership.due_s)
 
     def join(
         self,
@@ -297,16 +298,16 @@ class Protocol:
             state.list_idle()
         phase = state.table.phase
         if trained:
-            # One that gave its swarm up trains on until the first share of the other one comes.
+            # Having given its swarm up, it trains on until the first share of the other one comes.
             if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
-            state.swarm_steps = state.table.stepped()
+            state.swarm_steps = state.table.stepped(now)
         else:
             state.swarm_steps = state.table.clock.total
         if state.config.exact:
             state.reclaim(now)
         if phase <= Phase.JOINING:
-            context = RuleContext(self._state, now, trained=False, merging=False)
+            context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
             # One that closes settles what was pushed. Another push would delay that: where a round
@@ -408,7 +409,7 @@ class Protocol:
             distances: Euclidean norms of what was measured; shares that were dropped are left out.
             now: Seconds.
         """
-        if self.phase in (Phase.TRAINING, Phase.FINISHED) and not self._state.closing:
+        if Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing:
             self._call_rule(now, False, merging=self.merging, distances=distances)
         return self._finish_call(now)
 
@@ -417,11 +418,11 @@ class Protocol:
 
         Nothing changes: the message still has to be received, once its frame is there and whole.
         """
-        body, state = envelope.body, self._state
-        if type(body) is not Chunk or envelope.shard >= len(state.shard_states):
+        body, shard_states = envelope.body, self._state.shard_states
+        if type(body) is not Chunk or envelope.shard >= len(shard_states):
             return None
         share = ShareId(envelope.source, envelope.source_incarnation, body.seq, envelope.shard)
-        return state.shard_states[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
+        return shard_states[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""
@@ -439,10 +440,9 @@ class Protocol:
                 but that its sender was heard.
         """
         if self._filter.admits(envelope, now):
-            state = self._state
-            source, incarnation = envelope.source, envelope.source_incarnation
-            if state.table.heard(source, incarnation, now):
-                self._membership.heard(source, incarnation, now)
+            state, sender = self._state, (envelope.source, envelope.source_incarnation)
+            if state.table.heard(*sender, now):
+                self._membership.heard(*sender, now)
                 if not state.log.swarm and self._joining.may_adopt:
                     state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
@@ -501,7 +501,8 @@ class Protocol:
                 share = ShareId(peer, incarnation, body.seq, shard)
                 shard_state.inbox.chunk(share, body, size, now)
             case Query():
-                shard_state.inbox.query(ShareId(peer, incarnation, body.seq, shard), now)
+                share = ShareId(peer, incarnation, body.seq, shard)
+                self._fences.query(shard_state.inbox, share, now)
             case Grant():
                 shard_state.outbox.grant(peer, incarnation, body, now)
             case Pending():
@@ -534,13 +535,12 @@ class Protocol:
         distances: Mapping[ShareId, float] | None = None,
     ) -> None:
         state = self._state
-        before = state.round
-        called_s = state.called_s
+        before, called_s = state.round, state.called_s
         context = RuleContext(state, now, trained=trained, merging=merging)
-        if distances is not None:
-            context.answer(distances, called_s)
         # Once at each step boundary: an answer to what was measured comes at the same one.
         is_first = distances is None
+        if distances is not None:
+            context.answer(distances, called_s)
         if is_first and self._is_open and (self._donations.asking or self._donations.given):
             self._donations.give(context)
         outcome = self._rule.step(context)

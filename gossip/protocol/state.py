@@ -95,6 +95,8 @@ class State:
     """Registers that a copy carries, ``x`` first."""
     bare: bool
     """Whether what is rounded is written by itself, as the rule says."""
+    caps: bool
+    """Whether a part of a share may be accepted, so that no share may weigh more than is good."""
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, whether a share reads them or not."""
     measuring: list[ShareId] = field(default_factory=list)
@@ -243,6 +245,7 @@ def make_state(
     share_registers: int,
     copied: tuple[str, ...],
     bare: bool,
+    caps: bool,
     validate: Callable[[ShareId, Offer], str],
     is_open: Callable[[], bool],
 ) -> State:
@@ -260,6 +263,7 @@ def make_state(
         share_registers: Registers that one share may carry.
         copied: Registers that a copy carries, ``x`` first.
         bare: Whether what is rounded is written by itself.
+        caps: Whether a part of a share may be accepted.
         validate: Says why an offer is refused, or nothing where it is let in.
         is_open: Says whether the next share of a sender would be let in.
     """
@@ -291,5 +295,6 @@ def make_state(
         share_registers=share_registers,
         copied=copied,
         bare=bare,
+        caps=caps,
         swarm_steps=table.clock.total,
     )

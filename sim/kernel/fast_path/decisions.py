@@ -59,6 +59,10 @@ _NEVER: Final = float("inf")
 _ESCROW_MIN: Final = 1 << 11
 _WEIGHT_MAX: Final = 1 << 53
 
+_TIMES_OWN: Final = 9
+_HARMLESS: Final = 4 << 40
+_ACCEPTED_MAX: Final = 8 << 40
+
 
 def begin(t: Tables) -> None:
     """Let every worker's first step be due."""
@@ -273,12 +277,14 @@ def _mix_all(t: Tables, worker: int) -> None:
     for at in range(first, first + n):
         edge, room = t.ints[t.incoming_edge + at], t.ints[t.incoming_room + at]
         own, escrow = t.ints[t.weight + worker], t.ints[t.escrow + edge]
-        mix(t, worker, room, escrow / (own + escrow))
+        # As `acceptable` says; all are whole units, and none is leaving.
+        accepted = min(escrow, max(_TIMES_OWN * min(own, _ACCEPTED_MAX), _HARMLESS), _ACCEPTED_MAX)
+        mix(t, worker, room, accepted / (own + accepted))
         let_go(t, room)
-        t.ints[t.weight + worker] = own + escrow
+        t.ints[t.weight + worker] = own + accepted
         t.ints[t.decided + edge] = t.ints[t.sequence + edge]
-        t.ints[t.accepted + edge] = escrow
-        _send_ack(t, worker, edge, t.ints[t.sequence + edge], escrow)
+        t.ints[t.accepted + edge] = accepted
+        _send_ack(t, worker, edge, t.ints[t.sequence + edge], accepted)
         t.count[MIXED] += 1
         t.ints[t.mixed + worker] += 1
         t.count[STALENESS] += max(0, t.ints[t.steps + worker] - t.ints[t.incoming_step + at])

@@ -158,7 +158,8 @@ def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() 
     known = scene.peers["a"].live()[1]
     gone = replace(known, incarnation=2, phase=Phase.LEFT)
     hello = Hello(members=(gone,), rooted=True, reply=False)
-    effects = scene.receive(scene.letter("c", "a", hello))
+    assert Record not in map(type, scene.receive(scene.letter("c", "a", hello))), "hearsay"
+    effects = scene.receive(scene.letter("b", "a", hello, incarnation=2))
     assert Record(Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)) in effects
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip.membership.progress import CLOCK_ROWS_MAX, StepCounts
-from rumor.gossip.wire.messages import ROWS_TOLD_MAX, ClockRow
+from rumor.gossip.wire.messages import ROWS_TOLD_MAX, STEPS_MAX, ClockRow
 
 PEERS = st.sampled_from("abcdef")
 ROWS = st.lists(st.tuples(PEERS, st.integers(0, 50)), max_size=20)
@@ -49,7 +49,7 @@ def test_the_total_is_the_sum_of_the_rows_and_never_falls(
         assert clock.total == sum(clock.rows().values()) >= total
         total = clock.total
     for _ in range(steps):
-        clock.tick()
+        clock.tick(0.0)
     assert clock.total == sum(clock.rows().values()) == total + steps
     assert all(clock.rows()[peer] >= count for peer, count in before.items())
 
@@ -71,7 +71,7 @@ def test_two_that_tell_each_other_all_count_the_same(
 def test_a_step_of_ones_own_is_counted_beyond_what_others_know_of_it() -> None:
     clock = StepCounts("a")
     clock.merge("a", 7)
-    clock.tick()
+    clock.tick(0.0)
     assert (clock.own, clock.total, clock.rows()) == (8, 8, {"a": 8})
 
 
@@ -122,5 +122,46 @@ def test_in_another_swarm_only_ones_own_steps_count() -> None:
     clock.forget_others()
     assert (clock.rows(), clock.total) == ({"a": 4}, 4)
     clock.merge("c", 2)
-    clock.tick()
+    clock.tick(0.0)
     assert (clock.rows(), clock.total) == ({"a": 5, "c": 2}, 7)
+
+
+def trained(gossip_s: float = 1.0, *, step_s: float = 0.1) -> StepCounts:
+    """The clock of a peer that has taken 100 steps, up to the time 0."""
+    clock = StepCounts("a", gossip_s=gossip_s)
+    for step in range(100):
+        clock.tick((step - 99) * step_s)
+    return clock
+
+
+def test_no_word_adds_more_steps_than_a_fast_machine_takes_in_some_gossip_intervals() -> None:
+    clock = trained()
+    assert clock.hear("b", STEPS_MAX, 0.0, direct=True) == 160, "16 times as fast, for 1 s"
+    assert clock.hear("b", STEPS_MAX, 1000.0, direct=True) == 160 + 640
+    assert clock.hear("b", 800, 1000.0, direct=True) == 800, "known already"
+
+
+def test_what_many_names_are_said_to_have_done_counts_no_more_than_one_does() -> None:
+    clock = trained()
+    for name in range(1000):
+        clock.hear(f"p{name}", STEPS_MAX, 0.0, direct=False)
+    assert clock.total == 100 + 640
+    clock.speaking = 9
+    for name in range(1000):
+        clock.hear(f"q{name}", STEPS_MAX, 1.0, direct=False)
+    assert clock.total == 100 + 640 + 10 * (16 + 4 * 9)
+
+
+def test_steps_that_take_minutes_count_some_time() -> None:
+    clock = trained(step_s=200.0)
+    heard = [clock.hear("b", 5, second, direct=False) for second in map(float, range(400))]
+    assert heard[0] == 0 and heard[-1] == 5
+
+
+def test_honest_words_are_believed_at_once_however_late_they_come() -> None:
+    clock = trained()
+    for second in range(0, 100, 5):
+        for name in "bcdefghi":
+            steps = 10 * (second + 1)
+            assert clock.hear(name, steps, float(second), direct=name == "b") == steps
+            clock.speaking = 8

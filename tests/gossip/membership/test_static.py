@@ -92,7 +92,7 @@ def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
         table.advance(phase=Phase.TRAINING)
     before = ada.takers()
     assert before == IDS
-    bob.stepped()
+    bob.stepped(0.0)
     bob.advance(phase=Phase.FINISHED)
     assert cyd.takers() is before
     bob.advance(phase=Phase.LEAVING)
@@ -123,7 +123,7 @@ def test_a_static_member_table_answers_as_any_does() -> None:
     _, (ada, bob, _) = tables()
     bob.advance(phase=Phase.TRAINING)
     for _ in range(3):
-        bob.stepped()
+        bob.stepped(0.0)
     assert bob.me == Member(id="bob", incarnation=1, heartbeat=0, phase=Phase.TRAINING, step=3)
     assert len(ada) == 3
     assert ada.members() == (ada.me,)
@@ -193,8 +193,8 @@ def test_in_a_static_membership_large_shares_go_in_frames_and_none_is_shown() ->
 def test_the_clock_of_a_static_membership_counts_every_step_at_once() -> None:
     membership, (ada, bob, cyd) = tables()
     for _ in range(3):
-        bob.stepped()
-    cyd.stepped()
+        bob.stepped(0.0)
+    cyd.stepped(0.0)
     assert [table.clock.total for table in (ada, bob, cyd)] == [4, 4, 4] and membership.steps == 4
     assert [table.clock.rows() for table in (ada, bob, cyd)] == [
         {"ada": 0},
@@ -205,8 +205,8 @@ def test_the_clock_of_a_static_membership_counts_every_step_at_once() -> None:
 
 def test_nobody_of_a_static_membership_has_to_be_told_of_steps() -> None:
     _, (ada, bob, _) = tables()
-    bob.stepped()
-    ada.count("bob", 70)
+    bob.stepped(0.0)
+    ada.count("bob", 70, "bob", 0.0)
     ada.clock.forget_others()
     assert ada.clock.rows_beside({}) == () and ada.clock.total == 1 and ada.step == 0
 
@@ -262,4 +262,4 @@ def test_whatever_a_member_table_is_asked_a_static_one_can_be_asked_in_the_same_
 
 def test_in_a_static_membership_a_view_says_nothing() -> None:
     _, (ada, bob, _) = tables()
-    assert list(ada.absorb([bob.me, member("zoe")], 0.0)) == []
+    assert list(ada.absorb([bob.me, member("zoe")], "bob", 0.0)) == []

@@ -34,6 +34,9 @@ def table() -> MemberTable:
 
 WARY = ProtocolConfig(suspect_s=4.0, dead_s=10.0)
 
+SILENT_S = 100.0
+"""By then hearsay counts: nobody has spoken for so long."""
+
 
 def wary(config: ProtocolConfig = WARY) -> MemberTable:
     """One that suspects before it holds for dead, and has met b."""
@@ -98,7 +101,7 @@ def test_a_later_life_is_met_anew() -> None:
     view = table()
     list(view.learn(B, 0.0, direct=True))
     later = member("b", heartbeat=0, incarnation=2)
-    assert PeerMet("b") in list(view.learn(later, 0.0, direct=False))
+    assert PeerMet("b") in list(view.learn(later, 0.0, direct=True))
     assert view.incarnation("b") == 2
 
 
@@ -117,14 +120,14 @@ def test_a_later_life_that_has_left_already_is_news_where_an_earlier_one_was_kno
     assert not list(view.learn(gone, 0.0, direct=False))
     view = table()
     list(view.learn(B, 0.0, direct=True))
-    assert list(view.learn(gone, 0.0, direct=False)) == [Part("b"), PeerLeft("b")]
+    assert list(view.learn(gone, SILENT_S, direct=False)) == [Part("b"), PeerLeft("b")]
 
 
 def test_a_departure_spreads_by_hearsay() -> None:
     view = table()
     list(view.learn(B, 0.0, direct=True))
     gone = replace(member("b", heartbeat=2), phase=Phase.LEFT)
-    assert list(view.learn(gone, 0.0, direct=False)) == [Part("b"), PeerLeft("b")]
+    assert list(view.learn(gone, SILENT_S, direct=False)) == [Part("b"), PeerLeft("b")]
 
 
 def test_a_peer_with_a_new_address_is_met_there() -> None:
@@ -243,21 +246,24 @@ def test_what_others_know_of_ones_own_steps_is_taken_over() -> None:
     view = MemberTable(member("a"), WARY, {"a": 3, "b": 10})
     assert (view.step, view.clock.total) == (3, 13)
     list(view.learn(replace(member("a"), step=8), 0.0, direct=False))
+    assert view.me.step == 3, "a member knows better"
+    view.advance(phase=Phase.SEEKING)
+    list(view.learn(replace(member("a"), step=8), 0.0, direct=False))
     assert view.me.step == 8
-    view.count("a", 5)
-    view.count("b", 11)
+    view.count("a", 5, "b", 0.0)
+    view.count("b", 11, "b", 0.0)
     assert (view.step, view.me.step, view.clock.total) == (8, 8, 19)
-    view.stepped()
+    view.stepped(0.0)
     assert (view.step, view.clock.total) == (9, 20)
 
 
 def test_steps_of_others_are_counted_from_their_entries() -> None:
     view = MemberTable(member("a"), WARY)
     list(view.learn(replace(B, step=4), 0.0, direct=True))
-    list(view.learn(replace(B, step=7, heartbeat=2), 0.0, direct=False))
-    list(view.learn(replace(B, step=9, heartbeat=2), 0.0, direct=False))
+    list(view.learn(replace(B, step=7, heartbeat=2), 1.0, direct=False))
+    list(view.learn(replace(B, step=9, heartbeat=2), 1.0, direct=False))
     assert view.clock.rows() == {"a": 0, "b": 7}
-    list(view.learn(member("b", incarnation=2), 0.0, direct=True))
+    list(view.learn(member("b", incarnation=2), 1.0, direct=True))
     assert view.clock.rows() == {"a": 0, "b": 7}, "a later life takes nothing back"
 
 
@@ -324,7 +330,7 @@ def test_a_view_that_is_absorbed_says_the_same_as_one_that_is_learnt(
             elif what == "speaks":
                 view.heard("b", 1, now)
             else:
-                rest = entries if view is slow else view.absorb(entries, now)
+                rest = entries if view is slow else view.absorb(entries, "", now)
                 for entry in rest:
                     changes += view.learn(entry, now, direct=False)
             said.append((changes, view.take_news()))

@@ -118,7 +118,8 @@ def test_those_that_left_long_ago_go_before_the_dead_and_lately_not_at_all() -> 
     scene = full_of([entry("y"), entry("z")], entry("b"))
     gone = entry("n", heartbeat=9)
     tells(scene, gone)
-    tells(scene, entry("b", heartbeat=90), replace(gone, phase=Phase.LEFT, heartbeat=10))
+    tells(scene, replace(gone, phase=Phase.LEFT, heartbeat=10))
+    tells(scene, entry("b", heartbeat=90))
     assert scene.peers["a"].departed() == ("n",)
     tells(scene, entry("new"))
     assert known(scene) == ["b", "new", "z"], "the news has still to spread"

@@ -252,7 +252,7 @@ def test_outer_rounds_learn_whoever_comes_and_goes(rule: str, faults: list[Any])
         network="lossy",
         timing="local",
         faults=faults,
-        seed=0,
+        seed=1,
     )
     assert balanced(run)
     assert run.summary["accuracy"] > 0.93

@@ -1,0 +1,129 @@
+"""What one peer keeps of another: its latest entry, and whose word that is.
+
+An entry that a peer tells of itself is direct evidence; what others tell of it is hearsay. Whoever
+was heard itself lately is the only one to raise its phase, its incarnation and its steps: hearsay
+that says otherwise is a reason to ask it, no more. Hearsay about one that has been silent is
+believed, until its owner speaks again and corrects it.
+
+Without this rule, one forged HELLO ("b has left", "a later b has started") takes a running peer
+out of the swarm for good.
+"""
+
+from dataclasses import dataclass, replace
+
+from ..types import Incarnation
+from ..wire.messages import Member, Phase
+
+__all__ = ["RISES_TO_BELIEVE", "Known", "at_step"]
+
+RISES_TO_BELIEVE = 2
+
+_NEVER = float("-inf")
+
+# A tombstone is kept so many times `dead_s`, for the news to overtake the last hearsay.
+_TOMBSTONE = 10
+
+
+@dataclass(slots=True)
+class Known:
+    """All that is known of one other peer."""
+
+    member: Member
+    progress_s: float
+    """When its heartbeat last rose, or it was last heard."""
+    spoke_s: float = _NEVER
+    """When it was last heard itself."""
+    rises: int = 0
+    alive: bool = True
+    suspected: bool = False
+    passed_over_until_s: float = 0.0
+    told: Member | None = None
+    """Its latest entry that came from itself."""
+    spoken: Incarnation = 0
+    """The latest incarnation that was heard itself, 0 where none was."""
+    asked_s: float = _NEVER
+    """When it was last asked whether hearsay is true."""
+
+    @property
+    def believed(self) -> bool:
+        """Whether it spoke, or its heartbeat has risen often enough."""
+        return self.rises >= RISES_TO_BELIEVE
+
+    def says(self, member: Member, now: float) -> None:
+        """Note an entry that came from the peer itself."""
+        self.told, self.spoken = member, member.incarnation
+        self.spoke_s, self.rises = now, RISES_TO_BELIEVE
+
+    def speaks(self, now: float, within_s: float) -> bool:
+        """Whether it was heard itself that lately, and has not said that it is gone."""
+        return now - self.spoke_s <= within_s and not self.has_said_goodbye(self.spoken)
+
+    def has_said_goodbye(self, incarnation: Incarnation) -> bool:
+        """Whether that incarnation, or a later one, has said itself that it is gone."""
+        told = self.told
+        return told is not None and told.phase is Phase.LEFT and told.incarnation >= incarnation
+
+    def is_news(self, member: Member, *, direct: bool) -> bool:
+        """Whether an entry of the incarnation that is known says more than what is known.
+
+        A peer's own word is held against its own earlier words alone: a heartbeat that others made
+        up must not drown it.
+        """
+        if direct and self.told is not None and self.told.incarnation == member.incarnation:
+            return member.heartbeat > self.told.heartbeat
+        return direct or member.heartbeat > self.member.heartbeat
+
+    def contradicts(self, member: Member) -> bool:
+        """Whether hearsay says other things of a peer than that it goes on."""
+        before = self.member
+        return (
+            member.incarnation != before.incarnation
+            or member.phase is not before.phase
+            or member.addresses != before.addresses
+        )
+
+    def is_forgettable(self, silent_s: float, dead_s: float) -> bool:
+        """Whether it is of no more use: it was never believed, or has long left.
+
+        One that is considered dead is kept, to be dialled again, until its place is needed.
+        """
+        if self.member.phase is Phase.LEFT:
+            return silent_s > _TOMBSTONE * dead_s
+        return not self.believed and silent_s > dead_s
+
+    def correct(self, incarnation: Incarnation) -> bool:
+        """Take back what only others have said, now that this incarnation was heard itself.
+
+        Args:
+            incarnation: No later than the one that is known.
+
+        Returns:
+            Whether it is the latest one; False where a later one has spoken.
+        """
+        latest = self.member
+        if incarnation < self.spoken or self.has_said_goodbye(incarnation):
+            return incarnation == latest.incarnation
+        self.spoken = incarnation
+        if latest.incarnation != incarnation or latest.phase is Phase.LEFT:
+            if self.told is not None and self.told.incarnation == incarnation:
+                self.member = self.told
+            else:
+                # Nobody knows its phase: it is asked.
+                self.member = replace(
+                    latest, incarnation=incarnation, heartbeat=0, phase=Phase.TRAINING
+                )
+        return True
+
+
+def at_step(member: Member, step: int) -> Member:
+    """A member that has taken another step: written out, because every step makes one."""
+    return Member(
+        member.id,
+        member.incarnation,
+        member.heartbeat,
+        member.phase,
+        step,
+        member.addresses,
+        member.anchored,
+        member.host,
+    )
