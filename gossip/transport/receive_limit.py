@@ -139,7 +139,8 @@ class ReceiveLimit:
 
     def _shut(self, number: int) -> bool:
         with suppress(OSError):
-            connection = _opened(number)
+            # Its family is asked for here, or an address of IPv6 would be cut short.
+            connection = sockets.socket(fileno=number)
             try:
                 if self._is_ours(connection.getsockname(), connection.getpeername()):
                     connection.shutdown(sockets.SHUT_RDWR)
@@ -154,7 +155,8 @@ def _received(numbers: Iterable[int]) -> dict[int, int]:
     found = {}
     for number in numbers:
         with suppress(OSError):
-            connection = _opened(number)
+            # All three are given, or Python would ask the system for each of them every time.
+            connection = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, 0, fileno=number)
             try:
                 told = connection.getsockopt(sockets.IPPROTO_TCP, _TCP_INFO, 256)
             finally:
@@ -162,8 +164,3 @@ def _received(numbers: Iterable[int]) -> dict[int, int]:
             if len(told) >= _RECEIVED_AT + _RECEIVED.size:
                 (found[number],) = _RECEIVED.unpack_from(told, _RECEIVED_AT)
     return found
-
-
-def _opened(number: int) -> sockets.socket:
-    # All three are given, or Python would ask the system for each.
-    return sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, 0, fileno=number)

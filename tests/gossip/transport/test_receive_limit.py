@@ -162,9 +162,9 @@ GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + byt
 READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
 
-def endless(address: tuple[str, int], stop: threading.Event) -> None:
+def endless(connection: sockets.socket, stop: threading.Event) -> None:
     """Send one message without an end in ZMTP 3.0: libzmq itself sends none that is not whole."""
-    with suppress(OSError), sockets.create_connection(address) as connection:
+    with suppress(OSError), connection:
         connection.settimeout(0.2)
         connection.sendall(GREETING + bytes([4, len(READY)]) + READY)
         frame = memoryview(b"\x03" + len(PART).to_bytes(8, "big") + PART)
@@ -178,7 +178,8 @@ def endless(address: tuple[str, int], stop: threading.Event) -> None:
 def test_an_endless_message_is_cut_off_and_others_are_heard() -> None:
     transport, context, stop = Transport("tcp://127.0.0.1:*"), zmq.Context(), threading.Event()
     host, port = split_address(transport.address or "")
-    attacker = threading.Thread(target=endless, args=((host, int(port)), stop))
+    stranger = sockets.create_connection((host, int(port)))
+    attacker = threading.Thread(target=endless, args=(stranger, stop))
     honest = context.socket(zmq.DEALER)
     try:
         honest.connect(transport.address or "")
@@ -198,6 +199,25 @@ def test_an_endless_message_is_cut_off_and_others_are_heard() -> None:
         attacker.join()
         context.destroy(linger=0)
         transport.close()
+
+
+def test_whoever_is_dialled_is_cut_off_as_well() -> None:
+    transport, stop = Transport(None), threading.Event()
+    with sockets.create_server(("127.0.0.1", 0)) as server:
+        transport.meet("eve", [f"tcp://127.0.0.1:{server.getsockname()[1]}"])
+        attackers = [
+            threading.Thread(target=endless, args=(server.accept()[0], stop)) for _ in range(2)
+        ]
+        try:
+            for each in attackers:
+                each.start()
+            while transport.limit.cut == 0:
+                assert list(transport.poll(0.01)) == []
+        finally:
+            stop.set()
+            transport.close()
+            for each in attackers:
+                each.join()
 
 
 def resident_bytes() -> int:
