@@ -309,8 +309,7 @@ class RuleContext:
             weight: How much of it to accept, all unless given; no more than `acceptable_of` says.
 
         Raises:
-            LocalProtocolError: It carries several registers, without weights of their own, and is
-                no copy.
+            LocalProtocolError: It carries several registers, and is no copy.
         """
         form = share.form
         if form.registers > 1 and not form.copy:

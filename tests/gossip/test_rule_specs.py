@@ -99,8 +99,8 @@ def test_a_parameter_is_given_once() -> None:
         make_rule("gosgd:p=0.1", 0.5)
     with pytest.raises(ConfigError, match="p is given twice"):
         make_rule("gosgd:p=0.1,p=0.5")
-    with pytest.raises(ConfigError, match="dpsgd takes no parameters, not 'p'"):
-        make_rule("dpsgd:p=0.1")
+    with pytest.raises(ConfigError, match="swap takes no parameters, not 'p'"):
+        make_rule("swap:p=0.1")
     with pytest.raises(ConfigError, match="'fast' is not key=value; gosgd takes p= "):
         make_rule("gosgd:fast")
 

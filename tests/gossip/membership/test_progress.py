@@ -165,3 +165,9 @@ def test_honest_words_are_believed_at_once_however_late_they_come() -> None:
             steps = 10 * (second + 1)
             assert clock.hear(name, steps, float(second), direct=name == "b") == steps
             clock.speaking = 8
+
+
+def test_a_peer_that_has_counted_all_that_can_be_told_counts_no_further() -> None:
+    clock = StepCounts("a", {"a": STEPS_MAX})
+    clock.tick(0.0)
+    assert clock.own == clock.total == STEPS_MAX
