@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...gossip.errors import ConfigError
-from ...train.storage.files import json_of
 
 __all__ = ["read_durations"]
 
@@ -122,6 +121,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _json_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, Row]]:
+    from ...train.storage.files import json_of  # with PyTorch, which the fuzz does without
+
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
