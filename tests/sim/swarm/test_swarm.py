@@ -507,7 +507,7 @@ def test_a_leaver_that_nobody_answers_gives_up() -> None:
     swarm.run(3.0)
     swarm.cut("peer-1")
     swarm.leave("peer-1")
-    swarm.run(20.0)
+    swarm.run(30.0)
     assert swarm.running == ("peer-0",)
     assert told(swarm, PeerFailed) == [PeerFailed("nobody has taken its weight within 10 s")]
     assert swarm.audit().died > 0 and swarm.audit().balanced
@@ -660,7 +660,7 @@ def test_shares_that_are_kept_reach_everybody_in_a_network_that_loses_messages(
 ) -> None:
     protocol = replace(QUICK, wire=wire)
     swarm = swarm_of(4, rule=lambda: make_rule(rule), topology=topology, protocol=protocol)
-    swarm.run(20.0)
+    swarm.run(30.0)
     assert swarm.finish() and sum(swarm.weights().values()) == 4.0
     assert min(swarm.steps(id) for id in swarm.peers) > 12
     assert swarm.loss() < 1 and swarm.consensus_distance() < 0.02
