@@ -507,7 +507,7 @@ def test_a_leaver_that_nobody_answers_gives_up() -> None:
     swarm.run(3.0)
     swarm.cut("peer-1")
     swarm.leave("peer-1")
-    swarm.run(30.0)
+    swarm.run(20.0)
     assert swarm.running == ("peer-0",)
     assert told(swarm, PeerFailed) == [PeerFailed("nobody has taken its weight within 10 s")]
     assert swarm.audit().died > 0 and swarm.audit().balanced
