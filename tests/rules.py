@@ -8,8 +8,8 @@ from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
 __all__ = [
-    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "IN_MEMORY", "NOT_PLAIN_ALONE", "OUTER"),
-    *("PLAIN_SGD", "TREES", "fitting", "spec_of", "topology_of", "vectors_of"),
+    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "ELASTIC", "IN_MEMORY", "NOT_PLAIN_ALONE"),
+    *("OUTER", "PLAIN_SGD", "TREES", "fitting", "spec_of", "topology_of", "vectors_of"),
 ]
 
 _NEEDS = {name: requirements_of(make_rule(name)) for name in RULES}
@@ -33,6 +33,9 @@ IN_MEMORY = tuple(name for name in RULES if _NEEDS[name].one_machine)
 
 OUTER = tuple(n for n, rule in RULES.items() if "h" in [p.name for p in parameters_of(rule)])
 """Rules with outer rounds."""
+
+ELASTIC = tuple(n for n in OUTER if not _NEEDS[n].fixed_members)
+"""Rules with outer rounds of whoever is there."""
 
 NOT_PLAIN_ALONE = (
     *("momentum-tracking", "qg-dsgdm", "decentlam", "easgd", "seasgd"),

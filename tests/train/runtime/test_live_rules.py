@@ -22,7 +22,7 @@ from rumor.train.runtime.segments import SharedSegments
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tensors.vector import Vector
 
-from ...rules import OUTER, spec_of, topology_of
+from ...rules import ELASTIC, spec_of, topology_of
 
 pytestmark = pytest.mark.live
 
@@ -190,7 +190,7 @@ def _kill_beside(members: list[Member], folder: Path, rule: str) -> None:
         victim.wait()
 
 
-@pytest.mark.parametrize("name", [*OUTER, "hybrid"])
+@pytest.mark.parametrize("name", ELASTIC)
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
     rule = f"{name}:h=3"
     members = [Member(number, tmp_path, rule, steps=10**6, count=3) for number in range(2)]
