@@ -75,29 +75,36 @@ def keygen(
     if by is None:
         if renew or roster is not None:
             raise ConfigError("--renew and --roster are for machines: give --by PERSON.key, too")
-        made = [_made_person(path, name) for path in files]
-        told: list[dict[str, Any]] = [
-            {"file": str(path), "name": each.name, "key": key_text(each.public)}
-            for path, each in zip(files, made, strict=True)
-        ]
-        lines = [
-            f"{each['file']}: {each['name']}, public key {each['key']}; keep the file secret"
-            for each in told
-        ]
+        told, lines = _people(files, name)
     else:
         certificates = _made_machines(files, PersonKey.read(by), roster, name, days, renew=renew)
-        told = [
-            {"file": str(path), **each.as_json()}
-            for path, each in zip(files, certificates, strict=True)
-        ]
-        lines = [
-            f"{path}: for peers called {each.names}, until {_day(each.until)}"
-            for path, each in zip(files, certificates, strict=True)
-        ]
+        told, lines = _machines(files, certificates)
     if as_json:
         print_json({"keys": told})
     else:
         print("\n".join(lines))
+
+
+Told = tuple[list[dict[str, Any]], list[str]]
+"""What was made, for programs and for people."""
+
+
+def _people(files: list[Path], name: str | None) -> Told:
+    told: list[dict[str, Any]] = []
+    for path in files:
+        person = _made_person(path, name)
+        told.append({"file": str(path), "name": person.name, "key": key_text(person.public)})
+    return told, [
+        f"{each['file']}: {each['name']}, public key {each['key']}; keep the file secret"
+        for each in told
+    ]
+
+
+def _machines(files: list[Path], certificates: list[Certificate]) -> Told:
+    made = list(zip(files, certificates, strict=True))
+    return [{"file": str(path), **each.as_json()} for path, each in made], [
+        f"{path}: for peers called {each.names}, until {_day(each.until)}" for path, each in made
+    ]
 
 
 def _made_person(path: Path, name: str | None) -> PersonKey:
