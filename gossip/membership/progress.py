@@ -115,6 +115,8 @@ class StepCounts:
         rate = self._rate or _RATE_UNKNOWN
         # However slow the steps are, one of them must count some time.
         span_s = max(_SPAN_INTERVALS * self._gossip_s, 1 / rate)
+        if not before and peer not in self._raised_s and len(self._raised_s) >= CLOCK_ROWS_MAX:
+            return 0  # names cost nothing, and this one would be kept in mind
         since_s = self._raised_s.setdefault(peer, now - self._gossip_s)
         credit = int(_TIMES_OWN * rate * min(now - since_s, span_s))
         if not direct:

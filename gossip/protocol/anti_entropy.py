@@ -162,11 +162,12 @@ class Membership:
         last = body.members[-1] if len(body.members) == 2 and not body.reply else None
         if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:
             return
-        self._outlived_by.add(envelope.source)
         live = [m.id for m in table.others(alive=True)]
+        # Names cost nothing: only those of the living are kept in mind.
+        self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
         enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
         if (
-            len(self._outlived_by.intersection(live)) >= enough
+            len(self._outlived_by) >= enough
             and self._phase > Phase.JOINING
             and not state.is_stale
         ):

@@ -171,3 +171,11 @@ def test_a_peer_that_has_counted_all_that_can_be_told_counts_no_further() -> Non
     clock = StepCounts("a", {"a": STEPS_MAX})
     clock.tick(0.0)
     assert clock.own == clock.total == STEPS_MAX
+
+
+def test_names_that_are_made_up_are_kept_in_mind_up_to_a_bound() -> None:
+    clock = StepCounts("a")
+    for name in range(CLOCK_ROWS_MAX + 100):
+        clock.hear(f"p{name}", STEPS_MAX, 0.0, direct=False)
+    assert len(clock._raised_s) == CLOCK_ROWS_MAX
+    assert clock.hear("late", 3, 0.0, direct=False) == 0
