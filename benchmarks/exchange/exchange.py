@@ -1,18 +1,23 @@
 """``exchange``: a share's way from snapshot to mixed between two processes, beside its limits."""
 
 import logging
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import torch
 
-from ...gossip import ONE, GoSGD, ProtocolConfig, RuleContext
+from ...gossip import ONE, ConfigError, GoSGD, ProtocolConfig, RuleContext
+from ...gossip.transport.curve import has_libsodium
+from ...gossip.transport.keys.certificates import MachineKey, PersonKey
+from ...gossip.transport.keys.roster import Roster
 from ...train import Peer, PeerConfig
 from ...train.tensors.buffers import keep_pages
 from ..results import Result, Row, alternate, rate_gb_s, timed
@@ -26,6 +31,8 @@ __all__ = ["OnDemand", "Way", "measure_exchange"]
 _log = logging.getLogger("rumor.benchmarks")
 
 _NAP_S: Final = 0.5
+_SENDER: Final = "sender"
+_RECEIVER: Final = "receiver"
 _WEIGHT: Final = ONE >> 20
 
 # One push of the largest vector takes as long as many of the smallest: as many bytes for each.
@@ -63,10 +70,26 @@ class Way:
     name: str
     wire: str = "float32"
     shared_memory: bool = False
+    keys: bool = False
+    """Whether all is encrypted, the references as well."""
 
-    def config(self, **given: Any) -> PeerConfig:
-        """The settings of a peer at either end."""
+    def make_keys(self, folder: Path) -> None:
+        """Put a key for each end, and the roster that lists both, into a folder."""
+        if not self.keys:
+            return
+        owner = PersonKey.generate("owner")
+        machines = {end: MachineKey.generate(owner, end, days=2.0) for end in (_SENDER, _RECEIVER)}
+        roster = Roster.found(owner)
+        for end, machine in machines.items():
+            machine.write(folder / f"{end}.key")
+        certificates = [machine.certificate for machine in machines.values()]
+        roster.with_machines(certificates, time.time()).write(folder / "roster.json")
+
+    def config(self, end: str, folder: Path, **given: Any) -> PeerConfig:
+        """The settings of the peer at one end; its keys lie in *folder*."""
         protocol = ProtocolConfig(wire=self.wire, shared_memory=self.shared_memory)
+        if self.keys:
+            given |= {"key": folder / f"{end}.key", "roster": folder / "roster.json"}
         return PeerConfig(linger_s=0, leave_s=1, protocol=protocol, **given)
 
 
@@ -75,9 +98,11 @@ WAYS: Final = (
     Way(name="shared memory", shared_memory=True),
     Way(name="TCP, bfloat16", wire="bfloat16"),
     Way(name="TCP, int8", wire="int8"),
+    Way(name="TCP, keys", keys=True),
 )
 
 _RAW: Final = "pyzmq over TCP, nothing checked, frames of 1 MiB"
+_LIBSODIUM: Final = {True: "libsodium", False: "no libsodium", None: "libsodium or not"}
 _NOTES: Final = {
     "raw plain": f"{_RAW}: copy out, recv_into, lerp_",
     "raw pipelined": f"{_RAW}: copied out, sent, received and mixed one by one",
@@ -118,15 +143,21 @@ def measure_exchange(
 def _measure(size_mb: float, way: Way, rounds: int, device: str) -> list[Row]:
     _log.info("exchanging %g MB: %s", size_mb, way.name)
     size_bytes = int(size_mb * 1e6) // 4 * 4
-    found, cpu = _measure_in_turn(size_bytes, way, rounds, device)
+    title = f"{size_mb:g} MB, {way.name}"
+    try:
+        found, cpu = _measure_in_turn(size_bytes, way, rounds, device)
+    except ConfigError as error:
+        # Keys need a library.
+        return [
+            Row(name=title, ours=0.0, reference=0.0, unit="GB/s", note=f"not measured: {error}")
+        ]
     rates = {name: rate_gb_s(size_bytes, taken_s) for name, taken_s in found.items()}
     ours = rates.pop("rumor")
-    title = f"{size_mb:g} MB, {way.name}"
     rows = [
         Row(name=f"{title}, beside {name}", ours=ours, reference=rate, unit="GB/s", note=note)
         for name, rate in rates.items()
         # A copy within one process is a limit of what sends all bytes, not of a smaller format.
-        if (note := _NOTES[name]) and (name.startswith("raw") or way.wire == "float32")
+        if (note := _note(name, way)) and (name.startswith("raw") or way.wire == "float32")
     ]
     per_push = {name: one.per_push_ms() for name, one in cpu.items()}
     mine = per_push.pop("rumor")
@@ -141,6 +172,12 @@ def _measure(size_mb: float, way: Way, rounds: int, device: str) -> list[Row]:
         for name, theirs in per_push.items()
         if theirs
     ]
+
+
+def _note(name: str, way: Way) -> str:
+    if way.keys and name.startswith("raw"):
+        return f"{_NOTES[name]}; with CURVE ({_LIBSODIUM[has_libsodium()]})"
+    return _NOTES[name]
 
 
 def _listed(taken_ms: Mapping[str, float]) -> str:
@@ -191,18 +228,18 @@ def _measure_in_turn(
     # On the same device: where that is the CPU, the same memory.
     source, target = x.to(device), y.to(device)
     model = Flat(n_params, device)
-    with (
-        Peer(model, way.config(rule=rule)) as peer,
-        partner(_serve, peer.address, n_params, way, device) as other,
-        ExitStack() as stack,
-    ):
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        way.make_keys(folder)
+        peer = stack.enter_context(Peer(model, way.config(_SENDER, folder, rule=rule)))
+        other = stack.enter_context(partner(_serve, peer.address, n_params, way, device, folder))
         addresses = admit(peer, other)
         # Away from the anchor: a difference that is nothing could cost less than one that is.
         model.drift()
 
         pushing: dict[str, Callable[[], float]] = {"rumor": partial(_push, peer, rule, other)}
-        for name, address in addresses.items():
-            sender = stack.enter_context(RawSender(n_params, address, name, (x, y)))
+        for name, (address, key) in addresses.items():
+            sender = stack.enter_context(RawSender(n_params, address, name, (x, y), key))
             pushing[f"raw {name}"] = partial(sender.send_to, other)
         cpu = {name: _Cpu(pushes, other) for name in pushing}
         ways: dict[str, Callable[[], Sequence[float]]] = {
@@ -225,16 +262,17 @@ def _push(peer: Peer, rule: OnDemand, other: Partner) -> float:
     return float(other.hear()) - rule.pushed_s
 
 
-def _serve(pipe: Pipe, address: str, n_params: int, way: Way, device: str) -> None:
+def _serve(pipe: Pipe, address: str, n_params: int, way: Way, device: str, folder: Path) -> None:
     keep_pages(messages=True)
-    config = way.config(join=(address,), rule=GoSGD(0.0))
+    config = way.config(_RECEIVER, folder, join=(address,), rule=GoSGD(0.0))
     model = Flat(n_params, device)
     with Peer(model, config) as peer, ExitStack() as stack:
         buffers = torch.ones(n_params), torch.zeros(n_params)
         ends = {
-            name: stack.enter_context(RawReceiver(n_params, name, buffers)) for name in raw.WAYS
+            name: stack.enter_context(RawReceiver(n_params, name, buffers, keys=way.keys))
+            for name in raw.WAYS
         }
-        pipe.send({name: end.address for name, end in ends.items()})
+        pipe.send({name: (end.address, end.key) for name, end in ends.items()})
         while (asked := pipe.recv()) is not None:
             if asked == "cpu":
                 pipe.send(cpu_ns_by_thread())

@@ -55,8 +55,14 @@ class RawSender(_Pair):
         address: str,
         way: str = "plain",
         buffers: tuple[Tensor, Tensor] | None = None,
+        key: bytes = b"",
     ) -> None:
         super().__init__(n_params, way, buffers)
+        if key:
+            public, secret = zmq.curve_keypair()
+            self.socket.setsockopt(zmq.CURVE_SERVERKEY, key)
+            self.socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         self.socket.connect(address)
 
     def send_to(self, other: Partner) -> float:
@@ -81,8 +87,16 @@ class RawReceiver(_Pair):
         n_params: int,
         way: str = "plain",
         buffers: tuple[Tensor, Tensor] | None = None,
+        *,
+        keys: bool = False,
     ) -> None:
         super().__init__(n_params, way, buffers)
+        self.key = b""
+        """Of this end, where all is encrypted; nobody checks that of the other."""
+        if keys:
+            self.key, secret = zmq.curve_keypair()
+            self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
         self.socket.bind("tcp://127.0.0.1:*")
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import zmq
@@ -21,7 +22,7 @@ from .keys.certificates import covers
 from .keys.files import TEXT_BYTES_MAX, key_bytes, key_text
 from .keys.keyring import Keyring
 
-__all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor"]
+__all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor", "has_libsodium"]
 
 _log = logging.getLogger("rumor")
 
@@ -44,6 +45,7 @@ _OUTCOMES: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+_MAPS: Final = Path("/proc/self/maps")
 _NO_KEYS: Final = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
 _Socket = Any  # zmq.Socket[bytes], or the same of another context
 
@@ -103,6 +105,16 @@ def _why_failed(event: int, value: int) -> str:
     return "has no keys, or another key than the roster or the address says"
 
 
+def has_libsodium() -> bool | None:
+    """Whether ZeroMQ's messages are encrypted by libsodium, and not by the small library that it
+    can be built with instead, which takes tens of times as long; None where that cannot be told.
+    """
+    try:
+        return "libsodium" in _MAPS.read_text()
+    except OSError:
+        return None
+
+
 class Curve:
     """Keys on the sockets of one transport; belongs to its thread.
 
@@ -118,6 +130,11 @@ class Curve:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keyring: Keyring) -> None:
         if not zmq.has("curve"):
             raise ConfigError("this pyzmq has no CURVE: install a wheel of pyzmq, which has it")
+        if has_libsodium() is False:
+            _log.warning(
+                "keys may cost much: ZeroMQ seems to be built without libsodium; a wheel of pyzmq "
+                "has it"
+            )
         self.keyring = keyring
         self.refused: Counter[str] = Counter()
         """Connections and messages that were refused, by the reason."""

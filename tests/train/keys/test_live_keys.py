@@ -13,6 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
+from rumor.gossip import ONE
+from rumor.gossip.effects.ledger import audit
+from rumor.train.storage.ledger_file import read_ledgers
 
 pytestmark = pytest.mark.live
 
@@ -157,3 +160,36 @@ def test_a_revoked_machine_is_cut_off_and_the_other_goes_on(run: Run) -> None:
     one.says("ada.m2 is let in no more: its key was revoked")
     one.process.terminate()
     assert one.report()["state"] == "left"
+
+
+def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(run: Run) -> None:
+    names = ("m1", "m2", "m3")
+    for name in names:
+        run.machine(name)
+    for name in names[1:]:
+        run.roster(name).write_text(run.roster("m1").read_text())
+    port = free_port()
+    # Each step pushes: something is in flight whenever somebody is cut off.
+    busy = ("--steps", ENDLESS, "--p", "1", "--founders", "3", "--topology", "complete")
+    one = run.start("m1", "--bind", f"127.0.0.1:{port}", *busy, roster="m1")
+    others = [
+        run.start(name, "--join", f"127.0.0.1:{port}", *busy, roster=name) for name in names[1:]
+    ]
+    for name in names[1:]:
+        one.says(f"met ada.{name}")
+    ledger = run.folder / "out-m3" / "ledger.jsonl"
+    one.wait_for(lambda: ledger.exists() and ledger.stat().st_size > 20_000)
+    rumor("roster", "revoke", run.roster("m1"), "ada.m3", "--key", run.folder / "ada.key")
+    for member in (one, others[0]):
+        member.says("ada.m3 is let in no more: its key was revoked")
+    # Nobody talks to it any more, not even to tell it why; what it still had is lost with it.
+    others[1].process.kill()
+    others[1].process.wait(TIMEOUT_S)
+    for member in (one, others[0]):
+        member.process.terminate()
+        assert member.report()["state"] == "left"
+
+    accounts = [each for name in names for each in read_ledgers(run.folder / f"out-{name}")]
+    found = audit(accounts, dead=[each.life for each in accounts if each.life[0] == "ada.m3"])
+    assert found.balanced and found.founded == 3 * ONE
+    assert found.died > 0 == found.in_flight
