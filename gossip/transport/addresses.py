@@ -4,10 +4,12 @@ ZeroMQ looks a name up in its only I/O thread. A name server that does not answe
 every message of every connection, for as long as it pleases, and again at each reconnect.
 """
 
+import fcntl
 import ipaddress
 import re
 import resource
 import socket as sockets
+import struct
 import threading
 import time
 from collections import OrderedDict
@@ -223,8 +225,8 @@ def local_host(toward: str | None = None) -> str:
             the default route unless given.
 
     Returns:
-        An IPv4 address; an IPv6 one toward a host that is given by such a one; or the machine's
-        name where it has no route.
+        An IPv4 address; an IPv6 one toward a host that is given by such a one. Where there is no
+        route, the first address that an interface has; or else the machine's name.
     """
     family = sockets.AF_INET6 if ":" in (toward or "") else sockets.AF_INET
     with sockets.socket(family, sockets.SOCK_DGRAM) as probe:
@@ -233,7 +235,28 @@ def local_host(toward: str | None = None) -> str:
             probe.connect((toward or "192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except (OSError, UnicodeError):  # the latter for a name that can be none
-            return sockets.gethostname()
+            return _interface_host() or sockets.gethostname()
+
+
+_SIOCGIFADDR: Final = 0x8915
+_LOOPBACK: Final = "lo"
+
+
+def _interface_host() -> str:
+    """The IPv4 address of the first interface that has one, on Linux; empty where none has.
+
+    A machine's name often means the machine itself, on every one that looks it up.
+    """
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
+        for _, name in sockets.if_nameindex():
+            if name == _LOOPBACK:
+                continue
+            try:
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:  # it has none, or this is no Linux
+                continue
+            return sockets.inet_ntoa(found[20:24])
+    return ""
 
 
 _FILES_WANTED: Final = 65_536

@@ -108,13 +108,18 @@ class Dealers:
             if way.bulk is not None:
                 self._way_of[way.bulk] = way
 
+    def __contains__(self, place: str) -> bool:
+        return place in self._ways
+
     def has(self, socket: "zmq.Socket[bytes]") -> bool:
         """Whether this socket dials, and is open."""
         return socket in self._way_of
 
-    def heard(self, socket: "zmq.Socket[bytes]") -> None:
-        """Note that something came from where a socket dials."""
-        self._way_of[socket].heard = True
+    def heard(self, socket: "zmq.Socket[bytes]") -> str:
+        """Note that something came from where a socket dials; the place."""
+        way = self._way_of[socket]
+        way.heard = True
+        return way.place
 
     def end_of(self, socket: "zmq.Socket[bytes]") -> tuple[str, bytes]:
         """The place that a socket dials, and the key of the machine there."""

@@ -29,6 +29,9 @@ class Received(Protocol):
     key: bytes
     """Public key of the machine that sent it; empty without keys."""
 
+    place: str
+    """Where the socket dials on which it came; empty for one that came on the bound socket."""
+
     @property
     def more(self) -> bool:
         """Whether there is a part that was not read yet."""
@@ -50,14 +53,20 @@ class Received(Protocol):
 class OnSocket:
     """A message whose frame is still with the socket; see `Received`."""
 
-    __slots__ = ("_socket", "header", "key", "more", "route")
+    __slots__ = ("_socket", "header", "key", "more", "place", "route")
 
     def __init__(
-        self, header: bytes, route: Route, socket: "zmq.Socket[bytes]", key: bytes = b""
+        self,
+        header: bytes,
+        route: Route,
+        socket: "zmq.Socket[bytes]",
+        key: bytes = b"",
+        place: str = "",
     ) -> None:
         self.header = header
         self.route = route
         self.key = key
+        self.place = place
         self.more = bool(socket.getsockopt(zmq.RCVMORE))
         self._socket = socket
 

@@ -89,6 +89,8 @@ class Transport:
         self._reached: dict[tuple[PeerId, bool], str] = {}
         # How each peer was last heard, for the way back; by whether the message was bulk.
         self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
+        # Where each peer answered that was dialled, which need not be where it says that it is.
+        self._heard_at: OrderedDict[PeerId, str] = OrderedDict()
         self._router: zmq.Socket[bytes] | None = None
         self.addresses: tuple[str, ...] = ()
         """Where it listens, the ports filled in."""
@@ -149,6 +151,7 @@ class Transport:
     def part(self, peer: PeerId) -> None:
         """Close the ways to *peer*, unless another is reached by the same."""
         self._routes.pop(peer, None)
+        self._heard_at.pop(peer, None)
         for bulk in (False, True):
             self._reached.pop((peer, bulk), None)
         self._close_unused(self._peers.pop(peer, ()))
@@ -162,14 +165,24 @@ class Transport:
         addresses = {address for peer in peers for address in self._peers.get(peer, ())}
         self._ways.reset({place for each in addresses for place in self._places.get(each, (each,))})
 
-    def learn(self, peer: PeerId, route: Route, *, bulk: bool) -> None:
-        """Note on which way a message of *peer* came in, to answer on it where no other is."""
+    def learn(self, peer: PeerId, route: Route, *, bulk: bool, place: str = "") -> None:
+        """Note on which way a message of *peer* came in, to answer on it where no other is.
+
+        Args:
+            peer: Who spoke.
+            route: As the message has it.
+            bulk: Whether it was bulk.
+            place: As the message has it.
+        """
         if route:
             self._routes.setdefault(peer, {})[bulk] = route
             self._routes.move_to_end(peer)
+        elif place and self._heard_at.get(peer) != place:
+            self._heard_at[peer] = place
         # Anybody can speak in any number of names; who was heard longest ago is forgotten.
-        if len(self._routes) > _ROUTES_MAX:
-            self._routes.popitem(last=False)
+        for known in (self._routes, self._heard_at):
+            if len(known) > _ROUTES_MAX:
+                known.popitem(last=False)
 
     def greet(self, address: str, parts: Sequence[Buffer]) -> bool:
         """Send to whoever listens at *address*.
@@ -222,7 +235,7 @@ class Transport:
             if self._ways.send(place, parts, bulk=bulk):
                 self._reached[peer, bulk] = place
                 return True
-        return self._send_back(peer, parts, bulk)
+        return self._send_back(peer, parts, bulk) or self._send_there(peer, parts, bulk)
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
         """Wait until something has come in, `wake` is called or the time is over.
@@ -417,6 +430,16 @@ class Transport:
             route = next(iter(routes.values()))
         return try_send(self._router, [route, *parts])
 
+    def _send_there(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
+        """Send to where a peer answered, which is elsewhere than it says: behind a router that
+        translates addresses, or where its name means another machine."""
+        place = self._heard_at.get(peer)
+        # What was dismissed meanwhile is not dialled again.
+        if place is None or place not in self._ways:
+            return False
+        self._ways.open(place, bulk=True)
+        return self._ways.send(place, parts, bulk=bulk)
+
     def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:
         for _ in range(_BATCH):
             # Whoever takes the messages may part from a peer in between.
@@ -453,9 +476,8 @@ class Transport:
             part = socket.recv(zmq.NOBLOCK, copy=False)
             self.limit.came(route or socket, part)
             first = part.bytes
-        if not route:
-            self._ways.heard(socket)
-        return OnSocket(first, route, socket)
+        place = "" if route else self._ways.heard(socket)
+        return OnSocket(first, route, socket, place=place)
 
     def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
         """The next message, unless its sender is let in no more, or it is a roster.
@@ -477,7 +499,8 @@ class Transport:
             route = b""
         if not self.limit.has_heard(route or socket):
             self.limit.came(route or socket, frame)
-        received = OnSocket(frame.bytes, route, socket, key)
+        place = "" if route else str(link)
+        received = OnSocket(frame.bytes, route, socket, key, place)
         if not curve.admits(key):
             received.finish()
             return None

@@ -496,7 +496,7 @@ class PeerRuntime:
             return
         self.counters.bytes_received += envelope.frame_bytes
         bulk = isinstance(envelope.body, BULK)
-        self._transport.learn(envelope.source, received.route, bulk=bulk)
+        self._transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
         # Who waits has no use for a share before it is whole; `_inspect` says when it is.
         if not isinstance(envelope.body, _IN_BETWEEN):

@@ -117,6 +117,33 @@ def test_a_place_that_turned_out_to_be_a_members_stays_open(
 
 
 @pytest.mark.live
+def test_who_answers_elsewhere_than_it_says_is_reached_where_it_answered(
+    hidden: Transport, there: Transport
+) -> None:
+    address = str(there.address)
+    connection(hidden, there, address)
+    hidden.meet("there", ["tcp://127.0.0.1:9"])
+    assert not hidden.send("there", [b"x"], bulk=True)
+    assert there.send("hidden", [b"yes"], bulk=False)
+    places: list[str] = []
+
+    def hear() -> bool:
+        for received in hidden.poll(0.02):
+            hidden.learn("there", received.route, bulk=False, place=received.place)
+            places.append(received.place)
+        return bool(places)
+
+    until(hear)
+    assert places == [address]
+    for bulk in (False, True):
+        until(lambda bulk=bulk: hidden.send("there", [b"x"], bulk=bulk))  # type: ignore[misc]
+        until(lambda: came(there) == [b"x"])
+    hidden.dismiss(address)
+    hidden.dismiss(address)  # it has said nothing since
+    assert not hidden.send("there", [b"x"], bulk=True)
+
+
+@pytest.mark.live
 def test_of_a_host_with_a_name_all_places_are_closed(hidden: Transport, there: Transport) -> None:
     address = str(there.address).replace("127.0.0.1", "localhost")
     first = connection(hidden, there, address)
