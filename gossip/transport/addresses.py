@@ -19,6 +19,7 @@ from typing import Final
 from ..errors import ConfigError
 
 __all__ = [
+    "PORT_MAX",
     "Resolver",
     "allow_more_files",
     "is_loopback",
@@ -39,7 +40,7 @@ _SHAPE = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)",
     re.ASCII,
 )
-_PORT_MAX = 65_535
+PORT_MAX: Final = 65_535
 
 
 def parse_address(text: str, *, any_port: bool = False) -> str:
@@ -68,11 +69,11 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
         )
     host, port = match["host"], match["port"].lstrip("0") or "*"
     if port == "*" and not any_port:
-        raise ConfigError(f"address {text!r} needs a port from 1 to {_PORT_MAX}")
+        raise ConfigError(f"address {text!r} needs a port from 1 to {PORT_MAX}")
     if host == "*" and not any_port:
         raise ConfigError(f"address {text!r} needs a host: * is no place to dial")
-    if port != "*" and int(port) > _PORT_MAX:
-        raise ConfigError(f"address {text!r}: the port must be from 1 to {_PORT_MAX}")
+    if port != "*" and int(port) > PORT_MAX:
+        raise ConfigError(f"address {text!r}: the port must be from 1 to {PORT_MAX}")
     if match["key"] and any_port:
         raise ConfigError(f"address {text!r} has a key: to listen, it is given by --key")
     return with_key(f"tcp://{host}:{port}", match["key"] or "")

@@ -76,14 +76,17 @@ class OnSocket:
         return size
 
     def frame(self) -> Buffer:
+        return self._part()
+
+    def finish(self) -> bool:
+        unread = self.more
+        while self.more:
+            self._part()
+        return unread
+
+    def _part(self) -> Buffer:
         if not self.more:
             return b""
         part = self._socket.recv(zmq.NOBLOCK, copy=False)
         self.more = part.more
         return part.buffer
-
-    def finish(self) -> bool:
-        unread = self.more
-        while self.more:
-            self.frame()
-        return unread

@@ -8,9 +8,9 @@ The object belongs to one thread; only `wake` may be called from another.
 """
 
 import socket as sockets
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import zmq
@@ -28,11 +28,14 @@ from .addresses import (
     split_address,
     without_key,
 )
-from .curve import ROSTER_MAGIC, Curve, HandshakeMonitor
-from .dealers import Dealers, open_socket, reason, try_send
+from .authenticated import OFFER_MAGIC, BulkPort
+from .curve import ROSTER_MAGIC, Curve
+from .dealers import Dealers
 from .keys.keyring import Keyring
+from .listener import Listener
 from .receive_limit import GLANCE_S, ReceiveLimit
 from .received import OnSocket, Received, Route
+from .sockets import try_send
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
@@ -43,8 +46,6 @@ _BATCH: Final = 128
 
 # With keys: how long at most nobody looks who asks to be let in, and at the roster.
 _LOOK_S: Final = 0.25
-_BIND_AGAIN_S: Final = 2.0
-_BIND_POLL_S: Final = 0.002
 
 
 class Transport:
@@ -57,6 +58,8 @@ class Transport:
             one. Credit keeps honest peers below it; this is the backstop beneath it.
         keyring: Whom to let in, and by which key to be known to them; None for anybody, without
             keys.
+        bulk_port: With keys, where bulk may come in that is authenticated and not encrypted, beside
+            *bind* (0: the system's choice); it is sent so, too, to whom has one. None for none.
 
     Raises:
         ConfigError: This is no address, or there can be no keys.
@@ -69,9 +72,12 @@ class Transport:
         *,
         bulk_messages_max: int = 80,
         keyring: Keyring | None = None,
+        bulk_port: int | None = None,
     ) -> None:
         binds = (bind,) if isinstance(bind, str) else tuple(bind or ())
         binds = tuple(parse_address(each, any_port=True) for each in binds)
+        if bulk_port is not None and keyring is None:
+            raise ConfigError("bulk_port is for peers with keys: give key and roster, too")
         self._bulk_messages_max = bulk_messages_max
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, sockets_max())
@@ -80,7 +86,6 @@ class Transport:
         self._curve = None if keyring is None else Curve(self._context, keyring)
         if self._curve is not None:
             self._poller.register(self._curve.zap, zmq.POLLIN)
-        self._knocks: HandshakeMonitor | None = None
         self._expelled: set[PeerId] = set()
         self._members: set[bytes] = set() if keyring is None else {*keyring.valid}
         self._ways = Dealers(self._context, self._poller, bulk_messages_max, self._curve)
@@ -91,14 +96,18 @@ class Transport:
         self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
         # Where each peer answered that was dialled, which need not be where it says that it is.
         self._heard_at: OrderedDict[PeerId, str] = OrderedDict()
-        self._router: zmq.Socket[bytes] | None = None
-        self.addresses: tuple[str, ...] = ()
-        """Where it listens, the ports filled in."""
         self.malformed = 0
         """Messages dropped for having too many parts."""
+        self._takes_offers = bulk_port is not None
+        self._bulk: BulkPort | None = None
+        self._listener = Listener(self._context, self._poller, self._curve, bulk_messages_max)
         if binds:
             try:
-                self._bind(binds)
+                self._listener.bind(binds)
+                if bulk_port is not None:
+                    hosts = [address.rpartition(":")[0] for address in self.addresses]
+                    self._bulk = BulkPort(self._context, hosts, bulk_port, bulk_messages_max)
+                    self._poller.register(self._bulk.socket, zmq.POLLIN)
             except TransportError:
                 self._context.destroy(linger=0)
                 raise
@@ -110,6 +119,11 @@ class Transport:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._poller.register(self._wake_in.fileno(), zmq.POLLIN)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens, the ports filled in."""
+        return self._listener.addresses
 
     @property
     def address(self) -> str | None:
@@ -261,7 +275,7 @@ class Transport:
         for ready, _ in found:
             if isinstance(ready, int):
                 self._swallow_wakes()
-            elif ready is self._router or self._ways.has(ready):
+            elif ready is self._router or self._ways.has(ready) or self._is_bulk(ready):
                 yield from self._drain(ready)
         self.limit.watch()
         if self._curve is not None:
@@ -293,7 +307,7 @@ class Transport:
         """
         curve.answer()
         self._ways.look()
-        if self._knocks is not None and self._knocks.knocked_without_keys():
+        if self._listener.knocked_without_keys():
             curve.refuse(
                 "somebody, it seems without keys: peers of one swarm all need --key and --roster"
             )
@@ -316,7 +330,14 @@ class Transport:
                 self._tell(curve, place)
         if lost:
             self._expelled |= curve.gone(lost)
-            self._bind_again()
+            if self._bulk is not None:
+                self._bulk.expel(lost)
+            self._routes.clear()
+            self._listener.bind_again()
+
+    @property
+    def _router(self) -> "zmq.Socket[bytes] | None":
+        return self._listener.socket
 
     def _tell(self, curve: Curve, link: str | Route) -> None:
         parts = curve.message()
@@ -327,58 +348,8 @@ class Transport:
         if not is_sent:
             curve.untold(link)
 
-    def _bind_again(self) -> None:
-        """Break off all connections that others opened: ZeroMQ cannot do that with a single one.
-
-        Whoever is still let in dials anew within a moment.
-
-        Raises:
-            TransportError: The address is another's meanwhile.
-        """
-        if self._router is None:
-            return
-        addresses, self.addresses = self.addresses, ()
-        self._poller.unregister(self._router)
-        if self._knocks is not None:
-            self._poller.unregister(self._knocks.socket)
-            self._knocks.close()
-        for address in addresses:
-            self._router.unbind(address)
-        self._router.close(linger=0)
-        self._router = None
-        self._routes.clear()
-        give_up_s = time.monotonic() + _BIND_AGAIN_S
-        while True:
-            try:
-                self._bind(addresses)
-                return
-            except TransportError:
-                # The socket is closed by ZeroMQ's own thread, some time soon.
-                self.addresses = ()
-                if time.monotonic() > give_up_s:
-                    raise
-                time.sleep(_BIND_POLL_S)
-
-    def _bind(self, binds: Sequence[str]) -> None:
-        router = open_socket(self._context, zmq.ROUTER, self._bulk_messages_max)
-        try:
-            if self._curve is not None:
-                self._curve.serve(router)
-            # Unset, a message for a peer that has left would vanish without an error.
-            router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-            for bind in binds:
-                # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
-                router.setsockopt(zmq.IPV6, int("[" in bind))
-                router.bind(bind)
-                self.addresses += (router.getsockopt_string(zmq.LAST_ENDPOINT),)
-        except zmq.ZMQError as error:
-            router.close(linger=0)
-            raise TransportError(f"cannot listen at {bind}: {reason(error)}") from None
-        self._router = router
-        self._poller.register(router, zmq.POLLIN)
-        if self._curve is not None:
-            self._knocks = HandshakeMonitor(router)
-            self._poller.register(self._knocks.socket, zmq.POLLIN)
+    def _is_bulk(self, socket: Any) -> bool:
+        return self._bulk is not None and socket is self._bulk.socket
 
     def _is_dialable(self, address: str) -> bool:
         # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
@@ -446,10 +417,7 @@ class Transport:
             if socket.closed:
                 return
             try:
-                curve = self._curve
-                received = (
-                    self._next(socket) if curve is None else self._next_of_member(socket, curve)
-                )
+                received = self._taken(socket)
             except zmq.Again:
                 return
             if received is None:
@@ -457,6 +425,27 @@ class Transport:
             yield received
             if not socket.closed and received.finish():
                 self.malformed += 1
+
+    def _taken(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
+        """The next message; None for one that is dropped.
+
+        Raises:
+            zmq.Again: There is none.
+            TransportError: A roster lets this machine in no more.
+        """
+        if self._curve is None:
+            return self._next(socket)
+        if self._bulk is not None and self._is_bulk(socket):
+            return self._next_in_clear(self._bulk, self._curve)
+        return self._next_of_member(socket, self._curve)
+
+    def _next_in_clear(self, bulk: BulkPort, curve: Curve) -> OnSocket | None:
+        received, part = bulk.take()
+        if received is None or not curve.admits(received.key):
+            return None
+        if not self.limit.has_heard(received.key):
+            self.limit.came(received.key, part)
+        return received
 
     def _next(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
         """The next message; None for one that is dropped.
@@ -511,16 +500,27 @@ class Transport:
             if curve.take(received.header, key):
                 self._follow_roster(curve)
             return None
+        if received.header.startswith(OFFER_MAGIC):
+            received.finish()
+            if self._takes_offers and not route:
+                with suppress(ValueError):
+                    self._ways.offered(str(link), received.header)
+            return None
         if not curve.is_told(link):
             self._tell(curve, link)
+            if self._bulk is not None and route and self._router is not None:
+                try_send(self._router, [route, self._bulk.offer(route, key)])
         return received
 
     def _is_connection(self, here: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
         """Whether a TCP connection between two ends is one of these sockets'."""
-        if str(here[1]) in {split_address(address)[1] for address in self.addresses}:
+        ports = {split_address(address)[1] for address in self.addresses}
+        if self._bulk is not None:
+            ports.add(str(self._bulk.port))
+        if str(here[1]) in ports:
             return True
-        host = str(there[0]).removeprefix("::ffff:")
-        return join_address(host, str(there[1])) in map(without_key, self._ways.places())
+        place = join_address(str(there[0]).removeprefix("::ffff:"), str(there[1]))
+        return place in map(without_key, self._ways.places()) or place in self._ways.clear_ports()
 
     def _swallow_wakes(self) -> None:
         try:

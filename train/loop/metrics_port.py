@@ -2,13 +2,11 @@
 
 import socket as sockets
 from importlib.util import find_spec
-from typing import Final
 
 from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import PORT_MAX
 
 __all__ = ["check_metrics_port", "port_in_use", "require_free_ports"]
-
-_PORT_MAX: Final = 65_535
 
 
 def check_metrics_port(port: int, peers: int = 1) -> None:
@@ -17,10 +15,10 @@ def check_metrics_port(port: int, peers: int = 1) -> None:
     Raises:
         ConfigError: One is no port, or prometheus_client is not installed.
     """
-    if not 0 <= port <= _PORT_MAX or (port and port + peers - 1 > _PORT_MAX):
+    if not 0 <= port <= PORT_MAX or (port and port + peers - 1 > PORT_MAX):
         several = f" for {peers} peers" if peers > 1 else ""
         raise ConfigError(
-            f"metrics_port is {port}{several}: ports go from 1 to {_PORT_MAX}; 0 is a free one"
+            f"metrics_port is {port}{several}: ports go from 1 to {PORT_MAX}; 0 is a free one"
         )
     if find_spec("prometheus_client") is None:
         raise ConfigError(

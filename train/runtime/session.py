@@ -68,7 +68,10 @@ def open_transport(config: PeerConfig) -> Transport:
         TransportError: An address cannot be bound; nothing stays open.
     """
     return Transport(
-        config.bind, bulk_messages_max=messages_max(config.shards), keyring=config.keyring()
+        config.bind,
+        bulk_messages_max=messages_max(config.shards),
+        keyring=config.keyring(),
+        bulk_port=config.bulk_port,
     )
 
 

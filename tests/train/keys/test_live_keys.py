@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.gossip import ONE
 from rumor.gossip.effects.ledger import audit
+from rumor.gossip.weight import UNIT
 from rumor.train.storage.ledger_file import read_ledgers
 
 pytestmark = pytest.mark.live
@@ -106,15 +107,20 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_members_train_together_by_the_address_alone(run: Run) -> None:
+@pytest.mark.parametrize(
+    "more", [(), ("--no-shared-memory",), ("--no-shared-memory", "--bulk-port", "0")], ids=str
+)
+def test_members_train_together_by_the_address_alone(run: Run, more: tuple[str, ...]) -> None:
     run.machine("m1")
     run.machine("m2")
     port = free_port()
-    one = run.start("m1", "--bind", f"127.0.0.1:{port}", "--founders", "2", roster="m1")
-    two = run.start("m2", "--join", f"127.0.0.1:{port}", "--founders", "2", roster="m1")
+    both = ("--founders", "2", "--p", "1", *more)
+    one = run.start("m1", "--bind", f"127.0.0.1:{port}", *both, roster="m1")
+    two = run.start("m2", "--join", f"127.0.0.1:{port}", *both, roster="m1")
     reports = [one.report(), two.report()]
     assert [each["id"] for each in reports] == ["ada.m1", "ada.m2"]
-    assert sum(each["weight"] for each in reports) == pytest.approx(2.0)
+    assert sum(each["weight_units"] for each in reports) == 2 * ONE // UNIT
+    assert all(each["pushes"] and each["merge"]["complete"] for each in reports)
     assert "met ada.m1" in two.log
     assert "without keys" not in one.log
 

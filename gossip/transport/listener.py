@@ -1,0 +1,105 @@
+"""The socket that listens: bound at one place or several, and anew where somebody is shut out."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from ..errors import TransportError
+from .curve import Curve, HandshakeMonitor
+from .sockets import open_socket, reason
+
+__all__ = ["Listener"]
+
+_BIND_AGAIN_S: Final = 2.0
+_BIND_POLL_S: Final = 0.002
+
+
+class Listener:
+    """A peer's ROUTER.
+
+    Args:
+        context: Of all sockets.
+        poller: Is told of the socket while it is open.
+        curve: Keys, where there are any.
+        messages_max: That may be queued from, and toward, each that connects.
+    """
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        poller: zmq.Poller,
+        curve: Curve | None,
+        messages_max: int,
+    ) -> None:
+        self._context = context
+        self._poller = poller
+        self._curve = curve
+        self._messages_max = messages_max
+        self._knocks: HandshakeMonitor | None = None
+        self.socket: zmq.Socket[bytes] | None = None
+        """None where it is not bound."""
+        self.addresses: tuple[str, ...] = ()
+        """Where it listens, the ports filled in."""
+
+    def bind(self, addresses: Sequence[str]) -> None:
+        """Listen.
+
+        Raises:
+            TransportError: An address cannot be bound.
+        """
+        router = open_socket(self._context, zmq.ROUTER, self._messages_max)
+        try:
+            if self._curve is not None:
+                self._curve.serve(router)
+            # Unset, a message for a peer that has left would vanish without an error.
+            router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            for address in addresses:
+                # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
+                router.setsockopt(zmq.IPV6, int("[" in address))
+                router.bind(address)
+                self.addresses += (router.getsockopt_string(zmq.LAST_ENDPOINT),)
+        except zmq.ZMQError as error:
+            router.close(linger=0)
+            raise TransportError(f"cannot listen at {address}: {reason(error)}") from None
+        self.socket = router
+        self._poller.register(router, zmq.POLLIN)
+        if self._curve is not None:
+            self._knocks = HandshakeMonitor(router)
+            self._poller.register(self._knocks.socket, zmq.POLLIN)
+
+    def bind_again(self) -> None:
+        """Break off all connections that others opened: ZeroMQ cannot do that with a single one.
+
+        Whoever is still let in dials anew within a moment.
+
+        Raises:
+            TransportError: The address is another's meanwhile.
+        """
+        if self.socket is None:
+            return
+        addresses, self.addresses = self.addresses, ()
+        self._poller.unregister(self.socket)
+        if self._knocks is not None:
+            self._poller.unregister(self._knocks.socket)
+            self._knocks.close()
+        for address in addresses:
+            self.socket.unbind(address)
+        self.socket.close(linger=0)
+        self.socket = None
+        give_up_s = time.monotonic() + _BIND_AGAIN_S
+        while True:
+            try:
+                self.bind(addresses)
+                return
+            except TransportError:
+                # The socket is closed by ZeroMQ's own thread, some time soon.
+                self.addresses = ()
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(_BIND_POLL_S)
+
+    def knocked_without_keys(self) -> bool:
+        """Whether somebody without keys, as it seems, tried to connect since this was asked."""
+        return self._knocks is not None and self._knocks.knocked_without_keys()
