@@ -229,10 +229,12 @@ def test_who_connects_again_is_told_another_key(swarm: Swarm, stack: ExitStack) 
     assert one._bulk is not None and len(one._bulk._seals) >= 2
 
 
-def test_an_offer_that_is_none_changes_nothing(swarm: Swarm, stack: ExitStack) -> None:
+def test_an_offer_that_is_none_changes_nothing(
+    swarm: Swarm, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = (open_one(stack, swarm, name, 0) for name in ("m1", "m2"))
     assert one._bulk is not None
-    one._bulk.offer = lambda route, key: b"RMB\x01short"  # type: ignore[method-assign]
+    monkeypatch.setattr(one._bulk, "offer", lambda *_: b"RMB\x01short")
     send = exchange(one, two)
     for _ in range(5):
         assert send(FRAME) == FRAME
