@@ -49,7 +49,7 @@ class Sender:
     def send(self, *parts: bytes) -> Any:
         """Send parts, the stamp among them; what the port makes of it."""
         self.socket.send_multipart(parts)
-        assert self._port.socket.poll(TIMEOUT_S * 1000)
+        assert self._port.socket.poll(int(TIMEOUT_S * 1000))
         return self._port.take()[0]
 
 
