@@ -18,6 +18,7 @@
 # make rules       docs/reference/rules.md: the parameters of all rules
 # make models      docs/reference/models.md: which kinds of models train, and what the others are told
 # make wires       docs/reference/wires.md: what formats and shards do to training
+# make reproductions  docs/reproductions.md: published figures beside measured ones
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
@@ -33,13 +34,13 @@ TESTS   := test-core test-others test-cluster test-browser test-compiled test-sh
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench netcheck soak joining gallery gpu house models reference rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench netcheck soak joining gallery gpu house models reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chromium help demo test $(TESTS) check cover campaign bench netcheck soak joining \
-	gallery gpu house models reference rules seen stragglers studies wires clean
+	gallery gpu house models reference reproductions rules seen stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -109,7 +110,7 @@ soak: .venv/.demo
 joining: .venv/.demo
 	$(BIN)/python -c 'from rumor.benchmarks.swarm.joining import report; report(200, "docs/images/joining.png")'
 
-gallery house models reference rules seen stragglers wires: .venv/.demo
+gallery house models reference reproductions rules seen stragglers wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 gpu: .venv/.test

@@ -360,12 +360,15 @@ class Simulation:
             exchange_s=config.exchange_s,
             samples=self._checked.samples if requirements_of(rule).by_samples else (),
             overlaps=requirements_of(rule).overlaps,
-            lr=self._lr if requirements_of(rule).lr and isinstance(self._task, Task) else None,
+            lr=self._lr if requirements_of(rule).lr and self._descends else None,
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
 
+    @property
+    def _descends(self) -> bool:
+        return isinstance(self._task, Task) or self._task.gradient is not None
+
     def _lr(self, step: int) -> float:
-        assert isinstance(self._task, Task)
         return self.config.lr or self._task.lr
 
     def _prefetches(self) -> bool:

@@ -19,7 +19,7 @@ from ..options import Json, options_of
 if TYPE_CHECKING:
     from ...benchmarks import Result
 
-__all__ = ["bench"]
+__all__ = ["bench", "print_results"]
 
 
 @options_of()
@@ -57,7 +57,7 @@ def bench(
     if as_json:
         print_json({"benchmarks": [result.as_json() for result in results]})
     else:
-        _print(results)
+        print_results(results)
 
 
 def _checked(picture: Path, names: Sequence[str]) -> Path:
@@ -72,7 +72,8 @@ def _checked(picture: Path, names: Sequence[str]) -> Path:
     return picture
 
 
-def _print(results: Sequence["Result"]) -> None:
+def print_results(results: Sequence["Result"]) -> None:
+    """Print results as tables, and on what machine they were found."""
     from rich.console import Console
 
     from ...benchmarks.results import print_result

@@ -235,6 +235,7 @@ def _of_vectors(
         scattered=requirements_of(rule).scattered,
         wire=config.wire,
         compiled=cores.compiled,
+        lr=config.lr,
     )
     return Values(make, VectorRows.name, "the task has no model")
 

@@ -36,6 +36,7 @@ __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
 
 DIM = 8
 STEPS = 200
+LR = 0.1
 
 # Draws made at a time: a stream costs 20 us to open, and a call as much as eight numbers.
 _STEPS_AT_ONCE = 16
@@ -47,6 +48,13 @@ Present = NDArray[np.int64] | None
 
 Moment = Literal["now", "after the step", "after the round"]
 
+Gradient = Callable[[Array, NDArray[np.int64]], Array]
+"""Given vectors of some workers, float64, axes ``(worker, dim)``, and which workers these are: the
+gradient of each one's own objective at its vector, of the same shape."""
+
+Objective = Callable[[Array], float]
+"""Given the mean of all vectors, float64, axes ``(dim,)``: what is to be small."""
+
 
 class VectorTask:
     """Vectors in the place of models.
@@ -57,16 +65,30 @@ class VectorTask:
         values: What workers start from, float64, axes ``(worker, dim)``; drawn from a standard
             normal distribution unless given, or zeros where there is noise.
         noise: Standard deviation of what each step adds to each number.
+        gradient: Down which each step goes; nowhere unless given.
+        objective: Measured at the mean of all vectors, as a run's ``loss``.
+        lr: Learning rate of the steps along the gradient.
 
     Raises:
         ConfigError: The values are not finite, or not of that form.
     """
 
     def __init__(
-        self, name: str, *, dim: int = DIM, values: ArrayLike | None = None, noise: float = 0.0
+        self,
+        name: str,
+        *,
+        dim: int = DIM,
+        values: ArrayLike | None = None,
+        noise: float = 0.0,
+        gradient: Gradient | None = None,
+        objective: Objective | None = None,
+        lr: float = LR,
     ) -> None:
         self.name = name
         self.noise = noise
+        self.gradient = gradient
+        self.objective = objective
+        self.lr = lr
         self.steps = STEPS
         self._values = None if values is None else _checked(values)
         self.dim = dim if self._values is None else self._values.shape[1]
@@ -133,6 +155,7 @@ class VectorRows:
         scattered: Whether each has lines from all over it.
         wire: Format in which shares travel. The anchor is zero.
         compiled: Whether machine code may pass over the rows.
+        lr: Learning rate; the task's unless given.
 
     Raises:
         ConfigError: There are more shards than a vector has cache lines.
@@ -152,8 +175,10 @@ class VectorRows:
         scattered: bool = False,
         wire: str = NATIVE,
         compiled: bool = False,
+        lr: float | None = None,
     ) -> None:
         self.task = task
+        self._lr = lr or task.lr
         self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards, scattered)
         start = task.start(ids, seed)
         n_padded = self.schema.share_bytes // start.itemsize
@@ -210,9 +235,7 @@ class VectorRows:
     def execute(self, levels: Iterable[AnyLevel]) -> None:
         """Take the steps of one level after another, and do what follows each."""
         for level in levels:
-            if self.task.noise:
-                for worker in level.workers:
-                    self.x[worker] += next(self._steps[worker])
+            self._take_steps(level.workers)
             if self._counts == "after the step":
                 self.counted[level.workers] = self.x[level.workers]
             if self._shares is None and isinstance(level, ColumnLevel):
@@ -230,6 +253,14 @@ class VectorRows:
                 self._carry_out(level.operations)
             else:
                 self._carry_out_with(self._shares, level.operations)
+
+    def _take_steps(self, workers: Sequence[int]) -> None:
+        if self.task.gradient is not None and len(workers):
+            which = np.asarray(workers, np.int64)
+            self.x[which] -= self._lr * self.task.gradient(self.x[which], which)
+        if self.task.noise:
+            for worker in workers:
+                self.x[worker] += next(self._steps[worker])
 
     def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Iterable[int]) -> list[float]:
         """Do what was scheduled, and see how far shares then are from a worker's vector."""
@@ -302,6 +333,18 @@ class VectorRows:
         with np.errstate(over="ignore", invalid="ignore"):
             away = counted - counted.mean(axis=0)
             return float(np.square(away).sum()) / self.task.dim
+
+    def objective(self, present: Present = None) -> float | None:
+        """What the task's objective is at the mean of the vectors; None where it has none.
+
+        Args:
+            present: Whose vectors count; all unless given.
+        """
+        if self.task.objective is None:
+            return None
+        counted = self.counted if present is None else self.counted[present]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(self.task.objective(counted.mean(axis=0)))
 
     def consensus_distance(self, present: Present = None) -> float:
         """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.

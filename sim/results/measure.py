@@ -56,7 +56,9 @@ class Curves:
             return {}
         found: dict[str, Any] = {"consensus_distance": values.consensus_distance(present)}
         if isinstance(values, VectorRows):
-            return found | {"disagreement": values.disagreement(present)}
+            objective = values.objective(present)
+            found |= {"disagreement": values.disagreement(present)}
+            return found if objective is None else found | {"loss": objective}
         self.evaluation = values.evaluate(values.merged(reading.weight_units))
         losses, accuracies = values.evaluate_workers(present)
         found |= {"loss": self.evaluation.loss, "loss_quantiles": _quantiles(losses)}
