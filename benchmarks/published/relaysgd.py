@@ -60,7 +60,7 @@ class Quadratics:
         offsets: Array = draw(workers, dim, 1).numpy()[..., 0]
         self._b = self._moved_apart(offsets, zeta2)
         optimum: Array = draw(dim, 1).numpy()[:, 0]
-        self._b = self._b + self._a @ (optimum / np.linalg.norm(optimum))
+        self._b += self._a @ (optimum / np.linalg.norm(optimum))
         self._least = self._value(self._optimum(self._b))
 
     def gradient(self, x: Array, workers: NDArray[np.int64]) -> Array:
@@ -101,8 +101,8 @@ class Quadratics:
 
     def _optimum(self, b: Array) -> Array:
         stacked = self._stacked
-        found: Array = np.linalg.solve(stacked.T @ stacked, stacked.T @ b.reshape(-1))
-        return found
+        found = np.linalg.solve(stacked.T @ stacked, stacked.T @ b.reshape(-1))
+        return np.asarray(found, np.float64)
 
     def _value(self, x: Array) -> float:
         return float(np.square(self._stacked @ x - self._b.reshape(-1)).sum()) / self.workers
