@@ -113,7 +113,7 @@ COMMANDS = {
     ),
     "torture": Command(home="commands.fuzz:fuzz", summary="", now="fuzz"),
     "reproduce": Command(
-        home="commands.reproduce:reproduce",
+        home="commands.bench:reproduce",
         summary="Make published tables again: each figure beside the one that was published.",
     ),
     "bench": Command(

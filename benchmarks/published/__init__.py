@@ -1,26 +1,3 @@
 """Published figures, reproduced by the code that is deployed."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Final
-
-from ..results import Result
-from .averaging import reproduce_base_k, reproduce_equitopo, reproduce_moshpit
-from .noise import reproduce_noise
-from .relaysgd import reproduce_relaysgd
-
-__all__ = ["REPRODUCTIONS"]
-
-REPRODUCTIONS: Final[Mapping[str, Callable[..., Result]]] = MappingProxyType(
-    {
-        "relaysgd": reproduce_relaysgd,
-        "moshpit": reproduce_moshpit,
-        "noise": reproduce_noise,
-        "base-k": reproduce_base_k,
-        "equitopo": reproduce_equitopo,
-    }
-)
-"""Tables that can be made again, by the name that people type.
-
-Each takes ``quick``: a bounded share of it, in seconds.
-"""
+__all__: list[str] = []

@@ -25,7 +25,7 @@ def mixing_matrix(graph: "nx.Graph[int]") -> Array:
     return matrix
 
 
-def dpsgd(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
+def _dpsgd(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
     """x <- W (x - lr g). Source: Lian et al., NeurIPS 2017, adapt then combine."""
     w = mixing_matrix(graph)
     while True:
@@ -33,7 +33,7 @@ def dpsgd(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Ro
         yield x
 
 
-def d2(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
+def _d2(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
     """x+ = W (x - lr g + c), c = x+ - x + lr g. Source: Tang et al., ICML 2018."""
     w, c = mixing_matrix(graph), np.zeros_like(x)
     while True:
@@ -43,7 +43,7 @@ def d2(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Round
         yield x
 
 
-def gradient_tracking(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
+def _gradient_tracking(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
     """x+ = W (x - lr (g - c)), c+ = W (c - g) + g. Source: Koloskova et al., NeurIPS 2021."""
     w, c = mixing_matrix(graph), np.zeros_like(x)
     while True:
@@ -53,7 +53,7 @@ def gradient_tracking(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: 
         yield x
 
 
-def relaysgd(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
+def _relaysgd(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) -> Rounds:
     """m_{i->j} = x_i + sum over k != j of m_{k->i}, counted alike; x = (sum + (n - count) x_0) / n.
 
     Source: Vogels et al., NeurIPS 2021, algorithm 1.
@@ -82,7 +82,7 @@ def relaysgd(graph: "nx.Graph[int]", gradient: Gradient, x: Array, lr: float) ->
 
 EQUATIONS: Final[Mapping[str, Callable[["nx.Graph[int]", Gradient, Array, float], Rounds]]] = (
     MappingProxyType(
-        {"dpsgd": dpsgd, "d2": d2, "gradient-tracking": gradient_tracking, "relaysgd": relaysgd}
+        {"dpsgd": _dpsgd, "d2": _d2, "gradient-tracking": _gradient_tracking, "relaysgd": _relaysgd}
     )
 )
 """By the name of the rule. Each yields the models after one round after another, axes (n, dim)."""

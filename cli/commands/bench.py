@@ -1,4 +1,4 @@
-"""``rumor bench``: what things cost on this machine, as ratios within one run."""
+"""``rumor bench`` and ``rumor reproduce``: figures beside those of a limit, a rival or a paper."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ from ..options import Json, options_of
 if TYPE_CHECKING:
     from ...benchmarks import Result
 
-__all__ = ["bench", "print_results"]
+__all__ = ["bench", "reproduce"]
 
 
 @options_of()
@@ -57,7 +57,41 @@ def bench(
     if as_json:
         print_json({"benchmarks": [result.as_json() for result in results]})
     else:
-        print_results(results)
+        _print(results)
+
+
+@options_of()
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Tables to make again, all unless given."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A bounded share of each, in seconds.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make published tables again: each figure beside the one that was published.
+
+    relaysgd: rounds of four rules on random quadratics, with the search for the learning rate.
+    moshpit: rounds of averaging in groups, of whom some fail. noise: GoSGD's consensus under noise.
+    base-k: exact averages on base-(k+1) graphs. equitopo: how its error shrinks as graphs grow.
+    """
+    from ...benchmarks.published.registry import REPRODUCTIONS
+
+    for name in names or ():
+        if name not in REPRODUCTIONS:
+            raise ConfigError(f"unknown table {name!r}. Valid names: {', '.join(REPRODUCTIONS)}")
+    today = datetime.now(UTC).date().isoformat()
+    results = []
+    for name in names or REPRODUCTIONS:
+        start_s = time.perf_counter()
+        result = REPRODUCTIONS[name](quick=quick)
+        results.append(replace(result, date=today, wall_s=time.perf_counter() - start_s))
+    if as_json:
+        print_json({"reproductions": [result.as_json() for result in results]})
+    else:
+        _print(results)
 
 
 def _checked(picture: Path, names: Sequence[str]) -> Path:
@@ -72,8 +106,7 @@ def _checked(picture: Path, names: Sequence[str]) -> Path:
     return picture
 
 
-def print_results(results: Sequence["Result"]) -> None:
-    """Print results as tables, and on what machine they were found."""
+def _print(results: Sequence["Result"]) -> None:
     from rich.console import Console
 
     from ...benchmarks.results import print_result

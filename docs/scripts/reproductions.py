@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rumor.benchmarks import Result
-from rumor.benchmarks.published import REPRODUCTIONS
+from rumor.benchmarks.published.registry import REPRODUCTIONS
 
 __all__ = ["MARKER", "PAGE", "main", "table"]
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from rumor.benchmarks.published import REPRODUCTIONS, relaysgd
+from rumor.benchmarks.published import relaysgd
 from rumor.benchmarks.published.averaging import reproduce_base_k, reproduce_equitopo
 from rumor.benchmarks.published.noise import reproduce_noise
+from rumor.benchmarks.published.registry import REPRODUCTIONS
 from rumor.benchmarks.published.relaysgd import CELLS, Quadratics
 
 __all__: list[str] = []
