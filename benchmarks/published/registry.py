@@ -8,6 +8,7 @@ from ..results import Result
 from .averaging import reproduce_base_k, reproduce_equitopo, reproduce_moshpit
 from .noise import reproduce_noise
 from .relaysgd import reproduce_relaysgd
+from .theano_mpi import reproduce_theano_mpi
 
 __all__ = ["REPRODUCTIONS"]
 
@@ -18,6 +19,7 @@ REPRODUCTIONS: Final[Mapping[str, Callable[..., Result]]] = MappingProxyType(
         "noise": reproduce_noise,
         "base-k": reproduce_base_k,
         "equitopo": reproduce_equitopo,
+        "theano-mpi": reproduce_theano_mpi,
     }
 )
 """Tables that can be made again, by the name that people type.

@@ -76,6 +76,7 @@ def reproduce(
     relaysgd: rounds of four rules on random quadratics, with the search for the learning rate.
     moshpit: rounds of averaging in groups, of whom some fail. noise: GoSGD's consensus under noise.
     base-k: exact averages on base-(k+1) graphs. equitopo: how its error shrinks as graphs grow.
+    theano-mpi: seconds of communication, twelve predicted from three.
     """
     from ...benchmarks.published.registry import REPRODUCTIONS
 

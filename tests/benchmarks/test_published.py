@@ -3,17 +3,25 @@
 import numpy as np
 import pytest
 
-from rumor.benchmarks.published import relaysgd
+from rumor.benchmarks.published import relaysgd, theano_mpi
 from rumor.benchmarks.published.averaging import reproduce_base_k, reproduce_equitopo
 from rumor.benchmarks.published.noise import reproduce_noise
 from rumor.benchmarks.published.registry import REPRODUCTIONS
 from rumor.benchmarks.published.relaysgd import CELLS, Quadratics
+from rumor.benchmarks.published.theano_mpi import reproduce_theano_mpi
 
 __all__: list[str] = []
 
 
 def test_names_are_those_of_the_results() -> None:
-    assert list(REPRODUCTIONS) == ["relaysgd", "moshpit", "noise", "base-k", "equitopo"]
+    assert list(REPRODUCTIONS) == [
+        "relaysgd",
+        "moshpit",
+        "noise",
+        "base-k",
+        "equitopo",
+        "theano-mpi",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,3 +73,17 @@ def test_moshpits_averages_need_as_many_rounds() -> None:
 @pytest.mark.slow
 def test_noise_is_as_derived() -> None:
     assert all(row.ratio == pytest.approx(1, abs=0.1) for row in reproduce_noise(quick=True).rows)
+
+
+def test_communication_of_theano_mpi_is_predicted_from_one_model() -> None:
+    rows = reproduce_theano_mpi().rows
+    assert len(rows) == 12
+    assert sum(abs(row.ratio - 1) < 0.1 for row in rows) == 10
+    # Its 8 cards share links that three figures do not tell of.
+    assert min(rows, key=lambda row: row.ratio).name == "GoogLeNet-32, 8 cards"
+
+
+def test_links_that_were_fitted_give_back_what_they_were_fitted_to() -> None:
+    links = theano_mpi._fit(theano_mpi._FITTED)
+    for cards, seconds in zip((2, 4, 8), theano_mpi._FITTED.seconds, strict=True):
+        assert links.seconds(theano_mpi._FITTED, cards) == pytest.approx(seconds)
