@@ -1,7 +1,7 @@
 """Theano-MPI's seconds of communication on 2, 4 and 8 cards, predicted from one network's.
 
 A ring all-reduce of M bytes over n cards sends 2 (n - 1) / n M bytes over each card's link, and
-costs a fixed time per iteration where a model has many layers, whose arrays go one by one. The three
+costs a fixed time per iteration where a model has many layers, whose arrays go one by one. Three
 unknowns, the rate inside a socket, that between sockets and the fixed time, are fitted to the three
 cells of one model; the twelve of the others are predicted.
 
