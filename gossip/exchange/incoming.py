@@ -281,7 +281,8 @@ class Inbox:
         if reason:
             self._refuse(share, reason)
             return None
-        transfer = IncomingTransfer(share, message, now)
+        is_covered = self._log.witness is None or not message.escrow
+        transfer = IncomingTransfer(share, message, now, is_covered=is_covered)
         self.transfers[share.sender, share.incarnation] = transfer
         return transfer
 

@@ -5,12 +5,11 @@
 
 import random
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from rumor.gossip.receipts.book import Book, Proof
-from rumor.gossip.receipts.statement import Life, Link, Promise, Receipt, Statement
+from rumor.gossip.receipts.book import Book
+from rumor.gossip.receipts.statement import Life, Link, Promise, Receipt
 
 __all__ = ["GRANT", "SWARM", "HashKeys", "Market", "Outcome", "signed_promise", "signed_receipt"]
 
@@ -134,32 +133,23 @@ class Market:
         escrow = peer.held // 2
         peer.held -= escrow
         promise = peer.book.promise(Life(there, 1), escrow)
+        before = peer.book.receipts.get(promise.link)
         if there in self.liars:
             receipt = self._liar_takes(there, promise, escrow)
         else:
-            receipt = self._takes(there, name, escrow)
-        if receipt is None:
-            return  # it stays in escrow: only the receiver's word brings it back
+            self._tell(name, there)
+            told = self._takes(there, name, escrow)
+            assert told is not None
+            receipt = told
         peer.book.take(receipt)
-        peer.held += receipt.promise.offered - promise.offered + escrow - self._taken(receipt, name)
-
-    def _taken(self, receipt: Receipt, name: str) -> int:
-        taken = receipt.accepted - self._settled.get(receipt.promise.link, 0)
-        self._settled[receipt.promise.link] = receipt.accepted
-        return taken
-
-    @property
-    def _settled(self) -> dict[Link, int]:
-        return self.__dict__.setdefault("settled", {})
+        peer.held += receipt.returned - (0 if before is None else before.returned)
 
     def _takes(self, there: str, sender: str, escrow: int) -> Receipt | None:
-        """An honest peer gets a share, with all that its sender has to show for it."""
-        self._tell(sender, there)
+        """An honest peer gets a share, and takes it if its weight is there."""
         peer = self.peers[there]
         accepted = escrow if peer.book.covers(Life(sender, 1), escrow) else 0
         receipt = peer.book.decide(Life(sender, 1), 0, accepted)
-        if receipt is not None:
-            peer.held += accepted
+        peer.held += accepted
         return receipt
 
     def _liar_takes(self, there: str, promise: Promise, escrow: int) -> Receipt:
@@ -205,17 +195,14 @@ class Market:
         offered = weight + (0 if before is None else before.offered)
         promise = signed_promise(link, number, offered, max(spent + weight, offered))
         self._tell(name, target)
-        there = self.peers[target]
-        there.book.take(promise)
-        accepted = weight if there.book.covers(link.sender, weight) else 0
-        receipt = there.book.decide(link.sender, 0, accepted)
-        there.held += accepted
+        self.peers[target].book.take(promise)
+        receipt = self._takes(target, name, weight)
         book.take(promise)
         if receipt is not None:
             book.take(receipt)
 
     def _ring(self, name: str, other: str, weight: int) -> None:
-        """Two liars sign for weight that neither has, and one of them shows it to an honest peer."""
+        """Two liars sign for weight that neither has, and one shows it to an honest peer."""
         ours, theirs = self.peers[name].book, self.peers[other].book
         for sender, receiver in ((theirs, ours), (ours, theirs)):
             promise = sender.promise(receiver.me, weight)
