@@ -97,6 +97,10 @@ class PeerConfig:
     """Who may take part: the file of `rumor roster`, which is read again when it changes, and
     written when other members know a newer one; needed with ``key``."""
 
+    receipts: bool = False
+    """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
+    and ``roster``, which names the founders; all peers of a swarm alike."""
+
     rendezvous: Path | None = None
     """Folder that all peers see, through which they find one another; ports then need no
     planning."""
@@ -183,6 +187,8 @@ class PeerConfig:
             )
         if (self.key is None) is not (self.roster is None):
             raise ConfigError("key and roster belong together: give both or neither")
+        if self.receipts and self.key is None:
+            raise ConfigError("receipts are signed: give key and roster, too")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:

@@ -117,6 +117,8 @@ class LaunchConfig:
 
     roster: Path | None = None
 
+    receipts: bool = False
+
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
 

@@ -44,9 +44,9 @@ from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Leaving
 from .limits import Fences
-from .reading import READ_FIRST, Reading
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
+from .sending import READ_FIRST, Reading
 from .state import Neighbors, make_state
 from .validation import MessageFilter, why_refused
 
@@ -139,8 +139,8 @@ class Protocol:
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
         self._donations = StateTransfer(self._state)
         self._reading = Reading(self._state)
-        witness = partial(Receipting, self._state, membership=self._membership)
-        self.receipts = receipts and witness(receipts, rng=partial(rng, "receipts"))
+        witness = partial(Receipting, self._state, self._membership, partial(rng, "receipts"))
+        self.receipts = None if receipts is None else witness(receipts)
         """What is signed, and who was convicted; None in a swarm without receipts."""
         self._seek_due_s = float("-inf")
         self._has_finished = False

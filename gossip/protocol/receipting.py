@@ -42,7 +42,7 @@ class Roll(Keys, Protocol):
     """The keys of all, and who may found."""
 
     def grant(self, peer: PeerId) -> int:
-        """How many vectors' worth of weight a peer may found: 1 for a founder of the roster."""
+        """What a peer may found of each shard, in grains, over all its incarnations."""
 
 
 class Receipting:
@@ -50,17 +50,17 @@ class Receipting:
 
     Args:
         state: What the protocol remembers.
-        roll: Keys, and who may found.
         membership: Whom to take for gone.
         rng: Opens the stream for the choice of whom to tell.
+        roll: Keys, and who may found.
     """
 
     def __init__(
         self,
         state: State,
-        roll: Roll,
         membership: Membership,
         rng: Callable[[], np.random.Generator],
+        roll: Roll,
     ) -> None:
         self._state = state
         self._roll = roll
