@@ -32,6 +32,7 @@ STEP_S_MIN_SLOW = 0.02
 _OF_LAUNCHER: Final = frozenset(
     (
         *("peers", "exchange", "step_s_min", "slow", "batch_sizes", "steps", "journal", "out"),
+        "receipts",
         *("faults", "loggers", "metrics_port"),
     )
 )
