@@ -13,10 +13,13 @@ from ..types import PeerId, frozen
 from .proof import contradiction, why_guilty
 from .statement import Keys, Life, Link, Promise, Receipt, Statement, signer_of
 
-__all__ = ["LINKS_MAX", "Book", "Proof", "Taken"]
+__all__ = ["LINKS_MAX", "LINKS_OF_ONE_MAX", "Book", "Proof", "Taken"]
 
 LINKS_MAX = 1 << 16
 """Links between others that are kept; of further ones, nothing is believed."""
+
+LINKS_OF_ONE_MAX = 1 << 11
+"""Likewise of one sender, over all its incarnations: a liar can promise to any number of names."""
 
 _ROUNDS_MAX = 64
 """So often what is lacking is passed on a little; whoever still lacks something then, gave nothing
@@ -78,6 +81,7 @@ class Book:
         """Rises with every change."""
         self._changed: dict[Link | PeerId, int] = {}
         self._promised: dict[Life, dict[Link, Promise]] = {}
+        self._links_of: dict[PeerId, int] = {}
         # By peer: what was accepted from it, accepted by it, and returned to it.
         self._given: dict[PeerId, int] = {}
         self._got: dict[PeerId, int] = {}
@@ -279,7 +283,7 @@ class Book:
         known, receipt = self.promises.get(link), self.receipts.get(link)
         if known == promise or (receipt is not None and receipt.promise == promise):
             return Taken.KNOWN
-        if known is None and self.me not in link and len(self.promises) >= LINKS_MAX:
+        if known is None and self.me not in link and not self._has_room(link.sender.peer):
             return Taken.KNOWN
         if not self._is_signed(promise):
             return Taken.FORGED
@@ -313,6 +317,11 @@ class Book:
                 total += each.offered
         return Proof(tuple(chosen))
 
+    def _has_room(self, sender: PeerId) -> bool:
+        if len(self.promises) >= LINKS_MAX:
+            return False
+        return self._links_of.get(sender, 0) < LINKS_OF_ONE_MAX
+
     def _is_signed(self, statement: Statement) -> bool:
         signed = statement.signed(self.swarm)
         return self._keys.verify(signer_of(statement).peer, signed, statement.signature)
@@ -328,6 +337,9 @@ class Book:
         self._changed[key] = self.revision
 
     def _note_promise(self, promise: Promise) -> None:
+        sender = promise.link.sender.peer
+        if promise.link not in self.promises:
+            self._links_of[sender] = self._links_of.get(sender, 0) + 1
         self.promises[promise.link] = promise
         self._promised.setdefault(promise.link.sender, {})[promise.link] = promise
         self._mark(promise.link)

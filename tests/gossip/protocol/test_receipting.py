@@ -6,7 +6,7 @@ from rumor.gossip import ONE, Protocol
 from rumor.gossip.effects.effects import Mix
 from rumor.gossip.effects.events import PeerEvicted, ShareRefused
 from rumor.gossip.receipts.statement import Life, Link
-from rumor.gossip.wire.messages import Ack, Push, Query, Receipts
+from rumor.gossip.wire.messages import Ack, Offer, Push, Query, Receipts
 
 from ..receipts.market import HashKeys, signed_promise, signed_receipt
 from ..scene import ANCHOR, WIDE, Scene
@@ -173,6 +173,42 @@ def test_weight_of_a_liar_is_written_off_by_those_who_have_it() -> None:
     assert scene.peers["b"].account.burned == ONE
 
 
+def test_a_share_that_is_coming_still_is_not_looked_at() -> None:
+    scene = scene_of("a", "b", wide=True)
+    scene.push("a", "b", ONE // 4)
+    scene.deliver(Offer, Receipts)
+    assert scene.step("b") == []
+    scene.deliver()
+    assert any(isinstance(effect, Mix) for effect in scene.mix_all("b"))
+
+
+def test_who_is_alone_tells_nobody_and_all_tell_once_in_an_interval() -> None:
+    scene = Scene()
+    scene.roll = Keys
+    scene.enter("a")
+    scene.join("a")
+    scene.wait(1.0)
+    assert not scene.sent(scene.wake("a"), Receipts)
+
+    scene = scene_of("a", "b")
+    scene.push("a", "b", ONE // 4)
+    scene.wait(1.0)
+    scene.wake("a")
+    scene.mail.clear()
+    assert not scene.sent(scene.wake("a"), Receipts)
+
+
+def test_who_is_convicted_need_not_be_known() -> None:
+    scene = scene_of("a", "b", "c")
+    scene.push("c", "b", ONE // 4)
+    scene.deliver()
+    ghost = Life("ghost", 1)
+    twins = signed_promise(Link(ghost, C), 9, ONE, ONE), signed_promise(Link(ghost, C), 9, 1, ONE)
+    effects = scene.receive(scene.letter("a", "b", Receipts(twins)))
+    assert [e.peer for e in effects if isinstance(e, PeerEvicted)] == ["ghost"]
+    assert any(isinstance(effect, Mix) for effect in scene.mix_all("b"))
+
+
 def test_shares_of_the_evicted_go_back_and_nothing_more_is_pushed_to_it() -> None:
     scene = scene_of("a", "b")
     scene.push("a", "b", ONE // 4)
@@ -218,9 +254,8 @@ def test_outside_a_swarm_there_is_no_book() -> None:
     assert peer.receipts is not None and peer.receipts.book is None
     scene.join("a", "b")
     scene.step("a", trained=False)
-    scene.introduce("b", "a")
     scene.receive(scene.letter("b", "a", Receipts(), swarm=b""))
-    scene.receive(scene.letter("b", "a", Query(1), swarm=b""))
+    assert peer.receipts.book is None
     scene.wait(1.0)
     scene.wake("a")
 
