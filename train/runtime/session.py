@@ -186,7 +186,6 @@ class PeerSession:
     def _keep_receipts(self, event: ShareMixed | PeerEvicted) -> None:
         """Shut out whoever was convicted, and write the book down now and then."""
         if isinstance(event, PeerEvicted) and self._keyring is not None:
-            _log.warning("%s is let in no more: it %s", event.peer, event.reason)
             self._keyring.evict(event.peer)
         now_s = time.monotonic()
         if self._made.config.receipts and now_s >= self._kept_s + _KEEP_S:
