@@ -16,7 +16,7 @@ from ..effects.events import PeerEvicted
 from ..effects.ledger import Entry, Kind
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..receipts.book import Book, Proof, Taken
-from ..receipts.statement import Keys, Life, Link, Receipt, Statement
+from ..receipts.statement import Keys, Life, Link, Receipt
 from ..types import Incarnation, PeerId
 from ..wire.fields import STATEMENTS_MAX
 from ..wire.messages import Ack, Body, Envelope, Leave, Query, Receipts
@@ -257,12 +257,10 @@ class Receipting:
         if receipt is not None and receipt not in statements:
             statements.append(receipt)
         self._told[life] = book.revision
-        parts: list[tuple[Statement, ...]] = [
-            tuple(statements[start : start + _TOLD_AT_ONCE])
-            for start in range(0, len(statements), _TOLD_AT_ONCE)
-        ]
-        told = tuple([proof.statements for proof in proofs])
-        if told:
-            parts.append(())
-        for part in parts:
-            self._state.log.send(*life, Receipts(part, () if part else told))
+        for start in range(0, len(statements), _TOLD_AT_ONCE):
+            part = tuple(statements[start : start + _TOLD_AT_ONCE])
+            self._state.log.send(*life, Receipts(part))
+        # A longer one fits no message; whoever hears the statements will see it without.
+        proven = [each.statements for each in proofs if len(each.statements) <= STATEMENTS_MAX]
+        for convicting in proven:
+            self._state.log.send(*life, Receipts((), (convicting,)))

@@ -300,9 +300,11 @@ class Book:
         if promise.link.sender.peer in self.convicted:
             return None
         others = self._promised.get(promise.link.sender, {})
-        for other in (promise, *others.values()):
-            if why_guilty([promise]) or contradiction(other, promise):
-                return Proof((promise,) if other is promise else (other, promise))
+        if why_guilty([promise]):
+            return Proof((promise,))
+        for other in others.values():
+            if contradiction(other, promise):
+                return Proof((other, promise))
         latest = {**others, promise.link: promise}
         if promise.link in others and others[promise.link].number > promise.number:
             latest[promise.link] = others[promise.link]

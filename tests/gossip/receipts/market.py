@@ -273,13 +273,17 @@ class Market:
         )
 
 
-def _table(seeds: int, ns: tuple[int, ...] = (8, 16, 32, 64)) -> None:
-    print("| peers | liars | rounds from the first conflict to the last honest peer: mean, max |")
-    for n in ns:
-        outcomes = [Market(n, seed).play(45) for seed in range(seeds)]
+def _table(sizes: dict[int, int]) -> None:
+    print(
+        "| peers | liars | swarms | rounds until the last honest peer has evicted one: mean, max |"
+    )
+    print("|---|---|---|---|")
+    for n, seeds in sizes.items():
+        outcomes = [Market(n, seed).play(21) for seed in range(seeds)]
         rounds = [each for one in outcomes for each in one.rounds_to_evict]
-        print(f"| {n} | {int(n * 0.3)} | {statistics.mean(rounds):.1f}, {max(rounds)} |")
+        told = f"{statistics.mean(rounds):.1f}, {max(rounds)}"
+        print(f"| {n} | {int(n * 0.3)} | {seeds} | {told} |", flush=True)
 
 
 if __name__ == "__main__":
-    _table(20)
+    _table({8: 40, 16: 20, 32: 8, 64: 2})

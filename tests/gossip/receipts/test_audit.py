@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rumor.gossip.receipts.audit import audit
-from rumor.gossip.receipts.statement import Life, Link
+from rumor.gossip.receipts.statement import Life, Link, Statement
 
 from .market import SWARM, HashKeys, Market, signed_promise, signed_receipt
 
@@ -47,6 +47,6 @@ def test_who_is_convicted_by_a_proof_alone_is_named() -> None:
 
 def test_forged_statements_are_counted() -> None:
     promise = signed_promise(Link(A, B), 1, 7, 7)
-    told = [replace(promise, spent=8), signed_receipt(promise, 7, 7)]
+    told: list[Statement] = [replace(promise, spent=8), signed_receipt(promise, 7, 7)]
     verdict = audit([(told, [])], SWARM, HashKeys(""), lambda _: 9)
     assert verdict.forged == 1 and not verdict.is_sound
