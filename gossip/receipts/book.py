@@ -141,9 +141,10 @@ class Book:
         promise, before = self.promises.get(link), self.receipts.get(link)
         if promise is None:
             return None
-        decided, total = (0, accepted)
+        decided = total = accepted
         if before is not None:
-            decided, total = before.decided, before.accepted + accepted
+            decided, total = before.decided + accepted, before.accepted + accepted
+        # Of what is staged, some may not be promised yet.
         decided = max(promise.offered - staged, decided)
         if before is not None and (before.decided, before.accepted) == (decided, total):
             return before

@@ -182,6 +182,24 @@ def test_a_share_that_is_coming_still_is_not_looked_at() -> None:
     assert any(isinstance(effect, Mix) for effect in scene.mix_all("b"))
 
 
+def test_a_share_is_signed_for_while_another_of_its_sender_is_coming_still() -> None:
+    scene = scene_of("a", "b", wide=True, shards=2)
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    scene.act("a", lambda context: context.push("b", ONE // 2, shard=1))
+    scene.deliver(Offer, Receipts)
+    scene.mix_all("b")
+    scene.deliver(Receipts, Ack)
+    receipt = book_of(scene.peers["a"]).receipts[Link(A, B)]
+    assert receipt.decided == receipt.accepted == ONE // 4
+    scene.deliver()
+    scene.mix_all("b")
+    scene.deliver()
+    receipt = book_of(scene.peers["a"]).receipts[Link(A, B)]
+    assert receipt.decided == receipt.accepted == 3 * ONE // 4
+    assert not book_of(scene.peers["a"]).convicted
+
+
 def test_who_is_alone_tells_nobody_and_all_tell_once_in_an_interval() -> None:
     scene = Scene()
     scene.roll = Keys

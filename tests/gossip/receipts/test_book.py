@@ -44,6 +44,17 @@ def test_a_decision_says_nothing_of_what_is_still_staged() -> None:
     assert b.decide(C, 0, 0) is None
 
 
+def test_a_decision_is_no_less_than_what_was_accepted_whatever_else_is_coming() -> None:
+    a, b = book_of(A), book_of(B)
+    b.take(a.promise(B, 40))
+    for _ in range(2):
+        receipt = b.decide(A, 99, 20)  # most of that is not promised yet
+        assert receipt is not None
+        assert a.take(receipt) is Taken.NEW
+    assert (receipt.decided, receipt.accepted) == (40, 40)
+    assert not a.convicted and not b.convicted
+
+
 def test_the_same_is_no_news() -> None:
     a, b, c = book_of(A), book_of(B), book_of(C)
     b.take(a.promise(B, 40))
