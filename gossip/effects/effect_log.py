@@ -19,8 +19,8 @@ _NO_FRAME: Final = None, 0, 0
 class Witness(Protocol):
     """What signs for weight that moves, where a swarm has receipts."""
 
-    def recorded(self, entry: Entry) -> None:
-        """An entry was made."""
+    def decided(self, peer: PeerId, incarnation: Incarnation, escrow: int, accepted: int) -> None:
+        """So much of a sender's whole share, or of one that was not, was accepted."""
 
     def sending(self, peer: PeerId, incarnation: Incarnation, body: Body) -> None:
         """A message is about to be sent."""
@@ -70,8 +70,6 @@ class EffectLog:
         if self._shard:
             entry = replace(entry, shard=self._shard)
         self.ask(Record(self.account.apply(entry)))
-        if self.witness is not None:
-            self.witness.recorded(entry)
 
     def promise(self, peer: PeerId, incarnation: Incarnation, escrow: int) -> bool:
         """Sign for a share where a swarm has receipts, and returns whether that was done."""

@@ -78,7 +78,7 @@ class Receipting:
         self._told: dict[Life, int] = {}
         self._sure: dict[Life, int] = {}
         self._told_with: dict[Life, tuple[int, int]] = {}
-        self._accepted: dict[Life, int] = {}
+        self._decided: dict[Life, tuple[int, int]] = {}
         self._returned: dict[Life, int] = {}
         self._looked_at: dict[PeerId, int] = {}
         self._forged: dict[PeerId, int] = {}
@@ -108,11 +108,9 @@ class Receipting:
 
     # What the effect log tells.
 
-    def recorded(self, entry: Entry) -> None:
-        """Note what was accepted; it is signed before it is said."""
-        if entry.kind is Kind.ACCEPTED and entry.weight:
-            sender = Life(entry.peer, entry.incarnation)
-            self._accepted[sender] = self._accepted.get(sender, 0) + entry.weight
+    def decided(self, peer: PeerId, incarnation: Incarnation, escrow: int, accepted: int) -> None:
+        """Note a decision; it is signed before it is said."""
+        self._decided[Life(peer, incarnation)] = escrow, accepted
 
     def sending(self, peer: PeerId, incarnation: Incarnation, body: Body) -> None:
         """Sign a decision before it is said; promise again before asking what became of it."""
@@ -120,7 +118,12 @@ class Receipting:
         if book is None:
             return
         if isinstance(body, Ack):
-            receipt = book.decide(life, self._staged(life), self._accepted.pop(life, 0))
+            fresh = self._decided.pop(life, None)
+            if fresh is not None:
+                receipt = book.decide(life, *fresh)
+            else:
+                # It asks since it lacks a receipt: whatever is not here is not coming any more.
+                receipt = book.close(life, self._staged(life))
             if receipt is not None:
                 self._tell(book, life, self._told.get(life, 0), receipt)
         elif isinstance(body, Query):

@@ -126,26 +126,43 @@ class Book:
             and self.worth(sender.peer) >= staged
         )
 
-    def decide(self, sender: Life, staged: int, accepted: int) -> Receipt | None:
-        """Sign what has become of a sender's shares.
+    def decide(self, sender: Life, escrow: int, accepted: int) -> Receipt | None:
+        """Sign what has become of a share.
 
         Args:
             sender: Whose.
-            staged: Weight of its shares that are here and not decided.
-            accepted: What was accepted since this was last signed.
+            escrow: What it weighed; 0 of one that did not come whole.
+            accepted: How much of that was accepted.
 
         Returns:
             The latest receipt; None where nothing was promised.
         """
+        before = self.receipts.get(Link(sender, self.me))
+        return self._sign(sender, escrow + (0 if before is None else before.decided), accepted)
+
+    def close(self, sender: Life, staged: int) -> Receipt | None:
+        """Sign that nothing of what was promised will be accepted any more but what is here.
+
+        Args:
+            sender: Whose.
+            staged: Weight of its shares that are here and not decided.
+
+        Returns:
+            The latest receipt; None where nothing was promised.
+        """
+        promise = self.promises.get(Link(sender, self.me))
+        return None if promise is None else self._sign(sender, promise.offered - staged, 0)
+
+    def _sign(self, sender: Life, decided: int, accepted: int) -> Receipt | None:
         link = Link(sender, self.me)
         promise, before = self.promises.get(link), self.receipts.get(link)
         if promise is None:
             return None
-        decided = total = accepted
+        least = total = accepted
         if before is not None:
-            decided, total = before.decided + accepted, before.accepted + accepted
-        # Of what is staged, some may not be promised yet.
-        decided = max(promise.offered - staged, decided)
+            least, total = before.decided + accepted, before.accepted + accepted
+        # A share that is refused may be promised only later, and one that is here likewise.
+        decided = max(min(decided, promise.offered), least)
         if before is not None and (before.decided, before.accepted) == (decided, total):
             return before
         draft = Receipt(promise, decided, total)

@@ -28,7 +28,7 @@ def books(tmp_path: Path) -> dict[str, Book]:
         books[name] = Book(Life(name, 1), bytes(16), signer, signer.grant)
     one, two = books.values()
     two.take(one.promise(two.me, ONE // 2))
-    receipt = two.decide(one.me, 0, ONE // 2)
+    receipt = two.decide(one.me, ONE // 2, ONE // 2)
     assert receipt is not None
     one.take(receipt)
     return books
@@ -54,7 +54,7 @@ def test_a_run_in_which_nobody_lied_is_sound(tmp_path: Path, books: dict[str, Bo
 def test_who_gave_more_than_it_had_is_named(tmp_path: Path, books: dict[str, Book]) -> None:
     one, two = books.values()
     two.take(one.promise(two.me, ONE))
-    two.decide(one.me, 0, ONE)
+    two.decide(one.me, ONE, ONE)
     words = keep(tmp_path, books)
     first, second, last = rumor(*words, status=1).splitlines()
     assert first.endswith("GAVE 0.5 MORE THAN IT HAD")

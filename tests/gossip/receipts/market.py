@@ -148,7 +148,7 @@ class Market:
         """An honest peer gets a share, and takes it if its weight is there."""
         peer = self.peers[there]
         accepted = escrow if peer.book.covers(Life(sender, 1), escrow) else 0
-        receipt = peer.book.decide(Life(sender, 1), 0, accepted)
+        receipt = peer.book.decide(Life(sender, 1), escrow, accepted)
         peer.held += accepted
         return receipt
 
@@ -207,12 +207,12 @@ class Market:
         for sender, receiver in ((theirs, ours), (ours, theirs)):
             promise = sender.promise(receiver.me, weight)
             receiver.take(promise)
-            receipt = receiver.decide(sender.me, 0, weight)
+            receipt = receiver.decide(sender.me, weight, weight)
             assert receipt is not None
             sender.take(receipt)
         promise = theirs.promise(ours.me, weight)
         ours.take(promise)
-        receipt = ours.decide(theirs.me, 0, weight)
+        receipt = ours.decide(theirs.me, weight, weight)
         assert receipt is not None
         theirs.take(receipt)
         own = [each for each in ours.promises.values() if each.link.sender == ours.me]

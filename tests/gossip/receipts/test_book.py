@@ -28,7 +28,7 @@ def test_a_transfer_moves_what_both_are_worth() -> None:
     promise = a.promise(B, 40)
     assert b.take(promise) is Taken.NEW
     assert b.covers(A, 40) and not b.covers(A, 41)
-    receipt = b.decide(A, 0, 30)
+    receipt = b.decide(A, 40, 30)
     assert receipt is not None and (receipt.decided, receipt.returned) == (40, 10)
     assert a.take(receipt) is Taken.NEW
     assert [a.worth(name) for name in "ab"] == [b.worth(name) for name in "ab"] == [70, 130]
@@ -38,17 +38,21 @@ def test_a_decision_says_nothing_of_what_is_still_staged() -> None:
     a, b = book_of(A), book_of(B)
     b.take(a.promise(B, 40))
     b.take(a.promise(B, 20))
-    first = b.decide(A, 20, 40)
+    first = b.decide(A, 40, 40)
     assert first is not None and (first.decided, first.accepted) == (40, 40)
-    assert b.decide(A, 20, 0) is first  # nothing new is to be signed
-    assert b.decide(C, 0, 0) is None
+    assert b.close(A, 20) is first  # nothing new is to be signed
+    last = b.close(A, 0)
+    assert last is not None and (last.decided, last.returned) == (60, 20)
+    assert not b.covers(A, 20)  # should it come after all
+    assert b.decide(C, 0, 0) is None and b.close(C, 0) is None
 
 
 def test_a_decision_is_no_less_than_what_was_accepted_whatever_else_is_coming() -> None:
     a, b = book_of(A), book_of(B)
     b.take(a.promise(B, 40))
     for _ in range(2):
-        receipt = b.decide(A, 99, 20)  # most of that is not promised yet
+        b.close(A, 99)  # most of that is not promised yet
+        receipt = b.decide(A, 20, 20)
         assert receipt is not None
         assert a.take(receipt) is Taken.NEW
     assert (receipt.decided, receipt.accepted) == (40, 40)
@@ -58,7 +62,7 @@ def test_a_decision_is_no_less_than_what_was_accepted_whatever_else_is_coming() 
 def test_the_same_is_no_news() -> None:
     a, b, c = book_of(A), book_of(B), book_of(C)
     b.take(a.promise(B, 40))
-    receipt = b.decide(A, 0, 40)
+    receipt = b.decide(A, 40, 40)
     assert receipt is not None
     assert c.take(receipt) is Taken.NEW
     assert c.take(receipt) is Taken.KNOWN
@@ -70,7 +74,7 @@ def test_what_is_older_is_no_news() -> None:
     told = []
     for _ in range(2):
         b.take(a.promise(B, 20))
-        receipt = b.decide(A, 0, 20)
+        receipt = b.decide(A, 20, 20)
         assert receipt is not None
         told.append(receipt)
     assert c.take(told[1]) is Taken.NEW
@@ -250,7 +254,7 @@ def test_nobody_fills_the_book_alone() -> None:
 def test_what_is_new_is_told_once_and_in_order() -> None:
     a, b, c = book_of(A), book_of(B), book_of(C)
     b.take(a.promise(B, 10))
-    receipt = b.decide(A, 0, 10)
+    receipt = b.decide(A, 10, 10)
     assert receipt is not None
     a.take(receipt)
     again = a.promise(B, 10)

@@ -94,7 +94,7 @@ def test_a_book_is_kept_and_audited(swarm: Swarm, tmp_path: Path) -> None:
     one, two = book_of(swarm, "m1"), book_of(swarm, "m2")
     assert two.take(one.promise(two.me, ONE // 2)) is Taken.NEW
     assert two.covers(one.me, ONE // 2)
-    receipt = two.decide(one.me, 0, ONE // 2)
+    receipt = two.decide(one.me, ONE // 2, ONE // 2)
     assert receipt is not None
     one.take(receipt)
     one.promise(two.me, 1)
