@@ -247,14 +247,14 @@ class Book:
         """
         balances = self._balances()
         cuts: dict[Link, int] = {}
-        lacking = self.lacking()
-        for round in range(_ROUNDS_MAX + len(balances)):
-            if not lacking:
-                break
+        lacking, rounds = self.lacking(), 0
+        # Whoever has lost all of what others have of it on balance lacks nothing: it ends.
+        while lacking:
+            rounds += 1
             for peer, missing in lacking.items():
                 left = {link: held - cuts.get(link, 0) for link, held in balances[peer].items()}
                 total = sum(left.values())
-                missing = total if round >= _ROUNDS_MAX else missing
+                missing = total if rounds > _ROUNDS_MAX else missing
                 for link, held in left.items():
                     cuts[link] = cuts.get(link, 0) + min(held, -(-missing * held // max(total, 1)))
             lacking = self._lacking_after(cuts)

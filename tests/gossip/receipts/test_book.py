@@ -50,12 +50,13 @@ def test_a_decision_says_nothing_of_what_is_still_staged() -> None:
 def test_a_decision_is_no_less_than_what_was_accepted_whatever_else_is_coming() -> None:
     a, b = book_of(A), book_of(B)
     b.take(a.promise(B, 40))
+    receipt = None
     for _ in range(2):
         b.close(A, 99)  # most of that is not promised yet
         receipt = b.decide(A, 20, 20)
         assert receipt is not None
         assert a.take(receipt) is Taken.NEW
-    assert (receipt.decided, receipt.accepted) == (40, 40)
+    assert receipt is not None and (receipt.decided, receipt.accepted) == (40, 40)
     assert not a.convicted and not b.convicted
 
 
