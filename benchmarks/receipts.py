@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from ..gossip.effects.effects import Effect, Record, Send
 from ..gossip.effects.events import Event
 from ..gossip.effects.ledger import Kind
@@ -47,6 +45,8 @@ class _Counted:
 
 
 def _roll(n: int) -> Callable[[str], Signer]:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
     width = len(str(n - 1))
     ids = [f"peer-{i:0{width}}" for i in range(n)]
     keys = {id: Ed25519PrivateKey.generate() for id in ids}
