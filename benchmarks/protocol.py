@@ -24,6 +24,7 @@ from ..gossip import (
 from ..gossip.effects.effects import Effect, Inspect, Send
 from ..gossip.effects.events import Event
 from ..gossip.membership.static import StaticMembership
+from ..gossip.protocol.receipting import Roll
 from ..gossip.protocol.state import Neighbors
 from ..gossip.wire.codec import decode, encode
 from ..gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
@@ -54,12 +55,22 @@ class Swarm:
         p: Probability of a push at a step.
         crew: Whether all share one view of the swarm, as simulated workers do; else each keeps a
             roster of its own, as live peers do.
+        roll: Makes the keys of a peer, where the swarm has receipts.
     """
 
-    def __init__(self, n: int, *, p: float, crew: bool = False) -> None:
+    def __init__(
+        self,
+        n: int,
+        *,
+        p: float,
+        crew: bool = False,
+        roll: Callable[[str], Roll] | None = None,
+    ) -> None:
         self.now = 0.0
         self.events = 0
         """How often a protocol was told something."""
+        self.watch: Callable[[Effect | Event], None] | None = None
+        """Hears of every effect, if somebody is to."""
         self._queue: deque[Envelope] = deque()
         width = len(str(n - 1))
         ids = tuple(f"peer-{i:0{width}}" for i in range(n))
@@ -71,7 +82,10 @@ class Swarm:
                 protocol.join(self.now)
         else:
             config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
-            self._peers = {id: _founder(id, p, config, View(_TOPOLOGY, 0)) for id in ids}
+            self._peers = {
+                id: _founder(id, p, config, View(_TOPOLOGY, 0), receipts=roll and roll(id))
+                for id in ids
+            }
             self._introduce()
         self.events = 0
 
@@ -109,6 +123,8 @@ class Swarm:
     def _carry_out(self, protocol: Protocol, effects: Sequence[Effect | Event]) -> None:
         self.events += 1
         for effect in effects:
+            if self.watch is not None:
+                self.watch(effect)
             match effect:
                 case Send(envelope):
                     self._queue.append(envelope)
@@ -124,6 +140,7 @@ def _founder(
     config: ProtocolConfig,
     neighbors: Neighbors,
     crew: StaticMembership | None = None,
+    receipts: Roll | None = None,
 ) -> Protocol:
     return Protocol(
         id=id,
@@ -136,6 +153,7 @@ def _founder(
         config=config,
         addresses=(f"tcp://{id}:7700",),
         membership=crew,
+        receipts=receipts,
     )
 
 

@@ -72,7 +72,12 @@ COMMANDS = {
     ),
     "roster": Command(
         home="keys:roster",
-        summary="Say who may take part in a swarm: `init`, `add`, `revoke` and `show`.",
+        summary="Say who may take part in a swarm: `init`, `add`, `revoke`, `found` and `show`.",
+    ),
+    "audit": Command(
+        home="audit:audit",
+        summary="Check the receipts of a run: all signatures, and that nobody gave more than it "
+        "had.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",

@@ -20,7 +20,6 @@ from .protocol.context import RuleContext
 from .protocol.protocol import Protocol
 from .protocol.rule import Rule
 from .protocol.share import Share
-from .rng import stream
 from .rules.asynchronous.adpsgd import ADPSGD
 from .rules.asynchronous.gosgd import Emission, GoSGD
 from .rules.asynchronous.sgp import SGP
@@ -28,7 +27,7 @@ from .rules.parameter import Parameter, checked
 from .rules.registry import make_rule
 from .rules.synchronous.allreduce import AllReduce
 from .rules.synchronous.dpsgd import DPSGD
-from .types import PeerId
+from .types import PeerId, stream
 from .weight import ONE, UNIT, from_units, in_units
 from .wire.messages import Envelope, Member, Phase
 from .wire.schema import Schema, TensorSpec

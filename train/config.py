@@ -102,6 +102,10 @@ class PeerConfig:
     a keyed hash but not encrypted, so that whoever watches the network can read them. Faster, and
     only between peers that both give it; all is encrypted unless given."""
 
+    receipts: bool = False
+    """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
+    and ``roster``, which names the founders; all peers of a swarm alike."""
+
     rendezvous: Path | None = None
     """Folder that all peers see, through which they find one another; ports then need no
     planning."""
@@ -192,6 +196,8 @@ class PeerConfig:
             raise ConfigError("bulk_port is for peers with keys: give key and roster, too")
         if self.bulk_port is not None and not 0 <= self.bulk_port <= PORT_MAX:
             raise ConfigError(f"bulk_port is {self.bulk_port}: it must be 0 to {PORT_MAX}")
+        if self.receipts and self.key is None:
+            raise ConfigError("receipts are signed: give key and roster, too")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:

@@ -32,6 +32,7 @@ STEP_S_MIN_SLOW = 0.02
 _OF_LAUNCHER: Final = frozenset(
     (
         *("peers", "exchange", "step_s_min", "slow", "batch_sizes", "steps", "journal", "out"),
+        "receipts",
         *("faults", "loggers", "metrics_port"),
     )
 )
@@ -116,6 +117,8 @@ class LaunchConfig:
     peer-*; without keys unless given."""
 
     roster: Path | None = None
+
+    receipts: bool = False
 
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""

@@ -146,6 +146,8 @@ class RunFolder:
         command = (*command, *self._config.exchange.arguments())
         if self._config.journal:
             command = (*command, "--journal")
+        if self._config.receipts:
+            command = (*command, "--receipts")
         return Place(index=index, id=id, folder=folder, command=command)
 
     def _options(self, index: int) -> dict[str, Any]:

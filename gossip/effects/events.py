@@ -11,6 +11,7 @@ __all__ = [
     "Founded",
     "Joined",
     "PeerDied",
+    "PeerEvicted",
     "PeerLeft",
     "PeerMet",
     "PeerRecovered",
@@ -113,6 +114,14 @@ class PeerRefused:
 
 
 @frozen
+class PeerEvicted:
+    """A peer has signed what cannot be true; nobody deals with it any more."""
+
+    peer: PeerId
+    reason: str
+
+
+@frozen
 class StaleIncarnation:
     """The swarm knows a later incarnation of this peer: only a still later one can join."""
 
@@ -143,6 +152,7 @@ Event = (
     | PeerDied
     | PeerLeft
     | PeerRefused
+    | PeerEvicted
     | StaleIncarnation
     | SwarmGivenUp
     | ViewFull

@@ -174,7 +174,7 @@ class Inbox:
                 self._log.send(share.sender, share.incarnation, Pending(share.seq))
             return
         if self._is_new(share):
-            self._decide(share, 0)
+            self._decide(share, 0, is_asked=True)
 
     def inspected(self, share: ShareId, *, finite: bool) -> None:
         """Take the vector's word on a staged share."""
@@ -218,12 +218,14 @@ class Inbox:
         after = INCOMING_TRANSITIONS[transfer.state][event]
         if after is None:
             return False
+        # Of one that is not whole, its sender may not have signed for any.
+        escrow = transfer.offer.escrow if transfer.whole else 0
         transfer.state = after
         del self.transfers[transfer.id.sender, transfer.id.incarnation]
         if reason:
             self._log.ask(Drop(transfer.id))
             self._log.ask(ShareRefused(transfer.id.sender, reason))
-        self._decide(transfer.id, accepted, transfer.bytes_s)
+        self._decide(transfer.id, accepted, transfer.bytes_s, escrow)
         return True
 
     def read(self, transfer: IncomingTransfer) -> None:
@@ -279,9 +281,10 @@ class Inbox:
         elif not reason and total > WEIGHT_MAX:
             reason = "more weight than there can be"
         if reason:
-            self._refuse(share, reason)
+            self._refuse(share, reason, message.escrow if type(message) is Push else 0)
             return None
-        transfer = IncomingTransfer(share, message, now)
+        is_covered = self._log.witness is None or not message.escrow
+        transfer = IncomingTransfer(share, message, now, is_covered=is_covered)
         self.transfers[share.sender, share.incarnation] = transfer
         return transfer
 
@@ -349,13 +352,23 @@ class Inbox:
             transfer.on(IncomingEvent.COMPLETE)
             self._log.ask(Inspect(transfer.id))
 
-    def _refuse(self, share: ShareId, reason: str) -> None:
+    def _refuse(self, share: ShareId, reason: str, escrow: int = 0) -> None:
         self._log.ask(ShareRefused(share.sender, reason))
-        self._decide(share, 0)
+        self._decide(share, 0, escrow=escrow)
 
-    def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
+    def _decide(
+        self,
+        share: ShareId,
+        accepted: int,
+        bytes_s: int = 0,
+        escrow: int = 0,
+        *,
+        is_asked: bool = False,
+    ) -> None:
         entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
         self._log.record(entry)
+        if self._log.witness is not None and not is_asked:
+            self._log.witness.decided(share.sender, share.incarnation, escrow, accepted)
         self._acknowledge(share, accepted, bytes_s)
 
     def _acknowledge(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Reclaim, Release
+from ..effects.effects import Reclaim
 from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
@@ -19,54 +19,10 @@ from ..weight import mixing_fraction
 from ..wire.messages import Ack, Grant, Offer, Push, Query
 from .escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState
 from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
+from .snapshots import SnapshotRefs
 from .transfer import OutgoingTransfer
 
-__all__ = ["Outbox", "Returned", "SnapshotRefs"]
-
-
-class SnapshotRefs:
-    """Counts the transfers that read a snapshot, and lets it go after the last one."""
-
-    def __init__(self, log: EffectLog) -> None:
-        self._log = log
-        self.unread: list[SnapshotId] = []
-        """Snapshots that may be let go at the end of the call at hand."""
-        self._counts: dict[SnapshotId, int] = {}
-        self._abandoned: set[SnapshotId] = set()
-
-    @property
-    def held(self) -> set[SnapshotId]:
-        """Snapshots that have a reference, or are about to be released."""
-        return set(self._counts)
-
-    def add(self, snapshot: SnapshotId) -> None:
-        """Add a reference."""
-        self._counts[snapshot] = self._counts.get(snapshot, 0) + 1
-
-    def remove(self, snapshot: SnapshotId, *, abandoned: bool = False) -> None:
-        """Drop a reference.
-
-        Args:
-            abandoned: Whether a neighbor that is considered dead may still read it.
-        """
-        self._counts[snapshot] -= 1
-        if abandoned:
-            self._abandoned.add(snapshot)
-        if self._counts[snapshot] == 0:
-            self.unread.append(snapshot)
-
-    def release_unread(self) -> None:
-        """Release unreferenced snapshots, at the end of a call.
-
-        Not earlier: a second push of the same call may read a snapshot that the first is done with.
-        """
-        for snapshot in self.unread:
-            if self._counts.get(snapshot) == 0:
-                del self._counts[snapshot]
-                abandoned = snapshot in self._abandoned
-                self._abandoned.discard(snapshot)
-                self._log.ask(Release(snapshot, abandoned))
-        self.unread.clear()
+__all__ = ["Outbox", "Returned"]
 
 
 _NEVER = float("inf")
@@ -183,7 +139,7 @@ class Outbox:
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
             self._on(transfer, EscrowEvent.WHOLE, now)
-        elif shown and self._links.to(peer, incarnation).reads_memory(now):
+        elif shown and self._log.witness is None and self._reads_memory(transfer, now):
             self._on(transfer, EscrowEvent.LEND, now)
         elif self._flow_control.acquire(transfer):
             self._on(transfer, EscrowEvent.GO_ON, now)
@@ -211,6 +167,10 @@ class Outbox:
             or transfer.incarnation != incarnation
         ):
             return
+        returned = max(0, transfer.offer.escrow - message.accepted)
+        if returned and transfer.is_promised and transfer.state is not EscrowState.RETURNING:
+            if not self._log.settles(peer, incarnation, returned):
+                return  # an answer without a receipt is none: it is asked for again
         if not self._on(transfer, EscrowEvent.ACK, now, message.accepted):
             return
         if message.bytes_s and not transfer.gap_s:
@@ -229,7 +189,8 @@ class Outbox:
     def unsent(self, peer: PeerId, seq: int, now: float) -> None:
         """Take back a share of which the network refused a part."""
         transfer = self.transfers.get(peer)
-        if transfer is not None and transfer.offer.seq == seq:
+        # What was signed for comes back when its receiver says so.
+        if transfer is not None and transfer.offer.seq == seq and not transfer.is_promised:
             self._on(transfer, EscrowEvent.UNSENT, now)
 
     def query_due(self, now: float) -> None:
@@ -334,6 +295,8 @@ class Outbox:
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
+        if self._log.witness is not None:
+            self._promise(transfer)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
         if self._rate_limiter.is_limited:
             self._rate_limiter.sent(offer.size_bytes, now)
@@ -374,6 +337,8 @@ class Outbox:
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
+        if self._log.witness is not None and not transfer.is_promised:
+            self._promise(transfer)
         if transfer.snapshot and not self._config.exact:
             self._snapshot_refs.remove(transfer.snapshot)
             transfer.snapshot = 0
@@ -458,6 +423,13 @@ class Outbox:
         self._note(Kind.WRITTEN_OFF, transfer)
 
     # What the actions have in common.
+
+    def _reads_memory(self, transfer: OutgoingTransfer, now: float) -> bool:
+        return self._links.to(transfer.peer, transfer.incarnation).reads_memory(now)
+
+    def _promise(self, transfer: OutgoingTransfer) -> None:
+        receiver = transfer.peer, transfer.incarnation
+        transfer.is_promised = self._log.promise(*receiver, transfer.offer.escrow)
 
     def _send_offer(self, transfer: OutgoingTransfer, now: float, *, eager: bool) -> int:
         """Send the offer; returns how much of the share may follow it at once."""

@@ -26,7 +26,7 @@ __all__ = ["RuleContext"]
 ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
 
-_PLAIN = Form()
+_PLAIN, _READY = Form(), IncomingState.READY
 _ONLY_SHARD = (0,)
 _NOTHING: Mapping[ShareId, float] = {}
 
@@ -64,7 +64,7 @@ class RuleContext:
             if shard_state.outbox.returned:
                 self.returned += shard_state.outbox.take_returned()
             for transfer in shard_state.inbox.transfers.values():
-                if transfer.state is IncomingState.READY and not transfer.offer.held:
+                if transfer.is_covered and transfer.state is _READY and not transfer.offer.held:
                     self._transfers[transfer.id] = transfer
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()

@@ -35,6 +35,7 @@ from ..wire.messages import (
     Push,
     Query,
     Read,
+    Receipts,
     Refer,
 )
 from ..wire.schema import Schema
@@ -43,8 +44,9 @@ from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Leaving
 from .limits import Fences
-from .reading import READ_FIRST, Reading
+from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
+from .sending import READ_FIRST, Reading
 from .state import Neighbors, make_state
 from .validation import MessageFilter, why_refused
 
@@ -72,6 +74,7 @@ class Protocol:
             memory nobody shall read.
         clock: Optimizer steps of peers, its own earlier ones among them, as a checkpoint
             remembers them.
+        receipts: Signs for weight and says who may found, where the swarm has receipts.
 
     Raises:
         ConfigError: The rule cannot work with the format, or with shards.
@@ -93,6 +96,7 @@ class Protocol:
         keeps_anchor: bool = False,
         host: bytes = b"",
         clock: Mapping[PeerId, int] | None = None,
+        receipts: Roll | None = None,
     ) -> None:
         config = config or ProtocolConfig()
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
@@ -135,6 +139,9 @@ class Protocol:
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
         self._donations = StateTransfer(self._state)
         self._reading = Reading(self._state)
+        witness = partial(Receipting, self._state, self._membership, partial(rng, "receipts"))
+        self.receipts = None if receipts is None else witness(receipts)
+        """What is signed, and who was convicted; None in a swarm without receipts."""
         self._seek_due_s = float("-inf")
         self._has_finished = False
 
@@ -195,8 +202,7 @@ class Protocol:
     def known(self) -> tuple[Member, ...]:
         """All others that are remembered and have not left, live or dead, sorted by id."""
         others = self._state.table.others
-        both = (*others(alive=True), *others(alive=False))
-        return tuple(sorted(both, key=lambda member: member.id))
+        return tuple(sorted((*others(alive=True), *others(alive=False)), key=lambda m: m.id))
 
     def last_heard(self) -> tuple[Member, ...]:
         """All others that are believed in: the live ones by id, then the dead, the latest first."""
@@ -237,15 +243,7 @@ class Protocol:
 
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
-        state = self._state
-        due_s = self._leaving.due_s
-        if state.rate_limiter.is_limited:
-            due_s = min(due_s, state.rate_limiter.due_s)
-        for shard_state in state.busy_shards:
-            if shard_state.inbox.transfers:
-                due_s = min(due_s, shard_state.inbox.deadline())
-            if shard_state.outbox.transfers:
-                due_s = min(due_s, shard_state.outbox.deadline())
+        due_s = min(self._leaving.due_s, self._state.deadline())
         if self.phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
         return due_s if self.phase is Phase.LEFT else min(due_s, self._membership.due_s)
@@ -306,6 +304,8 @@ class Protocol:
             state.swarm_steps = state.table.clock.total
         if state.config.exact:
             state.reclaim(now)
+        if self.receipts is not None:
+            self.receipts.look(now)
         if phase <= Phase.JOINING:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
@@ -338,6 +338,8 @@ class Protocol:
             shard_state.inbox.expire(now)
             shard_state.outbox.query_due(now)
         self._membership.wake(now)
+        if self.receipts is not None:
+            self.receipts.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
             self._joining.greet_seeds(now)
@@ -414,15 +416,9 @@ class Protocol:
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:
-        """Where the frame beside a message belongs, if it is to be received in place.
-
-        Nothing changes: the message still has to be received, once its frame is there and whole.
-        """
-        body, shard_states = envelope.body, self._state.shard_states
-        if type(body) is not Chunk or envelope.shard >= len(shard_states):
-            return None
-        share = ShareId(envelope.source, envelope.source_incarnation, body.seq, envelope.shard)
-        return shard_states[envelope.shard].inbox.place_of(share, body, envelope.frame_bytes)
+        """Where the frame beside a message belongs, if it is to be received in place; the message
+        itself is still to be received, once that is whole."""
+        return self._state.place_of(envelope)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""
@@ -439,7 +435,8 @@ class Protocol:
             RemoteProtocolError: The sender broke the protocol. The message has changed nothing,
                 but that its sender was heard.
         """
-        if self._filter.admits(envelope, now):
+        shut = self.receipts is not None and self.receipts.has_evicted(envelope.source)
+        if not shut and self._filter.admits(envelope, now):
             state, sender = self._state, (envelope.source, envelope.source_incarnation)
             if state.table.heard(*sender, now):
                 self._membership.heard(*sender, now)
@@ -498,8 +495,9 @@ class Protocol:
             case Offer():
                 shard_state.inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
             case Chunk():
-                share = ShareId(peer, incarnation, body.seq, shard)
-                shard_state.inbox.chunk(share, body, size, now)
+                shard_state.inbox.chunk(
+                    ShareId(peer, incarnation, body.seq, shard), body, size, now
+                )
             case Query():
                 share = ShareId(peer, incarnation, body.seq, shard)
                 self._fences.query(shard_state.inbox, share, now)
@@ -523,6 +521,8 @@ class Protocol:
             case Leave():
                 self._donations.forget(peer)
                 self._membership.take_leave_of(peer, body, now)
+            case Receipts() if self.receipts is not None:
+                self.receipts.told(envelope, body, now)
             case _:  # a schema that is the same as mine
                 pass
 

@@ -8,17 +8,18 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Snapshot
+from ..effects.effects import Snapshot, Stage
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
-from ..exchange.outgoing import Outbox, SnapshotRefs
+from ..exchange.outgoing import Outbox
+from ..exchange.snapshots import SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
 from ..wire.formats import Form
-from ..wire.messages import Member, Offer
+from ..wire.messages import Chunk, Envelope, Member, Offer
 from ..wire.schema import Schema
 
 __all__ = ["Neighbors", "ShardState", "State", "Weighing", "make_state"]
@@ -224,6 +225,24 @@ class State:
         inboxes = [each.inbox for each in self.busy_shards]
         incoming = {t.id: t.offer.size_bytes for each in inboxes for t in each.transfers.values()}
         return incoming, self.kept | self.snapshot_refs.held
+
+    def place_of(self, envelope: Envelope) -> Stage | None:
+        """Where the frame beside a message belongs, if it is to be received in place."""
+        body, shard = envelope.body, envelope.shard
+        if type(body) is not Chunk or shard >= len(self.shard_states):
+            return None
+        share = ShareId(envelope.source, envelope.source_incarnation, body.seq, shard)
+        return self.shard_states[shard].inbox.place_of(share, body, envelope.frame_bytes)
+
+    def deadline(self) -> float:
+        """When a share on its way in or out has something due at the latest, seconds."""
+        due_s = self.rate_limiter.due_s if self.rate_limiter.is_limited else float("inf")
+        for shard_state in self.busy_shards:
+            if shard_state.inbox.transfers:
+                due_s = min(due_s, shard_state.inbox.deadline())
+            if shard_state.outbox.transfers:
+                due_s = min(due_s, shard_state.outbox.deadline())
+        return due_s
 
     def enter(self, swarm: bytes) -> None:
         """Belong to a swarm from now on."""

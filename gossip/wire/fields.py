@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import ConfigError
+from ..receipts.statement import SIGNATURE_BYTES, Life, Link, Promise, Receipt, Statement
 from ..weight import decode_weight, encode_weight
 from .formats import REGISTERS_MAX, Form, parse_wire
 from .messages import (
@@ -29,6 +30,7 @@ from .messages import (
     Push,
     Query,
     Read,
+    Receipts,
     Refer,
 )
 from .schema import HASH_BYTES, FrozenTensor, Schema, TensorSpec, itemsize
@@ -40,9 +42,12 @@ __all__ = [
     "FROZEN",
     "LONGER",
     "MEMBER",
+    "PROMISE",
+    "RECEIPT",
     "REFERRED_MAX",
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
+    "STATEMENTS_MAX",
     "TENSOR",
     "TENSOR_ORDERED",
     "WEIGHT_BYTES_MAX",
@@ -177,6 +182,9 @@ REFERRED_MAX = 64
 
 SEGMENT_LENGTH_MAX = 128
 """Longest name of a place in shared memory."""
+
+STATEMENTS_MAX = 1024
+"""Most signed statements in one message, and in one proof."""
 
 _U64: Final = 2**64 - 1
 _U63: Final = 2**63 - 1
@@ -315,6 +323,39 @@ LONGER: dict[type[Body], dict[str, Check]] = {
 }
 """What some messages say beyond what `BODIES` has, in a further field."""
 
+_TOTAL = weight(_U64)
+_SIGNATURE = octets(SIGNATURE_BYTES)
+PROMISE: dict[str, Check] = {
+    "sender": _PEER,
+    "sender_incarnation": integer(1, _U63),
+    "receiver": _PEER,
+    "receiver_incarnation": integer(1, _U63),
+    "number": _SEQ,
+    "offered": _TOTAL,
+    "spent": _TOTAL,
+    "signature": _SIGNATURE,
+}
+RECEIPT: dict[str, Check] = PROMISE | {
+    "decided": _TOTAL,
+    "accepted": _TOTAL,
+    "receipt_signature": _SIGNATURE,
+}
+"""With what its receiver says."""
+
+
+def _statement(value: Any) -> Statement:
+    is_receipt = type(value) is tuple and len(value) == len(RECEIPT)
+    told = fields(value, RECEIPT if is_receipt else PROMISE)
+    link = Link(
+        Life(told["sender"], told["sender_incarnation"]),
+        Life(told["receiver"], told["receiver_incarnation"]),
+    )
+    promise = Promise(link, told["number"], told["offered"], told["spent"], told["signature"])
+    if not is_receipt:
+        return promise
+    return Receipt(promise, told["decided"], told["accepted"], told["receipt_signature"])
+
+
 # The number of a message on the wire is its place in this table: append, never insert.
 BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (
@@ -338,6 +379,13 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Leave, {"gone": flag}),
     (Refer, {"donors": each(_member, REFERRED_MAX)}),
     (Read, {}),
+    (
+        Receipts,
+        {
+            "statements": each(_statement, STATEMENTS_MAX),
+            "proofs": each(each(_statement, STATEMENTS_MAX), STATEMENTS_MAX),
+        },
+    ),
 )
 
 ENVELOPE: dict[str, Check] = {

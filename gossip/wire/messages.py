@@ -7,6 +7,7 @@ the envelope, and only the driver and the vector ever look into it.
 import re
 from enum import IntEnum
 
+from ..receipts.statement import Statement
 from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
 from .formats import Form
@@ -33,6 +34,7 @@ __all__ = [
     "Push",
     "Query",
     "Read",
+    "Receipts",
     "Refer",
     "is_name",
     "later_life",
@@ -245,6 +247,16 @@ class Read:
     """The sender wants to read the model: a share without weight, which it sends back."""
 
 
+@frozen
+class Receipts:
+    """Signed statements on weight, where a swarm has receipts."""
+
+    statements: tuple[Statement, ...] = ()
+    """What has changed in the sender's book, the oldest first."""
+    proofs: tuple[tuple[Statement, ...], ...] = ()
+    """Of each one convicted, statements that contradict one another."""
+
+
 Body = (
     Hello
     | Describe
@@ -259,6 +271,7 @@ Body = (
     | Leave
     | Refer
     | Read
+    | Receipts
 )
 
 

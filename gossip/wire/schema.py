@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
-from ..rng import stream
+from ..types import stream
 
 __all__ = [
     "ALIGNMENT_BYTES",

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.effects.registers import OnDemand, is_pattern
-from ...gossip.rng import stream
+from ...gossip.types import stream
 from ...gossip.wire.formats import Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tensors.blocks import exchange, squared_distance, widened

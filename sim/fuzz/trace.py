@@ -56,6 +56,7 @@ _CODES: dict[type, str] = {
     events.StaleIncarnation: "outlived",
     events.SwarmGivenUp: "swarm-given-up",
     events.ViewFull: "view-full",
+    events.PeerEvicted: "peer-evicted",
     messages.Hello: "hello",
     messages.Describe: "describe",
     messages.Ask: "ask",
@@ -69,6 +70,7 @@ _CODES: dict[type, str] = {
     messages.Leave: "leave",
     messages.Refer: "refer",
     messages.Read: "read",
+    messages.Receipts: "receipts",
 }
 """Frozen: a code stays when its class is renamed."""
 

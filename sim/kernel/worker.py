@@ -12,8 +12,7 @@ from ...gossip import Account, Audit, Envelope, PeerId, Protocol, audit
 from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
-from ...gossip.rng import stream
-from ...gossip.types import Incarnation, ShareId, SnapshotId
+from ...gossip.types import Incarnation, ShareId, SnapshotId, stream
 from ...gossip.wire.formats import parse_wire
 from ..models.links import address_of
 from .clock import Clock

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
-from ...gossip.rng import stream
+from ...gossip.types import stream
 from .step_trace import read_durations
 from .workers import by_worker
 

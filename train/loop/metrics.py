@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...gossip import Rule, TrainingError
 from ...gossip.errors import ConfigError
-from ...gossip.rng import stream
+from ...gossip.types import stream
 from ...gossip.weight import Units, founders, from_units
 from ..loggers.writer import LogWriter
 from ..runtime.counters import Counters

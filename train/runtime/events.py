@@ -11,6 +11,7 @@ from ...gossip.effects.events import (
     Founded,
     Joined,
     PeerDied,
+    PeerEvicted,
     PeerLeft,
     PeerMet,
     PeerRecovered,
@@ -70,6 +71,9 @@ class Events:
             case PeerLeft(peer):
                 _log.info("%s has left", peer)
                 self._note("left", peer)
+            case PeerEvicted(peer, reason):
+                _log.warning("%s is let in no more: it %s", peer, reason)
+                self._note("evicted", peer)
             case PeerRefused(peer, reason):
                 if peer not in self._refused and len(self._refused) < _REFUSED_MAX:
                     self._refused.add(peer)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...gossip.errors import ConfigError
-from ...gossip.rng import stream
+from ...gossip.types import stream
 from .random_state import seed_of, seeded
 from .sources import (
     Batch,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...gossip.errors import ConfigError
-from ...gossip.rng import stream
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
+from ...gossip.types import stream
 from ..storage.files import read_json
 
 __all__ = [

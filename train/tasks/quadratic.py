@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...gossip.rng import stream
+from ...gossip.types import stream
 from .task import Task
 
 __all__ = ["optimum", "quadratic"]

@@ -19,7 +19,8 @@ from rumor.gossip.exchange.escrow import (
     diagram,
 )
 from rumor.gossip.exchange.flow_control import LinkEstimators, RateLimiter
-from rumor.gossip.exchange.outgoing import Outbox, SnapshotRefs
+from rumor.gossip.exchange.outgoing import Outbox
+from rumor.gossip.exchange.snapshots import SnapshotRefs
 from rumor.gossip.wire.messages import Offer, Push
 
 from ..scene import WIDE

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
+from rumor.gossip.receipts.statement import Life, Link, Promise, Receipt
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.codec import (
     FRAME_BYTES_MAX,
@@ -45,6 +46,7 @@ from rumor.gossip.wire.messages import (
     Push,
     Query,
     Read,
+    Receipts,
     Refer,
 )
 from rumor.gossip.wire.schema import (
@@ -141,6 +143,11 @@ SHARE: dict[str, SearchStrategy[Any]] = {
     "held": WEIGHT,
 }
 
+LINK = st.builds(Link, *(st.builds(Life, PEER, LIFE),) * 2)
+SIGNATURE = st.binary(min_size=64, max_size=64)
+PROMISE = st.builds(Promise, LINK, SEQ, WEIGHT, WEIGHT, SIGNATURE)
+RECEIPT = st.builds(Receipt, PROMISE, WEIGHT, WEIGHT, SIGNATURE)
+
 BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Hello: st.builds(
         Hello,
@@ -161,6 +168,11 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Leave: st.builds(Leave, st.booleans()),
     Refer: st.builds(Refer, st.lists(MEMBER, max_size=4).map(tuple)),
     Read: st.builds(Read),
+    Receipts: st.builds(
+        Receipts,
+        st.lists(PROMISE | RECEIPT, max_size=3).map(tuple),
+        st.lists(st.lists(PROMISE | RECEIPT, max_size=2).map(tuple), max_size=2).map(tuple),
+    ),
 }
 
 
@@ -214,6 +226,13 @@ def offer(**changes: Any) -> Offer:
     return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
 
+STATEMENT = Receipt(
+    Promise(Link(Life("a", 1), Life("b", 2)), 3, ONE, 3 * ONE // 2**50, bytes(64)),
+    ONE,
+    ONE // 2,
+    bytes(64),
+)
+
 MEMBERS = tuple(
     Member(
         id=f"peer-{i}",
@@ -245,6 +264,7 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Leave(False)), b""),
         (sample(Refer(MEMBERS[:1])), b""),
         (sample(Read()), b""),
+        (sample(Receipts((STATEMENT, STATEMENT.promise), ((STATEMENT,),))), b""),
     ]
 }
 """One message of each kind."""
@@ -371,7 +391,7 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 
 def test_no_kind_of_message_ever_changes_its_number() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
-    order += ["query", "pending", "leave", "refer", "read"]
+    order += ["query", "pending", "leave", "refer", "read", "receipts"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 
@@ -514,6 +534,14 @@ def test_a_frame_of_another_message_is_refused() -> None:
         (
             {"body": Refer((replace(MEMBERS[0], incarnation=0),))},
             "donors must be incarnation must be an integer in",
+        ),
+        (
+            {"body": Receipts((replace(STATEMENT, signature=b""),))},
+            "statements must be receipt_signature must be bytes of length",
+        ),
+        (
+            {"body": Receipts((replace(STATEMENT.promise, number=0),))},
+            "statements must be number must be an integer in",
         ),
         (
             {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....gossip.rng import stream
+from ....gossip.types import stream
 from ....gossip.wire.formats import INT8_BLOCK
 from ..blocks import BLOCK, all_finite, blocks, scratch
 

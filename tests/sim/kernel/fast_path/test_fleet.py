@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from rumor.gossip.rng import stream
+from rumor.gossip.types import stream
 from rumor.sim.kernel.fast_path import fleet as fleet_module
 from rumor.sim.kernel.fast_path import randoms
 from rumor.sim.kernel.fast_path.compiler import INTERPRETED, Decider, can_compile, compiled
