@@ -421,8 +421,8 @@ ATTACKS: Final[dict[str, Attack]] = {
         says="the clock runs ahead as fast as a peer can that is 16 times as fast",
     ),
     "weight": Attack(
-        does="One PUSH that weighs four million times what there is",
-        before="decided everybody's model; the rest of the weight was of no account",
+        does="One PUSH that weighs two million times what there is",
+        before="with the values of the next row, stopped the victim and its neighbor",
         act=weight,
         open=_B,
         member=_B,
@@ -430,7 +430,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     ),
     "values": Attack(
         does="One PUSH of finite values of 1e30",
-        before="stopped the victim and its neighbor",
+        before="with the weight of the row above, stopped both",
         act=values,
         open=_W,
         member=_W,
