@@ -1,10 +1,11 @@
-"""Hundreds of thousands of hostile frames at a live peer: it stays alive and small, and trains on."""
+"""Hostile frames by the million at a live peer: it stays alive and small, and trains on."""
 
 import random
-import time
 from pathlib import Path
 
 import pytest
+
+from rumor.gossip import ONE
 
 from .client import (
     ACK,
@@ -143,7 +144,6 @@ def test_hostile_frames_change_nothing(count: int, keys: bool, tmp_path: Path) -
         steps = run.v.peer.steps
         run.wait(lambda: run.v.peer.steps > steps)
         stranger.close()
-        time.sleep(0)
         books = run.books()
-        assert books.balanced and books.founded == 2 * 2**1000
+        assert books.balanced and books.founded == 2 * ONE
         assert [victim.error for victim in run.victims] == [None, None]
