@@ -485,6 +485,7 @@ class MemberTable:
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
         self._others.pop(peer, None)
+        self.unmet.pop(peer, None)
         self._takers = self._order = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:

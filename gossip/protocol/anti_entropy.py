@@ -333,8 +333,8 @@ class Membership:
 
     def _meet(self, peer: PeerId) -> None:
         member = self._state.table.member(peer)
-        if member is not None:
-            self._state.log.ask(Meet(peer, member.addresses))
+        assert member is not None, "whoever is forgotten waits no more"
+        self._state.log.ask(Meet(peer, member.addresses))
 
     def _is_back(self, peer: PeerId) -> None:
         member = self._state.table.member(peer)
