@@ -32,7 +32,7 @@ from .curve import ROSTER_MAGIC, Curve, HandshakeMonitor
 from .dealers import Dealers, open_socket, reason, try_send
 from .keys.keyring import Keyring
 from .receive_limit import GLANCE_S, ReceiveLimit
-from .received import OnSocket, Received, Route
+from .received import OnSocket, Received, Route, is_here
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
@@ -89,6 +89,8 @@ class Transport:
         self._reached: dict[tuple[PeerId, bool], str] = {}
         # How each peer was last heard, for the way back; by whether the message was bulk.
         self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
+        # Which connections, by route or socket, have their other end on this machine, too.
+        self._here: set[object] = set()
         self._router: zmq.Socket[bytes] | None = None
         self.addresses: tuple[str, ...] = ()
         """Where it listens, the ports filled in."""
@@ -451,11 +453,21 @@ class Transport:
             first = socket.recv(zmq.NOBLOCK)
         else:
             part = socket.recv(zmq.NOBLOCK, copy=False)
-            self.limit.came(route or socket, part)
+            self._came(route or socket, part)
             first = part.bytes
         if not route:
             self._ways.heard(socket)
-        return OnSocket(first, route, socket)
+        return OnSocket(first, route, socket, is_here=(route or socket) in self._here)
+
+    def _came(self, who: object, part: zmq.Frame) -> None:
+        """Note on which connection a message has come, of one that was not heard for a while."""
+        self.limit.came(who, part)
+        if is_here(part):
+            self._here.add(who)
+            if len(self._here) > _ROUTES_MAX:
+                self._here.clear()  # each is noted again within a second
+        else:
+            self._here.discard(who)
 
     def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
         """The next message, unless its sender is let in no more, or it is a roster.
@@ -476,8 +488,9 @@ class Transport:
             link, key = self._ways.end_of(socket)
             route = b""
         if not self.limit.has_heard(route or socket):
-            self.limit.came(route or socket, frame)
-        received = OnSocket(frame.bytes, route, socket, key)
+            self._came(route or socket, frame)
+        here = (route or socket) in self._here
+        received = OnSocket(frame.bytes, route, socket, key, is_here=here)
         if not curve.admits(key):
             received.finish()
             return None

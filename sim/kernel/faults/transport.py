@@ -94,10 +94,13 @@ class NetworkPlan:
 class _Held:
     """A message in memory; see `Received`."""
 
-    __slots__ = ("_parts", "_read", "header", "key", "route")
+    __slots__ = ("_parts", "_read", "header", "is_here", "key", "route")
 
-    def __init__(self, header: bytes, route: Route, parts: Sequence[bytes], key: bytes) -> None:
+    def __init__(
+        self, header: bytes, route: Route, parts: Sequence[bytes], key: bytes, is_here: bool
+    ) -> None:
         self.header = header
+        self.is_here = is_here
         self.route = route
         self.key = key
         self._parts = parts
@@ -129,7 +132,7 @@ class _Held:
 
     def again(self) -> "_Held":
         """The same message, of which nothing was read."""
-        return _Held(self.header, self.route, self._parts, self.key)
+        return _Held(self.header, self.route, self._parts, self.key, self.is_here)
 
 
 class FaultyTransport(Transport):
@@ -280,4 +283,4 @@ def _whole(received: Received) -> _Held:
     parts = []
     while received.more:
         parts.append(bytes(received.frame()))
-    return _Held(received.header, received.route, parts, received.key)
+    return _Held(received.header, received.route, parts, received.key, received.is_here)

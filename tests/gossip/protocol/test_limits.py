@@ -177,9 +177,17 @@ def test_buckets_of_those_who_have_not_spent_for_longest_are_forgotten(
     assert [buckets.level(name, 0.0) for name in "abc"] == [0, 1, 0]
 
 
-def a_share(seq: int, kind: type[Offer] = Offer) -> Offer:
-    numbers = {"epoch": 0, "round": 0, "note": 0, "step": 0, "frame_bytes": 16}
-    return kind(seq=seq, escrow=ONE, size_bytes=SHARE_BYTES, **numbers)
+def a_share(seq: int) -> Offer:
+    return Offer(
+        seq=seq,
+        escrow=ONE,
+        size_bytes=SHARE_BYTES,
+        frame_bytes=16,
+        epoch=0,
+        round=0,
+        note=0,
+        step=0,
+    )
 
 
 def offers(scene: Scene, seqs: range) -> int:
