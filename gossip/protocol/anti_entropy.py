@@ -24,7 +24,7 @@ from .join import Joining
 from .limits import Limits
 from .state import State
 
-__all__ = ["Eviction", "Membership"]
+__all__ = ["OUTLIVED_BY_MAX", "Eviction", "Membership"]
 
 
 _OUTLIVED = "another peer called {} has started since: each needs a name of its own"
@@ -83,7 +83,7 @@ _DIALS_MAX = 8
 
 _EVER = -1e300
 
-_OUTLIVED_BY_MAX = 8
+OUTLIVED_BY_MAX = 8
 """So many peers that have heard a later incarnation of this one are believed, in any case."""
 
 
@@ -178,7 +178,7 @@ class Membership:
         live = [m.id for m in table.others(alive=True)]
         # Names cost nothing: only those of the living are kept in mind.
         self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
-        enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
+        enough = min(OUTLIVED_BY_MAX, len(live) // 2 + 1)
         if len(self._outlived_by) >= enough and self._phase > Phase.JOINING and not state.is_stale:
             state.is_stale = True
             state.log.ask(Halt(_OUTLIVED.format(table.id)))

@@ -13,6 +13,7 @@ from typing import Final
 
 from rumor.gossip import ONE
 from rumor.gossip.membership.dialing import UNKNOWN_MAX
+from rumor.gossip.protocol.anti_entropy import OUTLIVED_BY_MAX
 from rumor.gossip.protocol.limits import (
     COPIES_MAX,
     FENCES_MAX,
@@ -74,6 +75,8 @@ class Attack:
     """What is left of it, in words."""
     rule: str = "gosgd:p=0.5"
     """Of the victims."""
+    ends: bool = False
+    """Whether the victim trains no more."""
 
 
 _HUGE: Final = struct.pack("<f", 1e30)
@@ -409,6 +412,18 @@ def connections(run: Run) -> Verdict:
     return _nothing_if(run.v.is_well)
 
 
+def chorus(run: Run) -> Verdict:
+    """Say in eight made-up names that they have heard a later one of the victim's name."""
+    stranger = run.stranger()
+    later = member(run.v.peer.id, incarnation=stranger.incarnation + 1000)
+    names = [f"{stranger.name}.{index}" for index in range(OUTLIVED_BY_MAX)]
+    for name in names:
+        stranger.introduce(name)
+    for name in names:
+        stranger.say(HELLO, stranger.hello(member(name), later, reply=False), name=name)
+    return _nothing_if(not run.happens(lambda: not run.v.is_well, within_s=5.0))
+
+
 _N, _B, _W = Verdict.NOTHING, Verdict.BOUNDED, Verdict.WORKS
 
 ATTACKS: Final[dict[str, Attack]] = {
@@ -455,6 +470,15 @@ ATTACKS: Final[dict[str, Attack]] = {
         open=_N,
         member=_N,
         says="it warns, and trains on",
+    ),
+    "chorus": Attack(
+        does=f"The same as answers, in {OUTLIVED_BY_MAX} names that it made up",
+        before="",
+        act=chorus,
+        open=_W,
+        member=_W,
+        says="**it halts**: it cannot tell them from members; one person's names are known by keys",
+        ends=True,
     ),
     "obituary": Attack(
         does="HELLOs that say of a running peer that it has left",
