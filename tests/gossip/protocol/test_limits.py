@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Phase
+from rumor.gossip import GoSGD, Phase, Protocol, ProtocolConfig, RemoteProtocolError, stream
 from rumor.gossip.effects.effects import Mix, Record
 from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.membership.static import StaticMembership
 from rumor.gossip.protocol import limits
 from rumor.gossip.protocol.limits import (
     ASKS_MAX,
@@ -31,6 +32,8 @@ from rumor.gossip.wire.messages import (
     Query,
     Refer,
 )
+from rumor.sim.fuzz.peers import complete
+from rumor.sim.fuzz.vector import SCHEMA
 
 from ..membership.test_swarm_steps import hello, member, tells
 from ..scene import ANCHOR, WIDE, Scene
@@ -307,3 +310,28 @@ def test_a_member_learns_so_many_names_from_one_peer_and_the_rest_later() -> Non
     names(scene, NAMES_MAX, 10, 4)
     scene.receive(scene.letter("s", "a", refer))
     assert len(table) == before + NAMES_MAX + 11
+
+
+def test_among_the_workers_of_one_simulation_there_are_no_limits() -> None:
+    """They never gossip, so that no interval would ever end."""
+    config = ProtocolConfig(gossip_s=float("inf"), dead_s=float("inf"))
+    protocol = Protocol(
+        id="a",
+        incarnation=1,
+        schema=SCHEMA,
+        anchor=ANCHOR,
+        rule=GoSGD(0.5),
+        neighbors=complete,
+        rng=lambda purpose: stream(0, "a", purpose),
+        config=config,
+        membership=StaticMembership(("a", "b")),
+    )
+    protocol.join(0.0)
+    for seq in range(1, 2 * OFFERS_MAX):
+        body = Query(seq) if seq % 2 else replace(a_share(seq), size_bytes=1)
+        letter = Scene().letter("b", "a", body)
+        if seq % 2:
+            assert any(isinstance(e, Record) for e in protocol.receive(letter, 0.0))
+        else:
+            with pytest.raises(RemoteProtocolError):  # it was let in, and looked at
+                protocol.receive(letter, 0.0)
