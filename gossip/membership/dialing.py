@@ -309,6 +309,8 @@ class Introductions:
         Returns:
             Whose sockets to close: they did not answer, and others wait.
         """
+        if not self._ticks:
+            return []  # nearly always; and then nobody waits
         for gone in [p for p in (*self._ticks, *self._unmet) if not is_known(p)]:
             self.forget(gone)
         for peer in self._ticks:

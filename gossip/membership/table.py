@@ -160,7 +160,7 @@ class MemberTable:
 
     def can_meet(self, member: Member) -> bool:
         """Whether one of the two can dial the other, and need not wait for its turn to do so."""
-        if member.id in self.unmet:
+        if self.unmet and member.id in self.unmet:
             self.unmet[member.id] += 1
             return False
         return bool(self.me.addresses or member.addresses)

@@ -29,6 +29,7 @@ FOUNDER = 2**40
 
 _PREFIX = struct.Struct("<3sBI")
 _TIMEOUT_S = 20.0
+_ASKED_MAX = 150
 
 Parts = list[bytes]
 
@@ -91,9 +92,17 @@ class Stranger:
         self.socket.connect(address)
 
     def learn(self) -> None:
-        """Find out whom it talks to, and of which swarm and model that is."""
-        self.say(HELLO, self.hello(member(self.name, phase=SEEKING)))
-        heard = self.hear(DESCRIBE)
+        """Find out whom it talks to, and of which swarm and model that is.
+
+        It asks again: behind a flood of its own, an answer takes its time, or finds no room.
+        """
+        hello = self.parts(HELLO, self.hello(member(self.name, phase=SEEKING)))
+        heard: list[Any] | None = None
+        for _ in range(_ASKED_MAX):
+            self.send(hello)
+            if (heard := self.hear_soon(DESCRIBE)) is not None:
+                break
+        assert heard is not None, "nobody answers"
         self.swarm, self.schema, self.victim, self.incarnation = heard[:4]
 
     def hello(
@@ -143,15 +152,21 @@ class Stranger:
         name = self.name if name is None else name
         self.say(HELLO, self.hello(member(name, **entry)), name=name)
 
-    def hear(self, kind: int, timeout_s: float = _TIMEOUT_S) -> list[Any]:
+    def hear(self, kind: int) -> list[Any]:
         """The header of the next message of a kind; others are passed over."""
-        give_up_s = time.monotonic() + timeout_s
-        while True:
-            left_s = give_up_s - time.monotonic()
-            assert left_s > 0 and self.socket.poll(int(left_s * 1000)), f"no answer of kind {kind}"
-            fields = _read(self.socket.recv_multipart())
-            if fields[9] == kind:
-                return [fields[0], fields[1], fields[2], fields[3], *fields[4:]]
+        heard = self.hear_soon(kind, _TIMEOUT_S)
+        assert heard is not None, f"no answer of kind {kind}"
+        return heard
+
+    def hear_soon(self, kind: int, within_s: float = 2.0) -> list[Any] | None:
+        """The same, if it comes within a time."""
+        give_up_s = time.monotonic() + within_s
+        while (left_s := give_up_s - time.monotonic()) > 0:
+            if self.socket.poll(int(left_s * 1000)):
+                fields = _read(self.socket.recv_multipart())
+                if fields[9] == kind:
+                    return fields
+        return None
 
     def drain(self) -> list[list[Any]]:
         """Headers of all that has come so far."""
