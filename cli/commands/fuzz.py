@@ -63,6 +63,12 @@ class FuzzConfig:
     later-life-ignored, old-addressee, any-swarm, no-tombstones, asks-once, hasty-leave,
     leaver-keeps-weight, leaver-lets-in or steps-added; none unless given."""
 
+    liars: float = 0.0
+    """Let up to this share of the peers lie, 0.3 at most: within the grammar of messages, in their
+    own names and made-up ones, for as long as it lasts. Then nobody else may halt or crash by what
+    they say, all weight of the others must add up with what passed between them and liars, and the
+    others must come to an end. Swarms of fewer than four have none."""
+
     processes: int | None = None
     """Seeds tried side by side, with the same result; one per core unless given."""
 
@@ -91,6 +97,7 @@ class FuzzConfig:
             without=tuple(filter(None, map(str.strip, (self.without or "").split(",")))),
             faults=None if self.faults is None else read_faults(self.faults),
             plant=self.plant,
+            liars=self.liars,
             shrinks=self.shrink,
             failures_max=self.failures_max,
             processes=_cores() if self.processes is None else self.processes,
@@ -181,6 +188,8 @@ def command_of(broken: "Broken", plant: str | None) -> str:
         words += ["--without", ",".join(draft.without)]
     if plant is not None:
         words += ["--plant", plant]
+    if draft.liars:
+        words += ["--liars", f"{draft.liars:g}"]
     words += ["--faults", json.dumps(faults_as_json(draft.faults)), "--no-shrink"]
     return shlex.join(words)
 

@@ -49,6 +49,10 @@ class Known:
         """Whether it spoke, or its heartbeat has risen often enough."""
         return self.rises >= RISES_TO_BELIEVE
 
+    def answers(self, now: float) -> bool:
+        """Whether it can be expected to answer."""
+        return self.alive and not self.suspected and now >= self.passed_over_until_s
+
     def says(self, member: Member, now: float) -> None:
         """Note an entry that came from the peer itself."""
         self.told, self.spoken = member, member.incarnation

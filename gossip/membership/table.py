@@ -56,6 +56,8 @@ class MemberTable:
         """Who was heard again, in order, until that is taken."""
         self.doubts: list[PeerId] = []
         """Whom to ask whether what others say of it is true, until that is done."""
+        self.unmet: dict[PeerId, int] = {}
+        """Who was only heard of and is not dialled yet; how often each was asked for."""
         self._config = config
         self._others: dict[PeerId, Known] = {}
         self._health = LocalHealth(config.gossip_s)
@@ -139,13 +141,7 @@ class MemberTable:
     def is_reachable(self, peer: PeerId, now: float) -> bool:
         """Whether a push toward *peer* is worth trying."""
         known = self._others.get(peer)
-        return (
-            known is not None
-            and known.alive
-            and not known.suspected
-            and now >= known.passed_over_until_s
-            and self.can_meet(known.member)
-        )
+        return known is not None and known.answers(now) and self.can_meet(known.member)
 
     def is_suspected(self, peer: PeerId) -> bool:
         """Whether *peer* was silent for so long that it is asked whether it lives."""
@@ -163,7 +159,10 @@ class MemberTable:
         return known is not None and known.spoke_s >= since_s
 
     def can_meet(self, member: Member) -> bool:
-        """Whether one of the two can dial the other: two that only dial out never meet."""
+        """Whether one of the two can dial the other, and need not wait for its turn to do so."""
+        if self.unmet and member.id in self.unmet:
+            self.unmet[member.id] += 1
+            return False
         return bool(self.me.addresses or member.addresses)
 
     @property
@@ -486,6 +485,7 @@ class MemberTable:
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
         self._others.pop(peer, None)
+        self.unmet.pop(peer, None)
         self._takers = self._order = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:

@@ -24,7 +24,7 @@ from ..weight import ONE, WEIGHT_MIN, half
 from ..wire.formats import parse_wire
 from ..wire.messages import Ask, Hello, Member, Phase, Refer
 from .context import RuleContext
-from .limits import NEWCOMERS_MAX
+from .limits import NEWCOMERS_MAX, Limits
 from .state import State
 
 __all__ = ["Joining", "StateTransfer"]
@@ -299,10 +299,12 @@ class StateTransfer:
 
     Args:
         state: What the protocol remembers.
+        limits: How often one newcomer is given a copy.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, limits: Limits) -> None:
         self._state = state
+        self._limits = limits
         self.asking: dict[PeerId, Ask] = {}
         """Who waits for a copy."""
         self.given: dict[PeerId, None] = {}
@@ -327,7 +329,8 @@ class StateTransfer:
                 del self.asking[peer]
             elif not context.is_outstanding(peer) and self._may_give(context, peer):
                 weights = {each.shard: half(each.weight) for each in self._state.shard_states}
-                if min(weights.values()) >= WEIGHT_MIN:
+                copies, life = self._limits.copies, (peer, member.incarnation)
+                if min(weights.values()) >= WEIGHT_MIN and copies.take(life, 1, context.now):
                     context.push_shards(peer, weights, copy=True, anchor=asked.anchor)
                     del self.asking[peer]
                     self.given[peer] = None

@@ -43,7 +43,7 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Leaving
-from .limits import Fences
+from .limits import Limits
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
@@ -134,10 +134,10 @@ class Protocol:
         self._rule = rule
         self._joining = Joining(self._state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self._state, self._joining)
-        self._fences = Fences(self._state)
+        self._limits = limits = Limits(self._state)
         self._leaving = Leaving(self._state)
-        self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
-        self._donations = StateTransfer(self._state)
+        self._membership = Membership(self._state, self._joining, partial(rng, "gossip"), limits)
+        self._donations = StateTransfer(self._state, limits)
         self._reading = Reading(self._state)
         witness = partial(Receipting, self._state, self._membership, partial(rng, "receipts"))
         self.receipts = None if receipts is None else witness(receipts)
@@ -485,22 +485,21 @@ class Protocol:
         if not shard_state.is_listed:
             self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
+        if not self._limits.admits(envelope, inbox := shard_state.inbox, now):
+            return
         match body:
             case Push():
-                shard_state.inbox.push(ShareId(peer, incarnation, body.seq, shard), body, size, now)
+                inbox.push(ShareId(peer, incarnation, body.seq, shard), body, size, now)
             case Ack():
                 shard_state.outbox.ack(peer, incarnation, body, now)
                 # Somebody holds what came from here: this swarm is not one peer's own any more.
                 self._state.rooted |= body.accepted > 0
             case Offer():
-                shard_state.inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
+                inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
             case Chunk():
-                shard_state.inbox.chunk(
-                    ShareId(peer, incarnation, body.seq, shard), body, size, now
-                )
+                inbox.chunk(ShareId(peer, incarnation, body.seq, shard), body, size, now)
             case Query():
-                share = ShareId(peer, incarnation, body.seq, shard)
-                self._fences.query(shard_state.inbox, share, now)
+                self._limits.query(inbox, ShareId(peer, incarnation, body.seq, shard), now)
             case Grant():
                 shard_state.outbox.grant(peer, incarnation, body, now)
             case Pending():
@@ -514,7 +513,7 @@ class Protocol:
             case Ask():
                 self._donations.asked(peer, body)
             case Refer():
-                self._membership.referred(body, now)
+                self._membership.referred(peer, body, now)
                 self._joining.referred(peer, body, now)
             case Read():
                 self._reading.asked(peer, shard)

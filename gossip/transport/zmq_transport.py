@@ -34,7 +34,7 @@ from .dealers import Dealers
 from .keys.keyring import Keyring
 from .listener import Listener
 from .receive_limit import GLANCE_S, ReceiveLimit
-from .received import OnSocket, Received, Route
+from .received import OnSocket, Received, Route, is_here
 from .sockets import try_send
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
@@ -96,6 +96,8 @@ class Transport:
         self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
         # Where each peer answered that was dialled, which need not be where it says that it is.
         self._heard_at: OrderedDict[PeerId, str] = OrderedDict()
+        # Which connections, by route or socket, have their other end on this machine, too.
+        self._here: set[object] = set()
         self.malformed = 0
         """Messages dropped for having too many parts."""
         self._takes_offers = bulk_port is not None
@@ -463,10 +465,21 @@ class Transport:
             first = socket.recv(zmq.NOBLOCK)
         else:
             part = socket.recv(zmq.NOBLOCK, copy=False)
-            self.limit.came(route or socket, part)
+            self._came(route or socket, part)
             first = part.bytes
         place = "" if route else self._ways.heard(socket)
-        return OnSocket(first, route, socket, place=place)
+        here = (route or socket) in self._here
+        return OnSocket(first, route, socket, place=place, is_here=here)
+
+    def _came(self, who: object, part: zmq.Frame) -> None:
+        """Note on which connection a message has come, of one that was not heard for a while."""
+        self.limit.came(who, part)
+        if is_here(part):
+            self._here.add(who)
+            if len(self._here) > _ROUTES_MAX:
+                self._here.clear()  # each is noted again within a second
+        else:
+            self._here.discard(who)
 
     def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
         """The next message, unless its sender is let in no more, or it is a roster.
@@ -487,9 +500,9 @@ class Transport:
             link, key = self._ways.end_of(socket)
             route = b""
         if not self.limit.has_heard(route or socket):
-            self.limit.came(route or socket, frame)
-        place = "" if route else str(link)
-        received = OnSocket(frame.bytes, route, socket, key, place)
+            self._came(route or socket, frame)
+        place, here = "" if route else str(link), (route or socket) in self._here
+        received = OnSocket(frame.bytes, route, socket, key, place, is_here=here)
         if not curve.admits(key):
             received.finish()
             return None

@@ -75,6 +75,8 @@ class Order:
     """What goes wrong with each swarm; drawn for each seed unless given."""
     plant: str | None = None
     """The mutant to run, a key of `MUTANTS`; the protocol as it is unless given."""
+    liars: float = 0.0
+    """Which share of the peers lies, at most; above 0, not every event can be met."""
     shrinks: bool = True
     """Whether failures are made small."""
     failures_max: int = 10
@@ -89,11 +91,11 @@ class Order:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.plant is not None and self.plant not in MUTANTS:
             raise ConfigError(f"unknown plant {self.plant!r}: there are {', '.join(MUTANTS)}")
-        draw(self.seeds[0], self.workers, self.without, self.faults)
+        draw(self.seeds[0], self.workers, self.without, self.faults, self.liars)
 
     def is_full(self, seeds: int) -> bool:
         """Whether so many seeds of this campaign should meet every event there is."""
-        drawn = self.faults is None and not self.without and self.plant is None
+        drawn = self.faults is None and not self.without and self.plant is None and not self.liars
         return drawn and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def draft(self, seed: int) -> Draft:
@@ -101,8 +103,10 @@ class Order:
         workers, faults = self.workers, self.faults
         if faults is None:
             workers = workers_of(seed, self.workers)
-            faults = draw(seed, workers, self.without).faults
-        return Draft(seed=seed, workers=workers, without=self.without, faults=faults)
+            faults = draw(seed, workers, self.without, liars=self.liars).faults
+        return Draft(
+            seed=seed, workers=workers, without=self.without, faults=faults, liars=self.liars
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
 from .peers import FuzzPeer
+from .scenario.liars import Outside
 from .trace import canonical, tell
 from .vector import Values
 from .violation import LIVENESS, Violation
@@ -173,6 +174,8 @@ class Invariants:
         every: Events that write something from one comparison of all ledgers (I1, I5) to the next.
             What is off stays off: with 1 it is found at the event that has brought it about.
         rounding: How far outside of the hull a model may lie, where numbers travel rounded.
+        liars: Whose word is worth nothing. What they write is not looked at; the others must add up
+            with what they have settled toward liars, and accepted of them.
 
     Attributes:
         seen: How often each thing that must happen *sometimes* in a campaign did happen.
@@ -191,8 +194,10 @@ class Invariants:
         digests: bool = True,
         every: int = 1,
         rounding: float = ROUNDING,
+        liars: Collection[PeerId] = (),
     ) -> None:
         self._rounding = rounding
+        self._outside = Outside(liars)
         self._keeps_hulls = hulls
         self._every = every
         self._due = every
@@ -289,25 +294,41 @@ class Invariants:
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
         look = _LOOKS.get(type(effect))
-        if look is not None:
+        if look is not None and not self._outside.has(host.id):
             look(self, host, effect, cause)
 
     def _recorded(self, host: FuzzPeer, effect: Record, cause: object) -> None:
         life, entry, weighted_sum = host.life, effect.entry, self.weighted_sum
         ledger, self._wrote = host.ledgers[entry.shard], True
         self._stale.add(entry.shard)
-        self._pushes.check(life, entry, host.protocol.swarm)
+        lied = self._outside.has(entry.peer)
+        if not lied:
+            self._pushes.check(life, entry, host.protocol.swarm)
         ledger.apply(entry)
         if ledger.weight < 0:
             raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
         if entry.kind is Kind.PUSHED and weighted_sum is not None:
             push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
             weighted_sum.pushed(push, *host.vector.latest(entry.shard))
-        self._pushes.written(life, entry, host.protocol.phase, cause)
+        if lied:
+            self.seen["weight of a liar"] += entry.kind is Kind.ACCEPTED and entry.weight > 0
+            held = ledger.weight - entry.weight
+            founders = len(host.protocol.clock.rows()) if host.hears_leave(entry.peer) else 0
+            if not self._outside.passes(entry, held, founders):
+                raise Violation("lies", f"{life[0]} accepts too much: {entry}", (life[0],))
+        else:
+            self._pushes.written(life, entry, host.protocol.phase, cause)
         if entry.kind is Kind.FOUNDED:
             self._widen_hull(host)
         if weighted_sum is not None:
             weighted_sum.entry(life, entry)
+
+    def halts(self, host: FuzzPeer, reason: str) -> None:
+        """Check that nobody gives up for what liars say: a later life of it has truly begun."""
+        if self._outside and not self._outside.has(host.id):
+            lives = [number for peer, number in self.ledgers if peer == host.id]
+            if max(lives) <= host.life[1]:
+                raise Violation("lies", f"{host.id} halts by a lie: {reason}", (host.id,))
 
     def _sent(self, host: FuzzPeer, send: Send, cause: object) -> None:
         life, envelope = host.life, send.envelope
@@ -347,6 +368,9 @@ class Invariants:
 
     def all_done(self, host: FuzzPeer) -> None:
         """Check everything, after all effects of an event were carried out."""
+        if self._outside.has(host.id):
+            self._within = False
+            return
         vector, is_due = host.vector, False
         if self._wrote:
             self._due -= 1
@@ -372,7 +396,8 @@ class Invariants:
         self._due = self._every
         if self._every > 1:
             for host in self._hosts.values():
-                _check_accounts(host)
+                if not self._outside.has(host.id):
+                    _check_accounts(host)
         self._audit()
         if self.weighted_sum is not None:
             self.weighted_sum.check()
@@ -384,11 +409,14 @@ class Invariants:
         if any(ledger.weight for ledger in host.ledgers):
             raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
         if life not in self._outlived:
-            _require_settled(host, "leaves", gone=())
+            _require_settled(host, "leaves", gone=(), but=self._outside.has)
 
     def ended(self, host: FuzzPeer) -> None:
         """Check that a peer which closes in good order owes nothing and keeps nothing."""
         me = host.id
+        if self._outside.has(me):
+            del self._hosts[host.life]
+            return
         self.compare()
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
@@ -397,12 +425,14 @@ class Invariants:
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # What a leaver had stranded may be found, and be handed on, before it closes.
         if host.life not in self._left:
-            _require_settled(host, "closes", gone=self.dead | self.closed)
+            _require_settled(host, "closes", gone=self.dead | self.closed, but=self._outside.has)
         self.closed.add(host.life)
         del self._hosts[host.life]
 
     def check_clock(self, host: FuzzPeer) -> None:
-        """Check that nobody counts steps that were never taken."""
+        """Check that nobody counts steps that were never taken, unless somebody tells of such."""
+        if self._outside:
+            return
         for peer, steps in host.protocol.clock.rows().items():
             if steps > self.steps[peer]:
                 me = host.id
@@ -431,7 +461,9 @@ class Invariants:
     def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
         """I1, of each shard of which something was written."""
         for shard in sorted(self._stale):
-            total = audit([ledgers[shard] for ledgers in self.ledgers.values()], self.dead)
+            lives = self.ledgers.items()
+            honest = [each[shard] for life, each in lives if not self._outside.has(life[0])]
+            total = self._outside.balance(audit(honest, self.dead), shard)
             if not total.balanced:
                 raise Violation("I1", str(total), whom)
         self._stale.clear()
@@ -492,14 +524,19 @@ def _check_accounts(host: FuzzPeer) -> None:
             raise Violation("order", f"ledger and account of {me} drifted apart", (me,))
 
 
-def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> None:
-    """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
+def _require_settled(
+    host: FuzzPeer, what: str, *, gone: Collection[Life], but: Callable[[PeerId], bool]
+) -> None:
+    """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*.
+
+    Nobody need wait for those of whom *but* holds.
+    """
     me = host.id
     for ledger in host.ledgers:
         for life, escrow in ledger.outstanding.items():
             # One that does not believe in this life answers nothing.
             believed = abs(life[1] - host.life[1]) <= BELIEVED_MS
-            if believed and not escrow.stranded and life not in gone:
+            if believed and not (escrow.stranded or life in gone or but(life[0])):
                 what = f"{me} {what} on open escrow to {life}"
                 raise Violation(LIVENESS, what, (me, life[0]))
 

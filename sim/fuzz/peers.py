@@ -69,6 +69,10 @@ class FuzzPeer:
         """What decides for it."""
         return self.worker.protocol
 
+    def hears_leave(self, peer: PeerId) -> bool:
+        """Whether another is about to go, as far as it knows."""
+        return self.protocol._state.table.is_leaving(peer)
+
     @property
     def ledger(self) -> Account:
         """That of the first shard."""
@@ -112,6 +116,8 @@ class Peers:
     damage: float = 0.0
     """Probability that bits of a message are flipped until the faults are over; above 0, every
     message is made bytes."""
+    liars: frozenset[PeerId] = frozenset()
+    """Who twists what it says."""
     digests: bool = False
     """Whether to keep a digest of everything."""
     compares_every: int = 1

@@ -28,10 +28,13 @@ class Draft:
     workers: int
     without: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
+    liars: float = 0.0
+    """Which share of the peers lies, at most."""
 
     def attempt(self, mutant: Mutant | None = None) -> Trial:
         """Draw the scenario, and run it."""
-        return attempt(draw(self.seed, self.workers, self.without, self.faults), mutant)
+        scenario = draw(self.seed, self.workers, self.without, self.faults, self.liars)
+        return attempt(scenario, mutant)
 
 
 def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:

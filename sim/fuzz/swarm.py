@@ -42,6 +42,7 @@ from ..models.links import address_of, uniform
 from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Peers
+from .scenario.liars import Liar
 from .trace import tell
 from .vector import Machine, Values, Vector
 from .violation import Violation
@@ -100,7 +101,10 @@ class FuzzSwarm:
             digests=peers.digests,
             every=peers.compares_every,
             rounding=ROUNDING if parse_wire(peers.config.wire).is_native else ROUNDED,
+            liars=peers.liars,
         )
+        self.liars = {id: Liar(seed, ids, id) for id in sorted(peers.liars)}
+        """What those make of what they say whose word is worth nothing."""
         self.peers: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
         self.kept: dict[PeerId, tuple[Values, bytes]] = {}
@@ -181,7 +185,7 @@ class FuzzSwarm:
 
     def _check_run(self) -> None:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
-        if self.fleet.traffic.errors:
+        if self.fleet.traffic.errors and not self.liars:
             raise Violation("error", "a message was refused that a peer has sent")
 
     def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
@@ -405,7 +409,13 @@ class FuzzSwarm:
             if arrived is None:
                 return
             envelope, frame = arrived
-        self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
+        liar = self.liars.get(worker.id)
+        self.mail(worker, [(envelope, frame)] if liar is None else liar.twist(envelope, frame))
+
+    def mail(self, worker: Worker, told: Sequence[tuple[Envelope, bytes]]) -> None:
+        """Hand messages to the network."""
+        for envelope, frame in told:
+            self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
     def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
         if self._made.damage and self.now < self._calm_s:
@@ -486,6 +496,7 @@ class FuzzSwarm:
 
     def _halt(self, worker: Worker, effect: Halt, now: float) -> None:
         peer = self.peers[worker.id]
+        self.invariants.halts(peer, effect.reason)
         if peer.outlived:
             self._soon(worker, 0.0, partial(self.start_over, peer))
         elif self._cause == "step":

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Literal
 
 import networkx as nx
+import numpy as np
 
 from ...gossip import PeerId, Phase, Protocol, stream
 from ...gossip.wire.formats import parse_wire
+from ...gossip.wire.messages import Read
 from ..kernel.plan import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig
@@ -34,6 +37,12 @@ OUTER_TIMES = 5
 END_S = 60.0
 """Within this time everybody must close, once all have finished."""
 
+LIES_S = 10.0
+"""So long liars go on where nothing else is wrong, before all finish."""
+
+LINGER_S = 10.0
+"""So long others wait for liars to finish."""
+
 SPREAD_MAX = 5e-2
 """How far apart models may be in one coordinate; they begin some units apart."""
 
@@ -56,6 +65,7 @@ _COMPARED_EVERY = 40
 
 _TRACE_LINES = 40
 
+_LIES_EVERY_S = 0.15
 _READ_EVERY_S = 0.3
 _READER_CHANGES = 0.1
 
@@ -106,7 +116,10 @@ def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
 def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
     swarm, agree_s, failure = swarm_of(scenario, mutant, every=every), 0.0, None
     try:
-        agree_s = _go_through(swarm, scenario)
+        # What liars send may be any number.
+        silent: Literal["ignore"] | None = "ignore" if scenario.liars else None
+        with np.errstate(over=silent, invalid=silent):
+            agree_s = _go_through(swarm, scenario)
     except Violation as violation:
         failure = _failure(swarm, violation)
     except Exception as error:  # whatever the core raises is found, and told as the rest is
@@ -158,6 +171,7 @@ def swarm_of(
         anchor=anchors.__getitem__,
         rolls=scenario.rolls,
         damage=scenario.damage,
+        liars=scenario.liars,
         digests=digests,
         compares_every=every,
     )
@@ -182,6 +196,8 @@ def swarm_of(
         swarm.fleet.at(scenario.faults_s, partial(swarm.meet, other, one))
     if scenario.reads:
         _Readers(swarm, scenario)
+    for liar in sorted(scenario.liars):
+        _lie(swarm, liar)
     for fault in scenario.faults:
         swarm.invariants.seen[f"fault: {fault.kind}"] += 1
     seen = swarm.invariants.seen
@@ -236,10 +252,24 @@ class _Readers:
             self._swarm.fleet.at(self._swarm.now + _READ_EVERY_S, self._turn)
 
 
+def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
+    """Let a liar say something, and again, for ever."""
+    worker = swarm.fleet.workers[swarm.fleet.index[liar]]
+    twisted = swarm.liars[liar]
+    to = swarm.fleet.workers[swarm.fleet.index[twisted.whom()]].protocol.account
+    if worker.awake and worker.protocol.swarm:
+        swarm.invariants.seen["lie"] += 1
+        envelope = worker.protocol._state.log.envelope(to.id, to.incarnation, Read())
+        swarm.mail(worker, twisted.make_up(envelope))
+    swarm.fleet.at(swarm.now + _LIES_EVERY_S, partial(_lie, swarm, liar))
+
+
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
     """Faults, calm, the end; how long agreeing took, seconds."""
     swarm.run(scenario.faults_s)
     swarm.processes.calm()
+    if scenario.liars:
+        return _outlast(swarm, scenario)
     patience_s = _patience_s(swarm, scenario)
     while reason := _disagreement(swarm, scenario):
         if swarm.now >= scenario.faults_s + patience_s:
@@ -250,6 +280,26 @@ def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
     swarm.run_until_closed(swarm.now + END_S)
     _check_rest(swarm)
     return agree_s
+
+
+def _outlast(swarm: FuzzSwarm, scenario: Scenario) -> float:
+    """What of it can be had where some go on lying: nobody agrees with them, nor waits for them.
+
+    A live peer that has finished waits for the others for so long, and then leaves.
+    """
+    swarm.run(swarm.now + LIES_S)
+    swarm.finish()
+    swarm.run_until_closed(swarm.now + LINGER_S)
+    for peer in swarm.running():
+        if peer.id not in scenario.liars and peer.protocol.phase < Phase.LEAVING:
+            swarm.leave(peer.id)
+    swarm.run(swarm.now + END_S)
+    swarm.invariants.compare()
+    for peer in swarm.running():
+        if peer.id not in scenario.liars:
+            what = f"{peer.id} is still {peer.protocol.phase.name} {END_S:.0f} s after it left"
+            raise Violation(LIVENESS, what, (peer.id,))
+    return 0.0
 
 
 def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:

@@ -40,6 +40,7 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
 from ...gossip.errors import DecodeError
+from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, checksum, decode_header
@@ -489,7 +490,7 @@ class PeerRuntime:
             if received.key and not self._transport.may_speak_as(received.key, envelope.source):
                 raise RemoteProtocolError("it speaks in another's name", envelope.source)
             frame = self._receive_frame(envelope, check, received)
-            effects = self._decide(Receive(envelope, received.header))
+            effects = self._decide(Receive(*as_heard(envelope, received)))
         except RemoteProtocolError as error:
             self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)

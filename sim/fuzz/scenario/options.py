@@ -15,6 +15,7 @@ from ....gossip.wire.formats import NATIVE, parse_wire
 from ...kernel.faults.files import Fault
 from ..vector import SIZE
 from .faults import AIMS, draw_faults
+from .liars import LIARS_MAX
 from .scenario import CUTTING, FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
 
 __all__ = ["OPTIONS", "draw", "workers_of"]
@@ -299,11 +300,30 @@ def workers_of(seed: int, most: int) -> int:
     return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
 
 
+def _with_liars(scenario: Scenario, share: float) -> Scenario:
+    """The same swarm, of which at most a share lies, under a rule that needs nobody in particular.
+
+    Nobody can say where a model may lie that liars have mixed into, and who reads one reads theirs.
+    """
+    rng = stream(scenario.seed, "torture", "liars")
+    most = int(share * len(scenario.peers))
+    if not most:
+        return scenario
+    order = [scenario.peers[int(place)] for place in rng.permutation(len(scenario.peers))]
+    liars = frozenset(order[: 1 + int(rng.integers(most))])
+    rule = scenario.rule if scenario.rule in _OFTEN else _OFTEN[int(rng.integers(len(_OFTEN)))]
+    config = replace(scenario.config, exact=False)
+    return replace(
+        scenario, liars=liars, rule=rule, config=config, rolls=(), reads=False, damage=0.0, host=b""
+    )
+
+
 def draw(
     seed: int,
     workers: int,
     without: Collection[str] = (),
     faults: tuple[Fault, ...] | None = None,
+    liars: float = 0.0,
 ) -> Scenario:
     """Draw a scenario.
 
@@ -312,10 +332,14 @@ def draw(
         workers: How many peers it begins with.
         without: Some of `OPTIONS` that are left as they are in a plain swarm.
         faults: What goes wrong; drawn from the seed, too, unless given.
+        liars: Which share of them lies, at most.
 
     Raises:
-        ConfigError: Too few or too many workers, an unknown option, or a fault of no such peer.
+        ConfigError: Too few or too many workers, an unknown option, a fault of no such peer, or too
+            many liars.
     """
+    if not 0 <= liars <= LIARS_MAX:
+        raise ConfigError(f"liars is {liars}: it must be from 0 to {LIARS_MAX}")
     if not WORKERS_MIN <= workers <= WORKERS_MAX:
         raise ConfigError(f"workers is {workers}: it must be from {WORKERS_MIN} to {WORKERS_MAX}")
     for name in without:
@@ -325,6 +349,7 @@ def draw(
     for name, option in _SWARM.items():
         if name not in without:
             scenario = option(scenario, stream(seed, "torture", name))
+    scenario = _with_liars(scenario, liars)
     if faults is None:
         rng = stream(seed, "torture", "faults")
         faults = draw_faults(rng, scenario.peers, FAULTS_S, diverge=not scenario.config.exact)

@@ -149,6 +149,8 @@ class Scenario:
     is made bytes then."""
     reads: bool = False
     """Whether peers read one another's models meanwhile, as for an average of all."""
+    liars: frozenset[PeerId] = frozenset()
+    """Whose word is worth nothing."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -177,8 +179,8 @@ class Scenario:
 
     @property
     def averages(self) -> bool:
-        """Whether its models only ever become averages of models."""
-        return self.rule not in _BEYOND
+        """Whether its models only ever become averages of models of its peers."""
+        return self.rule not in _BEYOND and not self.liars
 
     def host_of(self, peer: PeerId) -> bytes:
         """Where a peer runs."""

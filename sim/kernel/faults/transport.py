@@ -19,7 +19,7 @@ from typing import Final, Self
 
 from ....gossip.errors import ConfigError, RemoteProtocolError
 from ....gossip.transport.keys.keyring import Keyring
-from ....gossip.transport.zmq_transport import Received, Route, Transport
+from ....gossip.transport.zmq_transport import Received, Transport
 from ....gossip.types import PeerId
 from ....gossip.wire.codec import Buffer, decode_header
 from ....train.storage.files import read_json, write_json
@@ -94,15 +94,14 @@ class NetworkPlan:
 class _Held:
     """A message in memory; see `Received`."""
 
-    __slots__ = ("_parts", "_read", "header", "key", "place", "route")
+    __slots__ = ("_parts", "_read", "header", "is_here", "key", "place", "route")
 
-    def __init__(
-        self, header: bytes, route: Route, parts: Sequence[bytes], key: bytes, place: str
-    ) -> None:
-        self.header = header
-        self.route = route
-        self.key = key
-        self.place = place
+    def __init__(self, received: Received, parts: Sequence[bytes]) -> None:
+        self.header = received.header
+        self.is_here = received.is_here
+        self.route = received.route
+        self.key = received.key
+        self.place = received.place
         self._parts = parts
         self._read = 0
 
@@ -132,7 +131,7 @@ class _Held:
 
     def again(self) -> "_Held":
         """The same message, of which nothing was read."""
-        return _Held(self.header, self.route, self._parts, self.key, self.place)
+        return _Held(self, self._parts)
 
 
 class FaultyTransport(Transport):
@@ -288,4 +287,4 @@ def _whole(received: Received) -> _Held:
     parts = []
     while received.more:
         parts.append(bytes(received.frame()))
-    return _Held(received.header, received.route, parts, received.key, received.place)
+    return _Held(received, parts)

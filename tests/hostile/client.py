@@ -1,0 +1,188 @@
+"""Somebody who means harm, with an encoder of its own: it can say what the product would not.
+
+What it must know to be listened to (swarm, schema, incarnation of its victim) it learns as any
+stranger can: it says hello with a wrong schema, and reads the answer.
+"""
+
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+import msgpack
+import xxhash
+import zmq
+from zmq.utils import z85
+
+__all__ = [
+    *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
+    *("FOUNDER", "JOINING", "LEFT", "TRAINING", "U63", "Stranger", "framed", "member", "offer"),
+]
+
+HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ = range(13)
+SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)
+
+U63 = 2**63 - 1
+FOUNDER = 2**40
+"""Units of weight that a founder brings."""
+
+_PREFIX = struct.Struct("<3sBI")
+_TIMEOUT_S = 20.0
+_ASKED_MAX = 150
+
+Parts = list[bytes]
+
+
+def framed(fields: Sequence[Any], frame: bytes = b"") -> Parts:
+    """A message of these header fields: magic, version, checksum, msgpack; and its frame."""
+    packed: bytes = msgpack.packb(fields)
+    first = _PREFIX.pack(b"RMR", 4, crc32(packed)) + packed
+    return [first, frame] if frame else [first]
+
+
+def member(
+    name: str,
+    *,
+    incarnation: int = 1,
+    heartbeat: int = 1,
+    phase: int = TRAINING,
+    step: int = 0,
+    addresses: Sequence[str] = (),
+) -> list[Any]:
+    """An entry of a member table."""
+    return [name, incarnation, heartbeat, phase, step, list(addresses), False, b""]
+
+
+def offer(seq: int, escrow: int, size_bytes: int, *, frame_bytes: int = 0) -> list[Any]:
+    """A share, offered or pushed; the weight in units."""
+    form = ["float32", False, False]
+    return [seq, escrow, size_bytes, frame_bytes, 0, form, "", 0, 0, 0, 0]
+
+
+class Stranger:
+    """One connection to one live peer, in any name.
+
+    Args:
+        context: Of its socket.
+        address: Where the victim listens, ``tcp://host:port``.
+        name: What it calls itself, unless a message says otherwise.
+        keys: Its own public and secret key and the victim's public one, 32 bytes each; None for
+            one that has none.
+    """
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        name: str,
+        keys: tuple[bytes, bytes, bytes] | None = None,
+    ) -> None:
+        self.name = name
+        self.victim, self.incarnation = "", 0
+        self.swarm, self.schema = b"", bytes(16)
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.SNDTIMEO, int(_TIMEOUT_S * 1000))
+        if keys is not None:
+            public, secret, server = map(z85.encode, keys)
+            self.socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+            self.socket.setsockopt(zmq.CURVE_SERVERKEY, server)
+        self.socket.connect(address)
+
+    def learn(self) -> None:
+        """Find out whom it talks to, and of which swarm and model that is.
+
+        It asks again: behind a flood of its own, an answer takes its time, or finds no room.
+        """
+        hello = self.parts(HELLO, self.hello(member(self.name, phase=SEEKING)))
+        heard: list[Any] | None = None
+        for _ in range(_ASKED_MAX):
+            self.send(hello)
+            if (heard := self.hear_soon(DESCRIBE)) is not None:
+                break
+        assert heard is not None, "nobody answers"
+        self.swarm, self.schema, self.victim, self.incarnation = heard[:4]
+
+    def hello(
+        self,
+        *members: Sequence[Any],
+        clock: Sequence[tuple[str, int]] = (),
+        reply: bool = True,
+    ) -> list[Any]:
+        """The body of a HELLO."""
+        return [list(members), [list(row) for row in clock], True, reply]
+
+    def parts(
+        self,
+        kind: int,
+        body: Sequence[Any],
+        frame: bytes = b"",
+        *,
+        name: str | None = None,
+        incarnation: int = 1,
+        shard: int = 0,
+    ) -> Parts:
+        """A message with a checksum that is right, rightly addressed."""
+        check = xxhash.xxh3_64_intdigest(frame) if frame else 0
+        source = self.name if name is None else name
+        to = [self.victim, self.incarnation] if self.victim else ["", 0]
+        head = [self.swarm, self.schema, source, incarnation, *to]
+        return framed([*head, shard, len(frame), check, kind, list(body)], frame)
+
+    def say(
+        self,
+        kind: int,
+        body: Sequence[Any],
+        frame: bytes = b"",
+        *,
+        name: str | None = None,
+        incarnation: int = 1,
+    ) -> None:
+        """Send one message."""
+        self.send(self.parts(kind, body, frame, name=name, incarnation=incarnation))
+
+    def send(self, parts: Parts) -> None:
+        """Send what need not be a message."""
+        self.socket.send_multipart(parts)
+
+    def introduce(self, name: str | None = None, **entry: Any) -> None:
+        """Say hello, and be known from then on."""
+        name = self.name if name is None else name
+        self.say(HELLO, self.hello(member(name, **entry)), name=name)
+
+    def hear(self, kind: int) -> list[Any]:
+        """The header of the next message of a kind; others are passed over."""
+        heard = self.hear_soon(kind, _TIMEOUT_S)
+        assert heard is not None, f"no answer of kind {kind}"
+        return heard
+
+    def hear_soon(self, kind: int, within_s: float = 2.0) -> list[Any] | None:
+        """The same, if it comes within a time."""
+        give_up_s = time.monotonic() + within_s
+        while (left_s := give_up_s - time.monotonic()) > 0:
+            if self.socket.poll(int(left_s * 1000)):
+                fields = _read(self.socket.recv_multipart())
+                if fields[9] == kind:
+                    return fields
+        return None
+
+    def drain(self) -> list[list[Any]]:
+        """Headers of all that has come so far."""
+        found = []
+        while self.socket.poll(0):
+            found.append(_read(self.socket.recv_multipart()))
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self.socket.close(0)
+
+
+def _read(parts: Sequence[bytes]) -> list[Any]:
+    first = parts[0]
+    if not first.startswith(b"RMR"):
+        return [b""] * 9 + [-1, ()]  # a roster
+    fields: list[Any] = msgpack.unpackb(first[_PREFIX.size :])
+    return fields

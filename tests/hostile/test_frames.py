@@ -1,0 +1,149 @@
+"""Hostile frames by the million at a live peer: it stays alive and small, and trains on."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ONE
+
+from .client import (
+    ACK,
+    ASK,
+    CHUNK,
+    FOUNDER,
+    GRANT,
+    HELLO,
+    JOINING,
+    LEFT,
+    OFFER,
+    PENDING,
+    PUSH,
+    QUERY,
+    READ,
+    REFER,
+    SEEKING,
+    TRAINING,
+    U63,
+    Parts,
+    Stranger,
+    member,
+    offer,
+)
+from .victims import Run, resident_bytes
+
+pytestmark = pytest.mark.live
+
+COUNTS = [20_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
+
+GROWN_BYTES_MAX = 64 << 20
+"""What may stay: the table of 4,096 names, as many clock rows and routes as are kept, buckets, a
+few hundred bytes each, and what the allocator does not give back. A kilobyte kept of each of the
+longer test's frames would be 16 times as much."""
+
+_SETTLED = 4
+"""The first of so many parts of a run fills what is bounded."""
+
+
+class Forger:
+    """Draws one hostile frame after another.
+
+    Args:
+        stranger: Knows whom it talks to.
+        size_bytes: Of a share.
+    """
+
+    def __init__(self, stranger: Stranger, size_bytes: int) -> None:
+        self._stranger = stranger
+        self._size_bytes = size_bytes
+        self._chance = random.Random(5)
+        self._said: list[Parts] = []
+
+    def draw(self) -> Parts:
+        """The next frame: valid and meant badly, a replay, damaged, or truncated."""
+        chance = self._chance
+        kind = chance.random()
+        if kind < 0.5 or not self._said:
+            parts = self._valid()
+            self._said = [*self._said[-200:], parts]
+            return parts
+        parts = list(chance.choice(self._said))
+        if kind < 0.6:
+            return parts
+        number = chance.randrange(len(parts))
+        part = bytearray(parts[number])
+        if kind < 0.85:
+            for _ in range(chance.randrange(1, 4)):
+                part[chance.randrange(len(part))] ^= 1 << chance.randrange(8)
+        elif kind < 0.95:
+            del part[chance.randrange(len(part)) :]
+        else:
+            parts.append(chance.randbytes(chance.randrange(100)))
+        parts[number] = bytes(part)
+        return parts
+
+    def _name(self) -> str:
+        return f"{self._stranger.name}.{self._chance.randrange(300)}"
+
+    def _number(self) -> int:
+        return self._chance.choice([0, 1, 2, 2**31, 2**53, 2**62, U63, -1, 2**64 - 1])
+
+    def _valid(self) -> Parts:
+        """Well formed, but for numbers that are out of range; nothing that can bring weight."""
+        chance, size = self._chance, self._size_bytes
+        name, number, seq = self._name(), self._number(), chance.randrange(1, 10_000)
+        entry = member(
+            name,
+            incarnation=chance.choice([1, 1, 1, 2, U63]),
+            heartbeat=abs(number) >> 2,
+            phase=chance.choice([SEEKING, JOINING, LEFT]),
+            step=abs(number) >> 2,
+            addresses=chance.choice([[], ["tcp://127.0.0.1:9"], ["ipc:///tmp/x", "junk"]]),
+        )
+        told = member(self._name(), heartbeat=chance.randrange(9), phase=TRAINING)
+        rows = [(self._name(), abs(number) >> 2)]
+        bodies = {
+            HELLO: self._stranger.hello(entry, told, clock=rows, reply=chance.random() < 0.5),
+            PUSH: offer(seq, FOUNDER, size),
+            OFFER: offer(seq, number, size, frame_bytes=chance.choice([0, 1, size, 1 << 20])),
+            CHUNK: [seq, chance.choice([0, 1, 2**32 - 1]), number],
+            GRANT: [seq, number],
+            ACK: [seq, number, number],
+            QUERY: [seq],
+            PENDING: [seq],
+            REFER: [[entry]],
+            ASK: [chance.random() < 0.5],
+            READ: [],
+        }
+        kind = chance.choice([*bodies, HELLO, OFFER, ASK, QUERY])
+        # Not a number, all of it: what is finite would be mixed, and is weight that nobody founded.
+        frame = b"\xff" * size if kind in (PUSH, CHUNK) else b""
+        return self._stranger.parts(kind, bodies[kind], frame, name=name)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("keys", [False, True], ids=["open", "member"])
+def test_hostile_frames_change_nothing(count: int, keys: bool, tmp_path: Path) -> None:
+    with Run(tmp_path, keys=keys) as run:
+        stranger = run.stranger()
+        size = run.v.look(lambda protocol: protocol._state.schema.share_bytes)
+        forger, began = Forger(stranger, size), 0
+        for sent in range(count):
+            stranger.send(forger.draw())
+            if sent % 50 == 0:
+                stranger.drain()
+            if sent % 1000 == 0:
+                run.assert_well()
+            if sent == count // _SETTLED:
+                began = resident_bytes()
+        stranger.drain()
+        run.heard(stranger)
+        assert resident_bytes() - began < GROWN_BYTES_MAX
+        mixed = run.w.peer.counters.mixed
+        run.wait(lambda: run.w.peer.counters.mixed > mixed, timeout_s=30.0)
+        steps = run.v.peer.steps
+        run.wait(lambda: run.v.peer.steps > steps)
+        stranger.close()
+        books = run.books()
+        assert books.balanced and books.founded == 2 * ONE
+        assert [victim.error for victim in run.victims] == [None, None]
