@@ -176,12 +176,19 @@ class Inbox:
         if self._is_new(share):
             self._decide(share, 0)
 
-    def inspected(self, share: ShareId, *, finite: bool) -> None:
-        """Take the vector's word on a staged share."""
+    def inspected(self, share: ShareId, *, finite: bool, kept: bool = False) -> None:
+        """Take the vector's word on a staged share.
+
+        Args:
+            share: Which.
+            finite: Whether all its values are numbers.
+            kept: Whether the rule is to decide if they are not; else the share goes back.
+        """
         transfer = self.transfers.get((share.sender, share.incarnation))
         if transfer is None or transfer.id != share:
             return
-        if not finite:
+        transfer.is_finite = finite
+        if not finite and not kept:
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
             return
         after = INCOMING_TRANSITIONS[transfer.state][IncomingEvent.FINITE]

@@ -166,6 +166,8 @@ class IncomingTransfer:
     paced_bytes: int = 0
     """How much beyond what had come was granted last."""
     state: IncomingState = IncomingState.OFFERED
+    is_finite: bool = True
+    """Whether all its values are numbers, once it was inspected."""
 
     @property
     def whole(self) -> bool:

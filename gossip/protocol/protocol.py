@@ -385,7 +385,9 @@ class Protocol:
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        self._state.shard_states[share.shard].inbox.inspected(share, finite=finite)
+        # Sent back, one that a round needs would be pushed again, and again, for ever.
+        kept = self._requirements.fixed_members
+        self._state.shard_states[share.shard].inbox.inspected(share, finite=finite, kept=kept)
         return self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:

@@ -138,8 +138,9 @@ def test_an_attack_lasts_as_long_as_it_says() -> None:
     late = run(VECTORS, lie | {"at_s": 1000.0})
     assert late.workers["pushes"].tolist() == run(VECTORS).workers["pushes"].tolist()
     assert late.summary["consensus_distance"] < 1
-    brief = run(VECTORS, lie | {"for_s": 0.05}, attack("flood", for_s=0.05))
-    assert brief.summary["digest"] == late.summary["digest"]
+    assert run(VECTORS, lie | {"for_s": 0.05}).summary["digest"] == late.summary["digest"]
+    brief, long = (run(VECTORS, attack("flood", for_s=for_s)) for for_s in (1.0, 1000.0))
+    assert brief.workers["pushes"][5] < long.workers["pushes"][5] / 2
 
 
 def test_attacks_go_with_other_faults() -> None:
@@ -165,7 +166,7 @@ def test_attacks_go_with_other_faults() -> None:
         ),
         (
             {"task": "digits", "steps": 3},
-            [attack("label-flip", for_s=1)],
+            [attack("label-flip") | {"at_s": 1}],
             "label-flip is for the whole run",
         ),
         ({"rule": "dpsgd", "p": None}, [attack("flood")], "rule 'dpsgd' does not let anybody"),
