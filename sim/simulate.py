@@ -304,8 +304,11 @@ class Simulation:
     def _why_halted(self, stops: Sequence[Stop], reason: str) -> str:
         if not stops:
             return reason
-        why = why_diverged(self.ids, stops, self.config)
-        return f"{self.config.rule} cannot go on without a worker: {why}"
+        return f"{self.config.rule} cannot go on without a worker: {self.why_diverged(stops)}"
+
+    def why_diverged(self, stops: Sequence[Stop]) -> str:
+        """Say whose values were not finite any more, and why that may be."""
+        return why_diverged(self.ids, stops, self.config, lied=bool(self._attacks))
 
     def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
         config = self.config
@@ -451,7 +454,9 @@ def _network(config: SimulationConfig) -> NetworkConfig:
     )
 
 
-def why_diverged(ids: Sequence[PeerId], stops: Sequence[Stop], config: SimulationConfig) -> str:
+def why_diverged(
+    ids: Sequence[PeerId], stops: Sequence[Stop], config: SimulationConfig, *, lied: bool = False
+) -> str:
     """Say whose values were not finite any more, and why that may be."""
     first = min(stops, key=lambda stop: stop.step)
     lr = config.lr if config.lr is not None else "the task's"
@@ -459,6 +464,8 @@ def why_diverged(ids: Sequence[PeerId], stops: Sequence[Stop], config: Simulatio
     return (
         f"{several} of {len(ids)} diverged, the first {ids[first.worker]} at its step "
         f"{first.step + 1}: the learning rate ({lr}) is too high for this task"
+        + ", or what liars sent has driven it there: see --robust"
+        * lied
     )
 
 
@@ -532,7 +539,7 @@ def _run_until_finite(
         except Failure as failure:
             stops.append(failure.stop)
             if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):
-                raise TrainingError(why_diverged(simulation.ids, stops, config)) from None
+                raise TrainingError(simulation.why_diverged(stops)) from None
 
 
 def _check_known(settings: Iterable[str]) -> None:

@@ -47,8 +47,8 @@ def _by_weight(bounded: Bounded) -> Bounded:
 
 
 _TAU = Parameter(
-    "distance (Euclidean norm) up to which a share counts in full; 0 for 1.5 times the median of the "
-    "neighbors' distances.",
+    "distance (Euclidean norm) up to which a share counts in full; 0 for 1.5 times the median of "
+    "the neighbors' distances.",
     low=0,
     name="tau",
     default=0.0,
