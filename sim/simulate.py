@@ -307,7 +307,7 @@ class Simulation:
         return f"{self.config.rule} cannot go on without a worker: {self.why_diverged(stops)}"
 
     def why_diverged(self, stops: Sequence[Stop]) -> str:
-        """Say whose values were not finite any more, and why that may be."""
+        """See the function of that name."""
         return why_diverged(self.ids, stops, self.config, lied=bool(self._attacks))
 
     def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
@@ -461,11 +461,10 @@ def why_diverged(
     first = min(stops, key=lambda stop: stop.step)
     lr = config.lr if config.lr is not None else "the task's"
     several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
+    liars = ", or what liars sent has driven it there: see --robust" if lied else ""
     return (
         f"{several} of {len(ids)} diverged, the first {ids[first.worker]} at its step "
-        f"{first.step + 1}: the learning rate ({lr}) is too high for this task"
-        + ", or what liars sent has driven it there: see --robust"
-        * lied
+        f"{first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"
     )
 
 

@@ -385,9 +385,7 @@ class Protocol:
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        # Sent back, one that a round needs would be pushed again, and again, for ever.
-        kept = self._requirements.fixed_members
-        self._state.shard_states[share.shard].inbox.inspected(share, finite=finite, kept=kept)
+        self._state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
         return self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
