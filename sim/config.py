@@ -172,7 +172,9 @@ class SimulationConfig:
     faults: str | Path | Sequence[Fault | Mapping[str, Any]] = ()
     """Faults, as in [{"at_s": 3, "kind": "crash", "peer": 2}]: crash, restart, mass-restart, pause,
     continue, slow, clock-jump, cut, partition, heal, loss, duplicate, replay, delay, reset, join,
-    leave, finish, diverge. With them each worker gossips about who lives, as real peers do."""
+    leave, finish, diverge. With them each worker gossips about who lives, as real peers do. And
+    attacks of workers that lie and do not count, as in [{"at_s": 0, "kind": "far", "peers": [2]}]:
+    nan, far, inflate, flood, sign-flip, ipm, alie, dissensus, drift, label-flip."""
     timing: str = "lan"
     """How patient peers are with one another: on one machine, in one network, or across the
     internet."""

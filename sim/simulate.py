@@ -41,9 +41,10 @@ from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider
 from .kernel.fast_path.compiler import Decider
 from .kernel.fast_path.proof import prove
+from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
 from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
-from .kernel.plan import FaultPlan, FleetPlan, Stop
+from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop
 from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
@@ -63,14 +64,17 @@ __all__ = [
 ]
 
 
-def plan_faults(config: SimulationConfig) -> FaultPlan | None:
+def plan_faults(
+    config: SimulationConfig,
+) -> tuple[FaultPlan | None, tuple[Attack, ...], tuple[Fault, ...]]:
     """Make out what is to go wrong.
 
     Args:
         config: Of a simulation.
 
     Returns:
-        What goes wrong; None where nothing does.
+        What goes wrong with processes and the network, None where nothing does, so that nobody
+        need gossip about who lives; who lies; and all of that as it was given, with names.
 
     Raises:
         ConfigError: A fault is not of its form, names a worker that there is not, or comes after
@@ -78,7 +82,7 @@ def plan_faults(config: SimulationConfig) -> FaultPlan | None:
     """
     faults = given(config.faults)
     if not faults:
-        return None
+        return None, (), ()
     names = names_of(config.workers, None)
     check_faults(faults, names)
     if config.time_s is not None:
@@ -89,11 +93,17 @@ def plan_faults(config: SimulationConfig) -> FaultPlan | None:
                     f"{where} is at {fault.at_s:g} s, after the end of the run at "
                     f"{config.time_s:g} s"
                 )
-    return FaultPlan(
-        faults=resolve(faults, names),
-        founders=config.workers,
-        checkpoint_every_s=config.checkpoint_every_s,
-    )
+    faults = resolve(faults, names)
+    others, plan = without_attacks(faults), None
+    if others:
+        plan = FaultPlan(
+            faults=others,
+            founders=config.workers,
+            checkpoint_every_s=config.checkpoint_every_s,
+        )
+    attacks = attacks_of(faults, names_of(config.workers, plan))
+    require_attackable(attacks, config.rule_spec.make(), config.wire)
+    return plan, attacks, faults
 
 
 def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
@@ -165,7 +175,7 @@ class Simulation:
         if isinstance(task, Task):
             task = task.with_momentum(config.momentum).with_precision(config.precision)
         self._task = task
-        self._fault_plan = plan_faults(config)
+        self._fault_plan, self._attacks, self._faults = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
         pace = make_step_time(
@@ -192,11 +202,12 @@ class Simulation:
         # What takes no longer than that needs no core of its own.
         beside = self._cores if is_compiled else max(1, self._cores - 1)
         cores = Cores(self._cores, beside, is_compiled)
-        return prepare(self.config, self._task, self.ids, cores, fault_plan=self._fault_plan)
+        given = self.config, self._task, self.ids, cores, self._fault_plan
+        return prepare(*given, flipped=flipped(self._attacks))
 
     @cached_property
     def _checked(self) -> Checked:
-        return check_values(self.config, self._task, self.ids)
+        return check_values(self.config, self._task, self.ids, flipped(self._attacks))
 
     @cached_property
     def _decider(self) -> Decider | None:
@@ -282,7 +293,8 @@ class Simulation:
             curves=curves,
             ending=ending,
             stopped=[self.ids[worker] for worker in sorted({stop.worker for stop in stops})],
-            faults=() if self._fault_plan is None else self._fault_plan.faults,
+            faults=self._faults,
+            attacks=self._attacks,
             ids=self.ids,
             engine=self._values.engine,
             engine_why=self._values.why,
@@ -292,8 +304,11 @@ class Simulation:
     def _why_halted(self, stops: Sequence[Stop], reason: str) -> str:
         if not stops:
             return reason
-        why = why_diverged(self.ids, stops, self.config)
-        return f"{self.config.rule} cannot go on without a worker: {why}"
+        return f"{self.config.rule} cannot go on without a worker: {self.why_diverged(stops)}"
+
+    def why_diverged(self, stops: Sequence[Stop]) -> str:
+        """See the function of that name."""
+        return why_diverged(self.ids, stops, self.config, lied=bool(self._attacks))
 
     def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
         config = self.config
@@ -357,6 +372,7 @@ class Simulation:
             protocol=config.protocol,
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
+            attacks=self._attacks,
             exchange_s=config.exchange_s,
             samples=self._checked.samples if requirements_of(rule).by_samples else (),
             overlaps=requirements_of(rule).overlaps,
@@ -441,14 +457,17 @@ def _network(config: SimulationConfig) -> NetworkConfig:
     )
 
 
-def why_diverged(ids: Sequence[PeerId], stops: Sequence[Stop], config: SimulationConfig) -> str:
+def why_diverged(
+    ids: Sequence[PeerId], stops: Sequence[Stop], config: SimulationConfig, *, lied: bool = False
+) -> str:
     """Say whose values were not finite any more, and why that may be."""
     first = min(stops, key=lambda stop: stop.step)
     lr = config.lr if config.lr is not None else "the task's"
     several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
+    liars = ", or what liars sent has driven it there: see --robust" if lied else ""
     return (
         f"{several} of {len(ids)} diverged, the first {ids[first.worker]} at its step "
-        f"{first.step + 1}: the learning rate ({lr}) is too high for this task"
+        f"{first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"
     )
 
 
@@ -522,7 +541,7 @@ def _run_until_finite(
         except Failure as failure:
             stops.append(failure.stop)
             if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):
-                raise TrainingError(why_diverged(simulation.ids, stops, config)) from None
+                raise TrainingError(simulation.why_diverged(stops)) from None
 
 
 def _check_known(settings: Iterable[str]) -> None:

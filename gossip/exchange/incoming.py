@@ -176,12 +176,20 @@ class Inbox:
         if self._is_new(share):
             self._decide(share, 0, is_asked=True)
 
-    def inspected(self, share: ShareId, *, finite: bool) -> None:
-        """Take the vector's word on a staged share."""
+    def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
+        """Take the vector's word on a staged share.
+
+        Args:
+            share: Which.
+            finite: Whether all its values are numbers.
+            returned: Whether the share goes back if they are not; else the rule decides. One that
+                a round needs would be pushed again, and again, for ever.
+        """
         transfer = self.transfers.get((share.sender, share.incarnation))
         if transfer is None or transfer.id != share:
             return
-        if not finite:
+        transfer.is_finite = finite
+        if not finite and returned:
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
             return
         after = INCOMING_TRANSITIONS[transfer.state][IncomingEvent.FINITE]

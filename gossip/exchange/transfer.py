@@ -170,6 +170,8 @@ class IncomingTransfer:
     state: IncomingState = IncomingState.OFFERED
     is_covered: bool = True
     """Whether its weight may be accepted, as far as receipts tell."""
+    is_finite: bool = True
+    """Whether all its values are numbers, once it was inspected."""
 
     @property
     def whole(self) -> bool:

@@ -387,7 +387,7 @@ class Protocol:
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        self._state.shard_states[share.shard].inbox.inspected(share, finite=finite)
+        self._state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
         return self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:

@@ -20,13 +20,16 @@ class Share:
     step: int
     """Optimizer steps that its sender had taken."""
     form: Form = Form()
+    is_finite: bool = True
+    """Whether all its values are numbers: it may be mixed or combined. Others reach rules with
+    `Requirements.fixed_members` alone."""
 
     @classmethod
     def of(cls, transfer: IncomingTransfer) -> "Share":
         """What has come, as a rule sees it."""
         offer = transfer.offer
         told = offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
-        return cls(transfer.id, *told)
+        return cls(transfer.id, *told, transfer.is_finite)
 
     @property
     def sender(self) -> PeerId:

@@ -169,6 +169,8 @@ class BatchedStepper:
         chosen = torch.from_numpy(workers).to(x.device)
         values = x.index_select(0, chosen)
         inputs, targets = self._batches.stacked(self._batches.indices(workers, steps))
+        if self._batches.flipped:
+            targets = self._batches.turned(workers, targets)
         gradients, losses = self._gradient()(values, inputs, targets)
         if self._sgd is not None and self._sgd.is_plain and self._rows.in_passes:
             is_finite = self._sgd.pass_over(x, gradients, workers, steps)

@@ -287,21 +287,22 @@ class ByProtocols:
         )
 
     def _of_members(self) -> dict[str, Any]:
-        """Who is there, where workers come and go."""
+        """Who is there, where workers come and go or lie."""
         fleet = self._fleet
-        if fleet.faults is None:
+        groups: tuple[tuple[int, ...], ...] = ()
+        if fleet.faults is None and fleet.attacks is None:
             return {}
         present = list(fleet.present())
-        groups = fleet.faults.network_faults.groups(fleet.now, present)
+        if fleet.faults is not None:
+            groups = fleet.faults.network_faults.groups(fleet.now, present)
         return {"present": np.array(present, np.int64), "groups": groups}
 
     def _weight_units(self) -> WeightUnits:
-        return as_units(
-            [
-                [account.weight * worker.running for account in worker.protocol.accounts]
-                for worker in self._fleet.workers
-            ]
-        )
+        """What is held by those whose models count: who lies weighs nothing."""
+        attacks, workers = self._fleet.attacks, self._fleet.workers
+        liars = frozenset() if attacks is None else attacks.liars
+        each = [(w.protocol.accounts, w.running and w.index not in liars) for w in workers]
+        return as_units([[a.weight * counted for a in shards] for shards, counted in each])
 
 
 class ByFastPath:

@@ -23,10 +23,12 @@ from ...gossip.wire.formats import Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tensors.blocks import exchange, squared_distance, widened
 from ...train.tensors.wires import formats
+from ..kernel.faults.forgeries import Vector
 from ..kernel.program import (
     Combine,
     Cut,
     Exchange,
+    Forge,
     Keep,
     Mix,
     Operation,
@@ -230,6 +232,8 @@ class Shares:
                         unfit.append(operation.worker)
                 case Release():
                     self._let_go(operation.slot)
+                case Forge():
+                    self._forge(operation)
                 case Combine():
                     self._combine(operation)
                 case Exchange(worker, _, register):
@@ -278,6 +282,28 @@ class Shares:
         for part, row in zip(room.parts, numbers, strict=True):
             part.copy_(row)
         return True
+
+    def _forge(self, operation: Forge) -> None:
+        """Write a lie; what of it does not fit into the format becomes infinite."""
+        cut, forgery = operation.cut, operation.forgery
+        room = self._take_room(operation.slot, cut)
+
+        def told(worker: int) -> Vector:
+            rows = self._part(self._rows[X][worker], cut.shard)
+            return torch.cat([part.double().flatten() for part in rows]).cpu().numpy()
+
+        honest = [told(worker) for worker in forgery.honest]
+        own, target = told(operation.worker), told(forgery.target)
+        lie = torch.from_numpy(forgery.of(own, target, np.reshape(honest, (-1, len(own)))))
+        rows = self._part(self._rows[X][operation.worker], cut.shard)
+        each = zip(lie.split([row.numel() for row in rows]), rows, strict=True)
+        numbers = tuple(part.to(row) for part, row in each)
+        if not room.is_plain:
+            id = operation.slot  # of rounding: each lie has random numbers of its own
+            self._write(Snapshot(operation.worker, operation.slot, cut, id), room, numbers)
+            return
+        for part, row in zip(room.parts, numbers, strict=True):
+            part.copy_(row)
 
     def _write(self, operation: Snapshot, room: _Room, numbers: Parts) -> bool:
         wire, fits = room.wire, True

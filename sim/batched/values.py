@@ -160,7 +160,10 @@ class Checked:
 
 
 def check_values(
-    config: SimulationConfig, task: Task | VectorTask, ids: Sequence[PeerId]
+    config: SimulationConfig,
+    task: Task | VectorTask,
+    ids: Sequence[PeerId],
+    flipped: frozenset[int] = frozenset(),
 ) -> Checked:
     """See whether values can be made, without looking for the fastest way to compute them.
 
@@ -168,6 +171,7 @@ def check_values(
         config: What is asked for.
         task: What is trained.
         ids: Names of the workers, in order.
+        flipped: Workers that train on labels that are turned around.
 
     Raises:
         ConfigError: As `prepare` does, but for an engine that the task cannot take.
@@ -175,7 +179,9 @@ def check_values(
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     if not isinstance(task, VectorTask):
-        return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK)[-1]
+        return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK, flipped)[-1]
+    if flipped:
+        raise ConfigError(f"label-flip needs labels: the task {task.name} has none")
     memory_gib = _memory_of_vectors(config, task, ids, rule)
     scattered = requirements_of(rule).scattered
     cut = partial(VectorRows, shards=config.shards, scattered=scattered)
@@ -190,6 +196,7 @@ def prepare(
     ids: Sequence[PeerId],
     cores: Cores,
     fault_plan: FaultPlan | None = None,
+    flipped: frozenset[int] = frozenset(),
 ) -> Values:
     """Make ready what is the same for every start.
 
@@ -199,6 +206,7 @@ def prepare(
         ids: Names of the workers, in order.
         cores: What there is to use.
         fault_plan: What goes wrong, if anything does.
+        flipped: Workers that train on labels that are turned around.
 
     Raises:
         ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
@@ -208,7 +216,7 @@ def prepare(
     made = (
         _of_vectors(config, task, tuple(ids), rule, cores)
         if isinstance(task, VectorTask)
-        else _of_models(config, task, tuple(ids), rule, cores)
+        else _of_models(config, task, tuple(ids), rule, cores, flipped)
     )
     return made if fault_plan is None else replace(made, make=partial(_make_to_last, made.make))
 
@@ -262,7 +270,12 @@ def _memory_of_vectors(
 
 
 def _workshop(
-    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: Cores
+    config: SimulationConfig,
+    task: Task,
+    ids: tuple[PeerId, ...],
+    rule: Rule,
+    cores: Cores,
+    flipped: frozenset[int],
 ) -> tuple[nn.Module, Workshop, Checked]:
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
@@ -282,7 +295,9 @@ def _workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
         batches=Batches(
-            task, ids, config.partition, sizes, config.seed, config.workers, device=device
+            *(task, ids, config.partition, sizes, config.seed, config.workers),
+            device=device,
+            flipped=flipped,
         ),
         lr=config.lr or task.lr,
         ids=ids,
@@ -298,9 +313,14 @@ def _workshop(
 
 
 def _of_models(
-    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, cores: Cores
+    config: SimulationConfig,
+    task: Task,
+    ids: tuple[PeerId, ...],
+    rule: Rule,
+    cores: Cores,
+    flipped: frozenset[int],
 ) -> Values:
-    module, workshop, _ = _workshop(config, task, ids, rule, cores)
+    module, workshop, _ = _workshop(config, task, ids, rule, cores, flipped)
     choice = choose(config.engine, workshop)
 
     def make() -> Models:

@@ -20,6 +20,7 @@ from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import (
     Combine,
     Exchange,
+    Forge,
     Keep,
     Mix,
     Operation,
@@ -301,6 +302,9 @@ class VectorRows:
                     pushed = cut.register
                     names = (pushed,) if isinstance(pushed, str) else pushed
                     slots[slot] = tuple([self._registers[name][worker].copy() for name in names])
+                case Forge(worker, slot, _, _, forgery):
+                    honest = x[list(forgery.honest)]
+                    slots[slot] = (forgery.of(x[worker], x[forgery.target], honest),)
                 case Release(slot):
                     del slots[slot]
                 case Combine(worker, register, terms):

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from ...gossip import ConfigError, RumorError
 from ..batched.schedule import paused
-from ..kernel.faults.files import KINDS, Fault
+from ..kernel.faults.files import ATTACKS, KINDS, Fault
 from .mutants import MUTANTS
 from .scenario import draw, workers_of
 from .shrink import Draft, shrink
@@ -192,7 +192,7 @@ def _never_together(order: Order, trials: Sequence[Trial]) -> tuple[tuple[str, s
     met: set[tuple[str, str]] = set()
     for trial in trials:
         met |= overlapping(order.draft(trial.seed).faults)
-    kinds = sorted(kind for kind in KINDS if kind not in _INSTANTS)
+    kinds = sorted(kind for kind in KINDS if kind not in (*_INSTANTS, *ATTACKS))
     return tuple(pair for pair in combinations(kinds, 2) if pair not in met)
 
 

@@ -191,8 +191,9 @@ class Carrier:
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Whether values are finite is looked at afterwards, in bulk: one that is not becomes a
-        # stop of its worker, and the run starts over with it.
-        effects = worker.protocol.inspected(effect.share, now, finite=True)
+        # stop of its worker, and the run starts over with it. Of a lie it is known before.
+        finite = worker.shares[effect.share].is_finite
+        effects = worker.protocol.inspected(effect.share, now, finite=finite)
         if effects:
             self.carry_out(worker, effects, now)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 
 from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect
@@ -21,6 +22,7 @@ from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
 from .deliveries import Deliveries
 from .execution import Carrier
+from .faults.attacks import Attacks
 from .faults.kinds import KINDS
 from .plan import FleetPlan, Stop, Traffic
 from .processes import Processes
@@ -83,10 +85,14 @@ class Fleet:
         """The view that all workers share; None where each has its own."""
         self.faults: Processes | None = None
         """What goes wrong, if anything does."""
+        self.attacks = Attacks(self, plan, self.program) if plan.attacks else None
+        """Which workers lie, if any do."""
         if plan.fault_plan is None:
             self._start_together()
         else:
             self._start_apart()
+        if self.attacks is not None:
+            self.attacks.begin()
 
     def _start_together(self) -> None:
         plan = self._plan
@@ -98,7 +104,8 @@ class Fleet:
         # All members are known and nobody falls silent: there is nothing to gossip about.
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
         self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
-        self.carrier = Carrier(self.program, self.traffic, self._send, {}, measure=self._measure)
+        send = self._send if self.attacks is None else self.attacks.through(self._send)
+        self.carrier = Carrier(self.program, self.traffic, send, {}, measure=self._measure)
         self.workers = [self.incarnations.first(index) for index in range(len(plan.ids))]
         self._ends: StaticMembership | Processes = membership
         for worker in self.workers:
@@ -112,7 +119,8 @@ class Fleet:
         faults = Processes(self, self._plan, self.incarnations, self.deliveries)
         self.faults = self._ends = faults
         handlers = {**faults.handlers(), **({} if self.harness is None else self.harness.handlers)}
-        send = faults.mail.send
+        mail = faults.mail
+        send = mail.send if self.attacks is None else self.attacks.through(mail.send)
         measure = self._measure if self.harness is None else self.harness.measure
         self.carrier = Carrier(
             *(self.program, self.traffic, send, handlers, self.harness, faults.crash),
@@ -181,10 +189,14 @@ class Fleet:
         return self.incarnations.audit(self.workers)
 
     def present(self) -> Iterator[int]:
-        """Workers that belong to the swarm; before anybody does, those that look for it."""
-        if self.faults is None:
-            return iter(range(len(self.workers)))
-        return self.faults.present()
+        """Workers that belong to the swarm; before anybody does, those that look for it.
+
+        Those that lie are left out.
+        """
+        there = range(len(self.workers)) if self.faults is None else self.faults.present()
+        if self.attacks is None:
+            return iter(there)
+        return filterfalse(self.attacks.liars.__contains__, there)
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Do something at a time, before whatever else is due then."""

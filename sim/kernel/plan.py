@@ -13,7 +13,7 @@ from ..models.links import Links
 from ..models.step_time import StepTime
 from .program import Level
 
-__all__ = ["Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic"]
+__all__ = ["Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic"]
 
 
 @frozen
@@ -79,8 +79,22 @@ class Fault:
     accepting: bool | None = None
     """Whether it happens as soon as something has been accepted."""
 
+    strength: float | None = None
+    """How strong an attack is; what that means, its kind says."""
+
     row: int | None = field(default=None, compare=False, repr=False)
     """Where it stands in its file, counted from 1; messages name it."""
+
+
+class Attack(NamedTuple):
+    """Workers that lie for a while."""
+
+    kind: str
+    liars: frozenset[int]
+    """Their rows."""
+    strength: float
+    start_s: float
+    stop_s: float
 
 
 class Stop(NamedTuple):
@@ -139,6 +153,8 @@ class FleetPlan:
     """Names of the machines on which they run; empty where all share one."""
     fault_plan: FaultPlan | None = None
     """What goes wrong; None where all members are known and stay, so that nobody gossips."""
+    attacks: tuple[Attack, ...] = ()
+    """Which workers lie, and how."""
     samples: Sequence[int] = ()
     """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
     overlaps: bool = False

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from ...gossip.types import SnapshotId
 from ...gossip.wire.formats import Form
+from .faults.forgeries import Forgery
 
 __all__ = [
     "Combine",
     "Cut",
     "Exchange",
+    "Forge",
     "Keep",
     "Level",
     "Mix",
@@ -36,13 +38,17 @@ class Slot:
     Attributes:
         number: Names it; never used again.
         readers: Messages and stagings that still refer to it, and the sender until it lets go.
+        cut: What it was copied from; None for a segment.
+        is_finite: Whether all in it are numbers, as far as the schedule knows.
     """
 
-    __slots__ = ("_level", "_window", "number", "readers")
+    __slots__ = ("_level", "_window", "cut", "is_finite", "number", "readers")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, cut: "Cut | None" = None) -> None:
         self.number = number
         self.readers = 1
+        self.cut = cut
+        self.is_finite = True
         self._level = 0
         self._window = -1
 
@@ -75,6 +81,16 @@ class Snapshot(NamedTuple):
     cut: Cut
     id: SnapshotId
     """What the worker calls it: names the random numbers that it is rounded by."""
+
+
+class Forge(NamedTuple):
+    """Write what a worker that lies sends to another, in place of its share in *source*."""
+
+    worker: int
+    slot: int
+    source: int
+    cut: Cut
+    forgery: Forgery
 
 
 class Mix(NamedTuple):
@@ -126,7 +142,7 @@ class Start(NamedTuple):
     kept: bool
 
 
-Operation = Snapshot | Mix | Combine | Exchange | Release | Keep | Start
+Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start
 
 
 class Level:
@@ -184,11 +200,33 @@ class Program:
 
     def snapshot(self, worker: int, cut: Cut, id: SnapshotId) -> Slot:
         """Copy values out, into a slot with one reader: the sender."""
-        slot = Slot(self._slots)
+        slot = Slot(self._slots, cut)
         self._slots += 1
         level = slot._level = self._row_levels[worker]
         slot._window = self._window
         self._levels[level].operations.append(Snapshot(worker, slot.number, cut, id))
+        return slot
+
+    def forge(self, worker: int, source: Slot, forgery: Forgery) -> Slot:
+        """Write a lie into a slot with one reader, from everybody's values as they are now.
+
+        Args:
+            worker: Who lies.
+            source: What it would have sent.
+            forgery: Whose values go in, and how.
+        """
+        assert source.cut is not None
+        seen = (worker, forgery.target, *forgery.honest)
+        level = self._meet(worker, source)
+        level = source._level = max([level, *[self._row_levels[row] for row in seen]])
+        for row in seen:
+            # None of them takes its next step before that.
+            self._row_levels[row] = level
+        slot = Slot(self._slots, source.cut)
+        self._slots += 1
+        slot._level, slot._window = level, self._window
+        told = Forge(worker, slot.number, source.number, source.cut, forgery)
+        self._levels[level].operations.append(told)
         return slot
 
     def mix(self, worker: int, slot: Slot, fraction: float) -> None:

@@ -23,6 +23,7 @@ from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
 from ..kernel.faults.files import Fault, faults_as_json
+from ..kernel.plan import Attack
 from .figures import notebook_rows
 from .files import (
     MODEL,
@@ -236,6 +237,7 @@ def summarize(
     ending: Ending,
     stopped: Sequence[PeerId],
     faults: Sequence[Fault],
+    attacks: Sequence[Attack],
     ids: Sequence[PeerId],
     engine: str,
     engine_why: str,
@@ -256,6 +258,7 @@ def summarize(
         "consensus_distance": _last(series, "consensus_distance"),
         **_weights(ending.audit, config.shards),
         **_of_faults(config, faults, ids, ending, series),
+        **_of_attacks(attacks, faults, ids),
         **_traffic(series),
         "idle": _idle(series),
         "virtual_time_s": _last(series, "time_s"),
@@ -341,6 +344,16 @@ def _of_faults(
         "weight_units_stranded": in_units(ending.audit.stranded),
         "weight_units_died": in_units(ending.audit.died),
     }
+
+
+def _of_attacks(
+    attacks: Sequence[Attack], faults: Sequence[Fault], ids: Sequence[PeerId]
+) -> dict[str, Any]:
+    """Who lied, where anybody did: nobody else counts in what was measured."""
+    liars = sorted(frozenset().union(*[attack.liars for attack in attacks]))
+    if not liars:
+        return {}
+    return {"faults": faults_as_json(faults), "liars": [ids[row] for row in liars]}
 
 
 def _weights(audit: Audit, shards: int) -> dict[str, Any]:

@@ -13,6 +13,10 @@ __all__ = ["RobustMixing", "accepted_weight"]
 # Below so many neighbors that were heard, nobody can tell which of them is far away.
 _VOTES_MIN = 3
 
+# Up to so many neighbors, each counts from the start: who was not heard yet, like the nearest who
+# was. Else the first few liars that are heard, and floods are heard first, would be the majority.
+_PADDED_MAX = 16
+
 # Rounds of the topology in which neighbors are looked for.
 _ROUNDS = 8
 
@@ -87,10 +91,13 @@ class RobustMixing:
         live = {*context.live(), share.sender}
         self._votes = {key: far for key, far in self._votes.items() if key[1] in live}
         voters = [peer for at, peer in self._votes if at == shard]
-        if self._method.is_relative and len(voters) < min(_VOTES_MIN, _n_neighbors(context)):
+        n_neighbors = _n_neighbors(context) if self._method.is_relative else 0
+        if len(voters) < min(_VOTES_MIN, n_neighbors):
             return 0.0
         distances = [self._votes[shard, peer] for peer in voters]
-        parts = self._method.coefficients(distances, [1.0] * len(voters))
+        if self._method.by_median:
+            distances += [min(distances)] * (min(_PADDED_MAX, n_neighbors) - len(voters))
+        parts = self._method.coefficients(distances, [1.0] * len(distances))
         return parts[voters.index(share.sender)]
 
     def _is_flooding(self, share: Share) -> bool:

@@ -47,8 +47,8 @@ def _by_weight(bounded: Bounded) -> Bounded:
 
 
 _TAU = Parameter(
-    "distance (Euclidean norm) up to which a share counts in full; 0 for twice the median of the "
-    "neighbors' distances.",
+    "distance (Euclidean norm) up to which a share counts in full; 0 for 1.5 times the median of "
+    "the neighbors' distances.",
     low=0,
     name="tau",
     default=0.0,
@@ -99,6 +99,11 @@ class RobustMethod:
     def is_relative(self) -> bool:
         """Whether it compares neighbors with one another, so that it must know several."""
         return not (self.name == "clip" and self.value)
+
+    @property
+    def by_median(self) -> bool:
+        """Whether it looks at the neighbor in the middle, and need not be told how many lie."""
+        return self.name == "clip" and not self.value
 
     def coefficients(self, distances: Sequence[float], weights: Sequence[float]) -> list[float]:
         """What part of each neighbor's difference is taken, in [0, 1].

@@ -86,7 +86,8 @@ class AllReduce:
             self._is_due = True
             self._own = (context.samples or self.samples) if self.samples else 0
         if self._is_due:
-            outcome = self._rounds.open(context) or self._begin(context) or self._go_on(context)
+            outcome = self._rounds.open(context) or self._rounds.damaged(context)
+            outcome = outcome or self._begin(context) or self._go_on(context)
             if outcome is not None:
                 return outcome
             self._round += 1

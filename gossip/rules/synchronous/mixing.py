@@ -53,6 +53,7 @@ class MatrixRule(RoundRule):
         # Of a rule whose shares are models, as its own term of the average is.
         super().__init__()
         self._method = method
+        self.takes_damaged = method is not None
         self._lr: float | None = None
         self._weights: Mapping[PeerId, float] = {}
 
@@ -175,11 +176,12 @@ class MatrixRule(RoundRule):
         self, context: RuleContext, method: RobustMethod, terms: Sequence[tuple[float, Share]]
     ) -> Terms | None:
         """``x + sum_j w_j c_j (x_j - x)``; None while it is not known how far the shares are."""
-        known = [context.distance(share) for _, share in terms]
+        known = [context.distance(s) if s.is_finite else math.inf for _, s in terms]
         distances = [distance for distance in known if distance is not None]
         if len(distances) < len(terms):
             for _, share in terms:
-                context.measure(share)
+                if share.is_finite:
+                    context.measure(share)
             return None
         parts = method.coefficients(distances, [weight for weight, _ in terms])
         # Left out, not times 0: numbers too large to be measured would become nan.

@@ -87,6 +87,17 @@ class Rounds:
         self._letters.settle(context)
         self._letters.push(context)
 
+    def damaged(self, context: RuleContext) -> Halt | None:
+        """Halt where a share of a round holds what are no numbers: its sender has no others."""
+        for share in context.shares():
+            if share.epoch == EPOCH and not share.is_finite:
+                return Halt(
+                    f"a share of {share.sender} has numbers that are not finite, and {self._name} "
+                    "cannot go on without it: use dpsgd with robust=clip or the like, or a rule "
+                    "that waits for nobody, such as gosgd"
+                )
+        return None
+
     def post(
         self,
         context: RuleContext,
@@ -136,7 +147,9 @@ class Rounds:
         tends to the plain mean; and nobody waits any more.
         """
         for share in context.shares():
-            if share.epoch != EPOCH and share.form.registers > 1:
+            if share.epoch != EPOCH and not share.is_finite:
+                context.refuse(share, "not finite")
+            elif share.epoch != EPOCH and share.form.registers > 1:
                 context.refuse(share, "of several registers, and of no round")
             elif share.epoch != EPOCH and share.form.bare:
                 context.refuse(share, "of a difference, and of no round")
@@ -198,6 +211,8 @@ class RoundRule(ABC):
     name = ""
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = SYNCHRONOUS
+    takes_damaged = False
+    """Whether it can do without the values of a share that holds what are no numbers."""
 
     def __init__(self, h: int = 1) -> None:
         self.h = h
@@ -209,6 +224,9 @@ class RoundRule(ABC):
         """Send this round's vector, and go on once all shares of it are here."""
         self._rounds.tend(context, self._round)
         self._steps += context.trained
+        damaged = None if self.takes_damaged else self._rounds.damaged(context)
+        if damaged is not None:
+            return damaged
         if self._steps >= self.h:
             outcome = self._rounds.open(context) or self._send(context) or self._average(context)
             if outcome is not None:

@@ -44,6 +44,8 @@ def why_not(plan: FleetPlan) -> str:
         return why
     if plan.fault_plan is not None:
         return "there are faults"
+    if plan.attacks:
+        return "workers lie"
     if plan.exchange_s:
         return "exchanges take time"
     if plan.steps_total is not None:

@@ -19,6 +19,7 @@ from ..plan import Fault
 from .kinds import KINDS
 
 __all__ = [
+    "ATTACKS",
     "KINDS",
     "LIVE_KINDS",
     "NETWORK_KINDS",
@@ -35,11 +36,17 @@ NEWCOMERS_MAX = 100_000
 """Peers that may join in the course of one run; more than anybody has simulated."""
 
 
+ATTACKS = tuple(name for name, kind in KINDS.items() if kind.is_attack)
+"""Kinds by which peers lie."""
+
+
 LIVE_KINDS = tuple(name for name, kind in KINDS.items() if kind.live)
 """Kinds that can be done to real processes."""
 
 
-NETWORK_KINDS = tuple(name for name, kind in KINDS.items() if kind.strike is None)
+NETWORK_KINDS = tuple(
+    name for name, kind in KINDS.items() if kind.strike is None and name not in ATTACKS
+)
 """Kinds that are done to the network."""
 
 
@@ -95,6 +102,7 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
             "a probability in [0, 1]",
         ),
         "every_s": (_is_above_zero, "a number above 0 and finite, in seconds"),
+        "strength": (_is_above_zero, "a number above 0 and finite"),
         "count": (
             lambda value: _is_count(value, 1, NEWCOMERS_MAX),
             f"a whole number from 1 to {NEWCOMERS_MAX:,}",

@@ -15,6 +15,8 @@ from ....gossip import PeerId, Phase
 from ..plan import Fault
 from ..processes import Processes
 from ..worker import CrashPoint
+from . import forgeries
+from .forgeries import Forge
 
 __all__ = ["KINDS", "FaultKind", "rounded_s"]
 
@@ -46,6 +48,15 @@ class FaultKind:
 
     draw: Draw | None = None
     """Draws it at random, with what belongs to it; None where it comes with another."""
+
+    is_attack: bool = False
+    """Whether peers lie by it: see `rumor.sim.kernel.faults.attacks`."""
+
+    forge: Forge | None = None
+    """What they send in place of their models, where they do."""
+
+    strength: float | None = 1.0
+    """That of an attack, unless given; None where it follows from how many lie."""
 
     @property
     def takes(self) -> tuple[str, ...]:
@@ -282,6 +293,18 @@ def _burst(kind: str, rates: Sequence[float]) -> Draw:
     return draw
 
 
+def _attack(help: str, strength: float | None = 1.0, forge: Forge | None = None) -> FaultKind:
+    return FaultKind(
+        help=help,
+        needs=("peers",),
+        may=("strength", "for_s"),
+        live=False,
+        is_attack=True,
+        forge=forge,
+        strength=strength,
+    )
+
+
 _KINDS = {
     "crash": FaultKind(
         help="The process ends without a word, as by SIGKILL: at once, after so many effects of "
@@ -403,6 +426,58 @@ _KINDS = {
         strike=_diverge,
         draw=_of_one("diverge"),
         live=False,
+    ),
+    "nan": FaultKind(
+        help="These peers attack: what they send are no numbers.",
+        needs=("peers",),
+        may=("for_s",),
+        live=False,
+        is_attack=True,
+        forge=forgeries.nan,
+    ),
+    "far": _attack(
+        "These peers attack: what they send is strength (1,000) away from their models.",
+        1000.0,
+        forgeries.far,
+    ),
+    "inflate": _attack(
+        "These peers attack: what they send is said to weigh strength (1,000) times as much.",
+        1000.0,
+    ),
+    "flood": _attack(
+        "These peers attack: they take strength (20) turns to push for each step.", 20.0
+    ),
+    "sign-flip": _attack(
+        "These peers attack: they send their models times minus strength (1).",
+        forge=forgeries.sign_flip,
+    ),
+    "ipm": _attack(
+        "These peers attack: they send the mean of honest models times minus strength (0.1).",
+        0.1,
+        forgeries.ipm,
+    ),
+    "alie": _attack(
+        "These peers attack: they send the mean of honest models less strength standard "
+        "deviations (as many as the paper's formula says).",
+        None,
+        forgeries.alie,
+    ),
+    "dissensus": _attack(
+        "These peers attack: they undo strength (1.5) times what honest neighbors pull at whom "
+        "they send to.",
+        1.5,
+        forgeries.dissensus,
+    ),
+    "drift": _attack(
+        "These peers attack: they send the receiver's model, moved strength (1) times as far as "
+        "its neighbors are, always to the same side.",
+        forge=forgeries.drift,
+    ),
+    "label-flip": FaultKind(
+        help="These peers attack: they train on labels that are turned around, all the time.",
+        needs=("peers",),
+        live=False,
+        is_attack=True,
     ),
 }
 

@@ -10,7 +10,7 @@ from rumor.sim.fuzz import MUTANTS, OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.trial import _go_through, run, swarm_of
-from rumor.sim.kernel.faults.files import KINDS, Fault, read_faults
+from rumor.sim.kernel.faults.files import ATTACKS, KINDS, Fault, read_faults
 
 THREE = ("p0", "p1", "p2")
 
@@ -228,7 +228,7 @@ def test_a_reset_closes_the_way_to_one_that_dials_out_until_it_speaks() -> None:
     assert not swarm.reaches(workers["p0"], workers["p1"])
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(ATTACKS)))
 def test_every_kind_can_fall_on_a_swarm_and_everything_settles(kind: str) -> None:
     given = {"peer": "p1", "for_s": 2.0, "factor": 3.0, "by_s": 0.5, "rate": 0.2, "count": 2}
     given |= {"groups": (("p0",),)}

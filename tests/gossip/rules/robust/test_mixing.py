@@ -207,9 +207,18 @@ def test_nothing_is_taken_before_there_are_three_to_compare_and_weight_stays_exa
     scene = crowd("clip")
     assert [take(scene, peer, far) for peer, far in (("b", 9.0), ("c", 1.0))] == [0.0, 0.0]
     assert take(scene, "d", 1.0) == 1.0
-    assert take(scene, "b", 4.0) == pytest.approx(0.5)
-    assert take(scene, "b", 10.0) == pytest.approx(0.2 * 0.5)
+    assert take(scene, "b", 2.0) == pytest.approx(0.75)
+    assert take(scene, "b", 10.0) == pytest.approx(0.15 * 0.25)
     assert total(scene) == 7 * ONE
+
+
+def test_liars_that_are_heard_first_are_no_majority() -> None:
+    """Who was not heard yet counts like the nearest that was."""
+    scene = crowd("clip")
+    heard = [("b", 100.0), ("c", 100.0), ("d", 1.0), ("b", 100.0), ("c", 100.0)]
+    assert [take(scene, peer, far) for peer, far in heard[:2]] == [0.0, 0.0]
+    assert take(scene, *heard[2]) == 1.0
+    assert max(take(scene, peer, far) for peer, far in heard[3:]) < 0.001
 
 
 def test_a_bound_that_is_given_needs_nobody_to_compare_with() -> None:

@@ -39,6 +39,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "leave": {"peer": "ann"},
     "finish": {"peer": "ann"},
     "diverge": {"peer": "ann"},
+    "nan": {"peers": ["ann"]},
+    "far": {"peers": [0, "bob"], "strength": 1e6},
+    "inflate": {"peers": [0], "strength": 8},
+    "flood": {"peers": [0], "for_s": 3},
+    "sign-flip": {"peers": [0]},
+    "ipm": {"peers": [0], "strength": 0.1},
+    "alie": {"peers": [0], "strength": 1.5},
+    "dissensus": {"peers": [0], "strength": 1.5},
+    "drift": {"peers": [0]},
+    "label-flip": {"peers": [0]},
 }
 
 

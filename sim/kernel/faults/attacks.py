@@ -1,0 +1,221 @@
+"""Members that lie: what they send is forged on its way out, for each receiver on its own.
+
+A liar runs the protocol, the rule and the training of everybody else; only what leaves it for an
+honest worker is another. So attacks need no protocol of their own, whatever the rule, and liars
+spare one another. Values are forged by the program, as they are computed later (`forgeries`).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ....gossip import ConfigError, Envelope, PeerId, Rule
+from ....gossip.protocol.rule import requirements_of
+from ....gossip.protocol.state import Weighing
+from ....gossip.wire.formats import parse_wire
+from ....gossip.wire.messages import Ack, Offer, Push
+from ..clock import Priority
+from ..plan import Attack, Fault, FleetPlan
+from ..program import Program, Slot
+from ..worker import FleetControl, Payload, Worker
+from .forgeries import Forgery, alie_z
+from .kinds import KINDS
+
+__all__ = ["Attacks", "attacks_of", "flipped", "require_attackable", "without_attacks"]
+
+_Send = Callable[[Worker, Envelope, Payload], None]
+
+_TURN = int(Priority.TURN)
+
+
+def without_attacks(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """Those that are done to processes and the network."""
+    return tuple(fault for fault in faults if not KINDS[fault.kind].is_attack)
+
+
+def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, ...]:
+    """Those by which workers lie.
+
+    Args:
+        faults: With names in place of positions, of peers among *ids*.
+        ids: The workers, in order.
+
+    Raises:
+        ConfigError: All lie, or one needs a strength.
+    """
+    chosen = [fault for fault in faults if KINDS[fault.kind].is_attack]
+    rows = {id: row for row, id in enumerate(ids)}
+    told = [frozenset([rows[str(peer)] for peer in fault.peers or ()]) for fault in chosen]
+    n_liars = len(frozenset().union(*told))
+    if chosen and n_liars == len(ids):
+        raise ConfigError(f"all {n_liars} peers attack: at least one must be honest")
+    found = []
+    for fault, liars in zip(chosen, told, strict=True):
+        strength = KINDS[fault.kind].strength if fault.strength is None else fault.strength
+        if strength is None:
+            strength = alie_z(len(ids), n_liars)
+        stop_s = float("inf") if fault.for_s is None else fault.at_s + fault.for_s
+        found.append(Attack(fault.kind, liars, strength, fault.at_s, stop_s))
+    return tuple(found)
+
+
+def flipped(attacks: Iterable[Attack]) -> frozenset[int]:
+    """Rows of those who train on labels that are turned around.
+
+    Raises:
+        ConfigError: One begins later: batches know nothing of time.
+    """
+    found = [attack for attack in attacks if attack.kind == "label-flip"]
+    if any([attack.start_s > 0 for attack in found]):
+        raise ConfigError("label-flip is for the whole run: its at_s must be 0")
+    return frozenset().union(*[attack.liars for attack in found])
+
+
+def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None:
+    """Refuse what cannot be forged.
+
+    Raises:
+        ConfigError: The rule sends more than models, or shares lack numbers.
+    """
+    requirements = requirements_of(rule)
+    sends_models = requirements.share_registers == 1 and not requirements.bare
+    for attack in attacks:
+        forges = KINDS[attack.kind].forge is not None
+        if forges and not (sends_models and parse_wire(wire).is_dense):
+            raise ConfigError(
+                f"{attack.kind} forges models, and rule {rule.name!r} with wire {wire!r} sends "
+                "something else: use gosgd, sgp, dpsgd or another rule whose shares are whole "
+                "models, and wire float32, bfloat16, float16 or int8"
+            )
+        if attack.kind == "flood" and requirements.waits:
+            raise ConfigError(
+                f"flood pushes more often than others, which rule {rule.name!r} does not let "
+                "anybody: use gosgd or sgp"
+            )
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A share that says it weighs more than it does."""
+
+    seq: int
+    escrow: int
+
+
+class Attacks:
+    """Carries out the attacks of a fleet.
+
+    Args:
+        fleet: Whose.
+        plan: What it is made of.
+        program: Collects what is asked of values.
+    """
+
+    def __init__(self, fleet: FleetControl, plan: FleetPlan, program: Program) -> None:
+        self.liars = frozenset().union(*[attack.liars for attack in plan.attacks])
+        self._fleet = fleet
+        self._program = program
+        self._attacks = plan.attacks
+        self._neighbors = plan.neighbors
+        self._pace = plan.pace
+        self._ids = plan.ids
+        self._claims: dict[tuple[int, int, int], _Claim] = {}
+        """The last of each liar, toward each worker, by shard."""
+        self._forged: dict[tuple[int, int], tuple[int, Slot]] = {}
+        """The last slot that was forged for a way, and the number of the one that it stands for."""
+
+    def begin(self) -> None:
+        """See that floods come."""
+        for attack in self._attacks:
+            for liar in sorted(attack.liars) if attack.kind == "flood" else ():
+                self._fleet.clock.at(attack.start_s, _TURN, self._flood, attack, liar)
+
+    def through(self, send: _Send) -> _Send:
+        """What is to carry messages in place of *send*."""
+
+        def lying(worker: Worker, envelope: Envelope, payload: Payload) -> None:
+            to = self._fleet.index.get(envelope.destination)
+            if to is not None and worker.index in self.liars and to not in self.liars:
+                envelope = self._inflated(worker, to, envelope)
+                if payload is not None:
+                    payload = self._forge(worker, to, envelope, payload)
+            elif to in self.liars and type(envelope.body) is Ack:
+                envelope = self._deflated(worker, to, envelope, envelope.body)
+            send(worker, envelope, payload)
+
+        return lying
+
+    def _active(self, liar: int, kinds: Callable[[str], bool]) -> Attack | None:
+        """The last in the list that a liar carries out now."""
+        now = self._fleet.now
+        found = None
+        for attack in self._attacks:
+            if liar in attack.liars and attack.start_s <= now < attack.stop_s:
+                found = attack if kinds(attack.kind) else found
+        return found
+
+    def _forge(self, worker: Worker, to: int, envelope: Envelope, payload: Slot) -> Slot:
+        """What stands for a share; the frames of one share have the same."""
+        attack = self._active(worker.index, lambda kind: KINDS[kind].forge is not None)
+        if attack is None or payload.cut is None or not isinstance(payload.cut.register, str):
+            return payload
+        way = worker.index, to
+        source, slot = self._forged.get(way, (-1, None))
+        if slot is not None and source == payload.number:
+            return slot
+        if slot is not None:
+            self._program.let_go(slot)
+        forge = KINDS[attack.kind].forge
+        assert forge is not None
+        weights, liars = self._row(worker.index, to, getattr(envelope.body, "round", 0))
+        forgery = Forgery(forge, attack.strength, to, *_columns(weights), liars)
+        slot = self._program.forge(worker.index, payload, forgery)
+        slot.is_finite = attack.kind != "nan"
+        self._forged[way] = payload.number, slot
+        return slot
+
+    def _row(self, liar: int, to: int, round: int) -> tuple[dict[int, float], float]:
+        """How much a worker takes of its other honest neighbors, and of all liars."""
+        fleet = self._fleet
+        running = [worker.index for worker in fleet.workers if worker.running]
+        row = dict.fromkeys(running, 1.0)
+        if isinstance(self._neighbors, Weighing):
+            live = tuple(sorted([self._ids[index] for index in running]))
+            told = self._neighbors.weights(live, self._ids[to], round)
+            known = {fleet.index[peer]: weight for peer, weight in told.items()}
+            # Under rules that choose whom to push to, a round may be one of others.
+            row = known if known.get(liar, 0.0) > 0 else row
+        liars = sum([weight for peer, weight in row.items() if peer in self.liars])
+        honest = {p: w for p, w in row.items() if p != to and p not in self.liars}
+        return honest, liars
+
+    def _inflated(self, worker: Worker, to: int, envelope: Envelope) -> Envelope:
+        body = envelope.body
+        attack = self._active(worker.index, "inflate".__eq__)
+        if attack is None or type(body) not in (Offer, Push):
+            return envelope
+        assert isinstance(body, Offer)
+        self._claims[worker.index, to, envelope.shard] = _Claim(body.seq, body.escrow)
+        claimed = int(body.escrow * attack.strength)
+        return replace(envelope, body=replace(body, escrow=claimed))
+
+    def _deflated(self, worker: Worker, to: int, envelope: Envelope, ack: Ack) -> Envelope:
+        """What a liar makes of the answer: it has set aside no more than that."""
+        claim = self._claims.get((to, worker.index, envelope.shard))
+        if claim is None or claim.seq != ack.seq:
+            return envelope
+        return replace(envelope, body=replace(ack, accepted=min(ack.accepted, claim.escrow)))
+
+    def _flood(self, attack: Attack, liar: int) -> None:
+        """Take one turn of the rule more, and see that the next comes."""
+        fleet = self._fleet
+        worker = fleet.workers[liar]
+        if worker.awake and not worker.searching:
+            effects = worker.protocol.step(fleet.now + worker.ahead_s, trained=False)
+            fleet.carry_out(worker, effects, fleet.now + worker.ahead_s, "flood")
+        next_s = fleet.now + self._pace.mean_s(liar) / attack.strength
+        if next_s < attack.stop_s:
+            fleet.clock.at(next_s, _TURN, self._flood, attack, liar)
+
+
+def _columns(weights: dict[int, float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    return tuple(weights), tuple(weights.values())

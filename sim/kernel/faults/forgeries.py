@@ -1,0 +1,166 @@
+"""What members that lie send in place of their models, as functions of those of honest ones.
+
+All functions have one form: a `Sight` of everybody's models at the moment of sending, and a
+strength, which means another thing in each paper. Vectors are float64, axes ``(number,)``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....gossip.errors import ConfigError
+
+__all__ = [
+    *("Forge", "Forgery", "Sight", "Vector"),
+    *("alie", "alie_z", "dissensus", "drift", "far", "ipm", "nan", "sign_flip"),
+]
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a liar knows when it sends: everything."""
+
+    own: Vector
+    """Its own model, axes ``(number,)``: it trains like the others."""
+    target: Vector
+    """That of whom it sends to."""
+    honest: Vector
+    """Those of the target's other honest neighbors, axes ``(neighbor, number)``."""
+    weights: Vector
+    """How much the target takes of each of these, axes ``(neighbor,)``."""
+    liars: float
+    """How much it takes of all liars together, above 0."""
+
+    @property
+    def good(self) -> Vector:
+        """The target's model and those of its honest neighbors, axes ``(peer, number)``."""
+        found: Vector = np.concatenate([self.target[None], self.honest])
+        return found
+
+
+Forge = Callable[[Sight, float], Vector]
+"""What is sent, of what is seen and how strong the attack is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgery:
+    """One lie: how it is made, and whose models go in."""
+
+    forge: Forge
+    strength: float
+    target: int
+    """Row of the worker that is lied to."""
+    honest: tuple[int, ...]
+    """Rows of its other honest neighbors."""
+    weights: tuple[float, ...]
+    """How much it takes of each of these."""
+    liars: float
+    """How much it takes of all liars together."""
+
+    def of(self, own: Vector, target: Vector, honest: Vector) -> Vector:
+        """What is sent; see `Sight`."""
+        seen = Sight(own, target, honest, np.array(self.weights), self.liars)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.forge(seen, self.strength)
+
+
+def nan(sight: Sight, strength: float) -> Vector:
+    """No number at all."""
+    return np.full_like(sight.own, np.nan)
+
+
+def far(sight: Sight, strength: float) -> Vector:
+    """One's own model, so far away (Euclidean norm): all liars in the same direction."""
+    return sight.own + strength * _direction(sight)
+
+
+def sign_flip(sight: Sight, strength: float) -> Vector:
+    """One's own model with the sign turned, times a factor.
+
+    Source: bit flipping in the code of He, Karimireddy and Jaggi 2022.
+    """
+    found: Vector = -strength * sight.own
+    return found
+
+
+def ipm(sight: Sight, strength: float) -> Vector:
+    """``- epsilon mean_j x_j``: the inner product with what honest peers want is below 0.
+
+    Source: Xie, Koyejo and Gupta 2020, *Fall of empires*; of models in place of gradients as in
+    He, Karimireddy and Jaggi 2022.
+    """
+    found: Vector = -strength * sight.good.mean(axis=0)
+    return found
+
+
+def alie(sight: Sight, strength: float) -> Vector:
+    """``mean_j x_j - z std_j x_j``, number by number: hidden in the spread of honest models.
+
+    Source: Baruch, Baruch and Goldberg 2019, *A little is enough*; over the target's neighborhood
+    as in He, Karimireddy and Jaggi 2022.
+    """
+    good = sight.good
+    std = good.std(axis=0, ddof=1) if len(good) > 1 else np.zeros_like(sight.target)
+    found: Vector = good.mean(axis=0) - strength * std
+    return found
+
+
+def alie_z(n: int, liars: int) -> float:
+    """The z up to which liars hide behind enough honest peers to make a majority with them.
+
+    Args:
+        n: All peers.
+        liars: How many of them lie.
+
+    Raises:
+        ConfigError: They are the majority already, and need not hide.
+
+    >>> round(alie_z(50, 24), 4)
+    1.4261
+    """
+    honest = n - liars
+    part = (honest - (n // 2 + 1 - liars)) / honest
+    if not 0 < part < 1:
+        raise ConfigError(
+            f"alie needs a strength where {liars} of {n} lie: the formula for z is for fewer than "
+            "half of them"
+        )
+    return NormalDist().inv_cdf(part)
+
+
+def dissensus(sight: Sight, strength: float) -> Vector:
+    """``x_i - epsilon sum_j w_j (x_j - x_i) / w_liars``: undoes what honest neighbors pull.
+
+    With epsilon 1 a target that averages with its row of W stays where it is; with more it moves
+    away from them.
+
+    Source: He, Karimireddy and Jaggi 2022, *Byzantine-robust decentralized learning via
+    ClippedGossip*, equation of the dissensus attack.
+    """
+    pull = sight.weights @ (sight.honest - sight.target)
+    found: Vector = sight.target - strength * pull / sight.liars
+    return found
+
+
+def drift(sight: Sight, strength: float) -> Vector:
+    """The target's own model, moved as far as its neighbors are away, always to the same side.
+
+    In the distance to the target it is like the honest neighbor in the middle, whatever statistics
+    look at that; and it never averages out.
+    """
+    away = np.sqrt(np.square(sight.honest - sight.target).sum(axis=1))
+    typical = float(np.median(away)) if len(away) else 0.0
+    return sight.target + strength * typical * _direction(sight)
+
+
+def _direction(sight: Sight) -> Vector:
+    """The same for all liars and at all times, of length 1."""
+    size: Any = len(sight.own)
+    return np.full(size, 1 / sqrt(size))

@@ -1,0 +1,79 @@
+"""A share of a round that holds what are no numbers: the round goes on without it, or ends."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rumor.gossip import ONE, Rule, RuleContext
+from rumor.gossip.effects.effects import Combine, Halt, Measure, Mix
+from rumor.gossip.effects.events import ShareRefused
+from rumor.gossip.effects.ledger import Account
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.synchronous.allreduce import AllReduce
+from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.rules.synchronous.letters import EPOCH
+from rumor.gossip.wire.messages import Ack, Push
+
+from ...scene import Scene, Scripted
+
+
+def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
+    """A share without numbers of a, and a good one of c, have come to b."""
+    liars = {id: Scripted(requirements=requirements_of(rule)) for id in ("a", "c")}
+    scene = Scene(requirements=requirements_of(rule))
+    scene.founded("a", "b", "c", rules={**liars, "b": rule})
+    scene.rules.update(liars)
+    for id in ("a", "c"):
+        scene.act(id, lambda context: context.push("b", ONE // 4, epoch=epoch, round=0))
+        while scene.mail:
+            envelope = scene.mail.popleft()
+            scene.receive(envelope, finite=id == "c" or not isinstance(envelope.body, Push))
+    return scene
+
+
+def held(scene: Scene) -> Account:
+    return scene.peers["b"].account
+
+
+def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
+    scene = sent_to(DPSGD(robust="nna:byzantine=0"))
+    effects = scene.step("b")
+    (measure,) = [effect for effect in effects if isinstance(effect, Measure)]
+    assert [share.sender for share in measure.shares] == ["c"]
+    effects = scene.measured("b", dict.fromkeys(measure.shares, 0.5))
+    (combined,) = [e for e in effects if isinstance(e, Combine) and e.register == "x"]
+    names = [getattr(term, "sender", term) for _, term in combined.terms]
+    assert names == ["x", "c"]
+    assert sum(part for part, _ in combined.terms) == pytest.approx(1.0)
+    # Both are settled, so that their senders go on to the next round.
+    assert [ack.accepted for ack in scene.sent(effects, Ack)] == [ONE // 4] * 2
+
+
+@pytest.mark.parametrize("make", [DPSGD, AllReduce])
+def test_other_rounds_end_and_say_whose_fault_that_is(make: Callable[[], Rule]) -> None:
+    halts = [e for e in sent_to(make()).step("b") if isinstance(e, Halt)]
+    assert "a share of a has numbers that are not finite" in halts[0].reason
+
+
+def test_what_belongs_to_no_round_goes_back() -> None:
+    for rule in (DPSGD(), DPSGD(robust="clip")):
+        scene = sent_to(rule, epoch=0)
+        before = held(scene).weight
+        effects = scene.step("b", trained=False)
+        assert ShareRefused("a", "not finite") in effects
+        assert [e for e in effects if isinstance(e, Mix)]
+        assert held(scene).weight == before + ONE // 4
+
+
+def test_where_nobody_waits_it_goes_back_before_a_rule_sees_it() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.receive(scene.mail.popleft(), finite=False)
+    seen: list[int] = []
+
+    def look(context: RuleContext) -> None:
+        seen.append(len(context.shares()))
+
+    scene.act("b", look)
+    assert seen == [0]

@@ -1,0 +1,193 @@
+"""Members that lie in simulated swarms: what they send, to whom, and what is not counted."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim import Run, simulate
+from rumor.sim.fuzz import draw
+from rumor.sim.kernel.faults.files import ATTACKS, Fault
+
+VECTORS: dict[str, Any] = {
+    "task": "consensus",
+    "workers": 6,
+    "topology": "complete",
+    "steps": 40,
+    "p": 0.5,
+    "seed": 3,
+}
+MODELS: dict[str, Any] = VECTORS | {"task": "digits", "steps": 12, "batch_size": 8}
+
+
+def attack(kind: str, *peers: int, **more: Any) -> dict[str, Any]:
+    return {"at_s": 0, "kind": kind, "peers": list(peers or (4, 5)), **more}
+
+
+def run(settings: dict[str, Any], *faults: dict[str, Any], **more: Any) -> Run:
+    return simulate(**settings | more, faults=list(faults))
+
+
+def test_nobody_counts_who_lies() -> None:
+    values = np.zeros((6, 3))
+    values[4:] = 1e9
+    from rumor.sim.batched.vector_tasks import consensus
+
+    found = run(VECTORS | {"task": consensus(values)}, attack("sign-flip", strength=1e-9), steps=1)
+    assert found.summary["liars"] == ["peer-4", "peer-5"]
+    assert found.series["members"].tolist() == [4] * len(found.series["members"])
+    assert found.series["disagreement"][0] == 0
+    assert found.workers["weight_units"][4:].tolist() == [0, 0]
+    assert found.workers["weight_units"][:4].all()
+
+
+@pytest.mark.parametrize("kind", sorted(set(ATTACKS) - {"inflate", "label-flip"}))
+@pytest.mark.parametrize("rule", ["gosgd", "dpsgd:robust=clip"])
+def test_weight_is_exact_whatever_values_are_sent(kind: str, rule: str) -> None:
+    if kind == "flood" and rule != "gosgd":
+        pytest.skip("nobody can push more often in rounds")
+    p = 0.5 if rule == "gosgd" else None
+    summary = run(VECTORS, attack(kind), rule=rule, p=p).summary
+    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    assert summary["decided"] == "the protocols"
+
+
+def test_what_is_claimed_beyond_what_is_there_is_the_difference() -> None:
+    summary = run(VECTORS, attack("inflate", strength=3)).summary
+    assert summary["weight_units_total"] > summary["weight_units_expected"]
+    # The liars' own books are those of what they have.
+    assert summary["weight_total"] < 6 * 3**40
+
+
+def test_a_flooder_pushes_more_often() -> None:
+    plain = run(VECTORS, attack("far", 5, strength=1e-12))
+    flooded = run(VECTORS, attack("far", 5, strength=1e-12), attack("flood", 5, strength=8))
+    assert flooded.workers["pushes"][5] > 4 * plain.workers["pushes"][5]
+
+
+def test_a_lie_is_told_to_each_receiver_alone_and_not_to_liars() -> None:
+    """With dissensus of strength 1, a round of averaging leaves honest peers where they are."""
+    values = np.random.default_rng(2).normal(size=(5, 4))
+    from rumor.sim.batched.vector_tasks import consensus
+
+    settings = VECTORS | {"task": consensus(values), "workers": 5, "rule": "dpsgd", "p": None}
+    found = run(settings, attack("dissensus", 3, 4, strength=1), steps=1)
+    honest = values[:3]
+    expected = np.square(honest - honest.mean(axis=0)).sum() / 4
+    assert found.summary["disagreement"] == pytest.approx(expected)
+    plain = simulate(**settings | {"steps": 1})
+    assert plain.summary["disagreement"] < 1e-20
+
+
+@pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("settings", [VECTORS, MODELS], ids=["vectors", "models"])
+def test_lies_are_told_in_any_format(wire: str, settings: dict[str, Any]) -> None:
+    settings = settings | {"wire": wire, "shards": 1}
+    plain = run(settings).summary["consensus_distance"]
+    assert run(settings, attack("far", strength=300)).summary["consensus_distance"] > 2 * plain
+
+
+def test_shards_are_forged_one_by_one() -> None:
+    settings = MODELS | {"shards": 4, "shards_per_push": 2}
+    found = run(settings, attack("sign-flip"))
+    assert found.summary["weight_units_total"] == found.summary["weight_units_expected"]
+    assert found.summary["loss"] > run(settings).summary["loss"]
+
+
+@pytest.mark.parametrize("change", [{"window": 5}, {"threads": 2}, {"threads": 1}])
+def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
+    faults = [attack("dissensus"), attack("label-flip", 4)]
+    plain = run(MODELS, *faults, steps=6)
+    assert run(MODELS, *faults, steps=6, **change).summary["digest"] == plain.summary["digest"]
+
+
+def test_another_process_with_another_hash_seed_finds_the_same() -> None:
+    faults = [attack("alie", strength=1.5), attack("flood", 4), attack("inflate", 4)]
+    told = f"""
+from rumor.sim import simulate
+print(simulate(**{VECTORS!r}, faults={faults!r}).summary["digest"])
+"""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", told],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert digests == {run(VECTORS, *faults).summary["digest"]}
+
+
+def test_labels_are_flipped_alike_one_by_one_and_batched() -> None:
+    given = MODELS, attack("label-flip")
+    loop, batched = (run(*given, engine=engine) for engine in ("loop", "batched"))
+    assert loop.summary["loss"] == pytest.approx(batched.summary["loss"], rel=1e-5)
+    plain = run(MODELS, engine="loop")
+    assert loop.summary["digest"] != plain.summary["digest"]
+    assert loop.summary["loss"] > plain.summary["loss"]
+
+
+def test_an_attack_lasts_as_long_as_it_says() -> None:
+    lie = attack("far", strength=1e6)
+    late = run(VECTORS, lie | {"at_s": 1000.0})
+    assert late.workers["pushes"].tolist() == run(VECTORS).workers["pushes"].tolist()
+    assert late.summary["consensus_distance"] < 1
+    assert run(VECTORS, lie | {"for_s": 0.05}).summary["digest"] == late.summary["digest"]
+    brief, long = (run(VECTORS, attack("flood", for_s=for_s)) for for_s in (1.0, 1000.0))
+    assert brief.workers["pushes"][5] < long.workers["pushes"][5] / 2
+
+
+def test_attacks_go_with_other_faults() -> None:
+    crash = {"at_s": 2.0, "kind": "crash", "peer": 0}
+    join = {"at_s": 1.0, "kind": "join"}
+    found = run(VECTORS, crash, join, attack("sign-flip"), attack("flood"), steps=60)
+    assert found.summary["crashes"] == 1 and found.summary["joins"] == 1
+    assert len(found.summary["faults"]) == 4
+    assert found.series["members"][-1] == 4
+    json.dumps(found.summary)
+
+
+@pytest.mark.parametrize(
+    ("settings", "faults", "message"),
+    [
+        ({}, [attack("far", *range(6))], "all 6 peers attack: at least one must be honest"),
+        ({}, [attack("alie", 1, 2, 3, 4)], "alie needs a strength where 4 of 6 lie"),
+        ({}, [attack("label-flip")], "label-flip needs labels: the task consensus has none"),
+        (
+            {"task": "quadratic", "steps": 3},
+            [attack("label-flip")],
+            "label-flip needs labels: the samples of task 'quadratic' are no pairs",
+        ),
+        (
+            {"task": "digits", "steps": 3},
+            [attack("label-flip") | {"at_s": 1}],
+            "label-flip is for the whole run",
+        ),
+        ({"rule": "dpsgd", "p": None}, [attack("flood")], "rule 'dpsgd' does not let anybody"),
+        ({"wire": "topk:0.1"}, [attack("far")], "far forges models, and rule 'gosgd' with wire"),
+        (
+            {"rule": "gradient-tracking", "p": None},
+            [attack("ipm")],
+            "ipm forges models, and rule 'gradient-tracking'",
+        ),
+        ({}, [{"at_s": 0, "kind": "ipm"}], "needs peers"),
+        ({}, [attack("nan", strength=2)], "takes no 'strength'"),
+        ({}, [attack("far", strength=0)], "a number above 0 and finite"),
+    ],
+)
+def test_what_cannot_be_attacked_is_told(
+    settings: dict[str, Any], faults: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run(VECTORS | settings, *faults)
+
+
+def test_fuzzing_has_no_values_to_forge() -> None:
+    with pytest.raises(ConfigError, match="far cannot be done here"):
+        draw(1, 4, faults=(Fault(at_s=0.0, kind="far", peers=(1,)),))
