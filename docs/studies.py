@@ -24,6 +24,7 @@ from PIL import Image
 from rumor.sim.study import Results, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
+from rumor.sim.study.analysis.verdicts import verdict_words
 from rumor.sim.study.format import count, listed, number, percent, sentence, spread
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval
@@ -124,9 +125,11 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
 LEGEND: Final = """\
 Means over the seeds with 95 % intervals (Student's t). Time, bytes and steps are those at which the
 merged model was first measured to be right on {target} of the held-out data; time is virtual, bytes
-are those of all workers together. *As good as the best*: the difference to the first row is
-within the noise (5 %, paired by seed, corrected for the number of comparisons). Who did not
-get to the target with every seed has no mean time, and stands behind those who did."""
+are those of all workers together. *Not told apart*: the difference to the first row may be noise
+(5 %, paired by seed, corrected for the number of comparisons), which does not make the two equal:
+behind it stands the smallest true difference that would have been seen in 4 of 5 studies. Who did
+not get to the target with every seed has no mean time, and is held against the first by how many
+seeds did and by how far the others came ([how](../../explanation/statistics.md))."""
 
 
 def _how(results: Results, machine: str, date: str) -> str:
@@ -160,18 +163,17 @@ def _table(comparison: Comparison) -> str:
 
 
 def _cells(row: Row, comparison: Comparison) -> list[str]:
-    is_best = row is comparison.rows[0]
-    verdict = "as good as the best" if row.as_good_as_best and not is_best else ""
+    verdict = verdict_words(row, comparison)
     return [
         row.label,
-        f"{row.reached} of {row.n}",
+        f"{comparison.reached(row)} of {row.n}",
         _figure(row, "time_to_target_s"),
         _figure(row, "steps_to_target"),
         _figure(row, "bytes_to_target", 1e-6),
         _figure(row, "accuracy"),
         _figure(row, "consensus_distance"),
         number(row.figures["bytes_sent"].mean / 1e6) if "bytes_sent" in row.figures else "-",
-        "**best**" if is_best else verdict,
+        f"**{verdict}**" if row is comparison.rows[0] else verdict,
     ]
 
 

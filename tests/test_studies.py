@@ -50,7 +50,7 @@ def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
     page = studies.page(results, [], machine="", date="")
     rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
     assert " | 0 of 3 | - | - | - | " in rows["| ring"]
-    assert " | 3 of 3 | " in rows["| complete"] and rows["| complete"].endswith("| **best** |")
+    assert " | 3 of 3 | " in rows["| complete"] and rows["| complete"].endswith("| **the best** |")
 
 
 def test_failed_cells_are_told_of(studies: ModuleType) -> None:

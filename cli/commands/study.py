@@ -372,20 +372,19 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
     console.print(table)
     if len(comparison.rows) > ROWS_MAX:
         console.print(f"and {len(comparison.rows) - ROWS_MAX} more", highlight=False)
-    if comparison.tied:
-        console.print("tied: as good as the first, within the noise", style="dim")
 
 
 def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) -> Iterable[str]:
     """Of a row, or, for None, the heads of its columns."""
+    from ...sim.study.analysis.verdicts import verdict_words
     from ...sim.study.metrics import METRICS
 
     for name in metrics:
         yield METRICS[name].words if row is None else METRICS[name].spread(row.figures.get(name))
         if name == comparison.metric.name and comparison.has_target:
             reached = f"reached {comparison.target:g}"
-            yield reached if row is None else f"{row.reached} of {row.n}"
-    yield "tied" if row in comparison.tied else ""
+            yield reached if row is None else f"{comparison.reached(row)} of {row.n}"
+    yield "against the first" if row is None else verdict_words(row, comparison)
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
@@ -405,7 +404,7 @@ def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str,
                 "at": dict(comparison.at),
                 "by": comparison.metric.name,
                 "order": [row.label for row in comparison.rows],
-                "as_good_as_best": [r.label for r in comparison.rows if r.as_good_as_best],
+                "verdicts": {row.label: row.verdict.value for row in comparison.rows},
             }
             for comparison in comparisons(results)
         ],

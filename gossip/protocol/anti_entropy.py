@@ -166,11 +166,7 @@ class Membership:
         # Names cost nothing: only those of the living are kept in mind.
         self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
         enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
-        if (
-            len(self._outlived_by) >= enough
-            and self._phase > Phase.JOINING
-            and not state.is_stale
-        ):
+        if len(self._outlived_by) >= enough and self._phase > Phase.JOINING and not state.is_stale:
             state.is_stale = True
             state.log.ask(Halt(_OUTLIVED.format(table.id)))
 

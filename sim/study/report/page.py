@@ -13,8 +13,9 @@ from ....train.storage.files import drafted
 from ..analysis.findings import findings, margin
 from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
+from ..analysis.verdicts import seen_words, verdict_words
 from ..execution.cache_key import code_version, versions
-from ..format import count, listed, number, of_seeds, percent, sentence, signed
+from ..format import count, listed, number, percent, sentence, signed
 from ..metrics import METRICS, Metric, metrics_known
 from ..results import Results
 from ..study import Axis, Study, Trial
@@ -157,8 +158,9 @@ class _Book:
     def _ranking(self) -> dict[str, Any]:
         to_target = any(comparison.metric.to_target for comparison in self._places.values())
         words = (
-            "Dots are means, lines are 95 % intervals over seeds. Blue: as good as the best, "
-            "within the noise."
+            "Dots are means, lines are 95 % intervals over seeds; on a logarithmic axis both are "
+            "those of the logarithms. Blue: not told apart from the first by the figure that is "
+            "drawn, which does not mean as good."
         )
         if len(self._study.seeds) == 1:
             words = "One seed only: which differences are noise is not known."
@@ -272,9 +274,10 @@ class _Book:
 
     def _table(self) -> dict[str, Any]:
         words = (
-            "Means over seeds ± 95 % intervals (Student's t). Whether a difference to the best is "
+            "Means over seeds ± 95 % intervals (Student's t). Whether a difference to the first is "
             "noise is judged pair by pair on the same seeds, corrected for there being several "
-            "(Holm, 5 %)."
+            "(Holm, 5 %). Seen from: the smallest true difference that this comparison would tell "
+            "from noise in 4 of 5 studies."
         )
         if len(self._study.seeds) == 1:
             words = "One seed each, so no intervals, and no word on what is noise."
@@ -325,15 +328,21 @@ def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
         if metric.name == comparison.metric.name
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
-    heads = [comparison.axis, "Against the best", *(["Seeds at target"] * comparison.has_target)]
+    heads = [comparison.axis, "Against the first", "Seen from"]
+    heads += ["Seeds at target"] * comparison.has_target
     lines = []
     for rank, row in enumerate(rows, 1):
         # Whoever sorts by name gets the ranking back.
-        cells: list[tuple[Any, str]] = [(rank, row.label), (rank, _standing(rank, row, comparison))]
+        cells: list[tuple[Any, str]] = [
+            (rank, row.label),
+            (rank, verdict_words(row, comparison)),
+            (f"{row.seen_from:.6g}", seen_words(row, comparison)),
+        ]
         if comparison.has_target:
-            cells.append((row.reached, f"{row.reached} of {row.n}"))
+            reached = comparison.reached(row)
+            cells.append((reached, f"{reached} of {row.n}"))
         cells += [_cell(row, metric) for metric in metrics]
-        lines.append({"is_even": row.as_good_as_best, "cells": cells})
+        lines.append({"is_even": row.may_be_first, "cells": cells})
     return {"heads": heads + [metric.title for metric in metrics], "rows": lines}
 
 
@@ -341,28 +350,9 @@ def _cell(row: Row, metric: Metric) -> tuple[str, str]:
     """The value to sort by, and what is shown."""
     found = row.figures.get(metric.name)
     if found is None and metric.to_target and not row.missing:
-        return "", "not always" if row.reached else "never"
+        return "", "not always" if row.arrived.get(metric.name) else "never"
     value = "" if found is None or not math.isfinite(found.mean) else f"{found.mean:.6g}"
     return value, metric.spread(found)
-
-
-def _standing(rank: int, row: Row, comparison: Comparison) -> str:
-    """How a row compares with the first, in words."""
-    metric = comparison.metric
-    if row.missing:
-        return of_seeds(row.n, row.n + row.missing)
-    if metric.name not in row.figures:
-        return "target not always reached" if metric.to_target else "no figure"
-    if rank == 1:
-        return "the best" if comparison.noise_known else "first"
-    if row.as_good_as_best:
-        return "as good, within the noise"
-    if row.gap is None:
-        return ""
-    scale, unit = comparison.gap_unit
-    low, high = row.gap.low * scale, row.gap.high * scale
-    around = f" ({number(low)} to {number(high)})" if math.isfinite(low) else "; noise unknown"
-    return f"{number(row.gap.mean * scale)} {unit or '×'}".strip() + around
 
 
 def _chance(one: Prediction) -> str:
