@@ -24,6 +24,7 @@ from PIL import Image
 from rumor.sim.study import Results, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
+from rumor.sim.study.analysis.search import Search, searched
 from rumor.sim.study.analysis.verdicts import verdict_words
 from rumor.sim.study.format import count, listed, number, percent, sentence, spread
 from rumor.sim.study.metrics import METRICS, values_of
@@ -104,6 +105,7 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         date: As 2026-11-21.
     """
     study = results.study
+    everything, (results, search) = results, searched(results)
     parts = [
         f"# {study.title}",
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
@@ -116,10 +118,23 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         "## In figures",
         LEGEND.format(target=percent(study.target)),
         *(_table(comparison) for comparison in comparisons(results)),
+        *_searched(search, comparisons(results)),
         "## How it was computed",
-        _how(results, machine, date),
+        _how(everything, machine, date),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[str]:
+    """What each value of a tuned axis gave, and which was taken."""
+    if search is None:
+        return
+    yield f"## Which {search.axis.name} was taken\n\n{search.words}"
+    for comparison in found:
+        heads, lines = search.table(comparison.at)
+        at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
+        rows = [_row(heads), _row(["---"] * len(heads)), *map(_row, lines)]
+        yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
 
 
 LEGEND: Final = """\
@@ -142,11 +157,25 @@ def _how(results: Results, machine: str, date: str) -> str:
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
         f"- {count(len(results.results), 'trial')}, seeds {seeds}; one row for each in "
         "[summary.csv](summary.csv)",
+        *_trained_by(results),
         f"- Machine: {machine}; {core_s / 60:.1f} core-minutes in all",
         f"- Python {platform.python_version()}, torch {version('torch')}, numpy {version('numpy')}",
         f"- Date: {date}",
     ]
     return "\n".join(lines)
+
+
+def _trained_by(results: Results) -> Iterator[str]:
+    """Optimizer, momentum and learning rate, and where they come from."""
+    words = {"optimizer": "optimizer", "momentum": "momentum", "lr": "learning rate"}
+    parts = []
+    for name, called in words.items():
+        values = dict.fromkeys(one.summary.get(name) for one in results.results)
+        shown = [v if isinstance(v, str) else number(v) for v in values if v is not None]
+        parts += [f"{called} {listed(shown)}"] if shown else []
+    if parts:
+        source = f" ({results.study.source})" if results.study.source else ""
+        yield f"- Trained with {', '.join(parts)}{source}"
 
 
 def _table(comparison: Comparison) -> str:

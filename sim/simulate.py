@@ -18,7 +18,7 @@ from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
 from ..train.tasks.registry import build_task
-from ..train.tasks.task import Task
+from ..train.tasks.task import Task, trained_by
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
 from .batched.schedule import (
@@ -163,8 +163,10 @@ class Simulation:
             config = replace(config, task=task)
         self.config = config
         if isinstance(task, Task):
-            task = task.with_momentum(config.momentum).with_precision(config.precision)
+            task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
+            task = task.with_precision(config.precision)
         self._task = task
+        self._trained_by = trained_by(task, config.lr) if isinstance(task, Task) else {}
         self._fault_plan = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
@@ -277,6 +279,7 @@ class Simulation:
         return summarize(
             self.config,
             values=values,
+            trained_by=self._trained_by,
             topology=self._topology.spec,
             rule=self.config.rule_spec.make(),
             curves=curves,

@@ -333,11 +333,15 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
     """Print what came out: findings, who is first, and where all is."""
     from ...sim.study.analysis.findings import findings
     from ...sim.study.analysis.ranking import comparisons
+    from ...sim.study.analysis.search import searched
 
+    results, search = searched(results)
     console.print()
     console.print(Text(results.study.title, style="bold"), soft_wrap=True)
     for sentence in findings(results):
         console.print(Text(f"- {sentence}"))
+    if search is not None:
+        console.print(Text(f"- {search.words}"))
     found = comparisons(results)
     for comparison in found[:PLACES_MAX]:
         _print_comparison(comparison, console)
@@ -376,7 +380,6 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
 
 def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) -> Iterable[str]:
     """Of a row, or, for None, the heads of its columns."""
-    from ...sim.study.analysis.verdicts import verdict_words
     from ...sim.study.metrics import METRICS
 
     for name in metrics:
@@ -384,21 +387,29 @@ def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) 
         if name == comparison.metric.name and comparison.has_target:
             reached = f"reached {comparison.target:g}"
             yield reached if row is None else f"{comparison.reached(row)} of {row.n}"
-    yield "against the first" if row is None else verdict_words(row, comparison)
+    yield "" if row is None else row.verdict.value
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
     """What ``--json`` prints."""
     from ...sim.study.analysis.findings import findings
     from ...sim.study.analysis.ranking import comparisons
+    from ...sim.study.analysis.search import searched
 
+    best, search = searched(results)
     return {
         "study": results.study.name,
         "cells": sum(1 for _ in results.study.trials()),
         "finished": len(results.results),
         "failures": dict(results.failures),
         "target": results.study.target,
-        "findings": list(findings(results)),
+        "findings": list(findings(best)),
+        "taken": [
+            {"at": dict(one.at), search.axis.name: dict(one.taken), "edge": one.edge}
+            for one in search.tried
+        ]
+        if search
+        else [],
         "rankings": [
             {
                 "at": dict(comparison.at),
@@ -406,7 +417,7 @@ def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str,
                 "order": [row.label for row in comparison.rows],
                 "verdicts": {row.label: row.verdict.value for row in comparison.rows},
             }
-            for comparison in comparisons(results)
+            for comparison in comparisons(best)
         ],
         "out": str(folder),
         "report": None if report is None else str(report),

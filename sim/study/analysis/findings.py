@@ -175,7 +175,10 @@ def _arrivals(found: Sequence[Comparison]) -> str:
     """Who never reaches the target, who does with some seeds only, and who lacks results."""
     told = []
     if any(one.has_target for one in found):
-        target = f"accuracy {number(found[0].target)}"
+        metric = found[0].metric
+        # Of single workers, if that is what is counted to the target.
+        whose = metric.words.partition("to target")[2] if metric.to_target else ""
+        target = f"accuracy {number(found[0].target)}{whose}"
         never = [_named(one, row) for one in found for row in one.never]
         some = [_named(one, row) for one in found for row in one.sometimes]
         if never:

@@ -20,7 +20,16 @@ from ..statistics import (
     least_seen,
 )
 
-__all__ = ["SIGNIFICANT", "Comparison", "Row", "Verdict", "by_metric", "compare", "comparisons"]
+__all__ = [
+    "SIGNIFICANT",
+    "Comparison",
+    "Row",
+    "Verdict",
+    "by_metric",
+    "compare",
+    "comparisons",
+    "in_order",
+]
 
 SIGNIFICANT: Final = 0.05
 """Differences with a smaller p, corrected, are more than noise."""
@@ -273,11 +282,11 @@ def compare(
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
     groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
     seeds = seeds_tried(results, at)
-    rows = [
-        _row(found, study.target, len(seeds[found[0].trial.group])) for found in groups.values()
-    ]
-    by = METRICS[metric] if metric else _preferred(rows, study.metrics)
-    rows.sort(key=lambda row: _rank(row, by))
+    asked = {label: len(seeds[found[0].trial.group]) for label, found in groups.items()}
+    rows, by = in_order(groups, asked, study.target, [metric] if metric else study.metrics)
+    if metric:
+        by = METRICS[metric]
+        rows.sort(key=lambda row: _rank(row, by))
     found = Comparison(
         axis=study.axes[0].name,
         at=at,
@@ -309,7 +318,29 @@ def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
     return _with_gaps(replace(comparison, metric=metric, rows=tuple(rows)))
 
 
-def _row(found: Sequence[Result], target: float, seeds: int) -> Row:
+def in_order(
+    groups: Mapping[str, Sequence[Result]],
+    asked: Mapping[str, int],
+    target: float,
+    named: Sequence[str] = (),
+) -> tuple[list[Row], Metric]:
+    """Rank groups of results, without a word on noise.
+
+    Args:
+        groups: Results that differ in the seed only, by label.
+        asked: For each label, how many there should be.
+        target: Accuracy.
+        named: Metrics that the study names.
+
+    Returns:
+        Rows, the first first, and the metric that they are ranked by.
+    """
+    rows = [_row(label, found, target, asked[label]) for label, found in groups.items()]
+    by = _preferred(rows, named)
+    return sorted(rows, key=lambda row: _rank(row, by)), by
+
+
+def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
     reached = sum(result.reached(target) is not None for result in found)
     figures: dict[str, Interval] = {}
     arrived: dict[str, int] = {}
@@ -322,7 +353,7 @@ def _row(found: Sequence[Result], target: float, seeds: int) -> Row:
         if len(values) == needed:
             figures[name] = interval(values.values())
     return Row(
-        label=found[0].trial.group[0],
+        label=label,
         n=len(found),
         missing=max(0, seeds - len(found)),
         reached=reached,
