@@ -19,7 +19,7 @@
 # make rules       docs/reference/rules.md: the parameters of all rules
 # make models      docs/reference/models.md: which kinds of models train, and what the others are told
 # make wires       docs/reference/wires.md: what formats and shards do to training
-# make verdicts    docs/explanation/statistics.md: how often studies are wrong, and what they see (a quarter of an hour)
+# make verdicts    docs/explanation/statistics.md: how often studies are wrong, and what they see (some minutes)
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)

@@ -1,6 +1,6 @@
 """Write the tables of docs/explanation/statistics.md: how often studies are wrong, what they see.
 
-``make verdicts``, from the root of the repository; it takes some ten minutes of one core. What
+``make verdicts``, from the root of the repository; it takes some five minutes of one core. What
 stands outside the two markers is written by hand, and kept.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rumor.sim.study.analysis.ranking import SIGNIFICANT, Comparison, Row
-from rumor.sim.study.analysis.rates import Rates, World, is_apart, rates
+from rumor.sim.study.analysis.rates import Rates, World, is_apart, rates_of
 from rumor.sim.study.format import percent
 from rumor.sim.study.statistics import holm
 
@@ -33,7 +33,7 @@ BEGIN = (
 )
 END = "<!-- Here it ends. -->"
 
-STUDIES = 1000
+STUDIES = 500
 """Of each line."""
 
 
@@ -127,10 +127,8 @@ def tables(studies: int, null: Sequence[Line] = NULL, power: Sequence[Line] = PO
 
 
 def _both(line: Line, studies: int) -> tuple[Rates, Rates]:
-    return (
-        rates(line.world, studies, judge=as_before),
-        rates(line.world, studies, judge=is_apart),
-    )
+    before, now = rates_of(line.world, studies, [as_before, is_apart])
+    return before, now
 
 
 def rewritten(page: str, shown: str) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -277,6 +278,7 @@ def least_seen(found: Difference, level: float) -> float:
     return found.error * float(brentq(missed, 0.0, most))
 
 
+@cache
 def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
     """How often chance alone makes two counts differ so much, by Fisher's exact test, two sides.
 

@@ -5,9 +5,9 @@ is known, has them judged by `compare`, and counts.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from ..results import Result, Results
 from ..study import Axis, Point, Study, Trial
 from .ranking import Comparison, Row, Verdict, compare
 
-__all__ = ["Rates", "World", "is_apart", "made_up", "rates"]
+__all__ = ["Judge", "Rates", "World", "is_apart", "made_up", "rates", "rates_of"]
+
+Judge: TypeAlias = Callable[[Row, Comparison], bool]
+"""Says whether a row is told apart from the first of its comparison."""
 
 _TARGET: Final = 0.9
 _ENDS_S: Final = 60.0
@@ -81,32 +84,44 @@ def is_apart(row: Row, comparison: Comparison) -> bool:
     return row.verdict is Verdict.APART
 
 
-def rates(
-    world: World,
-    studies: int,
-    seed: int = 0,
-    *,
-    judge: Callable[[Row, Comparison], bool] = is_apart,
-) -> Rates:
-    """Draw studies and count what is said of them.
+def rates(world: World, studies: int, seed: int = 0) -> Rates:
+    """Draw studies, and count what is said of them.
 
     Args:
         world: What they are drawn from.
         studies: How many.
         seed: Of the random numbers.
-        judge: Whether a row is told apart from the first of its comparison.
     """
-    rng, wrong, seen = np.random.default_rng(seed), 0, 0
+    return rates_of(world, studies, [is_apart], seed)[0]
+
+
+def rates_of(
+    world: World, studies: int, judges: Sequence[Judge], seed: int = 0
+) -> tuple[Rates, ...]:
+    """Draw studies, and count what several judges say of the same ones.
+
+    Args:
+        world: What they are drawn from.
+        studies: How many.
+        judges: Each says whether a row is told apart from the first of its comparison.
+        seed: Of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+    wrong, seen = [0] * len(judges), [0] * len(judges)
     worse = {_label(n) for n in range(world.points - world.worse, world.points)}
     for _ in range(studies):
         found = compare(made_up(world, rng))
-        apart = {row.label for row in found.rows if judge(row, found)}
         first_is_worse = found.rows[0].label in worse
-        # Of two that are both worse, or both not, neither is.
-        wrong += any((label in worse) <= first_is_worse for label in apart)
-        seen += 0 if first_is_worse else len(apart & worse)
+        for index, judge in enumerate(judges):
+            apart = {row.label for row in found.rows if judge(row, found)}
+            # Of two that are both worse, or both not, neither is.
+            wrong[index] += any((label in worse) <= first_is_worse for label in apart)
+            seen[index] += 0 if first_is_worse else len(apart & worse)
     total = studies * world.worse
-    return Rates(studies=studies, wrong=wrong / studies, seen=seen / total if total else math.nan)
+    return tuple(
+        Rates(studies=studies, wrong=w / studies, seen=s / total if total else math.nan)
+        for w, s in zip(wrong, seen, strict=True)
+    )
 
 
 def made_up(world: World, rng: np.random.Generator) -> Results:

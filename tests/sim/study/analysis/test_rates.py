@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rumor.sim.study.analysis.ranking import Verdict, compare
-from rumor.sim.study.analysis.rates import World, is_apart, made_up, rates
+from rumor.sim.study.analysis.rates import World, is_apart, made_up, rates, rates_of
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "docs" / "scripts" / "verdicts.py"
@@ -33,8 +33,9 @@ def verdicts() -> ModuleType:
 def test_one_miss_in_ten_sets_points_apart_no_more(verdicts: ModuleType) -> None:
     """Five points of three seeds, each of which misses one time in ten: 1 - .9^15 had one."""
     world = World(points=5, seeds=3, miss=0.1)
-    assert rates(world, FEW, judge=verdicts.as_before).wrong > 0.7
-    assert rates(world, FEW, judge=is_apart).wrong <= 15 / FEW
+    before, now = rates_of(world, FEW, [verdicts.as_before, is_apart])
+    assert before.wrong > 0.7
+    assert now.wrong <= 15 / FEW
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
