@@ -24,7 +24,7 @@ def test_every_optimizer_lowers_a_loss(name: str) -> None:
     for _ in range(8):
         optimizer.zero_grad()
         loss = task.batch_loss(model, (inputs[:64], targets[:64]))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < losses[0]

@@ -290,8 +290,10 @@ def _late(results: Results, *trials: str) -> Results:
         results=tuple(
             replace(
                 one,
-                series=one.series
-                | {"accuracy": (0.1,) * (len(one.series["time_s"]) - 1) + (0.88,)},
+                series={
+                    **one.series,
+                    "accuracy": (0.1,) * (len(one.series["time_s"]) - 1) + (0.88,),
+                },
                 summary={**one.summary, "accuracy": 0.88},
             )
             if str(one.trial) in trials
