@@ -442,9 +442,9 @@ def trained_by(task: Task, lr: float | None = None) -> dict[str, Any]:
     Raises:
         ConfigError: The optimizer has no momentum, and the task was given one.
 
-    >>> from .digits import noisy_digits
+    >>> from rumor.train.tasks.digits import noisy_digits
     >>> trained_by(noisy_digits())
-    {'optimizer': 'SGD', 'momentum': 0.0, 'lr': 0.1}
+    {'optimizer': 'SGD', 'momentum': 0.0, 'lr': 0.05}
     """
     lr = task.lr if lr is None else lr
     try:

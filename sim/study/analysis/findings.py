@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ..format import count, listed, named, number, place, sentence
 from ..results import Results
 from .ranking import Comparison, Row, Verdict, comparisons
-from .verdicts import p_words, seen_words, verdict_words
+from .verdicts import NONE_SEEN, p_words, seen_words, verdict_words, would_be_seen
 
 __all__ = ["best", "findings", "margin"]
 
@@ -107,10 +107,12 @@ def _would_be_seen(comparison: Comparison, rows: Sequence[Row]) -> str:
         known.sort(key=lambda row: row.seen_from)
         if known:
             ends = [seen_words(row, comparison) for row in (known[0], known[-1])]
-            parts.append(" to ".join(dict.fromkeys(ends)))
+            parts.append(" to ".join(dict.fromkeys(end for end in ends if end != NONE_SEEN)))
     if not parts:
         return "what would have been seen is not known"
-    return f"a difference of {' or '.join(parts)} would have been seen"
+    known_parts = " or ".join(filter(None, parts))
+    seen = f"a difference of {known_parts}" if known_parts else NONE_SEEN
+    return would_be_seen(seen)
 
 
 def _gap(comparison: Comparison, row: Row) -> str:

@@ -106,7 +106,7 @@ def rates_of(
         judges: Each says whether a row is told apart from the first of its comparison.
         seed: Of the random numbers.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.Generator(np.random.PCG64(seed))
     wrong, seen = [0] * len(judges), [0] * len(judges)
     worse = {_label(n) for n in range(world.points - world.worse, world.points)}
     for _ in range(studies):

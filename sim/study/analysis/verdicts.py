@@ -1,15 +1,27 @@
 """How a row of a ranking stands to the first, and what its comparison could have seen, in words."""
 
 import math
+from typing import Final
 
 from ..format import number, of_seeds
 from ..metrics import Metric
 from .ranking import Comparison, Row, Verdict
 
-__all__ = ["gap_words", "p_words", "seen_words", "verdict_words"]
+__all__ = [
+    "NONE_SEEN",
+    "end_words",
+    "gap_words",
+    "p_words",
+    "seen_words",
+    "verdict_words",
+    "would_be_seen",
+]
 
 # Above such a factor people say how many times, below it how many percent.
 _TIMES_FROM = 3.0
+
+NONE_SEEN: Final = "none"
+"""In place of a difference, where not even the largest would have been seen."""
 
 # Smaller ones are of no use to anybody.
 _P_LEAST = 1e-4
@@ -31,7 +43,7 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
         return f"{gap_words(row, comparison)}, {p_words(row.p)}"
     if row.verdict is Verdict.NOISE_UNKNOWN:
         return f"{gap_words(row, comparison)}; noise unknown"
-    return f"not told apart; {seen_words(row, comparison)} would have been seen"
+    return f"not told apart; {would_be_seen(seen_words(row, comparison))}"
 
 
 def _first(comparison: Comparison) -> str:
@@ -46,7 +58,7 @@ def _late(row: Row, comparison: Comparison) -> str:
     if row.verdict is Verdict.NOISE_UNKNOWN:
         return f"{arrived}; noise unknown"
     if row.verdict is Verdict.UNDECIDED:
-        return f"{arrived}: not told apart; {seen_words(row, comparison)} would have been seen"
+        return f"{arrived}: not told apart; {would_be_seen(seen_words(row, comparison))}"
     if row.is_by_arrivals:
         return f"{arrived}, {p_words(row.p)}"
     return f"{arrived}; {end_words(row, comparison)}, {p_words(row.p)}"
@@ -73,20 +85,34 @@ def end_words(row: Row, comparison: Comparison) -> str:
 
 
 def seen_words(row: Row, comparison: Comparison) -> str:
-    """The smallest difference that would have been told from noise in 4 of 5 studies."""
+    """The smallest difference that would have been told from noise in 4 of 5 studies.
+
+    ``none`` where a fraction would have to differ by more than all of it.
+    """
     if math.isnan(row.seen_from):
         return "—"
-    if row in comparison.late:
-        end = comparison.end
-        assert end is not None
+    end = comparison.end
+    metric = end if end is not None and row in comparison.late else comparison.metric
+    if metric.unit == "%" and row.seen_from >= 1:
+        return NONE_SEEN
+    if metric is end:
         scale, unit = _unit_of(end)
         return f"{number(row.seen_from * scale, 2)} {unit} of {end.words}"
-    if not comparison.metric.is_ratio:
+    if not metric.is_ratio:
         scale, unit = comparison.gap_unit
         return f"{number(row.seen_from * scale, 2)} {unit}".strip()
     if row.seen_from < _TIMES_FROM:
         return f"{number(100 * (row.seen_from - 1), 2)} %"
     return f"{number(row.seen_from, 2)} times"
+
+
+def would_be_seen(seen: str) -> str:
+    """The same as a clause.
+
+    >>> would_be_seen("23 %"), would_be_seen("none")
+    ('23 % would have been seen', 'no difference would have been seen')
+    """
+    return f"{'no difference' if seen == NONE_SEEN else seen} would have been seen"
 
 
 def p_words(p: float) -> str:

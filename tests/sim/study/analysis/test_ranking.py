@@ -105,6 +105,18 @@ def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
     assert 0.65 * 60 < told < 0.95 * 60
 
 
+def test_a_difference_of_more_than_all_is_none_that_could_be_seen() -> None:
+    results = _exact({"gosgd": (4.0, 4.0), "sgp": (4.0, 4.0)})
+    ends: Ends = {"gosgd": (0.9, 0.5), "sgp": (0.3, 0.8)}
+    found = compare(_with(results, "accuracy", ends), metric="accuracy")
+    other = found.rows[1]
+    assert other.seen_from > 1 and seen_words(other, found) == "none"
+    assert verdict_words(other, found) == "not told apart; no difference would have been seen"
+    assert margin(found) == (
+        "not told apart from gosgd by 2 seeds is sgp (no difference would have been seen)"
+    )
+
+
 def test_the_same_figure_with_every_seed_is_a_tie() -> None:
     times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (4.0, 5.0, 6.0), "dpsgd": (6.0, 4.0, 5.0)}
     found = compare(_exact(times))
