@@ -7,6 +7,7 @@
 # make check       lint, formatting and types
 # make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
 # make campaign    what takes an hour: ten thousand seeds of faults, 25 times as many examples, the slow tests
+#                  (the null study among them: how often studies call something worse that is not)
 # make bench       speed, as ratios within one run (NAME="..." picks some)
 # make gpu         docs/explanation/performance-gpu.md: tests and speed on a CUDA device (half an hour)
 # make netcheck    predicted and then run: swarms on hosts of this machine with slow cables (as root)
@@ -19,6 +20,7 @@
 # make models      docs/reference/models.md: which kinds of models train, and what the others are told
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make reproductions  docs/reproductions.md: published figures beside measured ones
+# make verdicts    docs/explanation/statistics.md: how often studies are wrong, and what they see (some minutes)
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
@@ -34,13 +36,13 @@ TESTS   := test-core test-others test-cluster test-browser test-compiled test-sh
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench netcheck soak joining gallery gpu house models reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench netcheck soak joining gallery gpu house models reference reproductions rules seen stragglers studies verdicts wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chromium help demo test $(TESTS) check cover campaign bench netcheck soak joining \
-	gallery gpu house models reference reproductions rules seen stragglers studies wires clean
+	gallery gpu house models reference reproductions rules seen stragglers studies verdicts wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -110,7 +112,7 @@ soak: .venv/.demo
 joining: .venv/.demo
 	$(BIN)/python -c 'from rumor.benchmarks.swarm.joining import report; report(200, "docs/images/joining.png")'
 
-gallery house models reference reproductions rules seen stragglers wires: .venv/.demo
+gallery house models reference reproductions rules seen stragglers verdicts wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 gpu: .venv/.test

@@ -75,7 +75,7 @@ _DEBUG: Final = inspect.Parameter(
 _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     TRAINING: (
         *("task", "steps", "total_steps", "time_s"),
-        *("lr", "momentum", "lr_schedule", "batch_size", "batch_sizes", "precision"),
+        *("lr", "optimizer", "momentum", "lr_schedule", "batch_size", "batch_sizes", "precision"),
         *("partition", "index", "count", "seed", "device", "step_s_min", "prefetch"),
     ),
     EXCHANGE: (
@@ -133,6 +133,7 @@ _METAVARS: Final[Mapping[str, str]] = {
     "metrics_port": "PORT",
     "mixing": "step|sliced",
     "network": "NAME|FILE.json",
+    "optimizer": "NAME",
     "out": "DIR",
     "pace": "SPEC",
     "partition": "SPEC|FILE.json",

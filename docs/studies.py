@@ -23,10 +23,12 @@ from PIL import Image
 
 from rumor.sim.study import Results, load_results
 from rumor.sim.study.analysis.findings import findings, margin
-from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
+from rumor.sim.study.analysis.ranking import SIGNIFICANT, Comparison, Row, comparisons
+from rumor.sim.study.analysis.search import Search, searched
+from rumor.sim.study.analysis.verdicts import verdict_words
 from rumor.sim.study.format import count, listed, number, percent, sentence, spread
 from rumor.sim.study.metrics import METRICS, values_of
-from rumor.sim.study.statistics import Difference, difference, holm, interval
+from rumor.sim.study.statistics import Difference, difference, holm, interval, least_seen
 
 __all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
 
@@ -103,6 +105,7 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         date: As 2026-11-21.
     """
     study = results.study
+    everything, (results, search) = results, searched(results)
     parts = [
         f"# {study.title}",
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
@@ -115,18 +118,33 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         "## In figures",
         LEGEND.format(target=percent(study.target)),
         *(_table(comparison) for comparison in comparisons(results)),
+        *_searched(search, comparisons(results)),
         "## How it was computed",
-        _how(results, machine, date),
+        _how(everything, machine, date),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[str]:
+    """What each value of a tuned axis gave, and which was taken."""
+    if search is None:
+        return
+    yield f"## Which {search.axis.name} was taken\n\n{search.words}"
+    for comparison in found:
+        heads, lines = search.table(comparison.at)
+        at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
+        rows = [_row(heads), _row(["---"] * len(heads)), *map(_row, lines)]
+        yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
 
 
 LEGEND: Final = """\
 Means over the seeds with 95 % intervals (Student's t). Time, bytes and steps are those at which the
 merged model was first measured to be right on {target} of the held-out data; time is virtual, bytes
-are those of all workers together. *As good as the best*: the difference to the first row is
-within the noise (5 %, paired by seed, corrected for the number of comparisons). Who did not
-get to the target with every seed has no mean time, and stands behind those who did."""
+are those of all workers together. *Not told apart*: the difference to the first row may be noise
+(5 %, paired by seed, corrected for the number of comparisons), which does not make the two equal:
+behind it stands the smallest true difference that would have been seen in 4 of 5 studies. Who did
+not get to the target with every seed has no mean time, and is held against the first by how many
+seeds did and by how far the others came ([how](../../explanation/statistics.md))."""
 
 
 def _how(results: Results, machine: str, date: str) -> str:
@@ -139,11 +157,25 @@ def _how(results: Results, machine: str, date: str) -> str:
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
         f"- {count(len(results.results), 'trial')}, seeds {seeds}; one row for each in "
         "[summary.csv](summary.csv)",
+        *_trained_by(results),
         f"- Machine: {machine}; {core_s / 60:.1f} core-minutes in all",
         f"- Python {platform.python_version()}, torch {version('torch')}, numpy {version('numpy')}",
         f"- Date: {date}",
     ]
     return "\n".join(lines)
+
+
+def _trained_by(results: Results) -> Iterator[str]:
+    """Optimizer, momentum and learning rate, and where they come from."""
+    words = {"optimizer": "optimizer", "momentum": "momentum", "lr": "learning rate"}
+    parts = []
+    for name, called in words.items():
+        values = dict.fromkeys(one.summary.get(name) for one in results.results)
+        shown = [v if isinstance(v, str) else number(v) for v in values if v is not None]
+        parts += [f"{called} {listed(shown)}"] if shown else []
+    if parts:
+        source = f" ({results.study.source})" if results.study.source else ""
+        yield f"- Trained with {', '.join(parts)}{source}"
 
 
 def _table(comparison: Comparison) -> str:
@@ -160,18 +192,17 @@ def _table(comparison: Comparison) -> str:
 
 
 def _cells(row: Row, comparison: Comparison) -> list[str]:
-    is_best = row is comparison.rows[0]
-    verdict = "as good as the best" if row.as_good_as_best and not is_best else ""
+    verdict = verdict_words(row, comparison)
     return [
         row.label,
-        f"{row.reached} of {row.n}",
+        f"{comparison.reached(row)} of {row.n}",
         _figure(row, "time_to_target_s"),
         _figure(row, "steps_to_target"),
         _figure(row, "bytes_to_target", 1e-6),
         _figure(row, "accuracy"),
         _figure(row, "consensus_distance"),
         number(row.figures["bytes_sent"].mean / 1e6) if "bytes_sent" in row.figures else "-",
-        "**best**" if is_best else verdict,
+        f"**{verdict}**" if row is comparison.rows[0] else verdict,
     ]
 
 
@@ -250,7 +281,10 @@ def relay_order(results: Results) -> str:
     if not all(table):
         return "Trials are missing to say whether the order of RelaySGD's table comes out."
     below, beside = _steps(table)
-    verdict = VERDICTS[below.p < 0.05 and below.mean > 0, not beside.p < 0.05]
+    would = number(100 * least_seen(beside, SIGNIFICANT / len((below, beside))), 2)
+    verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
+        would=f"{would} points would have been"
+    )
     shown = listed([percent(interval(values.values()).mean) for values in table])
     return f"""\
 ### The order of RelaySGD's table
@@ -268,8 +302,8 @@ same trials, in the order of that table:
 - {_finer(results, "loss")}
 - {_finer(results, "time_to_target_s")}
 
-What is different here: handwritten digits instead of photographs, 2,410 parameters, SGD
-with momentum 0.9, one learning rate for all, {count(len(results.study.seeds), "seed")}."""
+What is different here: handwritten digits instead of photographs, 2,410 parameters,
+{count(len(results.study.seeds), "seed")}. The figures are those with momentum {MOMENTUM}."""
 
 
 def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
@@ -309,22 +343,28 @@ def _judged(found: Difference) -> str:
 
 def _values(results: Results, method: str, name: str) -> dict[int, float]:
     """A metric of one method where data differ most, by seed."""
-    found = results.where(method=method, data="Dirichlet 0.01").results
+    places = {"method": method, "data": "Dirichlet 0.01", "momentum": MOMENTUM}
+    axes = {axis.name for axis in results.study.axes}
+    found = results.where(**{k: v for k, v in places.items() if k in axes}).results
     return values_of(found, METRICS[name], results.study.target)
 
 
 VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(
     {
-        (True, True): "It comes out.",
+        (True, True): "It comes out as far as these seeds tell: the ring is behind, and all-reduce "
+        "is not told apart from SGP in rounds ({would}).",
         (True, False): "Half of it comes out: the ring is behind SGP in rounds, but that is behind "
         "all-reduce.",
-        (False, True): "Half of it comes out: SGP in rounds cannot be told from all-reduce, but "
-        "the ring cannot be told from it either.",
-        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and not "
-        "level with all-reduce.",
+        (False, True): "Half of it comes out: SGP in rounds is not told apart from all-reduce "
+        "({would}), but the ring is not told from it either.",
+        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and is told "
+        "apart from all-reduce.",
     }
 )
 """By whether the ring is behind, and whether all-reduce is not ahead."""
+
+MOMENTUM: Final = "0.9"
+"""Of the trials that are held against that table, where the study has several."""
 
 RELAY: Final = ("D-PSGD on a ring", "SGP in rounds", "all-reduce")
 """Points of the study's axis that stand for rows of that table, the worst there first."""

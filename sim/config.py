@@ -54,13 +54,13 @@ _NUMBERS = (
 
 _TEXTS = (
     "topology", "mixing", "rule", "emission", "robust", "wire", "shard_order", "precision", "pace",
-    "speeds", "timing", "engine", "decide", "device",
+    "speeds", "timing", "engine", "decide", "device", "optimizer",
 )  # fmt: skip
 
 # None is to leave them to something else.
 _MAY_BE_NONE = (
-    "mixing", "p", "push_mbit", "time_s", "lr", "momentum", "precision", "speeds", "latency_s",
-    "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "memory_gib",
+    "mixing", "p", "push_mbit", "time_s", "lr", "optimizer", "momentum", "precision", "speeds",
+    "latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "memory_gib",
 )  # fmt: skip
 
 
@@ -125,6 +125,9 @@ class SimulationConfig:
     limit unless given."""
     lr: float | None = None
     """Learning rate; the task's unless given."""
+    optimizer: str | None = None
+    """What to train with: sgd (momentum 0.9 unless given), nesterov, adam, adamw, rmsprop or
+    adagrad; the task's own unless given."""
     momentum: float | None = None
     """Momentum of the task's SGD; its own unless given."""
     precision: str | None = None

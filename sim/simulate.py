@@ -18,7 +18,7 @@ from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
 from ..train.tasks.registry import build_task
-from ..train.tasks.task import Task
+from ..train.tasks.task import Task, trained_by
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
 from .batched.schedule import (
@@ -173,8 +173,10 @@ class Simulation:
             config = replace(config, task=task)
         self.config = config
         if isinstance(task, Task):
-            task = task.with_momentum(config.momentum).with_precision(config.precision)
+            task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
+            task = task.with_precision(config.precision)
         self._task = task
+        self._trained_by = trained_by(task, config.lr) if isinstance(task, Task) else {}
         self._fault_plan, self._attacks, self._faults = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
@@ -288,6 +290,7 @@ class Simulation:
         return summarize(
             self.config,
             values=values,
+            trained_by=self._trained_by,
             topology=self._topology.spec,
             rule=self.config.rule_spec.make(),
             curves=curves,
@@ -376,13 +379,9 @@ class Simulation:
             exchange_s=config.exchange_s,
             samples=self._checked.samples if requirements_of(rule).by_samples else (),
             overlaps=requirements_of(rule).overlaps,
-            lr=self._lr if requirements_of(rule).lr and self._descends else None,
+            lr=self._lr if requirements_of(rule).lr else None,
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
-
-    @property
-    def _descends(self) -> bool:
-        return isinstance(self._task, Task) or self._task.gradient is not None
 
     def _lr(self, step: int) -> float:
         return self.config.lr or self._task.lr

@@ -190,7 +190,7 @@ _DISPLACED: Final = {
     "time_s": ("steps", "total_steps"),
     "speeds": ("slow",),
     "rule": ("p", "emission", "robust"),
-    "task": ("lr", "momentum", "precision", "batch_size"),
+    "task": ("lr", "optimizer", "momentum", "precision", "batch_size"),
 }
 
 

@@ -333,11 +333,15 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
     """Print what came out: findings, who is first, and where all is."""
     from ...sim.study.analysis.findings import findings
     from ...sim.study.analysis.ranking import comparisons
+    from ...sim.study.analysis.search import searched
 
+    results, search = searched(results)
     console.print()
     console.print(Text(results.study.title, style="bold"), soft_wrap=True)
     for sentence in findings(results):
         console.print(Text(f"- {sentence}"))
+    if search is not None:
+        console.print(Text(f"- {search.words}"))
     found = comparisons(results)
     for comparison in found[:PLACES_MAX]:
         _print_comparison(comparison, console)
@@ -372,8 +376,6 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
     console.print(table)
     if len(comparison.rows) > ROWS_MAX:
         console.print(f"and {len(comparison.rows) - ROWS_MAX} more", highlight=False)
-    if comparison.tied:
-        console.print("tied: as good as the first, within the noise", style="dim")
 
 
 def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) -> Iterable[str]:
@@ -384,30 +386,38 @@ def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) 
         yield METRICS[name].words if row is None else METRICS[name].spread(row.figures.get(name))
         if name == comparison.metric.name and comparison.has_target:
             reached = f"reached {comparison.target:g}"
-            yield reached if row is None else f"{row.reached} of {row.n}"
-    yield "tied" if row in comparison.tied else ""
+            yield reached if row is None else f"{comparison.reached(row)} of {row.n}"
+    yield "" if row is None else row.verdict.value
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
     """What ``--json`` prints."""
     from ...sim.study.analysis.findings import findings
     from ...sim.study.analysis.ranking import comparisons
+    from ...sim.study.analysis.search import searched
 
+    best, search = searched(results)
     return {
         "study": results.study.name,
         "cells": sum(1 for _ in results.study.trials()),
         "finished": len(results.results),
         "failures": dict(results.failures),
         "target": results.study.target,
-        "findings": list(findings(results)),
+        "findings": list(findings(best)),
+        "taken": [
+            {"at": dict(one.at), search.axis.name: dict(one.taken), "edge": one.edge}
+            for one in search.tried
+        ]
+        if search
+        else [],
         "rankings": [
             {
                 "at": dict(comparison.at),
                 "by": comparison.metric.name,
                 "order": [row.label for row in comparison.rows],
-                "as_good_as_best": [r.label for r in comparison.rows if r.as_good_as_best],
+                "verdicts": {row.label: row.verdict.value for row in comparison.rows},
             }
-            for comparison in comparisons(results)
+            for comparison in comparisons(best)
         ],
         "out": str(folder),
         "report": None if report is None else str(report),

@@ -231,6 +231,7 @@ def summarize(
     config: SimulationConfig,
     *,
     values: Models | VectorRows,
+    trained_by: Mapping[str, Any],
     topology: str,
     rule: Rule,
     curves: Curves,
@@ -252,6 +253,7 @@ def summarize(
         model = {name: tensor.cpu() for name, tensor in merged.items()}
     summary: dict[str, Any] = {
         **_told(config, values, topology, rule),
+        **trained_by,
         "steps": steps,
         "accuracy": _last(series, "accuracy"),
         "loss": _last(series, "loss"),

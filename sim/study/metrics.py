@@ -42,6 +42,12 @@ class Metric:
     target_curve: str = ""
     """The curve whose value at the target accuracy it is; empty for figures of a whole run."""
 
+    goal: str = "accuracy"
+    """The curve that must reach the target."""
+
+    end: str = ""
+    """The metric by which trials that never reach the target are compared: how far they came."""
+
     preference: int | None = None
     """Groups are compared by the metric with the lowest that the task has; None for never, unless
     it is asked for."""
@@ -59,7 +65,7 @@ class Metric:
     """Whether ``summary.csv`` has it."""
 
     is_shown: bool = True
-    """Whether tables, heatmaps and charts of the report have it."""
+    """Whether tables, heatmaps and charts of the report have it, unless the study names it."""
 
     @property
     def to_target(self) -> bool:
@@ -92,27 +98,43 @@ def values_of(results: Iterable[Result], metric: Metric, target: float) -> dict[
 
 
 def metrics_known(results: Results) -> tuple[Metric, ...]:
-    """Those to show that some trial of a study has."""
-    target = results.study.target
+    """Those to show that some trial of a study has; those that the study names come first."""
+    study, order = results.study, [*results.study.metrics, *METRICS]
     known = {
-        metric.name: metric
-        for metric in METRICS.values()
-        if metric.is_shown and any(metric.of(one, target) is not None for one in results.results)
+        name: METRICS[name]
+        for name in dict.fromkeys(order)
+        if (METRICS[name].is_shown or name in study.metrics)
+        and any(METRICS[name].of(one, study.target) is not None for one in results.results)
     }
     return tuple(metric for metric in known.values() if metric.hidden_by not in known)
 
 
-def _to_target(name: str, words: str, curve: str, unit: str, **more: Any) -> Metric:
+def _to_target(
+    name: str, words: str, curve: str, unit: str, goal: str = "accuracy", **more: Any
+) -> Metric:
     def source(result: Result, target: float) -> Any:
-        return result.at_target(curve, target)
+        return result.at_target(curve, target, goal)
 
-    return Metric(name=name, words=words, source=source, unit=unit, target_curve=curve, **more)
+    return Metric(
+        name=name, words=words, source=source, unit=unit, target_curve=curve, goal=goal, end=goal,
+        **more,
+    )  # fmt: skip
 
 
 def _at_end(name: str, words: str, unit: str = "", **more: Any) -> Metric:
     return Metric(
         name=name, words=words, source=lambda one, _: one.summary.get(name), unit=unit, **more
     )
+
+
+def _of_worker(name: str, words: str) -> Metric:
+    """Of single workers at the end: a quantile of their accuracies."""
+
+    def source(result: Result, _: float) -> Any:
+        return (result.series.get(name) or (None,))[-1]
+
+    return Metric(name=name, words=words, source=source, unit="%", lower_is_better=False,
+                  is_ratio=False, is_shown=False)  # fmt: skip
 
 
 def _of_graph(name: str, words: str) -> Metric:
@@ -129,6 +151,12 @@ METRICS: Final[dict[str, Metric]] = {
         _to_target("steps_to_target", "steps to target", "steps", "steps", is_shown=False),
         _at_end("accuracy", "final accuracy", "%", lower_is_better=False, is_ratio=False,
                 preference=1, curve="of the merged model"),
+        _to_target("time_to_target_median_s", "virtual time to target of the median worker",
+                   "time_s", "s", "accuracy_median", is_shown=False),
+        _to_target("time_to_target_least_s", "virtual time to target of the worst worker",
+                   "time_s", "s", "accuracy_least", is_shown=False),
+        _of_worker("accuracy_median", "final accuracy of the median worker"),
+        _of_worker("accuracy_least", "final accuracy of the worst worker"),
         _at_end("loss", "final loss", preference=4, curve="of the merged model",
                 hidden_by="accuracy"),
         _at_end("consensus_distance", "final consensus distance", preference=5, curve=_GAP,

@@ -42,21 +42,28 @@ class Result:
     peak_rss_mib: float
     """The most memory that its process had held by then, MiB."""
 
-    def reached(self, target: float) -> int | None:
-        """The first evaluation at which the merged model was this accurate; None for never."""
-        for index, accuracy in enumerate(self.series.get("accuracy", ())):
+    def reached(self, target: float, goal: str = "accuracy") -> int | None:
+        """The first evaluation at which a model was this accurate; None for never.
+
+        Args:
+            target: Accuracy.
+            goal: The curve that is to reach it: of the merged model, or ``accuracy_least`` or
+                ``accuracy_median`` of single workers.
+        """
+        for index, accuracy in enumerate(self.series.get(goal, ())):
             if accuracy is not None and accuracy >= target:
                 return index
         return None
 
-    def at_target(self, curve: str, target: float) -> float | None:
-        """A curve's value when the merged model was first this accurate; None for never.
+    def at_target(self, curve: str, target: float, goal: str = "accuracy") -> float | None:
+        """A curve's value when a model was first this accurate; None for never.
 
         Args:
             curve: One of `CURVES`, such as ``time_s`` or ``bytes_sent``.
             target: Accuracy.
+            goal: As `reached` has it.
         """
-        index = self.reached(target)
+        index = self.reached(target, goal)
         return None if index is None else self.series[curve][index]
 
 

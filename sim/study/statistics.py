@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -10,17 +11,24 @@ from numpy.typing import NDArray
 
 __all__ = [
     "CONFIDENCE",
+    "POWER",
     "Difference",
     "Interval",
+    "arrivals_told",
     "difference",
     "differences",
+    "fisher",
     "holm",
     "interval",
+    "least_seen",
     "quantile",
 ]
 
 CONFIDENCE: Final = 0.95
 """How often intervals hold the true value."""
+
+POWER: Final = 0.8
+"""How often a difference must be told from noise to count as one that would be seen."""
 
 # Times one pair's degrees of freedom that all pairs with one group are worth together.
 _BORROWED_MAX: Final = 6
@@ -41,10 +49,30 @@ class Interval:
     n: int
     """Values that it is the mean of."""
 
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    """These, where they are known."""
+
     @property
     def half(self) -> float:
         """What to write behind ±; NaN with fewer than two values."""
         return (self.high - self.low) / 2
+
+    @property
+    def in_logs(self) -> "Interval":
+        """The geometric mean with the interval of the logarithms, for a logarithmic axis.
+
+        Its lower end is above 0 whatever the noise. Values of which some are not above 0 have no
+        logarithm: the interval is then that of the values.
+
+        >>> found = interval([1.0, 10.0, 100.0]).in_logs
+        >>> round(found.mean, 3), found.low > 0, interval([1.0, 10.0, 100.0]).low > 0
+        (10.0, True, False)
+        """
+        if not self.values or min(self.values) <= 0:
+            return self
+        found = interval(math.log(value) for value in self.values)
+        mean, low, high = map(_exp, (found.mean, found.low, found.high))
+        return Interval(mean=mean, low=low, high=high, n=self.n, values=self.values)
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -59,10 +87,11 @@ def interval(values: Iterable[float]) -> Interval:
     if n == 0:
         return Interval(mean=math.nan, low=math.nan, high=math.nan, n=0)
     mean = float(found.mean())
+    kept = tuple(found.tolist())
     if n == 1:
-        return Interval(mean=mean, low=math.nan, high=math.nan, n=1)
+        return Interval(mean=mean, low=math.nan, high=math.nan, n=1, values=kept)
     half = quantile(n - 1) * float(found.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, values=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +113,12 @@ class Difference:
     pairs: int
     """Seeds that both have."""
 
+    error: float = math.nan
+    """Its standard error, in its own unit; NaN where the noise is not known."""
+
+    freedom: float = math.nan
+    """Degrees of freedom of that."""
+
 
 def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
     """Compare two groups by a paired t test, on the seeds that both have.
@@ -104,6 +139,7 @@ def differences(
     reference: Mapping[int, float],
     *,
     resolution: float = 0.0,
+    at_least_common: bool = False,
 ) -> tuple[Difference, ...]:
     """Compare several groups with one, each by a paired t test that borrows from the others.
 
@@ -127,6 +163,9 @@ def differences(
         reference: What they are compared with.
         resolution: Values are known this precisely only; noise is taken to be at least what that
             makes of it.
+        at_least_common: Whether no pair's noise is taken to be less than the mean of all pairs'.
+            Figures that lie in two heaps, as of trials that come off or do not, vary little in a
+            group whose few seeds all fell into one heap, by chance.
 
     Returns:
         One for each group; the values of p are not corrected yet, see `holm`.
@@ -141,6 +180,7 @@ def differences(
         [max(float(found.var(ddof=1)), least) if len(found) > 1 else math.nan for found in deltas]
     )
     freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
+    common = float(np.nanmean(variances)) if at_least_common and freedom.any() else 0.0
     prior, prior_freedom = _in_common(variances, freedom)
     freedom_max = _freedom_max(freedom)
     found: list[Difference] = []
@@ -148,7 +188,8 @@ def differences(
         shared = prior
         if own > 0 and math.isfinite(prior_freedom):
             shared = (prior_freedom * prior + own * variance) / (prior_freedom + own)
-        found.append(_judged(delta, float(shared), min(prior_freedom + own, max(own, freedom_max))))
+        variance = max(float(shared), common)
+        found.append(_judged(delta, variance, min(prior_freedom + own, max(own, freedom_max))))
     return tuple(found)
 
 
@@ -199,7 +240,84 @@ def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Dif
     error = math.sqrt(variance / n)
     half = quantile(freedom) * error
     p = float(2 * stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
-    return Difference(mean=mean, low=mean - half, high=mean + half, p=p, pairs=n)
+    return Difference(
+        mean=mean, low=mean - half, high=mean + half, p=p, pairs=n, error=error, freedom=freedom
+    )
+
+
+def least_seen(found: Difference, level: float) -> float:
+    """The smallest true difference that such a comparison tells from none in 4 of 5 studies.
+
+    Args:
+        found: Says how large the noise is.
+        level: The p below which differences are told from noise; corrected, if there are several.
+
+    Returns:
+        In the unit of the difference, 0 or more; NaN where the noise is not known.
+
+    >>> one = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
+    >>> round(least_seen(one, 0.05), 2), round(least_seen(one, 0.005), 2)
+    (0.33, 1.04)
+    """
+    from scipy.optimize import brentq
+    from scipy.special import nctdtr, stdtrit
+
+    if math.isnan(found.error):
+        return math.nan
+    if found.error == 0:
+        return 0.0
+    bar = float(stdtrit(found.freedom, 1 - level / 2))
+
+    def missed(errors: float) -> float:
+        return float(nctdtr(found.freedom, errors, bar)) - (1 - POWER)
+
+    # Of no difference nearly all is missed; of so many standard errors next to nothing.
+    most = 2 * bar + 4
+    while missed(most) > 0:
+        most *= 2
+    return found.error * float(brentq(missed, 0.0, most))
+
+
+@cache
+def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
+    """How often chance alone makes two counts differ so much, by Fisher's exact test, two sides.
+
+    Args:
+        arrived: Seeds of a group that reached the target,
+        of: of so many.
+        reference: Those of another group,
+        of_reference: of so many.
+
+    Source: Fisher, Journal of the Royal Statistical Society 98, 1935.
+
+    >>> fisher(0, 3, 3, 3), round(fisher(0, 6, 6, 6), 5)
+    (0.1, 0.00216)
+    """
+    from scipy.stats import fisher_exact
+
+    table = [[arrived, of - arrived], [reference, of_reference - reference]]
+    # To the last bits: who compares with 0.1 means 1 of 10.
+    return round(float(fisher_exact(table).pvalue), 12)
+
+
+def arrivals_told(of: int, reference: int, of_reference: int, level: float) -> int | None:
+    """The most arrivals of a group that are told from those of another group.
+
+    Args:
+        of: Seeds of the group.
+        reference: Seeds of the other that arrived,
+        of_reference: of so many.
+        level: The p below which they are told apart.
+
+    Returns:
+        None where not even 0 arrivals would be told from them.
+
+    >>> arrivals_told(3, 3, 3, 0.05), arrivals_told(6, 6, 6, 0.05)
+    (None, 1)
+    """
+    fewer = range(min(of, math.ceil(of * reference / of_reference)) - 1, -1, -1)
+    told = (some for some in fewer if fisher(some, of, reference, of_reference) < level)
+    return next(told, None)
 
 
 def quantile(freedom: float) -> float:
@@ -239,3 +357,11 @@ def _inverse_trigamma(value: float) -> float:
     from scipy.special import polygamma
 
     return float(brentq(lambda at: float(polygamma(1, at)) - value, 1e-8, 1e8))
+
+
+def _exp(value: float) -> float:
+    """With infinity for what is beyond all numbers."""
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf

@@ -189,6 +189,17 @@ class Study:
     target: float = 0.9
     """Accuracy that times and bytes are counted to."""
 
+    metrics: tuple[str, ...] = ()
+    """What points are compared by, names of `METRICS`: they are ranked by the first, and each has
+    a chart and a column of its own. Left to what the task has if empty."""
+
+    tune: str = ""
+    """The axis, such as ``lr``, of which every point of the others is shown at its best value; the
+    search is shown beside. Empty for none."""
+
+    source: str = ""
+    """Where optimizer, momentum and learning rate come from, for people."""
+
     def __post_init__(self) -> None:
         if not self.seeds:
             raise ConfigError("seeds is empty: give at least one, as in seeds = [0, 1, 2]")
@@ -205,6 +216,7 @@ class Study:
             )
         _check_apart(self.settings, self.axes)
         self._check_skips()
+        self._check_tuned()
 
     def trials(self) -> Iterator[Trial]:
         """All trials in the order of the axes, the last of which changes fastest, seeds within.
@@ -219,6 +231,15 @@ class Study:
 
     cells = trials
     """The name it had in version 0.1."""
+
+    def _check_tuned(self) -> None:
+        if not self.tune:
+            return
+        names = [axis.name for axis in self.axes]
+        if self.tune not in names:
+            raise ConfigError(f"tune is {self.tune!r}: it must be an axis, {', '.join(names)}")
+        if len(names) == 1:
+            raise ConfigError(f"tune is {self.tune!r}, the only axis: there is nothing to compare")
 
     def _places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...gossip.errors import ConfigError
 from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
+from .metrics import METRICS
 from .study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
@@ -35,7 +36,10 @@ SETTINGS: Final = tuple(
 )
 """Arguments of `rumor.sim.simulate` that a study may set or vary."""
 
-_KEYS: Final = ("title", "question", "seeds", "target", "settings", "grid", "skip")
+_KEYS: Final = (
+    *("title", "question", "seeds", "target", "metrics", "tune", "source"),
+    *("settings", "grid", "skip"),
+)
 _SEEDS: Final = 3
 _SEEDS_MAX: Final = 10_000
 
@@ -49,6 +53,9 @@ def read_study(path: Path) -> Study:
         question = "How much slower is a ring?"
         seeds = 3                       # or a list
         target = 0.9                    # the accuracy that times are taken to
+        metrics = ["time_to_target_s"]  # what points are compared by, the first ranks them
+        tune = "lr"                     # an axis that each point is shown at the best value of
+        source = "..."                  # where optimizer, momentum and learning rate come from
 
         [settings]                      # the same in all trials
         task = "digits"
@@ -103,6 +110,9 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         seeds=_seeds(content.get("seeds", _SEEDS)),
         skip=tuple(_conditions(content.get("skip", []), [axis.name for axis in axes])),
         target=float(_given(content, "target", 0.9, "a number")),
+        metrics=tuple(_metrics(content.get("metrics", []))),
+        tune=_given(content, "tune", "", "the name of an axis"),
+        source=_given(content, "source", "", "a text").strip(),
     )
 
 
@@ -127,6 +137,15 @@ def _point(where: str, table: Mapping[str, Any]) -> Point:
         raise ConfigError(f"{where} has the name {_shown(label)}: it must be a text")
     _check_keys(settings, SETTINGS, f"{where}, {label}")
     return Point(" ".join(label.split()), with_tuples(settings))
+
+
+def _metrics(names: object) -> Iterable[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"metrics is {_shown(names)}: it must be a list of names")
+    _check_keys(names, METRICS, "metrics")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"metrics has one twice: {_shown(names)}")
+    return names
 
 
 def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:

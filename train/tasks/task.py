@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
@@ -34,7 +35,19 @@ from .sources import (
     targets_of,
 )
 
-__all__ = ["Evaluation", "Task", "fraction_right", "require_optimizer", "sgd"]
+__all__ = [
+    "OPTIMIZERS",
+    "Evaluation",
+    "MakeOptimizer",
+    "Task",
+    "fraction_right",
+    "require_optimizer",
+    "sgd",
+    "trained_by",
+]
+
+MakeOptimizer: TypeAlias = Callable[[Iterable[nn.Parameter], float], Optimizer]
+"""Parameters and learning rate to an optimizer."""
 
 
 def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
@@ -48,6 +61,24 @@ def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
         A fresh optimizer.
     """
     return SGD(parameters, lr=lr, momentum=0.9)
+
+
+def _nesterov(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    return SGD(parameters, lr=lr, momentum=0.9, nesterov=True)
+
+
+OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = MappingProxyType(
+    {
+        "sgd": sgd,
+        "nesterov": _nesterov,
+        "adam": lambda parameters, lr: Adam(parameters, lr=lr),
+        "adamw": lambda parameters, lr: AdamW(parameters, lr=lr),
+        "rmsprop": lambda parameters, lr: RMSprop(parameters, lr=lr),
+        "adagrad": lambda parameters, lr: Adagrad(parameters, lr=lr),
+    }
+)
+"""By name, those that a task may be trained with in place of its own; all but the learning rate,
+and the momentum .9 of the first two, is as torch has it."""
 
 
 def fraction_right(outputs: Tensor, targets: Tensor) -> float:
@@ -123,7 +154,7 @@ class Task:
     """Of the numbers that steps and evaluations compute with: ``float32``, as the model has it, or
     under autocast ``bfloat16`` or ``float16``, this one with scaled gradients."""
 
-    optimizer: Callable[[Iterable[nn.Parameter], float], Optimizer] = sgd
+    optimizer: MakeOptimizer = sgd
     """Parameters and learning rate to an optimizer."""
 
     lr: float
@@ -162,6 +193,18 @@ class Task:
         yield "steps", f"{self.steps:,} of {self.batch_size:,} samples"
         if self.precision != "float32":
             yield "precision", self.precision
+
+    def with_optimizer(self, name: str | None) -> "Task":
+        """The same task with another optimizer, one of `OPTIMIZERS`; None for the one it has.
+
+        Raises:
+            ConfigError: There is no such optimizer.
+        """
+        if name is None:
+            return self
+        if name not in OPTIMIZERS:
+            raise ConfigError(f"optimizer is {name!r}: it must be one of {', '.join(OPTIMIZERS)}")
+        return replace(self, optimizer=OPTIMIZERS[name])
 
     def with_momentum(self, momentum: float | None) -> "Task":
         """The same task, its optimizer with another momentum; None for the one it has.
@@ -375,7 +418,7 @@ def _form_of(batch: Batch) -> str:
 
 
 def _with_momentum(
-    make: Callable[[Iterable[nn.Parameter], float], Optimizer],
+    make: MakeOptimizer,
     momentum: float,
     parameters: Iterable[nn.Parameter],
     lr: float,
@@ -387,6 +430,32 @@ def _with_momentum(
             raise ConfigError(f"momentum is {momentum:g}: the task's optimizer, {kind}, has none")
         group["momentum"] = momentum
     return optimizer
+
+
+def trained_by(task: Task, lr: float | None = None) -> dict[str, Any]:
+    """What a task is trained by: ``optimizer``, ``momentum`` (None for one without) and ``lr``.
+
+    Args:
+        task: Any.
+        lr: Learning rate, > 0; the task's unless given.
+
+    Raises:
+        ConfigError: The optimizer has no momentum, and the task was given one.
+
+    >>> from rumor.train.tasks.digits import noisy_digits
+    >>> trained_by(noisy_digits())
+    {'optimizer': 'SGD', 'momentum': 0.0, 'lr': 0.05}
+    """
+    lr = task.lr if lr is None else lr
+    try:
+        optimizer = task.optimizer([nn.Parameter(torch.zeros(1))], lr)
+    except ConfigError:
+        raise
+    except Exception:  # one of a user's own, which may want the parameters of a whole model
+        return {"optimizer": _name_of(task.optimizer), "momentum": None, "lr": lr}
+    group = optimizer.param_groups[0]
+    kind = type(optimizer).__name__ + (" (Nesterov)" if group.get("nesterov") else "")
+    return {"optimizer": kind, "momentum": group.get("momentum"), "lr": lr}
 
 
 def require_optimizer(rule: Rule, task: Task) -> None:

@@ -40,7 +40,9 @@ class Band:
     """Seeds."""
 
 
-def band(results: Sequence[Result], y: str, x: str = "time_s") -> Band | None:
+def band(
+    results: Sequence[Result], y: str, x: str = "time_s", *, in_logs: bool = False
+) -> Band | None:
     """Lay the curves of a group's seeds over one another.
 
     Between two evaluations a curve is taken to be a straight line; beyond the last of the seed
@@ -50,6 +52,8 @@ def band(results: Sequence[Result], y: str, x: str = "time_s") -> Band | None:
         results: Of trials that differ in the seed only.
         y: One of `CURVES`.
         x: One of `CURVES` that never falls: ``time_s``, ``steps`` or ``bytes_sent``.
+        in_logs: Whether means and intervals are those of the logarithms, for a logarithmic axis,
+            wherever all values are above 0.
 
     Returns:
         None where some seed has no such curve, or they have no range in common.
@@ -62,10 +66,17 @@ def band(results: Sequence[Result], y: str, x: str = "time_s") -> Band | None:
         return None
     grid = _grid([at for at, _ in curves], start, end)
     rows = np.array([np.interp(grid, at, values) for at, values in curves])
+    mean = rows.mean(axis=0)
     low, high = _around(rows, *_BOUNDS.get(y, (0.0, np.inf)))
+    if in_logs:
+        # A number cut at 0 is infinitely far down there.
+        above = (rows > 0).all(axis=0)
+        logs = np.log(rows[:, above])
+        mean[above] = np.exp(logs.mean(axis=0))
+        low[above], high[above] = np.exp(_around(logs, -np.inf, np.inf))
     return Band(
         x=tuple(grid.tolist()),
-        mean=tuple(rows.mean(axis=0).tolist()),
+        mean=tuple(mean.tolist()),
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
         n=len(rows),

@@ -21,7 +21,7 @@ __all__ = ["Prediction", "Spot", "graph_axis", "predictions"]
 # What changes outcomes by itself: between points that differ in it, graphs are not compared.
 _CONFOUNDING: Final = (
     *("task", "workers", "rule", "p", "emission", "wire", "shards"),
-    *("lr", "momentum", "precision", "batch_size"),
+    *("lr", "optimizer", "momentum", "precision", "batch_size"),
     *("partition", "pace", "speeds", "slow", "network", "latency_s", "bandwidth_mbit"),
     *("downlink_mbit", "loss", "faults", "steps", "time_s", "total_steps"),
 )

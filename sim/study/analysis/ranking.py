@@ -1,16 +1,35 @@
-"""Who is first, who is as good within the noise, and who never gets there."""
+"""Who is first, who is told apart from the first, and by what."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from itertools import product
 from typing import Final
 
 from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results, seeds_tried
-from ..statistics import Difference, Interval, differences, holm, interval
+from ..statistics import (
+    Difference,
+    Interval,
+    arrivals_told,
+    differences,
+    fisher,
+    holm,
+    interval,
+    least_seen,
+)
 
-__all__ = ["SIGNIFICANT", "Comparison", "Row", "compare", "comparisons"]
+__all__ = [
+    "SIGNIFICANT",
+    "Comparison",
+    "Row",
+    "Verdict",
+    "by_metric",
+    "compare",
+    "comparisons",
+    "in_order",
+]
 
 SIGNIFICANT: Final = 0.05
 """Differences with a smaller p, corrected, are more than noise."""
@@ -20,6 +39,34 @@ _UNRANKED: Final = 2
 
 # Zero has no logarithm. Less than this part of the largest is rounding.
 _RELATIVE_MIN: Final = 1e-12
+
+# Beyond it there is no factor to tell.
+_LOG_MAX: Final = 700.0
+
+# Arrivals and final figures are two tests of one pair.
+_TESTS: Final = 2
+
+
+class Verdict(StrEnum):
+    """How a row stands to the first."""
+
+    FIRST = "first"
+    """It is the first."""
+
+    TIE = "tie"
+    """It has the same figure with every seed."""
+
+    UNDECIDED = "not told apart"
+    """The difference may be noise, which does not mean that there is none."""
+
+    APART = "told apart"
+    """It is worse by more than noise."""
+
+    NOISE_UNKNOWN = "noise unknown"
+    """The two share too few seeds."""
+
+    NOT_COMPARED = "not compared"
+    """It lacks the figure, or seeds that the first has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +91,38 @@ class Row:
     only where no seed is missing and all reached it: the mean of the lucky ones would say too
     little."""
 
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    """For each metric that is counted to the target, how many seeds reached it."""
+
     gap: Difference | None = None
-    """To the best: a factor (1.5 takes half as much again) where the comparison's metric is a
-    ratio, else a difference. Its interval is for this pair alone. None for the best itself, and
+    """To the first: a factor (1.5 takes half as much again) where the comparison's metric is a
+    ratio, else a difference. Its interval is for this pair alone. None for the first itself, and
     where there is nothing to compare."""
 
-    p: float = math.nan
-    """Of the gap, corrected for there being several (Holm); NaN where the noise is not known."""
+    end_gap: Difference | None = None
+    """Of rows that do not always arrive: the difference in how far they came."""
 
-    as_good_as_best: bool = False
-    """Whether the gap is within the noise, or there is none; always False where one seed only
-    says nothing about noise, but for the best."""
+    p: float = math.nan
+    """How often noise alone makes as much of a difference, corrected for there being several
+    (Holm); NaN where the noise is not known."""
+
+    verdict: Verdict = Verdict.NOT_COMPARED
+
+    is_by_arrivals: bool = False
+    """Whether the p is that of how many seeds arrived; else it is that of figures."""
+
+    seen_from: float = math.nan
+    """The power of the comparison: the smallest true difference that it would tell from noise in
+    4 of 5 studies. In the unit of `gap`, or, of rows that do not always arrive, of `end_gap`."""
+
+    arrivals_seen_from: int | None = None
+    """Of rows that do not always arrive: the most arrivals that would be told from the first's;
+    None where not even 0 would be."""
+
+    @property
+    def may_be_first(self) -> bool:
+        """Whether nothing tells it from the first."""
+        return self.verdict in (Verdict.FIRST, Verdict.TIE, Verdict.UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,30 +146,57 @@ class Comparison:
     """Accuracy."""
 
     rows: tuple[Row, ...]
-    """The best first; those that do not always reach the target behind those that do, and those
-    that lack seeds which others have behind all that have them."""
+    """In the order of their means, the first of which need not be better than the next by more
+    than noise. Those that do not always reach the target come behind those that do, and those that
+    lack seeds which others have behind all that have them."""
 
     missing: tuple[str, ...]
     """Points without any result."""
+
+    metrics: tuple[str, ...]
+    """Those that the study names."""
 
     noise_known: bool
     """Whether there is more than one seed, so that differences can be held against the noise."""
 
     @property
     def ranked(self) -> tuple[Row, ...]:
-        """The best, and those that can be held against it: they have the figure, and lack no seed
-        unless the best does too. The survivors among seeds that failed are no fair sample."""
-        firsts = [_rank(row, self.metric)[0] for row in self.rows]
+        """The first, and those whose figures can be held against it: they have one, and lack no
+        seed unless the first does too. The survivors among seeds that failed are no fair sample."""
+        return tuple(row for row in self._comparable if self.metric.name in row.figures)
+
+    @property
+    def late(self) -> tuple[Row, ...]:
+        """Those that do not reach the target with every seed, and lack no seed: held against the
+        first by how many arrive, and by how far they come."""
+        return tuple(row for row in self._comparable if self.metric.name not in row.figures)
+
+    @property
+    def _comparable(self) -> tuple[Row, ...]:
+        if not self.rows or self.metric.name not in self.rows[0].figures:
+            return ()
+        is_short = self.rows[0].missing > 0
         return tuple(
             row
-            for row, first in zip(self.rows, firsts, strict=True)
-            if first == firsts[0] != _UNRANKED
+            for row in self.rows
+            if (row.missing > 0) == is_short
+            and (self.metric.name in row.figures or self.metric.to_target)
+        )
+
+    @property
+    def leaders(self) -> tuple[Row, ...]:
+        """The first, and those that have the same mean to the last bits."""
+        means = [row.figures[self.metric.name].mean for row in self.ranked]
+        return tuple(
+            row
+            for row, mean in zip(self.ranked, means, strict=True)
+            if math.isclose(mean, means[0], rel_tol=_RELATIVE_MIN)
         )
 
     @property
     def unknown(self) -> tuple[Row, ...]:
-        """Those of which the noise is not known: they share too few seeds with the best."""
-        return tuple(row for row in self.ranked[1:] if math.isnan(row.p))
+        """Those of which the noise is not known: they share too few seeds with the first."""
+        return self._of(Verdict.NOISE_UNKNOWN)
 
     @property
     def incomplete(self) -> tuple[Row, ...]:
@@ -109,21 +204,43 @@ class Comparison:
         return tuple(row for row in self.rows if row.missing)
 
     @property
-    def tied(self) -> tuple[Row, ...]:
-        """Those that are as good as the best within the noise, without the best."""
-        return tuple(row for row in self.rows[1:] if row.as_good_as_best)
+    def ties(self) -> tuple[Row, ...]:
+        """Those that have the same figure as the first with every seed."""
+        return self._of(Verdict.TIE)
+
+    @property
+    def undecided(self) -> tuple[Row, ...]:
+        """Those that are not told apart from the first, and do not tie with it."""
+        return self._of(Verdict.UNDECIDED)
+
+    @property
+    def apart(self) -> tuple[Row, ...]:
+        """Those that are worse than the first by more than noise."""
+        return self._of(Verdict.APART)
+
+    def _of(self, verdict: Verdict) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.verdict is verdict)
+
+    @property
+    def end(self) -> Metric | None:
+        """What says how far trials came that do not reach the target."""
+        return METRICS[self.metric.end] if self.metric.to_target else None
 
     @property
     def never(self) -> tuple[Row, ...]:
         """Those of which no seed reached the target; none where the task has no accuracy."""
         if not self.has_target:
             return ()
-        return tuple(row for row in self.rows if row.n and not row.reached)
+        return tuple(row for row in self.rows if row.n and not self.reached(row))
 
     @property
     def sometimes(self) -> tuple[Row, ...]:
         """Those of which some seeds reached the target and some did not."""
-        return tuple(row for row in self.rows if 0 < row.reached < row.n)
+        return tuple(row for row in self.rows if 0 < self.reached(row) < row.n)
+
+    def reached(self, row: Row) -> int:
+        """With how many seeds a row arrives at the target that this comparison is about."""
+        return row.arrived.get(self.metric.name, row.reached)
 
     @property
     def gap_unit(self) -> tuple[float, str]:
@@ -157,19 +274,19 @@ def compare(
     Args:
         results: Of a study.
         at: A label for each further axis; may be left out where there is none.
-        metric: What by, a name of `METRICS`; unless given, time to the target where any of
-            them always reaches it, else final accuracy, and for tasks without accuracy what
-            they have: disagreement, loss or consensus distance.
+        metric: What by, a name of `METRICS`; unless given, the first that the study names, or
+            else time to the target where any of them always reaches it, else final accuracy, and
+            for tasks without accuracy what they have: disagreement, loss or consensus distance.
     """
     study, at = results.study, dict(at or {})
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
     groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
     seeds = seeds_tried(results, at)
-    rows = [
-        _row(found, study.target, len(seeds[found[0].trial.group])) for found in groups.values()
-    ]
-    by = METRICS[metric] if metric else _preferred(rows)
-    rows.sort(key=lambda row: _rank(row, by))
+    asked = {label: len(seeds[found[0].trial.group]) for label, found in groups.items()}
+    rows, by = in_order(groups, asked, study.target, [metric] if metric else study.metrics)
+    if metric:
+        by = METRICS[metric]
+        rows.sort(key=lambda row: _rank(row, by))
     found = Comparison(
         axis=study.axes[0].name,
         at=at,
@@ -178,32 +295,81 @@ def compare(
         target=study.target,
         rows=tuple(rows),
         missing=tuple(group[0] for group in seeds if group[0] not in groups),
+        metrics=study.metrics,
         noise_known=any(row.n > 1 for row in rows),
     )
     return _with_gaps(found)
 
 
-def _row(found: Sequence[Result], target: float, seeds: int) -> Row:
+def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
+    """The same points, ranked by another metric and judged by it."""
+    rows = [
+        Row(
+            label=row.label,
+            n=row.n,
+            missing=row.missing,
+            reached=row.reached,
+            figures=row.figures,
+            arrived=row.arrived,
+        )
+        for row in comparison.rows
+    ]
+    rows.sort(key=lambda row: _rank(row, metric))
+    return _with_gaps(replace(comparison, metric=metric, rows=tuple(rows)))
+
+
+def in_order(
+    groups: Mapping[str, Sequence[Result]],
+    asked: Mapping[str, int],
+    target: float,
+    named: Sequence[str] = (),
+) -> tuple[list[Row], Metric]:
+    """Rank groups of results, without a word on noise.
+
+    Args:
+        groups: Results that differ in the seed only, by label.
+        asked: For each label, how many there should be.
+        target: Accuracy.
+        named: Metrics that the study names.
+
+    Returns:
+        Rows, the first first, and the metric that they are ranked by.
+    """
+    rows = [_row(label, found, target, asked[label]) for label, found in groups.items()]
+    by = _preferred(rows, named)
+    return sorted(rows, key=lambda row: _rank(row, by)), by
+
+
+def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
     reached = sum(result.reached(target) is not None for result in found)
     figures: dict[str, Interval] = {}
+    arrived: dict[str, int] = {}
     for name, metric in METRICS.items():
         values = values_of(found, metric, target)
         needed = len(found) if not metric.to_target else max(seeds, len(found))
+        if metric.to_target:
+            arrived[name] = len(values)
         # A mean of those seeds only that happen to have one would be of the lucky.
         if len(values) == needed:
             figures[name] = interval(values.values())
     return Row(
-        label=found[0].trial.group[0],
+        label=label,
         n=len(found),
         missing=max(0, seeds - len(found)),
         reached=reached,
         figures=figures,
+        arrived=arrived,
     )
 
 
-def _preferred(rows: Iterable[Row]) -> Metric:
+def _preferred(rows: Iterable[Row], named: Sequence[str]) -> Metric:
     """Of the metrics that some row has, the one to compare by."""
     known = {name for row in rows for name in row.figures}
+    if named:
+        # Where nobody always arrives there is nothing but how far they came.
+        first = METRICS[named[0]]
+        if (wanted := {first.name, first.end} & known) and wanted:
+            return first if first.name in wanted else METRICS[first.end]
     ranked = [metric for metric in METRICS.values() if metric.preference is not None]
     ranked.sort(key=lambda metric: metric.preference or 0)
     return next((metric for metric in ranked if metric.name in known), ranked[-1])
@@ -211,10 +377,10 @@ def _preferred(rows: Iterable[Row]) -> Metric:
 
 def _rank(row: Row, metric: Metric) -> tuple[float, ...]:
     found = row.figures.get(metric.name)
-    accuracy = row.figures.get("accuracy")
     if found is None:
-        most = -accuracy.mean if accuracy else math.inf
-        return (_UNRANKED, row.missing > 0, -row.reached, most)
+        end = row.figures.get(metric.end or "accuracy")
+        arrived = row.arrived.get(metric.name, row.reached)
+        return (_UNRANKED, row.missing > 0, -arrived, -end.mean if end else math.inf)
     return (float(row.missing > 0), found.mean if metric.lower_is_better else -found.mean)
 
 
@@ -222,21 +388,95 @@ def _with_gaps(found: Comparison) -> Comparison:
     """Hold everyone that can be compared against the first."""
     if not found.ranked:
         return found
-    metric, target, groups = found.metric, found.target, found.groups
-    best, *others = found.ranked
-    values = [values_of(groups[row.label], metric, target) for row in found.ranked]
+    values = [values_of(found.groups[r.label], found.metric, found.target) for r in found.ranked]
     if min(value for group in values for value in group.values()) <= 0:
         # Nothing is a factor of zero, and a loss may be less.
-        metric = replace(metric, is_ratio=False)
-    resolution = _resolution(groups[best.label], metric, target)
+        found = replace(found, metric=replace(found.metric, is_ratio=False))
+    first, *others = found.ranked
+    n = len(others) + 1 + len(found.late)
+    # Whoever is compared with the best of n, and learns from the same data which one that is, has
+    # chosen from so many pairs.
+    pairs = max(1, n * (n - 1) // 2)
+    rows = [*_held_by_figures(found, others, values, pairs), *_held_by_arrivals(found, pairs)]
+    corrected = holm([row.p for row in rows], family=pairs)
+    judged = {
+        row.label: replace(row, p=p, verdict=_verdict(row, p))
+        for row, p in zip(rows, corrected, strict=True)
+    }
+    judged[first.label] = replace(first, verdict=Verdict.FIRST)
+    return replace(found, rows=tuple(judged.get(row.label, row) for row in found.rows))
+
+
+def _verdict(row: Row, p: float) -> Verdict:
+    if row.verdict is Verdict.TIE:
+        return row.verdict
+    if math.isnan(p):
+        return Verdict.NOISE_UNKNOWN
+    return Verdict.APART if p < SIGNIFICANT else Verdict.UNDECIDED
+
+
+def _held_by_figures(
+    found: Comparison, others: Sequence[Row], values: Sequence[Mapping[int, float]], pairs: int
+) -> list[Row]:
+    """Rows that have the figure: a paired t test each, p not corrected yet."""
+    metric, first = found.metric, found.ranked[0]
+    resolution = _resolution(found.groups[first.label], metric, found.target)
     gaps = _gaps_to_first(values, is_ratio=metric.is_ratio, resolution=resolution)
-    n = len(found.ranked)
-    corrected = holm([gap.p for gap in gaps], family=n * (n - 1) // 2)
-    rows = [replace(best, as_good_as_best=True)]
-    for row, gap, p in zip(others, gaps, corrected, strict=True):
-        # No p, no say: a comparison with NaN is False.
-        rows.append(replace(row, gap=gap, p=p, as_good_as_best=p >= SIGNIFICANT))
-    return replace(found, metric=metric, rows=(*rows, *found.rows[n:]))
+    rows = []
+    for row, gap, own in zip(others, gaps, values[1:], strict=True):
+        least = least_seen(gap, SIGNIFICANT / pairs)
+        seen_from = _factor(least) if metric.is_ratio else least
+        verdict = Verdict.TIE if _same(own, values[0]) else row.verdict
+        gap = _as_factor(gap) if metric.is_ratio else gap
+        rows.append(replace(row, gap=gap, p=gap.p, verdict=verdict, seen_from=seen_from))
+    return rows
+
+
+def _same(values: Mapping[int, float], others: Mapping[int, float]) -> bool:
+    """Whether two groups have the same figure with every seed."""
+    return values.keys() == others.keys() and all(
+        math.isclose(value, others[seed], rel_tol=_RELATIVE_MIN) for seed, value in values.items()
+    )
+
+
+def _held_by_arrivals(found: Comparison, pairs: int) -> list[Row]:
+    """Rows that do not always arrive: by how many do, and by how far they come; p not corrected.
+
+    That a seed does not arrive may be chance as well as a late arrival. So the counts are tested by
+    Fisher's exact test, and the ends by a paired t test. These are two tests of one pair, so the
+    smaller p counts twice.
+    """
+    first, end = found.ranked[0], found.end
+    if not found.late or end is None:
+        return []
+    compared = [row for row in (*found.ranked[1:], *found.late)]
+    ends = [values_of(found.groups[row.label], end, found.target) for row in (first, *compared)]
+    largest = max((abs(value) for group in ends for value in group.values()), default=0.0)
+    resolution = max(largest * _RELATIVE_MIN, math.ulp(0.0))
+    gaps = differences(ends[1:], ends[0], resolution=resolution, at_least_common=True)
+    level = SIGNIFICANT / pairs / _TESTS
+    rows = []
+    for row, gap in zip(compared, gaps, strict=True):
+        if row not in found.late:
+            continue
+        arrived, of = found.reached(first), first.n
+        by_arrivals = fisher(found.reached(row), row.n, arrived, of) if found.noise_known else 1.0
+        is_less_far = gap.mean < 0 if not end.lower_is_better else gap.mean > 0
+        # Who comes farther is not behind for it, whatever the noise.
+        by_ends = math.nan if math.isnan(gap.p) else gap.p if is_less_far else 1.0
+        is_by_arrivals = math.isnan(by_ends) or by_arrivals <= by_ends
+        p = min(1.0, _TESTS * (by_arrivals if is_by_arrivals else by_ends))
+        rows.append(
+            replace(
+                row,
+                end_gap=gap,
+                p=p if found.noise_known else math.nan,
+                is_by_arrivals=is_by_arrivals,
+                seen_from=least_seen(gap, level),
+                arrivals_seen_from=arrivals_told(row.n, arrived, of, level),
+            )
+        )
+    return rows
 
 
 def _resolution(found: Sequence[Result], metric: Metric, target: float) -> float:
@@ -245,7 +485,8 @@ def _resolution(found: Sequence[Result], metric: Metric, target: float) -> float
         return 0.0
     parts: list[float] = []
     for result in found:
-        index, curve = result.reached(target), result.series[metric.target_curve]
+        index = result.reached(target, metric.goal)
+        curve = result.series[metric.target_curve]
         now = None if index is None else curve[index]
         before = curve[index - 1] if index else 0.0
         if now and before is not None:
@@ -260,7 +501,8 @@ def _gaps_to_first(
 
     Args:
         values: For each group, at least one, a value for each seed.
-        is_ratio: Whether they differ by factors; all values must be positive then.
+        is_ratio: Whether they differ by factors; all values must be positive then, and differences
+            are those of logarithms.
         resolution: Values are known to this part of them only; for factors.
     """
     largest = max(abs(value) for group in values for value in group.values())
@@ -270,7 +512,14 @@ def _gaps_to_first(
     first, *others = [
         {seed: math.log(max(value, least)) for seed, value in group.items()} for group in values
     ]
-    return tuple(
-        replace(gap, mean=math.exp(gap.mean), low=math.exp(gap.low), high=math.exp(gap.high))
-        for gap in differences(others, first, resolution=resolution)
-    )
+    return differences(others, first, resolution=resolution)
+
+
+def _as_factor(gap: Difference) -> Difference:
+    """A difference of logarithms as a factor; its error stays that of the logarithms."""
+    mean, low, high = map(_factor, (gap.mean, gap.low, gap.high))
+    return replace(gap, mean=mean, low=low, high=high)
+
+
+def _factor(logarithm: float) -> float:
+    return math.inf if logarithm > _LOG_MAX else math.exp(logarithm)

@@ -224,6 +224,8 @@ def _study(told: Mapping[str, Any]) -> Study:
         "settings": with_tuples(told["settings"]),
         "axes": tuple(Axis(name, points) for name, points in axes.items()),
         "seeds": tuple(told["seeds"]),
+        # Files of before have none.
+        "metrics": tuple(told.get("metrics", ())),
         "skip": tuple(Condition(wanted) for wanted in told["skip"]),
     }
     return Study(**{**told, **changed})

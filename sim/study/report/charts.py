@@ -9,7 +9,7 @@ from ....topology import parse
 from ....topology.layout import SKETCH_NODES_MAX, Sketch, sketch
 from ..analysis.curves import Band, band
 from ..analysis.predictors import Prediction, predictions
-from ..analysis.ranking import Comparison
+from ..analysis.ranking import Comparison, Row, by_metric
 from ..format import listed, of_seeds, scale_of, signed
 from ..metrics import FACTS, METRICS, Metric, metrics_known, values_of
 from ..results import Result, Results, seeds_tried
@@ -48,6 +48,12 @@ _CLOCKS: Final = frozenset(
         *("latency_s", "bandwidth_mbit", "downlink_mbit", "loss"),
     )
 )
+
+# What stands for 0 on a logarithmic axis, far below all that is drawn.
+_LEAST: Final = 1e-300
+
+# Means of which one is so many times the other are drawn on a logarithmic axis.
+_DECADES_MIN = 30.0
 
 _STANDING_MAX = 6
 _POINTS_MAX = 120
@@ -107,12 +113,12 @@ def curve_panels(comparison: Comparison, place: str, colors: Mapping[str, str]) 
 def _curve_panel(
     comparison: Comparison, metric: Metric, place: str, colors: Mapping[str, str]
 ) -> Panel:
+    is_log = metric.is_logarithmic
     bands = {
         label: drawn
         for label, found in comparison.groups.items()
-        if (drawn := band(found, metric.name, place)) is not None
+        if (drawn := band(found, metric.name, place, in_logs=is_log)) is not None
     }
-    is_log = metric.is_logarithmic
     alike = [label for label, drawn in bands.items() if is_log and _is_nothing(drawn)]
     there = {label: drawn for label, drawn in bands.items() if label not in alike}
     _, title, unit = PLACES[place]
@@ -158,7 +164,8 @@ def _line(
     step = max(1, -(-len(there) // _POINTS_MAX))
     # The last evaluation is what everybody looks at.
     kept = sorted({*there[::step], *there[-1:]})
-    least = min((drawn.mean[i] for i in there), default=0.0) / 10 if log_y else -math.inf
+    # Where some seed is at 0, and only there, the band has no lower end on a logarithmic axis.
+    least = _LEAST if log_y else -math.inf
     banded = kept if drawn.n > 1 else ()
     return Series(
         label=label,
@@ -171,9 +178,12 @@ def _line(
 
 
 def ranking_panels(comparison: Comparison) -> list[Panel]:
-    """What rows are ranked by, and the traffic that goes with it: means with intervals."""
+    """What rows are ranked by, what else the study names, and the traffic that goes with it.
+
+    Means with intervals, in the order of the first panel; each panel judges by its own metric.
+    """
     traffic = "bytes_to_target" if comparison.metric.to_target else "bytes_sent"
-    metrics = dict.fromkeys((comparison.metric.name, traffic))
+    metrics = dict.fromkeys((comparison.metric.name, *comparison.metrics, traffic))
     return [_ranking_panel(comparison, METRICS[name]) for name in metrics]
 
 
@@ -183,10 +193,13 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
         for at, row in enumerate(comparison.rows)
         if metric.name in row.figures
     ]
+    judged = {row.label: row for row in by_metric(comparison, metric).rows}
+    is_log = _spans_decades(metric, [found.mean for _, _, found in there])
+    if is_log:
+        there = [(at, row, found.in_logs) for at, row, found in there]
     means = [found.mean for _, _, found in there]
     most = max(means, default=1.0)
     unit, size = scale_of(metric.unit, most)
-    is_log = metric.is_ratio and bool(means) and min(means) > 0 and most / min(means) > 30
     # Room for the intervals, but not for one that would squeeze all the others.
     ends = [min(one.high, 1.6 * abs(most)) for _, _, one in there if math.isfinite(one.high)]
     values = [value / size for value in (*means, *ends)]
@@ -196,7 +209,7 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
     return Panel(
         kind="rows",
         title=metric.title,
-        note="logarithmic" if is_log else "",
+        note="logarithmic, geometric means" if is_log else "",
         x=scale_over("" if unit == "%" else unit, values, is_log=is_log,
                      suffix=" %" if unit == "%" else ""),
         y=Scale(title="", low=len(labels) - 0.5, high=-0.5,
@@ -208,7 +221,7 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
                 y=(float(at),),
                 low=(finite(found.low, size),),
                 high=(finite(found.high, size),),
-                color="accent" if row.as_good_as_best else "dim",
+                color="accent" if judged[row.label].may_be_first else "dim",
             )
             for at, row, found in there
         ),
@@ -216,19 +229,29 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
     )  # fmt: skip
 
 
+def _spans_decades(metric: Metric, means: Sequence[float]) -> bool:
+    if not metric.is_ratio or not means:
+        return False
+    return min(means) > 0 and max(means) / min(means) > _DECADES_MIN
+
+
+def _arrived(row: Row, metric: Metric) -> int:
+    return row.arrived.get(metric.name, 0)
+
+
 def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, str]]:
     """Why rows have no mean to show."""
     for at, row in enumerate(comparison.rows):
         if metric.name in row.figures:
             continue
-        if row.reached:
-            yield at, f"{row.reached} of {row.n} seeds only"
+        if arrived := _arrived(row, metric):
+            yield at, f"{arrived} of {row.n} seeds only"
         else:
-            accuracy = row.figures.get("accuracy")
+            end = row.figures.get(metric.end)
             # Once is enough: beside what rows are ranked by.
             ends = ""
-            if accuracy is not None and metric.name == comparison.metric.name:
-                ends = f", ends at {METRICS['accuracy'].shown(accuracy.mean)}"
+            if end is not None and metric.name == comparison.metric.name:
+                ends = f", ends at {METRICS[metric.end].shown(end.mean)}"
             yield at, f"never{ends}" if metric.to_target else "–"
     for at in range(len(comparison.missing)):
         yield len(comparison.rows) + at, "no result"
@@ -248,13 +271,14 @@ def response_panel(results: Results, metric: Metric) -> Panel:
     is_log = metric.is_ratio and is_wide(means)
     unit, size = scale_of(metric.unit, max(means, default=0.0))
     few = len(lines) <= COLORS
-    least = min(means) / 2 if is_log else -math.inf
+    if is_log:
+        lines = [(label, [(at, one.in_logs) for at, one in points]) for label, points in lines]
     series = [
         Series(
             label=label,
             x=tuple(at for at, _ in points),
             y=tuple(short(found.mean / size) for _, found in points),
-            low=tuple(finite(max(found.low, least), size) for _, found in points),
+            low=tuple(finite(found.low, size) for _, found in points),
             high=tuple(finite(found.high, size) for _, found in points),
             color=f"c{index}" if few else "dim",
         )
@@ -401,13 +425,16 @@ def _weakness(one: Prediction) -> float:
 def _scatter(one: Prediction, colors: Mapping[str, str]) -> Panel:
     found = [(spot, spot.found) for spot in one.spots if spot.found is not None]
     unit, size = scale_of(one.metric.unit, max((mean.mean for _, mean in found), default=0.0))
+    is_log = one.metric.is_ratio and is_wide([mean.mean for _, mean in found])
+    if is_log:
+        found = [(spot, mean.in_logs) for spot, mean in found]
     x, y = [spot.x for spot, _ in found], [mean.mean / size for _, mean in found]
     return Panel(
         kind="points",
         title=f"ρ = {signed(one.rho)}",
         x=scale_over(one.words, x, is_log=is_wide(x)),
         y=scale_over(f"{one.metric.title}, {unit}" if unit else one.metric.title, y,
-                     is_log=one.metric.is_ratio and is_wide(y), room=0.12),
+                     is_log=is_log, room=0.12),
         series=tuple(
             Series(
                 label=spot.label,

@@ -7,14 +7,16 @@ from dataclasses import asdict, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ....train.storage.files import drafted
 from ..analysis.findings import findings, margin
 from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
+from ..analysis.search import Search, searched
+from ..analysis.verdicts import seen_words, verdict_words
 from ..execution.cache_key import code_version, versions
-from ..format import count, listed, number, of_seeds, percent, sentence, signed
+from ..format import count, listed, number, percent, sentence, signed
 from ..metrics import METRICS, Metric, metrics_known
 from ..results import Results
 from ..study import Axis, Study, Trial
@@ -71,8 +73,10 @@ def page(results: Results) -> str:
     from jinja2 import Environment
     from plotly.offline import get_plotlyjs
 
-    study, found = results.study, comparisons(results)
-    book = _Book(results, found)
+    # All that compares does so at the best value of what the study tunes.
+    best, search = searched(results)
+    study, found = results.study, comparisons(best)
+    book = _Book(best, found, search)
     sections = list(book.sections()) if found else []
     template = Environment(autoescape=True, trim_blocks=True).from_string(_asset("page.html"))
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
@@ -81,12 +85,13 @@ def page(results: Results) -> str:
         css=_asset("page.css"),
         warning=_warning(results),
         failures=results.failures,
-        findings=findings(results) if found else (),
+        findings=findings(best) if found else (),
         facts=_facts(results),
-        further={str(at): _choices(axis) for at, axis in enumerate(study.axes[1:])},
+        labels=best.study.axes[0].labels,
+        further={str(at): _choices(axis) for at, axis in enumerate(best.study.axes[1:])},
         axes={str(at): _choices(axis) for at, axis in enumerate(study.axes)},
         seeds={str(seed): str(seed) for seed in study.seeds},
-        missing=_missing(study, found) if found else (),
+        missing=_missing(best.study, found) if found else (),
         sections=sections,
         asked=list(asked(study)),
         commands={_trial_key(study, trial): command(trial) for trial in study.trials()},
@@ -101,13 +106,16 @@ def page(results: Results) -> str:
 class _Book:
     """The sections of a page, as its template has them, and the charts in them."""
 
-    def __init__(self, results: Results, found: Sequence[Comparison]) -> None:
+    def __init__(
+        self, results: Results, found: Sequence[Comparison], search: Search | None
+    ) -> None:
         self.figures: dict[str, Any] = {}
         """What the page's script draws, by key."""
         self.colors = standing(results.study, found) if found else {}
         """Labels that stand out, and their colors."""
         self._results = results
         self._study = results.study
+        self._search = search
         self._places = {key_of(self._study, one.at): one for one in found}
 
     def sections(self) -> Iterator[dict[str, Any]]:
@@ -119,6 +127,7 @@ class _Book:
         yield from self._predictions()
         yield from self._response()
         yield from self._heatmaps()
+        yield from self._searched()
         yield from graphs if is_about_graphs else ()
         yield self._table()
         # One graph for all is worth a look, but a later one.
@@ -157,8 +166,9 @@ class _Book:
     def _ranking(self) -> dict[str, Any]:
         to_target = any(comparison.metric.to_target for comparison in self._places.values())
         words = (
-            "Dots are means, lines are 95 % intervals over seeds. Blue: as good as the best, "
-            "within the noise."
+            "Dots are means, lines are 95 % intervals over seeds; on a logarithmic axis both are "
+            "those of the logarithms. Blue: not told apart from the first by the figure that is "
+            "drawn, which does not mean as good."
         )
         if len(self._study.seeds) == 1:
             words = "One seed only: which differences are noise is not known."
@@ -249,6 +259,17 @@ class _Book:
             "is_wide": True,
         }
 
+    def _searched(self) -> Iterator[dict[str, Any]]:
+        if self._search is None:
+            return
+        name, tables = self._search.axis.name, []
+        for key, comparison in self._places.items():
+            heads, lines = self._search.table(comparison.at)
+            rows = [{"is_even": False, "cells": [(text, text) for text in line]} for line in lines]
+            tables.append({"show": f"facet={key}", "heads": heads, "rows": rows})
+        yield {"key": "search", "link": f"Search of {name}", "title": f"Which {name} suits whom",
+               "words": self._search.words, "tables": tables}  # fmt: skip
+
     def _graphs(self) -> Iterator[dict[str, Any]]:
         found = graphs_of(self._results)
         if not found:
@@ -272,9 +293,10 @@ class _Book:
 
     def _table(self) -> dict[str, Any]:
         words = (
-            "Means over seeds ± 95 % intervals (Student's t). Whether a difference to the best is "
+            "Means over seeds ± 95 % intervals (Student's t). Whether a difference to the first is "
             "noise is judged pair by pair on the same seeds, corrected for there being several "
-            "(Holm, 5 %)."
+            "(Holm, 5 %). Seen from: the smallest true difference that this comparison would tell "
+            "from noise in 4 of 5 studies."
         )
         if len(self._study.seeds) == 1:
             words = "One seed each, so no intervals, and no word on what is noise."
@@ -306,12 +328,30 @@ def _facts(results: Results) -> dict[str, str]:
     study = results.study
     grid = [f"{axis.name} ({len(axis.points)})" for axis in study.axes]
     known = {
+        **_training(results),
         "Trials": f"{len(results.results):,} of {sum(1 for _ in study.trials()):,}",
         "Grid": " × ".join([*grid, count(len(study.seeds), "seed")]),
         "Failed": str(len(results.failures)) if results.failures else "none",
     }
     if any("accuracy" in result.series for result in results.results):
         known["Target accuracy"] = percent(study.target)
+    return known
+
+
+# What the optimizer is told, and what to call it.
+_TRAINED_BY: Final = {"optimizer": "Optimizer", "momentum": "Momentum", "lr": "Learning rate"}
+
+
+def _training(results: Results) -> dict[str, str]:
+    """Optimizer, momentum and learning rate, as trials had them, and where they come from."""
+    known = {}
+    for name, words in _TRAINED_BY.items():
+        values = dict.fromkeys(one.summary.get(name) for one in results.results)
+        shown = [v if isinstance(v, str) else number(v) for v in values if v is not None]
+        if shown:
+            known[words] = listed(shown)
+    if known and results.study.source:
+        known["Source"] = results.study.source
     return known
 
 
@@ -325,15 +365,21 @@ def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
         if metric.name == comparison.metric.name
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
-    heads = [comparison.axis, "Against the best", *(["Seeds at target"] * comparison.has_target)]
+    heads = [comparison.axis, "Against the first", "Seen from"]
+    heads += ["Seeds at target"] * comparison.has_target
     lines = []
     for rank, row in enumerate(rows, 1):
         # Whoever sorts by name gets the ranking back.
-        cells: list[tuple[Any, str]] = [(rank, row.label), (rank, _standing(rank, row, comparison))]
+        cells: list[tuple[Any, str]] = [
+            (rank, row.label),
+            (rank, verdict_words(row, comparison)),
+            (f"{row.seen_from:.6g}", seen_words(row, comparison)),
+        ]
         if comparison.has_target:
-            cells.append((row.reached, f"{row.reached} of {row.n}"))
+            reached = comparison.reached(row)
+            cells.append((reached, f"{reached} of {row.n}"))
         cells += [_cell(row, metric) for metric in metrics]
-        lines.append({"is_even": row.as_good_as_best, "cells": cells})
+        lines.append({"is_even": row.may_be_first, "cells": cells})
     return {"heads": heads + [metric.title for metric in metrics], "rows": lines}
 
 
@@ -341,28 +387,9 @@ def _cell(row: Row, metric: Metric) -> tuple[str, str]:
     """The value to sort by, and what is shown."""
     found = row.figures.get(metric.name)
     if found is None and metric.to_target and not row.missing:
-        return "", "not always" if row.reached else "never"
+        return "", "not always" if row.arrived.get(metric.name) else "never"
     value = "" if found is None or not math.isfinite(found.mean) else f"{found.mean:.6g}"
     return value, metric.spread(found)
-
-
-def _standing(rank: int, row: Row, comparison: Comparison) -> str:
-    """How a row compares with the first, in words."""
-    metric = comparison.metric
-    if row.missing:
-        return of_seeds(row.n, row.n + row.missing)
-    if metric.name not in row.figures:
-        return "target not always reached" if metric.to_target else "no figure"
-    if rank == 1:
-        return "the best" if comparison.noise_known else "first"
-    if row.as_good_as_best:
-        return "as good, within the noise"
-    if row.gap is None:
-        return ""
-    scale, unit = comparison.gap_unit
-    low, high = row.gap.low * scale, row.gap.high * scale
-    around = f" ({number(low)} to {number(high)})" if math.isfinite(low) else "; noise unknown"
-    return f"{number(row.gap.mean * scale)} {unit or '×'}".strip() + around
 
 
 def _chance(one: Prediction) -> str:

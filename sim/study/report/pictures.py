@@ -15,6 +15,7 @@ from ....topology.layout import Sketch
 from ....train.storage.files import drafted
 from ...results.curves import STYLE, new_figure
 from ..analysis.ranking import comparisons
+from ..analysis.search import searched
 from ..format import number
 from ..metrics import METRICS
 from ..results import Result, Results
@@ -98,6 +99,7 @@ def draw_pictures(results: Results, folder: Path) -> list[Path]:
 
 
 def _pictures(results: Results) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    results, _ = searched(results)
     study, places = results.study, comparisons(results)
     colors, metric = standing(study, places), places[0].metric
     for of, several in _parted(places):

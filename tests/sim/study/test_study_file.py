@@ -147,3 +147,29 @@ def time_words(name: str) -> list[str]:
     return [" ".join(words[at : at + 5]) for at in range(len(words))] + [
         " ".join(words[at : at + 5]).rstrip(".,:;") for at in range(len(words))
     ]
+
+
+def test_what_is_compared_tuned_and_where_settings_come_from_is_read_and_kept(
+    tmp_path: Path,
+) -> None:
+    text = 'metrics = ["accuracy_least", "accuracy"]\ntune = "p"\nsource = " by hand "\n' + FULL
+    study = read_study(written(tmp_path, text))
+    assert (study.metrics, study.tune) == (("accuracy_least", "accuracy"), "p")
+    assert study.source == "by hand"
+    write_folder(tmp_path, study, ["key"])
+    assert read_folder(tmp_path)[0] == study
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('metrics = "accuracy"', "it must be a list of names"),
+        ('metrics = ["acuracy"]', "did you mean 'accuracy'"),
+        ('metrics = ["accuracy", "accuracy"]', "metrics has one twice"),
+        ('tune = "lr"', "it must be an axis, topology, p, data"),
+        ("source = 3", "it must be a text"),
+    ],
+)
+def test_what_is_compared_and_tuned_is_checked(tmp_path: Path, line: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        read_study(written(tmp_path, f"{line}\n{FULL}"))

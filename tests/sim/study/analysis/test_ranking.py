@@ -1,13 +1,23 @@
-"""Who is first, who is as good, and what never arrives."""
+"""Who is first, who is told apart from it, and what never arrives."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from rumor.sim.study.analysis.findings import margin
-from rumor.sim.study.analysis.ranking import SIGNIFICANT, compare, comparisons
+from rumor.sim.study.analysis.ranking import (
+    SIGNIFICANT,
+    Verdict,
+    by_metric,
+    compare,
+    comparisons,
+)
+from rumor.sim.study.analysis.verdicts import seen_words, verdict_words
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
 from rumor.sim.study.study import Condition, Point
@@ -33,8 +43,9 @@ def test_the_soonest_at_the_target_is_first() -> None:
     assert found.metric.name == "time_to_target_s"
     assert found.axis == "rule"
     best, *others = found.rows
-    assert best.as_good_as_best and best.gap is None
-    assert not any(row.as_good_as_best for row in others)
+    assert best.verdict is Verdict.FIRST and best.gap is None
+    assert all(row.verdict is Verdict.APART for row in others)
+    assert verdict_words(best, found) == "the best"
     assert best.figures["time_to_target_s"].n == 3
 
 
@@ -68,12 +79,78 @@ def test_a_gap_in_accuracy_is_a_difference() -> None:
     assert gap.mean == pytest.approx(-0.1, abs=0.02)
 
 
-def test_what_differs_by_less_than_the_noise_is_as_good() -> None:
+def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
     found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
-    assert [row.as_good_as_best for row in found.rows] == [True, True]
-    assert found.rows[1].p > 0.05
-    assert margin(found) == "as good as gosgd within the noise of 3 seeds is sgp"
-    assert [row.label for row in found.tied] == ["sgp"]
+    first, other = found.rows
+    assert (first.verdict, other.verdict) == (Verdict.FIRST, Verdict.UNDECIDED)
+    assert other.p > 0.05 and found.undecided == (other,)
+    assert verdict_words(first, found) == "first"
+    assert verdict_words(other, found) == "not told apart; 100 % would have been seen"
+    assert margin(found) == (
+        "not told apart from gosgd by 3 seeds is sgp (a difference of 100 % would have been seen)"
+    )
+
+
+def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
+    rng, noise, told, least = np.random.default_rng(3), 0.1, 0, []
+    one = compare(_drawn_times(rng, noise, 1.0)).rows[1]
+    # The noise of this pair is known from its three seeds only; of many such studies, well enough.
+    for _ in range(60):
+        least.append(math.log(compare(_drawn_times(rng, noise, 1.0)).rows[1].seen_from))
+    factor = math.exp(float(np.sqrt(np.mean(np.square(least)))))
+    assert 1.5 < factor < 4 and one.seen_from > 1
+    for _ in range(60):
+        found = compare(_drawn_times(rng, noise, factor))
+        told += found.rows[1].verdict is Verdict.APART
+    assert 0.65 * 60 < told < 0.95 * 60
+
+
+def test_a_difference_of_more_than_all_is_none_that_could_be_seen() -> None:
+    results = _exact({"gosgd": (4.0, 4.0), "sgp": (4.0, 4.0)})
+    ends: Ends = {"gosgd": (0.9, 0.5), "sgp": (0.3, 0.8)}
+    found = compare(_with(results, "accuracy", ends), metric="accuracy")
+    other = found.rows[1]
+    assert other.seen_from > 1 and seen_words(other, found) == "none"
+    assert verdict_words(other, found) == "not told apart; no difference would have been seen"
+    assert margin(found) == (
+        "not told apart from gosgd by 2 seeds is sgp (no difference would have been seen)"
+    )
+
+
+def test_the_same_figure_with_every_seed_is_a_tie() -> None:
+    times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (4.0, 5.0, 6.0), "dpsgd": (6.0, 4.0, 5.0)}
+    found = compare(_exact(times))
+    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.TIE, Verdict.UNDECIDED]
+    assert [row.label for row in found.leaders] == ["gosgd", "sgp", "dpsgd"]
+    assert [row.label for row in found.ties] == ["sgp"]
+    assert verdict_words(found.rows[1], found) == "tie: the same with every seed"
+    assert margin(found).startswith(
+        "a tie, the same with every seed: gosgd and sgp; not told apart"
+    )
+
+
+def test_another_metric_has_verdicts_of_its_own() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"]},
+        courses(gosgd=Course(rate_s=3, bytes_s=9e6), sgp=Course(rate_s=3, bytes_s=1e6)),
+    )
+    found = compare(results)
+    assert {row.verdict for row in found.rows} == {Verdict.FIRST, Verdict.UNDECIDED}
+    by_bytes = by_metric(found, METRICS["bytes_to_target"])
+    assert [row.label for row in by_bytes.rows] == ["sgp", "gosgd"]
+    assert [row.verdict for row in by_bytes.rows] == [Verdict.FIRST, Verdict.APART]
+
+
+def test_a_study_ranks_by_the_metric_that_it_names() -> None:
+    results = results_of({"rule": ["gosgd", "sgp"]}, seeds=2)
+    named = replace(results, study=replace(results.study, metrics=("bytes_sent", "accuracy")))
+    assert compare(named).metric.name == "bytes_sent"
+    assert compare(named).metrics == ("bytes_sent", "accuracy")
+    worst = replace(results, study=replace(results.study, metrics=("time_to_target_least_s",)))
+    # The worst worker gets to four fifths of the merged model's accuracy, and never to the target.
+    assert compare(worst).metric.name == "accuracy_least"
+    near = replace(worst, study=replace(worst.study, target=0.7))
+    assert compare(near).metric.name == "time_to_target_least_s"
 
 
 def test_being_ahead_of_all_is_said() -> None:
@@ -83,9 +160,47 @@ def test_being_ahead_of_all_is_said() -> None:
 
 def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
     three = {"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0), "dpsgd": (4.0, None, None)}
-    assert margin(compare(_exact(three))).startswith("the margin of gosgd over sgp is ")
     del three["sgp"]
-    assert margin(compare(_exact(three))) == ("only gosgd can be compared")
+    found = compare(_exact(three))
+    late = found.rows[1]
+    assert found.late == (late,) and late.verdict is Verdict.UNDECIDED
+    assert late.arrivals_seen_from is None
+    assert verdict_words(late, found).startswith("1 of 3 arrive: not told apart; ")
+    assert seen_words(late, found).endswith(" points of final accuracy")
+
+
+def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
+    soon = tuple(5.0 + 0.1 * seed for seed in range(8))
+    times = {"gosgd": soon, "sgp": tuple(s if n == 0 else None for n, s in enumerate(soon))}
+    ends: Ends = {
+        "gosgd": tuple(0.9 + 0.05 * (-1) ** n for n in range(8)),
+        "sgp": tuple(0.89 + 0.05 * (-1) ** (n // 2) for n in range(8)),
+    }
+    found = compare(_with(_exact(times), "accuracy", ends))
+    late = found.rows[1]
+    assert late.verdict is Verdict.APART and late.is_by_arrivals
+    assert late.p == pytest.approx(2 * stats.fisher_exact([[1, 7], [8, 0]]).pvalue)
+    assert late.arrivals_seen_from == 2
+    assert verdict_words(late, found) == "1 of 8 arrive, p = 0.0028"
+    assert margin(found) == "the margin of gosgd over sgp: 1 of 8 arrive, p = 0.0028"
+
+
+def test_those_that_do_not_arrive_are_told_by_how_far_they_come() -> None:
+    times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (None, None, None)}
+    ends: Ends = {"gosgd": (0.95, 0.96, 0.94), "sgp": (0.5, 0.53, 0.48)}
+    found = compare(_with(_exact(times), "accuracy", ends))
+    late = found.rows[1]
+    assert late.verdict is Verdict.APART and not late.is_by_arrivals
+    assert late.end_gap is not None and late.end_gap.mean == pytest.approx(-0.4467, abs=1e-4)
+    words = verdict_words(late, found)
+    assert re.fullmatch(r"0 of 3 arrive; ends 44\.7 points lower \(.* to .*\), p = 0\.00\d+", words)
+
+
+def test_who_comes_farther_without_arriving_is_not_behind_for_it() -> None:
+    times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (7.0, 8.0, None)}
+    ends: Ends = {"gosgd": (0.905, 0.904, 0.906), "sgp": (0.99, 0.99, 0.99)}
+    found = compare(_with(_exact(times), "accuracy", ends))
+    assert found.rows[1].verdict is Verdict.UNDECIDED and found.rows[1].p == 1.0
 
 
 def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
@@ -94,7 +209,7 @@ def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
     lucky = found.rows[1]
     assert (lucky.reached, lucky.n, lucky.missing) == (2, 3, 0)
     assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
-    assert not lucky.as_good_as_best
+    assert lucky.verdict is Verdict.UNDECIDED
     assert found.sometimes == (lucky,)
     assert found.never == ()
 
@@ -151,7 +266,9 @@ def test_any_measure_can_be_asked_for() -> None:
 def test_one_seed_says_nothing_about_noise() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
     assert not found.noise_known
-    assert [row.as_good_as_best for row in found.rows] == [True, False]
+    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.NOISE_UNKNOWN]
+    assert verdict_words(found.rows[1], found).endswith("; noise unknown")
+    assert seen_words(found.rows[1], found) == "—"
     assert margin(found) == "one seed only: which differences are noise is not known"
     assert math.isnan(found.rows[1].p)
 
@@ -199,7 +316,7 @@ def test_without_results_there_is_nobody_and_no_place() -> None:
     results = results_of({"rule": RULES}, lambda labels: None)
     assert comparisons(results) == ()
     found = compare(results)
-    assert (found.rows, found.ranked, found.tied) == ((), (), ())
+    assert (found.rows, found.ranked, found.late, found.ties) == ((), (), (), ())
     assert found.missing == tuple(RULES)
     assert margin(found) == "there is no final consensus distance to compare"
 
@@ -211,14 +328,17 @@ def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
         for result in results.results
     )
     found = compare(replace(results, results=perfect))
-    assert [row.as_good_as_best for row in found.rows] == [True, True]
+    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.TIE]
 
 
-def test_a_point_with_no_figure_of_a_measure_is_last_and_not_compared() -> None:
+def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came() -> None:
     results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
     found = compare(results, metric="bytes_to_target")
     assert found.rows[1].label == "gosgd"
-    assert found.rows[1].gap is None and math.isnan(found.rows[1].p)
+    assert found.rows[1].gap is None and found.rows[1].end_gap is not None
+    never = compare(_exact({"gosgd": (None, None), "sgp": (None, None)}), metric="bytes_to_target")
+    assert all(row.verdict is Verdict.NOT_COMPARED for row in never.rows)
+    assert verdict_words(never.rows[1], never) == "target not always reached"
 
 
 def test_values_of_a_measure_are_by_seed_and_leave_out_those_that_have_none() -> None:
@@ -255,7 +375,8 @@ def test_a_survivor_is_not_the_most_accurate_either() -> None:
     found = compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9}), metric="accuracy")
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
     assert found.rows[1].figures["accuracy"].mean == 0.99
-    assert found.rows[1].gap is None and not found.rows[1].as_good_as_best
+    assert found.rows[1].gap is None and found.rows[1].verdict is Verdict.NOT_COMPARED
+    assert verdict_words(found.rows[1], found) == "2 of 3 seeds have a result"
 
 
 def test_a_seed_that_diverged_everywhere_is_missing_everywhere() -> None:
@@ -312,14 +433,14 @@ def test_losses_below_zero_differ_by_no_factor() -> None:
     assert not found.metric.is_ratio
     assert behind.gap is not None
     assert behind.gap.mean == pytest.approx(89.83, abs=0.01)
-    assert behind.p < SIGNIFICANT and not behind.as_good_as_best
+    assert behind.p < SIGNIFICANT and behind.verdict is Verdict.APART
 
 
-def test_agreement_that_is_perfect_but_for_rounding_is_as_good() -> None:
+def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
     results = _exact({"gosgd": (4.0,) * 3, "sgp": (5.0,) * 3, "dpsgd": (6.0,) * 3})
     ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
     found = compare(_with(results, "consensus_distance", ends), metric="consensus_distance")
-    assert [row.label for row in found.tied] == ["sgp"]
+    assert [row.label for row in found.undecided] == ["sgp"]
     assert found.rows[2].p < SIGNIFICANT
 
 
@@ -360,6 +481,12 @@ def _exact(
             for result in results.results
         ),
     )
+
+
+def _drawn_times(rng: np.random.Generator, noise: float, factor: float) -> Results:
+    """Two ways on three seeds, of which the second takes so many times as long."""
+    draws = np.exp(noise * rng.standard_normal((2, 3)))
+    return _exact({"gosgd": tuple(5 * draws[0]), "sgp": tuple(5 * factor * draws[1])})
 
 
 def _axis(times: Mapping[str, object]) -> Mapping[str, list[Point]]:

@@ -1,0 +1,124 @@
+"""How a row of a ranking stands to the first, and what its comparison could have seen, in words."""
+
+import math
+from typing import Final
+
+from ..format import number, of_seeds
+from ..metrics import Metric
+from .ranking import Comparison, Row, Verdict
+
+__all__ = [
+    "NONE_SEEN",
+    "end_words",
+    "gap_words",
+    "p_words",
+    "seen_words",
+    "verdict_words",
+    "would_be_seen",
+]
+
+# Above such a factor people say how many times, below it how many percent.
+_TIMES_FROM = 3.0
+
+NONE_SEEN: Final = "none"
+"""In place of a difference, where not even the largest would have been seen."""
+
+# Smaller ones are of no use to anybody.
+_P_LEAST = 1e-4
+
+
+def verdict_words(row: Row, comparison: Comparison) -> str:
+    """What is known of a row beside the first: one cell of a table."""
+    if row.missing:
+        return of_seeds(row.n, row.n + row.missing)
+    if row.verdict is Verdict.FIRST:
+        return _first(comparison)
+    if row.verdict is Verdict.TIE:
+        return "tie: the same with every seed" if row.n > 1 else "tie"
+    if row.verdict is Verdict.NOT_COMPARED:
+        return "target not always reached" if comparison.metric.to_target else "no figure"
+    if row in comparison.late:
+        return _late(row, comparison)
+    if row.verdict is Verdict.APART:
+        return f"{gap_words(row, comparison)}, {p_words(row.p)}"
+    if row.verdict is Verdict.NOISE_UNKNOWN:
+        return f"{gap_words(row, comparison)}; noise unknown"
+    return f"not told apart; {would_be_seen(seen_words(row, comparison))}"
+
+
+def _first(comparison: Comparison) -> str:
+    """The best only where all others are told apart from it."""
+    others = comparison.rows[1:]
+    is_best = bool(others) and all(row.verdict is Verdict.APART for row in others)
+    return "the best" if is_best else "first"
+
+
+def _late(row: Row, comparison: Comparison) -> str:
+    arrived = f"{comparison.reached(row)} of {row.n} arrive"
+    if row.verdict is Verdict.NOISE_UNKNOWN:
+        return f"{arrived}; noise unknown"
+    if row.verdict is Verdict.UNDECIDED:
+        return f"{arrived}: not told apart; {would_be_seen(seen_words(row, comparison))}"
+    if row.is_by_arrivals:
+        return f"{arrived}, {p_words(row.p)}"
+    return f"{arrived}; {end_words(row, comparison)}, {p_words(row.p)}"
+
+
+def gap_words(row: Row, comparison: Comparison) -> str:
+    """The difference to the first, with its interval: ``1.5 × (1.2 to 1.9)``."""
+    if row.gap is None:
+        return ""
+    scale, unit = comparison.gap_unit
+    low, high = row.gap.low * scale, row.gap.high * scale
+    around = f" ({number(low)} to {number(high)})" if math.isfinite(low) else ""
+    return f"{number(row.gap.mean * scale)} {unit or '×'}".strip() + around
+
+
+def end_words(row: Row, comparison: Comparison) -> str:
+    """How much less far a row came that does not always arrive."""
+    gap, end = row.end_gap, comparison.end
+    assert gap is not None and end is not None
+    scale, unit = _unit_of(end)
+    less = sorted(abs(value) * scale for value in (gap.low, gap.high))
+    shown = f"{number(abs(gap.mean) * scale)} {unit}".strip()
+    return f"ends {shown} lower ({number(less[0])} to {number(less[1])})"
+
+
+def seen_words(row: Row, comparison: Comparison) -> str:
+    """The smallest difference that would have been told from noise in 4 of 5 studies.
+
+    ``none`` where a fraction would have to differ by more than all of it.
+    """
+    if math.isnan(row.seen_from):
+        return "—"
+    end = comparison.end
+    metric = end if end is not None and row in comparison.late else comparison.metric
+    if metric.unit == "%" and row.seen_from >= 1:
+        return NONE_SEEN
+    if metric is end:
+        scale, unit = _unit_of(end)
+        return f"{number(row.seen_from * scale, 2)} {unit} of {end.words}"
+    if not metric.is_ratio:
+        scale, unit = comparison.gap_unit
+        return f"{number(row.seen_from * scale, 2)} {unit}".strip()
+    if row.seen_from < _TIMES_FROM:
+        return f"{number(100 * (row.seen_from - 1), 2)} %"
+    return f"{number(row.seen_from, 2)} times"
+
+
+def would_be_seen(seen: str) -> str:
+    """The same as a clause.
+
+    >>> would_be_seen("23 %"), would_be_seen("none")
+    ('23 % would have been seen', 'no difference would have been seen')
+    """
+    return f"{'no difference' if seen == NONE_SEEN else seen} would have been seen"
+
+
+def p_words(p: float) -> str:
+    """A probability, corrected, as people write it."""
+    return f"p < {_P_LEAST:g}" if p < _P_LEAST else f"p = {number(p, 2)}"
+
+
+def _unit_of(metric: Metric) -> tuple[float, str]:
+    return (100.0, "points") if metric.unit == "%" else (1.0, metric.unit)

@@ -1,0 +1,175 @@
+"""The best value of an axis for every point of the others: honest, shown, told if at an edge."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.study.analysis.ranking import comparisons
+from rumor.sim.study.analysis.search import searched
+from rumor.sim.study.metrics import METRICS, values_of
+from rumor.sim.study.results import Results
+from rumor.sim.study.study import Condition, Point
+
+from ..made_up import Course, results_of
+
+RATES = {("gosgd", "0.1"): 6.0, ("gosgd", "0.2"): 2.0, ("gosgd", "0.4"): 4.0,
+         ("sgp", "0.1"): 5.0, ("sgp", "0.2"): 4.0, ("sgp", "0.4"): 1.0}  # fmt: skip
+
+
+def by_rates(labels: Mapping[str, str]) -> Course:
+    return Course(rate_s=RATES[labels["rule"], labels["lr"]], noise=0.02)
+
+
+def tuned(seeds: int = 3, **more: object) -> Results:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"], "lr": [0.1, 0.2, 0.4]}, by_rates, seeds=seeds, points=401
+    )
+    return replace(results, study=replace(results.study, tune="lr", **more))  # type: ignore[arg-type]
+
+
+def test_every_point_is_shown_at_its_best_value() -> None:
+    results = tuned()
+    best, search = searched(results)
+    assert search is not None
+    assert [axis.name for axis in best.study.axes] == ["rule"] and not best.study.tune
+    assert [one.trial.settings["lr"] for one in best.results] == [0.2] * 3 + [0.4] * 3
+    assert [dict(one.taken) for one in search.tried] == [{"0.2": 3}, {"0.4": 3}]
+    (found,) = comparisons(best)
+    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
+    assert found.rows[0].n == 3
+
+
+def test_a_best_value_at_the_edge_is_told() -> None:
+    _, search = searched(tuned())
+    assert search is not None
+    assert [one.edge for one in search.tried] == ["", "largest"]
+    assert search.tried[1].taken_words == "0.4, the largest tried"
+    assert "At 1 of 2 points the best lies at the edge" in search.words
+    heads, lines = search.table({})
+    assert heads == ["rule", "0.1", "0.2", "0.4", "taken", "by"]
+    assert [line[0] for line in lines] == ["gosgd", "sgp"]
+    assert lines[0][2].endswith(" s") and lines[0][4] == "0.2"
+
+
+def test_a_seed_has_no_say_in_what_it_is_shown_at() -> None:
+    """A value that was lucky with one seed alone is taken for the others, not for that one."""
+    results = tuned()
+    lucky = tuple(
+        replace(one, series=_sooner(one.series))
+        if one.trial.group == ("gosgd", "0.1") and one.trial.seed == 0
+        else one
+        for one in results.results
+    )
+    best, search = searched(replace(results, results=lucky))
+    assert search is not None
+    shown = {one.trial.seed: one.trial.settings["lr"] for one in best.results[:3]}
+    assert shown[0] == 0.2
+    time = METRICS["time_to_target_s"]
+    assert values_of(best.results[:3], time, 0.9)[0] > 3.0
+
+
+def _sooner(series: Mapping[str, tuple[float | None, ...]]) -> dict[str, tuple[float | None, ...]]:
+    return {**series, "accuracy": (0.95,) * len(series["accuracy"])}
+
+
+def test_one_seed_is_shown_at_its_own_best_and_that_is_told() -> None:
+    best, search = searched(tuned(seeds=1))
+    assert search is not None and not search.is_honest
+    assert "which flatters all points" in search.words
+    assert len(best.results) == 2
+
+
+def test_a_value_that_failed_is_not_taken_and_one_that_fails_later_is_a_failure() -> None:
+    results = tuned()
+    kept = tuple(
+        one
+        for one in results.results
+        if not (one.trial.labels["lr"] == "0.2" and one.trial.seed == 1)
+        and not (one.trial.group == ("sgp", "0.4") and one.trial.seed == 2)
+    )
+    failed = {"gosgd, 0.2, seed 1": "diverged", "sgp, 0.2, seed 1": "diverged",
+              "sgp, 0.4, seed 2": "diverged"}  # fmt: skip
+    best, search = searched(replace(results, results=kept, failures=failed))
+    assert search is not None
+    assert search.tried[0].words("0.2") == "2 of 3 seeds have a result"
+    # What was best on the other seeds of sgp was 0.2 for seed 1, and 0.4 for seed 2.
+    assert best.failures == {
+        "gosgd, seed 1": "lr = 0.2: diverged",
+        "sgp, seed 1": "lr = 0.2: diverged",
+        "sgp, seed 2": "lr = 0.4: diverged",
+    }
+    (found,) = comparisons(best)
+    assert {row.label: row.missing for row in found.rows} == {"gosgd": 1, "sgp": 2}
+
+
+def test_a_value_without_any_result_is_told_and_one_that_does_not_arrive() -> None:
+    def course(labels: Mapping[str, str]) -> Course | None:
+        if labels["lr"] == "0.1":
+            return None
+        return Course(ceiling=0.6 if labels["lr"] == "0.4" else 0.97, noise=0.02)
+
+    results = results_of({"rule": ["gosgd", "sgp"], "lr": [0.1, 0.2, 0.4]}, course)
+    _, search = searched(replace(results, study=replace(results.study, tune="lr")))
+    assert search is not None
+    assert search.tried[0].words("0.1") == "no result"
+    assert search.tried[0].words("0.4").startswith("0 of 3 arrive, end ")
+    assert "No point's best lies at the edge" in search.words
+
+
+def test_points_that_the_study_leaves_out_stay_out() -> None:
+    results = tuned()
+    points = (Point("all", {"partition": "shared"}), Point("few", {"partition": "shards:1"}))
+    three = results_of(
+        {"rule": ["gosgd", "sgp"], "data": points, "lr": [0.1, 0.2, 0.4]}, by_rates, points=401
+    )
+    skip = (Condition({"rule": "sgp", "data": "few"}), Condition({"data": "few", "lr": 0.4}))
+    study = replace(three.study, tune="lr", skip=skip)
+    kept = {(trial.group, trial.seed) for trial in study.trials()}
+    there = tuple(one for one in three.results if (one.trial.group, one.trial.seed) in kept)
+    best, search = searched(replace(three, study=study, results=there))
+    assert search is not None and len(search.tried) == 3
+    assert {trial.group for trial in best.study.trials()} == {
+        ("gosgd", "all"),
+        ("gosgd", "few"),
+        ("sgp", "all"),
+    }
+    assert searched(replace(results, study=replace(results.study, tune="")))[1] is None
+
+
+def test_values_taken_for_some_seeds_only_are_counted() -> None:
+    results = tuned()
+    slow = tuple(
+        replace(one, series={**one.series, "accuracy": (0.1,) * len(one.series["accuracy"])})
+        if one.trial.group == ("gosgd", "0.2") and one.trial.seed == 0
+        else one
+        for one in results.results
+    )
+    _, search = searched(replace(results, results=slow))
+    assert search is not None
+    assert search.tried[0].taken_words == "0.4 (2), 0.2 (1), the largest tried"
+
+
+def test_a_study_that_was_not_run_has_nothing_to_show() -> None:
+    results = replace(tuned(), results=())
+    best, search = searched(results)
+    assert (
+        search is not None
+        and search.tried == ()
+        and search.table({})
+        == (
+            ["", "0.1", "0.2", "0.4", "taken", "by"],
+            [],
+        )
+    )
+    assert best.results == ()
+
+
+@pytest.mark.parametrize(("tune", "why"), [("p", "it must be an axis, rule, lr")])
+def test_only_an_axis_can_be_tuned(tune: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        replace(tuned().study, tune=tune)
+    alone = results_of({"lr": [0.1, 0.2]}).study
+    with pytest.raises(ConfigError, match="the only axis: there is nothing to compare"):
+        replace(alone, tune="lr")

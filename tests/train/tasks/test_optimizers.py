@@ -1,0 +1,58 @@
+"""Which optimizers a task may be trained with, and what is said of the one that it has."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Optimizer
+
+from rumor.gossip import ConfigError
+from rumor.train.tasks.digits import digits, noisy_digits
+from rumor.train.tasks.task import OPTIMIZERS, trained_by
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_lowers_a_loss(name: str) -> None:
+    task = digits().with_optimizer(name)
+    torch.manual_seed(0)
+    model = task.model()
+    optimizer = task.optimizer(model.parameters(), 0.01)
+    inputs, targets = task.train
+    losses = []
+    for _ in range(8):
+        optimizer.zero_grad()
+        loss = task.batch_loss(model, (inputs[:64], targets[:64]))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_what_a_task_is_trained_by_is_told() -> None:
+    task = digits()
+    assert trained_by(task) == {"optimizer": "SGD", "momentum": 0.9, "lr": 0.1}
+    assert trained_by(task.with_momentum(0.5), 0.2) == {
+        "optimizer": "SGD", "momentum": 0.5, "lr": 0.2,
+    }  # fmt: skip
+    assert trained_by(task.with_optimizer("nesterov"))["optimizer"] == "SGD (Nesterov)"
+    assert trained_by(task.with_optimizer("adam"))["momentum"] is None
+    assert trained_by(noisy_digits().with_optimizer(None))["momentum"] == 0.0
+
+
+def test_an_unknown_optimizer_and_a_momentum_without_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match="it must be one of sgd, nesterov, adam"):
+        digits().with_optimizer("lion")
+    with pytest.raises(
+        ConfigError, match=r"momentum is 0\.5: the task's optimizer, Adam, has none"
+    ):
+        trained_by(digits().with_optimizer("adam").with_momentum(0.5))
+
+
+def test_an_optimizer_that_wants_a_whole_model_is_told_by_the_name_of_its_function() -> None:
+    def picky(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        return SGD([part for part in parameters if part.ndim > 1], lr=lr)
+
+    task = replace(digits(), optimizer=picky)
+    assert trained_by(task, 0.3) == {"optimizer": "picky", "momentum": None, "lr": 0.3}
