@@ -17,7 +17,6 @@ from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
-from ..train.tasks.registry import build_task
 from ..train.tasks.task import Task, trained_by
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
@@ -35,8 +34,8 @@ from .batched.schedule import (
     settled,
 )
 from .batched.stepper import Failure
-from .batched.values import Checked, Cores, Values, check_memory, check_values, prepare
-from .batched.vector_tasks import VECTOR_TASKS, VectorRows, VectorTask
+from .batched.values import Checked, Cores, Values, check_memory, check_values, find_task, prepare
+from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider
 from .kernel.fast_path.compiler import Decider
@@ -55,7 +54,6 @@ from .results.run import Run, summarize
 
 __all__ = [
     "Simulation",
-    "find_task",
     "given",
     "names_of",
     "plan_faults",
@@ -427,21 +425,6 @@ class Simulation:
             loss=evaluation.loss if evaluation else None,
             accuracy=evaluation.accuracy if evaluation else None,
         )
-
-
-def find_task(config: SimulationConfig) -> Task | VectorTask:
-    """Find what is trained.
-
-    Raises:
-        ConfigError: There is no such task, or it cannot be built.
-    """
-    task = config.task
-    if isinstance(task, Task | VectorTask):
-        return task
-    if isinstance(task, str) and task in VECTOR_TASKS:
-        return VECTOR_TASKS[task]()
-    found: Task | VectorTask = build_task(task, Task, VectorTask, seed=config.seed)
-    return found
 
 
 def _network(config: SimulationConfig) -> NetworkConfig:

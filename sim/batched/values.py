@@ -19,6 +19,7 @@ from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.model import deep_copy
+from ...train.tasks.registry import build_task
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
@@ -29,7 +30,7 @@ from .loop import Batches
 from .models import Models
 from .parameters import CPU, ParameterMatrix
 from .stepper import Failures
-from .vector_tasks import Moment, VectorRows, VectorTask
+from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
     "Checked",
@@ -37,6 +38,7 @@ __all__ = [
     "Values",
     "check_memory",
     "check_values",
+    "find_task",
     "free_gib",
     "peak_rss_mib",
     "prepare",
@@ -52,6 +54,21 @@ _PROTOCOL_BYTES = 12_000
 # each worker, and those that a window computes ahead), rows of a level and their gradients.
 _ROWS_PER_WORKER = 5.0
 _SHARES_PER_WORKER = 2
+
+
+def find_task(config: SimulationConfig) -> Task | VectorTask:
+    """Find what is trained.
+
+    Raises:
+        ConfigError: There is no such task, or it cannot be built.
+    """
+    task = config.task
+    if isinstance(task, Task | VectorTask):
+        return task
+    if isinstance(task, str) and task in VECTOR_TASKS:
+        return VECTOR_TASKS[task]()
+    found: Task | VectorTask = build_task(task, Task, VectorTask, seed=config.seed)
+    return found
 
 
 def check_memory(

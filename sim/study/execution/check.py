@@ -9,9 +9,10 @@ from ....gossip.errors import ConfigError, RumorError
 from ....topology import TopologyError
 from ....train.tasks.task import Task
 from ...batched.engines import alone
+from ...batched.values import find_task
 from ...batched.vector_tasks import VectorTask
 from ...config import SimulationConfig
-from ...simulate import Simulation, find_task
+from ...simulate import Simulation
 from ..study import Trial
 from .cache_key import config_of, settings_as_json, trial_key
 
