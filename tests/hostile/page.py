@@ -19,7 +19,7 @@ keys, and with keys by a *member*: a machine of the [roster](../how-to/keys.md) 
 that the roster lacks achieves nothing in any row, since not one of its messages is heard; that is a
 test, too.
 
-*before* is what issue 19 reports of a swarm in which nothing was bounded yet; where it is empty,
+*before* was seen when nothing was bounded yet, and not measured again; where it is empty,
 that was not tried. *nothing*: all goes on as if it had not happened. *bounded*: it has an effect,
 and the last column says up to where. *works*: it does what it is meant to.
 
