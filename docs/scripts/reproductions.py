@@ -38,7 +38,7 @@ def table(result: Result, command: str, taken_s: float) -> Iterator[str]:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.3g}"
+    return f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:.3g}"
 
 
 def main() -> None:
