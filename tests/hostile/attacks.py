@@ -190,8 +190,13 @@ def fence(run: Run) -> Verdict:
     assert other is not None
     stranger.say(QUERY, [2**62], name=other.id, incarnation=other.incarnation)
     run.heard(stranger)
+    # What had come before is mixed still.
+    return _nothing_if(all(_goes_on_mixing(run) for _ in range(5)))
+
+
+def _goes_on_mixing(run: Run) -> bool:
     mixed = run.v.peer.counters.mixed
-    return _nothing_if(run.happens(lambda: run.v.peer.counters.mixed > mixed + 5))
+    return run.happens(lambda: run.v.peer.counters.mixed > mixed + 5)
 
 
 def newcomers(run: Run) -> Verdict:

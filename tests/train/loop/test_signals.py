@@ -27,6 +27,8 @@ def ask(number, frame):
     asked.append(number)
 
 asked, out = [], Path(os.environ["RUMOR_OUT"])
+# Shells let what runs in their background ignore it, and so all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ["EARLIER"]:
     signal.signal(signal.SIGUSR1, ask)
 config = PeerConfig(checkpoint=CheckpointConfig(folder=out / "kept", every_s=None))
