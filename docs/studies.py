@@ -180,9 +180,10 @@ def _trained_by(results: Results) -> Iterator[str]:
 
 def _table(comparison: Comparison) -> str:
     at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
+    ranked = [comparison.metric.words] if _ranks_by_another(comparison) else []
     columns = [
-        comparison.axis, "reached", "time to it, s", "steps to it", "MB to it", "final accuracy",
-        "consensus distance", "MB in all", "",
+        comparison.axis, *ranked, "reached", "time to it, s", "steps to it", "MB to it",
+        "final accuracy", "consensus distance", "MB in all", "",
     ]  # fmt: skip
     lines = [f"### {at}", ""] if at else []
     lines += [_row(columns), _row(["---", *["---:"] * (len(columns) - 2), "---"])]
@@ -191,10 +192,25 @@ def _table(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
+_TOLD: Final = (
+    *("time_to_target_s", "steps_to_target", "bytes_to_target", "accuracy", "consensus_distance"),
+    "bytes_sent",
+)
+"""Figures that each table has."""
+
+
+def _ranks_by_another(comparison: Comparison) -> bool:
+    """Whether points are ranked by a figure that no column would show."""
+    return comparison.metric.name not in _TOLD
+
+
 def _cells(row: Row, comparison: Comparison) -> list[str]:
     verdict = verdict_words(row, comparison)
+    metric = comparison.metric
+    ranked = [metric.spread(row.figures.get(metric.name))] if _ranks_by_another(comparison) else []
     return [
         row.label,
+        *ranked,
         f"{comparison.reached(row)} of {row.n}",
         _figure(row, "time_to_target_s"),
         _figure(row, "steps_to_target"),

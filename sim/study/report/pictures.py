@@ -13,7 +13,7 @@ import numpy as np
 
 from ....topology.layout import Sketch
 from ....train.storage.files import drafted
-from ...results.curves import STYLE, new_figure
+from ...results.pictures.curves import STYLE, new_figure
 from ..analysis.ranking import comparisons
 from ..analysis.search import searched
 from ..format import number
@@ -151,7 +151,7 @@ def _draw_grid(
         for line, where, panels in zip(grid, titles, rows, strict=True):
             for axes, panel in zip(line, panels, strict=False):
                 axes.set_axis_on()
-                _draw(axes, panel, where, is_first=axes is line[0])
+                _draw(axes, panel, where, columns, is_first=axes is line[0])
                 drawn.append((axes, panel))
         # Where labels go depends on how high axes are, and that on everything else.
         figure.draw_without_rendering()
@@ -160,9 +160,14 @@ def _draw_grid(
         _save(figure, path)
 
 
-def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
+_LETTERS: Final = {"curves": 48, "points": 26, "rows": 64}
+"""Of a line of a panel's title; those of rows stand beside one another, and share them."""
+
+
+def _draw(axes: "Axes", panel: Panel, where: str, columns: int, *, is_first: bool) -> None:
     title = f"{panel.title}, {where}" if where else panel.title
-    axes.set_title("\n".join(textwrap.wrap(title, 48 if panel.kind != "points" else 26)))
+    letters = _LETTERS.get(panel.kind, 48) // (columns if panel.kind == "rows" else 1)
+    axes.set_title("\n".join(textwrap.wrap(title, letters)))
     if not panel.series and panel.kind != "rows":
         words = "\n".join(text for _, text in panel.remarks) or "nothing was measured"
         axes.set_axis_off()
@@ -175,7 +180,9 @@ def _draw(axes: "Axes", panel: Panel, where: str, *, is_first: bool) -> None:
         if panel.kind == "rows":
             _write(axes, text, (0.02, at), va="center")
         else:
-            axes.annotate(text, (0.01, 0.02), xycoords="axes fraction", fontsize=8, color=_DIM)
+            text = textwrap.fill(text, 2 * _LETTERS["curves"] // columns)
+            at_bottom: Any = {"xycoords": "axes fraction", "va": "bottom"}
+            axes.annotate(text, (0.01, 0.02), fontsize=8, color=_DIM, **at_bottom)
     if panel.target is not None:
         axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
         place = (0.01, panel.target)

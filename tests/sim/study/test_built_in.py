@@ -14,10 +14,6 @@ ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "studies"
 STUDIES = built_in_studies()
 
-# Their definition has changed, or is new, and they have not been computed since: `make studies`
-# computes them, and then the test says that they are to be struck from here.
-NOT_COMPUTED = {"graphs", "heterogeneous-data", "noloco-review"}
-
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_a_study_asks_something_with_several_seeds(study: Study) -> None:
@@ -47,13 +43,8 @@ def test_points_of_an_axis_differ_in_more_than_their_names(study: Study) -> None
         assert all(settings.count(one) == 1 for one in settings)
 
 
-def paged(study: Study) -> object:
-    late = pytest.mark.xfail(strict=True, reason="its page is of an older definition, or missing")
-    return pytest.param(study, marks=[late] if study.name in NOT_COMPUTED else [], id=study.name)
-
-
 @pytest.mark.skipif(not PAGES.exists(), reason="docs are not beside the tests")
-@pytest.mark.parametrize("study", list(map(paged, STUDIES)))
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_the_page_shows_the_study_as_it_is_now(study: Study) -> None:
     with open(PAGES / study.name / "summary.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

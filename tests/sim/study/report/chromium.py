@@ -57,9 +57,9 @@ class Browser:
             width=width, height=900, deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
 
-    def open(self, page: Path) -> None:
-        """Load a page from a file, and wait until it has loaded."""
-        self._ask("POST", "/url", {"url": page.as_uri()})
+    def open(self, page: Path | str) -> None:
+        """Load a page from a file or an address, and wait until it has loaded."""
+        self._ask("POST", "/url", {"url": page if isinstance(page, str) else page.as_uri()})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What a function body returns on the page; ``arguments`` is what it is given."""
