@@ -42,8 +42,8 @@ Partition: TypeAlias = str | IndexLists | PartitionFunction
 """Who trains on which samples, see `split`."""
 
 FORMS = (
-    "shared, iid, dirichlet:ALPHA (ALPHA > 0), shards:K (K >= 1), a .json file of index lists, or "
-    "module:function, a function of yours that returns them"
+    "shared, iid, dirichlet:ALPHA (ALPHA > 0), shards:K (K >= 1), package, a .json file of index "
+    "lists, or module:function, a function of yours that returns them"
 )
 """The valid specs, for messages."""
 
@@ -65,7 +65,8 @@ def split(
     sizes as equal as can be, nobody empty. ``iid``: at random. ``dirichlet:ALPHA``: a peer's
     proportions of the classes are drawn from Dirichlet(ALPHA * proportions in all); the smaller
     ALPHA, the fewer classes at a peer. ``shards:K``: sorted by target, cut into n * K
-    pieces, K of them dealt to each peer.
+    pieces, K of them dealt to each peer. ``package``: all samples of one target, such as a package
+    of the task ``code``, go to the same peer, sizes as equal as that allows.
 
     Where targets are real numbers, ``shards`` sorts by value, and ``dirichlet`` takes the
     tenths of the samples, smallest targets to largest, for classes.
@@ -127,6 +128,8 @@ def _drawn(
     rng = stream(seed, "swarm", "partition")
     if kind == "iid":
         parts = np.array_split(rng.permutation(n_samples), n)
+    elif kind == "package":
+        parts = _whole(_classes(_values(spec, targets)), n, rng)
     elif kind == "shards":
         parts = _shards(_values(spec, targets), n, int(value), rng)
     else:
@@ -264,12 +267,12 @@ def _checked_part(name: str, peer: int, part: Any, n_samples: int) -> Indices:
     return found.astype(np.int64)
 
 
-_BY_TARGETS = ("dirichlet", "shards")
+_BY_TARGETS = ("dirichlet", "shards", "package")
 
 
 def _parse(spec: str) -> tuple[str, float]:
     kind, colon, text = spec.partition(":")
-    if kind in ("shared", "iid") and not colon:
+    if kind in ("shared", "iid", "package") and not colon:
         return kind, math.nan
     try:
         value = float({"dirichlet": float, "shards": int}[kind](text))
@@ -317,6 +320,22 @@ def _shards(values: NDArray[Any], n: int, n_each: int, rng: np.random.Generator)
     shards = np.array_split(by_value, n * n_each)
     hands = rng.permutation(n * n_each).reshape(n, n_each)
     return [np.concatenate([shards[shard] for shard in hand]) for hand in hands]
+
+
+def _whole(classes: Indices, n: int, rng: np.random.Generator) -> list[Indices]:
+    """Classes dealt out whole: the largest that is left to the peer that has the fewest samples."""
+    sizes = np.bincount(classes)
+    if len(sizes) < n:
+        raise ConfigError(
+            f"partition 'package' gives each peer packages of its own, and there are {len(sizes)} "
+            f"for {n} peers: use fewer peers, or another partition"
+        )
+    order = np.argsort(-sizes, kind="stable")
+    filled, owner = np.zeros(n, np.int64), np.empty(len(sizes), np.int64)
+    for label in order:
+        owner[label] = np.argmin(filled)
+        filled[owner[label]] += sizes[label]
+    return [np.flatnonzero(owner[classes] == hand) for hand in rng.permutation(n)]
 
 
 def _dirichlet(classes: Indices, n: int, alpha: float, rng: np.random.Generator) -> list[Indices]:

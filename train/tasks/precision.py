@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 
 __all__ = ["PRECISIONS", "autocast", "check_precision", "descend", "make_scaler"]
 
-PRECISIONS: Final = ("float32", "bfloat16", "float16")
+PRECISIONS: Final = ("float32", "bfloat16", "float16", "auto")
 """What ``Task.precision`` may be."""
 
 _AUTOCAST: Final = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -29,10 +29,20 @@ def check_precision(precision: str) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Let matrix products inside use *precision*; with ``float32`` nothing changes."""
+    """Let matrix products inside use *precision*; with ``float32`` nothing changes.
+
+    ``auto`` is ``bfloat16`` on a GPU that computes with it, and ``float32`` elsewhere.
+    """
+    if precision == "auto":
+        precision = "bfloat16" if _has_bfloat16(device) else "float32"
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, _AUTOCAST[precision])
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    # A CPU has it too, but most are slower with it.
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def make_scaler(precision: str, device: torch.device) -> GradScaler | None:

@@ -16,6 +16,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
+from ..timing.lr_schedule import parse_lr_schedule
 from .html_table import html_table
 from .partition import Partition, needs_targets, partition_name, split
 from .precision import autocast, check_precision
@@ -150,15 +151,23 @@ class Task:
     n_samples: int | None = None
     """Samples of ``train``; needed where a loader factory is to be told the peer's part of them."""
 
+    sample: Callable[[nn.Module], str] | None = None
+    """What a trained model makes, as text to look at; None where it makes nothing."""
+
     precision: str = "float32"
     """Of the numbers that steps and evaluations compute with: ``float32``, as the model has it, or
-    under autocast ``bfloat16`` or ``float16``, this one with scaled gradients."""
+    under autocast ``bfloat16`` or ``float16``, this one with scaled gradients; ``auto`` is
+    ``bfloat16`` on a GPU that computes with it, elsewhere and in simulations ``float32``."""
 
     optimizer: MakeOptimizer = sgd
     """Parameters and learning rate to an optimizer."""
 
     lr: float
     """Learning rate. Raise it for speed, lower it when the loss is not finite."""
+
+    lr_schedule: str = "constant"
+    """How the learning rate changes as training goes on, see `parse_lr_schedule`; simulations keep
+    it."""
 
     batch_size: int
     """Samples per step and peer. Raise it for less noise, at more time per step."""
@@ -172,6 +181,7 @@ class Task:
         self._check_steps()
         self._check_samples()
         check_precision(self.precision)
+        parse_lr_schedule(self.lr_schedule)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")
         for field in ("batch_size", "steps"):
@@ -190,6 +200,8 @@ class Task:
             if function is not None:
                 yield field.replace("_", " "), _name_of(function)
         yield "optimizer", f"{_name_of(self.optimizer)}, learning rate {self.lr:g}"
+        if self.lr_schedule != "constant":
+            yield "learning rate schedule", self.lr_schedule
         yield "steps", f"{self.steps:,} of {self.batch_size:,} samples"
         if self.precision != "float32":
             yield "precision", self.precision
@@ -361,7 +373,15 @@ class Task:
         return inputs, targets
 
     def _check_steps(self) -> None:
-        for field in ("loss", "training_step", "accuracy", "evaluation_step", "augment", "collate"):
+        for field in (
+            "loss",
+            "training_step",
+            "accuracy",
+            "evaluation_step",
+            "augment",
+            "collate",
+            "sample",
+        ):
             value = getattr(self, field)
             if value is not None and not callable(value):
                 raise ConfigError(f"{field} is {value!r}: it must be a function")

@@ -231,3 +231,22 @@ def test_partitions_have_names_and_only_functions_cannot_be_written_down() -> No
         partition_as_json(in_parts)
     with pytest.raises(ConfigError, match="give its name as a text"):
         RunConfig(partition=in_parts, journal=True)
+
+
+def test_a_package_goes_to_one_peer_whole_and_sizes_are_near_one_another() -> None:
+    sizes = np.array([300, 200, 150, 120, 90, 60, 40, 20, 10, 10])
+    packages = np.random.default_rng(0).permutation(np.repeat(np.arange(10), sizes))
+    parts = split("package", packages, 3, seed=0)
+    owned = [set(packages[part]) for part in parts]
+    assert sorted(label for labels in owned for label in labels) == list(range(10))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
+    # Never further apart than the smallest package of the largest part.
+    assert max(map(len, parts)) - min(map(len, parts)) <= 20
+    assert [part.tolist() for part in parts] != [
+        part.tolist() for part in split("package", packages, 3, seed=1)
+    ]
+
+
+def test_fewer_packages_than_peers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="there are 2 for 3 peers"):
+        split("package", np.array([0, 1, 0, 1]), 3, seed=0)

@@ -1,5 +1,6 @@
 """Mixed precision: products in fewer bits, parameters in all of theirs."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from rumor.sim import SimulationConfig, simulate
 from rumor.train import RunConfig, load_task
 from rumor.train.loop import trainer
 from rumor.train.loop.trainer import Learner
-from rumor.train.tasks.precision import descend, make_scaler
+from rumor.train.tasks.precision import autocast, descend, make_scaler
 
 DIGITS = load_task("digits", seed=0)
 CPU = torch.device("cpu")
@@ -107,3 +108,20 @@ def test_a_gpu_computes_in_fewer_bits_too(precision: str) -> None:
     learner.close()
     accuracy = learner.task.evaluate(learner.model).accuracy
     assert accuracy is not None and accuracy > 0.85
+
+
+def test_auto_is_full_precision_on_a_cpu_and_in_simulations() -> None:
+    assert isinstance(autocast("auto", CPU), nullcontext)
+    digits = replace(DIGITS, precision="auto")
+    runs = [simulate(task=task, workers=2, steps=10) for task in (DIGITS, digits)]
+    assert runs[0].summary["digest"] == runs[1].summary["digest"]
+
+
+@pytest.mark.parametrize(("has", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_auto_is_bfloat16_on_a_gpu_that_has_it(
+    has: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: has)
+    monkeypatch.setattr(torch, "autocast", lambda device, dtype: dtype)
+    found = autocast("auto", torch.device("cuda"))
+    assert (torch.float32 if isinstance(found, nullcontext) else found) == dtype

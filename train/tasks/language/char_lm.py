@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .task import Task, fraction_right
+from ..task import Task, fraction_right
 
 __all__ = ["chars"]
 

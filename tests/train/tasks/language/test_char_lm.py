@@ -8,8 +8,8 @@ import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from rumor.gossip.errors import ConfigError
-from rumor.train.tasks.char_lm import ALPHABET, chars
 from rumor.train.tasks.data import Sampler
+from rumor.train.tasks.language.char_lm import ALPHABET, chars
 from rumor.train.tasks.partition import split
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task

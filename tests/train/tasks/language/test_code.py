@@ -1,0 +1,157 @@
+"""The task ``code``: packages held out whole, a model that cannot look ahead, a text all share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from rumor.gossip.errors import ConfigError
+from rumor.sim import simulate
+from rumor.train.model import frozen_tensors
+from rumor.train.tasks.language.code import read_packages, standard_library
+from rumor.train.tasks.language.gpt import GPT, SIZES, GPTConfig, _rotated
+from rumor.train.tasks.registry import load_task
+from rumor.train.tasks.task import Task
+
+SMALL = GPTConfig(width=16, layers=2, heads=2, context=12)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return load_task("code", seed=0)
+
+
+def made(seed: int = 0, text: torch.Tensor | None = None) -> GPT:
+    torch.manual_seed(seed)
+    return GPT(SMALL, text)
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_package_is_held_out_whole_or_not_at_all(tmp_path: Path) -> None:
+    names = [f"package{n}" for n in range(100)]
+    written = {f"{name}/{part}.py": f"# {name} {part}\n" for name in names for part in "ab"}
+    corpus = read_packages(write(tmp_path, {**written, "alone.py": "pass\n"}))
+    assert {*corpus.train, *corpus.test} == {*names, "alone"}
+    assert not set(corpus.train) & set(corpus.test) and 3 <= len(corpus.test) <= 25
+    both = {**corpus.train, **corpus.test}
+    assert both["package7"] == b"# package7 a\n\n# package7 b\n"
+
+
+def test_tests_and_what_others_have_installed_are_passed_over(tmp_path: Path) -> None:
+    taken = {f"p{n}.py": "x = 1\n" for n in range(30)}
+    others = dict.fromkeys(("test/a.py", "p1/tests/b.py", "site-packages/c.py", "d.txt"), "y")
+    corpus = read_packages(write(tmp_path, {**taken, **others}))
+    assert len(corpus.train) + len(corpus.test) == 30
+
+
+def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="too few Python packages"):
+        read_packages(write(tmp_path, {"one.py": "pass"}))
+
+
+def test_targets_are_the_bytes_that_follow(task: Task) -> None:
+    assert task.targets is not None and len(task.targets) == len(task.train[0]) > 50_000
+    for inputs, targets in (task.train, task.test):
+        assert inputs.dtype == targets.dtype == torch.uint8
+        assert torch.equal(inputs[:, 1:], targets[:, :-1])
+    assert len(task.test[0]) == 512
+    first = sorted(standard_library().train)[0]
+    assert bytes(task.train[0][0].tolist()) == standard_library().train[first][:128]
+
+
+def test_each_peer_may_have_packages_of_its_own(task: Task) -> None:
+    parts = task.split("package", 8, seed=0)
+    packages = [set(np.asarray(task.targets)[part]) for part in parts]
+    assert (
+        sum(map(len, packages)) == len(set.union(*packages)) == len(set(np.asarray(task.targets)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "about"), [("120k", 120e3), ("800k", 800e3), ("3.3m", 3.3e6), ("30m", 30e6)]
+)
+def test_models_have_about_as_many_parameters_as_they_are_called_after(
+    size: str, about: float
+) -> None:
+    with torch.device("meta"):
+        model = GPT(SIZES[size])
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(about, rel=0.06)
+
+
+def test_no_place_sees_a_later_one_and_each_sees_where_earlier_ones_are() -> None:
+    model, tokens = made(), torch.randint(256, (1, 12))
+    changed = tokens.clone()
+    changed[0, 7] = (tokens[0, 7] + 1) % 256
+    before, after = model(tokens), model(changed)
+    torch.testing.assert_close(before[:, :7], after[:, :7])
+    assert not torch.allclose(before[:, 7:], after[:, 7:])
+    swapped = tokens[:, [1, 0, *range(2, 12)]]
+    assert not torch.allclose(model(swapped)[0, -1], before[0, -1])
+
+
+def test_attention_goes_by_how_far_apart_places_are() -> None:
+    # Rotations cancel but for the difference: the same bytes later on are seen alike.
+    model = made().double()
+    tokens = torch.randint(256, (1, 6))
+    queries = model.tokens(tokens)[..., :8].unflatten(-1, (1, 8))
+    turned = _rotated(torch.cat([queries, queries], dim=1).transpose(-3, -2))[0, 0]
+    scores = turned @ turned.T
+    torch.testing.assert_close(scores[:6, :6], scores[6:, 6:])
+
+
+def test_it_learns_and_runs_under_vmap(task: Task) -> None:
+    models = [made(seed) for seed in range(2)]
+    tokens = torch.randint(256, (2, 3, 12), dtype=torch.uint8)
+    assert task.loss is not None
+    loss = task.loss
+
+    def of(parameters: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+        return loss(functional_call(models[0], parameters, (tokens,)), tokens)
+
+    stacked, _ = stack_module_state(models)
+    found = vmap(grad(of))(stacked, tokens)
+    for place, model in enumerate(models):
+        expected = grad(of)(dict(model.named_parameters()), tokens[place])
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name][place], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_generated_text_goes_on_from_its_start_and_depends_on_the_seed_alone() -> None:
+    model = made()
+    state = torch.get_rng_state()
+    texts = [model.generate(b"def ", 20, seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert texts[0] == texts[1] != texts[2] and all(text.startswith(b"def ") for text in texts)
+    assert {len(text) for text in texts} == {24}
+    assert model.generate(b"a", 5, temperature=0.0) == model.generate(
+        b"a", 5, temperature=0.0, seed=9
+    )
+
+
+def test_what_a_model_makes_can_be_looked_at(task: Task) -> None:
+    assert task.sample is not None
+    torch.manual_seed(0)
+    assert task.sample(task.model().eval()).startswith("def read(path):\n")
+
+
+def test_models_tell_on_which_text_they_train() -> None:
+    hashes = []
+    for text in (b"a = 1\n", b"a = 2\n"):
+        name = torch.tensor(list(text * 3)[:16], dtype=torch.uint8)
+        (told,) = frozen_tensors(made(text=name), frozenset())
+        hashes.append(told.checksum)
+    assert hashes[0] != hashes[1]
+
+
+def test_workers_of_a_simulation_train_it() -> None:
+    run = simulate(task="code", workers=2, steps=6, batch_size=2, topology="complete", threads=1)
+    losses = run.series["loss"]
+    assert losses[-1] < losses[0]

@@ -1,0 +1,3 @@
+"""Tasks whose samples are text."""
+
+__all__: list[str] = []

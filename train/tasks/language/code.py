@@ -1,0 +1,172 @@
+"""The task ``code``: the next byte of Python source, for transformers of four sizes.
+
+The text lies on every machine: the modules of the standard library of the Python that is running,
+without tests. Peers train on one text only if they run the same version of Python: the models hold
+a hash of it, which peers compare when one joins.
+"""
+
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import AdamW, Optimizer
+
+from ....gossip.errors import ConfigError
+from ..task import Task, fraction_right
+from .gpt import GPT, SIZES
+
+__all__ = ["Corpus", "code", "read_packages", "standard_library"]
+
+_NOT_TAKEN: Final = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib-dynload"}
+"""Folders of tests, and of what is not the standard library."""
+
+_ONE_IN: Final = 10
+"""So many packages to one that is held out."""
+
+_TESTED_MAX: Final = 512
+"""Held-out samples that an evaluation takes, from all over the held-out text: all of them would
+take longer than a hundred steps."""
+
+_LRS: Final[Mapping[str, float]] = {"120k": 4e-3, "800k": 2e-3, "3.3m": 1e-3, "30m": 6e-4}
+_STEPS: Final[Mapping[str, int]] = {"120k": 2000, "800k": 4000, "3.3m": 8000, "30m": 20_000}
+
+_PROMPT: Final = b"def read(path):\n    "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """A text by packages, some of which are held out."""
+
+    train: Mapping[str, bytes]
+    """Text of each package that is trained on, by its name."""
+    test: Mapping[str, bytes]
+    """Of those that are held out."""
+
+    @property
+    def hash(self) -> Tensor:
+        """Names the text and how it was divided: 16 bytes, uint8."""
+        found = blake2b(digest_size=16)
+        for part in (self.train, self.test):
+            for name, text in sorted(part.items()):
+                found.update(f"{name} {len(text)}\n".encode())
+                found.update(text)
+        return torch.tensor(list(found.digest()), dtype=torch.uint8)
+
+
+def read_packages(folder: Path) -> Corpus:
+    """Read the Python files below a folder, a package for each entry that it has.
+
+    About a tenth of the packages is held out, chosen by their names: the same ones on every
+    machine and in every version of the text.
+
+    Args:
+        folder: Where they are; tests in it are passed over.
+
+    Raises:
+        ConfigError: There are no two packages.
+    """
+    found: dict[str, list[bytes]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).parts
+        if not _NOT_TAKEN.intersection(parts):
+            found.setdefault(parts[0].removesuffix(".py"), []).append(path.read_bytes())
+    texts = {name: b"\n".join(files) for name, files in found.items()}
+    test = {name: text for name, text in texts.items() if _is_held_out(name)}
+    train = {name: text for name, text in texts.items() if name not in test}
+    if not (train and test):
+        raise ConfigError(
+            f"{folder} has too few Python packages to train on some and hold some out"
+        )
+    return Corpus(train=train, test=test)
+
+
+@cache
+def standard_library() -> Corpus:
+    """The standard library that is running.
+
+    Raises:
+        ConfigError: Its source is not there.
+    """
+    return read_packages(Path(sysconfig.get_path("stdlib")))
+
+
+def code(size: str = "120k") -> Task:
+    """Build the task: source of the standard library, and a decoder-only transformer.
+
+    A sample is so many bytes as the model has places (128, or 256 and 512 for the two larger
+    models); its targets are the bytes that follow each. Both are uint8, axes ``(n_samples,
+    n_places)``; outputs are float32, ``(n_samples, n_places, 256)``. The loss is in nats for each
+    byte. Packages are held out whole, one in ten by its name, and 512 samples from all over them
+    are what is evaluated. ``targets`` are the packages, numbered, so that the partition ``package``
+    gives each peer packages of its own.
+
+    AdamW (betas .9 and .95, weight decay .1), with a learning rate that rises over a twentieth
+    of the steps and falls along a cosine to a tenth.
+
+    Args:
+        size: Of the model: ``120k``, ``800k``, ``3.3m`` or ``30m`` parameters, about.
+
+    Returns:
+        The task.
+    """
+    corpus, config = standard_library(), SIZES[size]
+    train, packages = _samples(corpus.train, config.context)
+    test, _ = _samples(corpus.test, config.context)
+    chosen = np.linspace(0, len(test[0]) - 1, min(_TESTED_MAX, len(test[0]))).astype(np.int64)
+    return Task(
+        name="code" if size == "120k" else f"code-{size}",
+        model=partial(GPT, config, corpus.hash),
+        train=train,
+        test=(test[0][chosen], test[1][chosen]),
+        targets=packages,
+        loss=_loss,
+        accuracy=fraction_right,
+        sample=_sample,
+        precision="auto",
+        optimizer=_adamw,
+        lr=_LRS[size],
+        lr_schedule="cosine:warmup=0.05,floor=0.1",
+        batch_size=16,
+        steps=_STEPS[size],
+    )
+
+
+def _is_held_out(package: str) -> bool:
+    return blake2b(package.encode(), digest_size=1).digest()[0] % _ONE_IN == 0
+
+
+def _samples(
+    texts: Mapping[str, bytes], n_places: int
+) -> tuple[tuple[Tensor, Tensor], NDArray[np.int64]]:
+    """Pieces of text without overlap, and the number of the package that each is from."""
+    pieces, packages = [], []
+    for number, (_, text) in enumerate(sorted(texts.items())):
+        n = len(text) // (n_places + 1)
+        whole = np.frombuffer(text, np.uint8)[: n * (n_places + 1)]
+        pieces.append(whole.reshape(n, n_places + 1))
+        packages.append(np.full(n, number, np.int64))
+    cut = torch.from_numpy(np.concatenate(pieces))
+    return (cut[:, :-1].contiguous(), cut[:, 1:].contiguous()), np.concatenate(packages)
+
+
+def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten().long())
+
+
+def _adamw(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    return AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
+
+
+def _sample(model: nn.Module) -> str:
+    """Some lines of code that a model writes."""
+    assert isinstance(model, GPT)
+    return model.generate(_PROMPT, 300).decode(errors="replace")

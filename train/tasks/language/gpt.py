@@ -1,0 +1,167 @@
+"""A decoder-only transformer over bytes, as language models of the 2020s are built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["GPT", "SIZES", "GPTConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPTConfig:
+    """How large a model is."""
+
+    width: int
+    """Numbers for each place, a multiple of ``heads``."""
+    layers: int
+    heads: int
+    """Of attention; a head has an even number of numbers."""
+    context: int = 128
+    """Places of a training sample; generated text looks back as far."""
+    vocabulary: int = 256
+    """Different tokens; all bytes."""
+
+
+SIZES: Final[Mapping[str, GPTConfig]] = MappingProxyType(
+    {
+        "120k": GPTConfig(width=64, layers=2, heads=4),
+        "800k": GPTConfig(width=128, layers=4, heads=4),
+        "3.3m": GPTConfig(width=256, layers=4, heads=4, context=256),
+        "30m": GPTConfig(width=512, layers=9, heads=8, context=512),
+    }
+)
+"""By name: about so many parameters."""
+
+_ROTATIONS: Final = 10_000.0
+"""Places in which the slowest pair of numbers turns by about one radian."""
+
+
+class GPT(nn.Module):
+    """Predicts the next token at every place, from those up to it.
+
+    Matrices have no biases, and the head is the embedding. They start from normal numbers of
+    standard deviation 0.02, those that end a residual branch by ``sqrt(2 layers)`` smaller. It
+    runs under ``torch.func.vmap``.
+
+    Args:
+        config: How large.
+        text: A parameter that is never trained: what the model is trained on, as a hash. Peers
+            compare it when one joins, so that nobody trains on another text.
+
+    Source: Radford et al. 2019, section 2.3 (the start); Su et al., arXiv:2104.09864, equation 34
+    (rotary positions); Zhang and Sennrich, NeurIPS 2019, equation 4 (RMSNorm); Press and Wolf, EACL
+    2017 (the head).
+    """
+
+    def __init__(self, config: GPTConfig, text: Tensor | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.layers = nn.Sequential(*(_Layer(config) for _ in range(config.layers)))
+        self.norm = nn.RMSNorm(config.width)
+        self.text = None if text is None else nn.Parameter(text, requires_grad=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+        for layer in self.layers:
+            assert isinstance(layer, _Layer)
+            for last in (layer.attention_out, layer.hidden[-1]):
+                assert isinstance(last, nn.Linear)
+                nn.init.normal_(last.weight, std=0.02 / (2 * config.layers) ** 0.5)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Predict.
+
+        Args:
+            tokens: Integers of any width, axes ``(n_samples, n_places)``.
+
+        Returns:
+            Logits, axes ``(n_samples, n_places, vocabulary)``.
+        """
+        hidden = self.norm(self.layers(self.tokens(tokens.long())))
+        return functional.linear(hidden, self.tokens.weight)
+
+    @torch.no_grad()
+    def generate(self, start: bytes, n: int, *, temperature: float = 0.8, seed: int = 0) -> bytes:
+        """Continue a text.
+
+        Args:
+            start: What it begins with; at least one byte.
+            n: How many bytes to add.
+            temperature: Below 1 likelier bytes are taken more often; 0 always takes the likeliest.
+            seed: Of the draws, which touch no other stream.
+
+        Returns:
+            All of it.
+        """
+        device = self.tokens.weight.device
+        draws = torch.Generator().manual_seed(seed)
+        text = list(start)
+        for _ in range(n):
+            seen = torch.tensor([text[-self.config.context :]], device=device)
+            logits = self(seen)[0, -1].float().cpu()
+            if temperature:
+                odds = (logits / temperature).softmax(dim=-1)
+                text.append(int(torch.multinomial(odds, 1, generator=draws)))
+            else:
+                text.append(int(logits.argmax()))
+        return bytes(text)
+
+
+class _Layer(nn.Module):
+    """Attention to what came before, then a hidden layer, each added to what it was given."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.attention_norm = nn.RMSNorm(width)
+        self.attention_in = nn.Linear(width, 3 * width, bias=False)
+        self.attention_out = nn.Linear(width, width, bias=False)
+        self.hidden = nn.Sequential(
+            nn.RMSNorm(width),
+            nn.Linear(width, 4 * width, bias=False),
+            nn.GELU(),
+            nn.Linear(4 * width, width, bias=False),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self._attention(x)
+        added: Tensor = self.hidden(x)
+        return x + added
+
+    def _attention(self, x: Tensor) -> Tensor:
+        inputs = self.attention_in(self.attention_norm(x))
+        heads = inputs.unflatten(-1, (3, self.heads, -1)).movedim(-3, 0).transpose(-3, -2)
+        query, key, value = heads.unbind(0)
+        query, key = _rotated(query), _rotated(key)
+        attended = _attend(query, key, value).transpose(-3, -2).flatten(-2)
+        found: Tensor = self.attention_out(attended)
+        return found
+
+
+def _rotated(x: Tensor) -> Tensor:
+    """Turn pairs of numbers by angles that grow with the place, axes ``(..., place, number)``."""
+    places, width = x.shape[-2:]
+    speeds = _ROTATIONS ** -(torch.arange(0, width, 2, device=x.device) / width)
+    angles = torch.arange(places, device=x.device)[:, None] * speeds
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention, axes ``(..., head, place, number)``."""
+    if query.is_cuda:
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    # Written out, for torch.func.vmap has no batched form of the fused one on a CPU.
+    places = query.shape[-2]
+    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+    is_later = torch.ones(places, places, dtype=torch.bool, device=query.device).triu(1)
+    weights: Tensor = scores.masked_fill(is_later, -torch.inf).softmax(dim=-1)
+    return weights @ value
