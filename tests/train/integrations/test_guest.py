@@ -1,0 +1,209 @@
+"""What the callbacks of all trainers have in common, without any of them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TransportError
+from rumor.train import CheckpointConfig, PeerConfig
+from rumor.train.integrations.guest import Guest, require_whole, settings_of
+
+pytestmark = pytest.mark.live
+
+QUICK = ProtocolConfig(seek_s=0.05, found_alone_s=0.3)
+
+
+def config(**settings: Any) -> PeerConfig:
+    return settings_of(None, None, {"protocol": QUICK, "linger_s": 0.0} | settings)
+
+
+def test_settings_are_fields_of_a_peers_configuration() -> None:
+    given = settings_of(PeerConfig(linger_s=3.0), 0.25, {"join": "tcp://node-a:7700", "out": "a"})
+    assert isinstance(given.rule, GoSGD) and given.rule.p == 0.25
+    assert (given.join, given.out, given.linger_s) == (("tcp://node-a:7700",), Path("a"), 3.0)
+    rule = settings_of(None, 0.5, {"rule": "adpsgd"}).make_rule()
+    assert rule.name == "adpsgd"
+    assert settings_of(None, None, {"bind": None}).bind is None
+
+
+@pytest.mark.parametrize(
+    ("probability", "settings", "message"),
+    [
+        (None, {"joins": "tcp://a:1"}, "takes no joins: did you mean join?"),
+        (None, {"push_probabilty": 0.1}, "did you mean push_probability?"),
+        (None, {"xyz": 1}, "takes no xyz: it takes the fields of PeerConfig"),
+        (None, {"linger_s": -1.0}, "linger_s is -1.0"),
+        (2.0, {}, "p is 2.0"),
+        (0.1, {"rule": GoSGD(p=0.5)}, "'gosgd' is an object"),
+        (0.1, {"rule": "dpsgd"}, "rule 'dpsgd' does not take it"),
+        (None, {"checkpoint": CheckpointConfig(folder=Path("a"))}, "for loops of your own"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    probability: float | None, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings_of(None, probability, settings)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_model_must_be_whole_in_one_process() -> None:
+    model: Any = nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match="start each process as a peer of its own"):
+        require_whole(model, 2)
+    model.hf_device_map = {"a": 0, "b": 1}
+    with pytest.raises(ConfigError, match="load it without device_map"):
+        require_whole(model, 1)
+    model.hf_device_map = {"": 0}
+    require_whole(model, 1)
+
+
+def test_a_guest_steps_and_merges(tmp_path: Path) -> None:
+    guest = Guest(config(out=tmp_path, log_every=1), signals=False)
+    guest.end()
+    with pytest.raises(ConfigError, match="saw no training begin"):
+        guest.stepped()
+    peer = guest.begin(nn.Linear(2, 2), 1, None)
+    guest.about_to_step(0.1)
+    assert not guest.stepped(loss=0.5, samples=32)
+    guest.evaluated({"top1": torch.tensor(0.75), "other": 1.0}, "top1", "loss")
+    guest.end()
+    guest.evaluated({"top1": 0.1}, "top1", "loss")
+    assert peer.steps == 1 and peer.merged is not None and not guest.is_inside
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert (report["state"], report["accuracy"]) == ("finished", 0.75)
+
+
+def test_begun_anew_it_is_a_later_incarnation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    guest, model = Guest(config(out=tmp_path)), nn.Linear(2, 2)
+    first = guest.begin(model, 1, None)
+    again = guest.begin(model, 1, {"steps": 7})
+    assert first.has_left and again.id == first.id and again.steps == 7
+    assert "the peer of the time before leaves" in caplog.text
+    assert again.state_dict()["incarnation"] > first.state_dict()["incarnation"]
+    guest.end()
+
+
+def test_the_end_of_another_peer_may_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = Guest(config())
+    peer = guest.begin(nn.Linear(2, 2), 1, None)
+    monkeypatch.setattr(type(peer), "ended_by", "peer-3")
+    assert guest.stepped()
+    guest.end()
+
+
+@pytest.fixture
+def asked() -> Any:
+    """Signals that came to a handler of the script's own."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
+    yield came
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_after_a_signal_it_takes_no_step_and_leaves(tmp_path: Path, asked: list[int]) -> None:
+    guest = Guest(config(out=tmp_path), signals=True)
+    peer = guest.begin(nn.Linear(2, 2), 1, None)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert guest.was_called and guest.stepped()
+    assert peer.steps == 0
+    guest.end()
+    assert peer.has_left and asked == [signal.SIGUSR1]
+    assert json.loads((tmp_path / "peer.json").read_text())["state"] == "left"
+
+
+def test_signals_are_those_of_the_environment_unless_given(
+    monkeypatch: pytest.MonkeyPatch, asked: list[int]
+) -> None:
+    monkeypatch.setenv("RUMOR_SIGNALS", "1")
+    ours = signal.getsignal(signal.SIGUSR1)
+    for given, is_ours in ((None, False), (False, True)):
+        guest = Guest(config(), signals=given)
+        guest.begin(nn.Linear(2, 2), 1, None)
+        assert (signal.getsignal(signal.SIGUSR1) is ours) is is_ours
+        guest.end()
+        assert signal.getsignal(signal.SIGUSR1) is ours
+
+
+def test_where_there_is_no_swarm_it_gives_the_signals_back(asked: list[int]) -> None:
+    ours = signal.getsignal(signal.SIGUSR1)
+    # Nobody listens there, and nobody can.
+    nobody = config(join="tcp://127.0.0.1:1", join_timeout_s=0.2)
+    with pytest.raises(TransportError):
+        Guest(nobody, signals=True).begin(nn.Linear(2, 2), 1, None)
+    assert signal.getsignal(signal.SIGUSR1) is ours
+
+
+SCRIPT = """
+import sys
+from torch import nn
+from rumor.gossip import ProtocolConfig
+from rumor.train.integrations.guest import Guest, settings_of
+
+protocol = ProtocolConfig(seek_s=0.05, found_alone_s=0.3)
+guest = Guest(settings_of(None, None, {"protocol": protocol, "out": sys.argv[1]}))
+guest.begin(nn.Linear(2, 2), 1, None)
+guest.stepped()
+if sys.argv[2] == "raise":
+    raise RuntimeError("out of memory")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "error"),
+    [
+        ("raise", "failed", "RuntimeError: out of memory"),
+        ("return", "failed", "SystemExit: the process ended while training"),
+    ],
+)
+def test_a_process_that_ends_in_the_middle_leaves(
+    tmp_path: Path, how: str, state: str, error: str
+) -> None:
+    script = [sys.executable, "-c", SCRIPT, str(tmp_path), how]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=600)
+    assert done.returncode == (how == "raise"), done.stderr
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert (report["state"], report["error"]) == (state, error), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "absent", "extra"),
+    [
+        ("transformers", ("transformers",), "transformers"),
+        ("lightning", ("lightning.pytorch", "pytorch_lightning"), "lightning"),
+    ],
+)
+def test_without_its_library_a_callback_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, module: str, absent: tuple[str, ...], extra: str
+) -> None:
+    name = f"rumor.train.integrations.{module}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    for each in absent:
+        monkeypatch.setitem(sys.modules, each, None)
+    with pytest.raises(ImportError, match=rf"pip install 'rumor\[{extra}\]'"):
+        import_module(name)
+
+
+def test_lightning_may_be_installed_by_its_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "rumor.train.integrations.lightning"
+    other: Any = ModuleType("pytorch_lightning")
+    other.Callback = type("Callback", (), {})
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", other)
+    try:
+        assert issubclass(import_module(name).RumorCallback, other.Callback)
+    finally:
+        sys.modules.pop(name, None)

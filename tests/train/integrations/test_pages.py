@@ -1,0 +1,155 @@
+"""The code that pages show for those who come from other libraries does what they say."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from rumor.gossip import ProtocolConfig
+from rumor.train.runtime.script import environment
+
+HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not HOW_TO.exists(), reason="docs are not beside the tests"),
+]
+
+
+def snippets(page: str, section: str) -> list[str]:
+    text = (HOW_TO / page).read_text(encoding="utf-8").split(f"\n## {section}\n")[1]
+    return re.findall(r"```python\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
+
+
+def names() -> dict[str, Any]:
+    """What the snippets take for granted."""
+    torch.manual_seed(0)
+    inputs = torch.randn(64, 4)
+    dataset = TensorDataset(inputs, (inputs.sum(1) > 0).long())
+    model = nn.Linear(4, 2)
+    return {
+        "torch": torch,
+        "model": model,
+        "dataset": dataset,
+        "loader": DataLoader(dataset, batch_size=2),
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.05),
+        "loss_fn": nn.CrossEntropyLoss(),
+        "epochs": 2,
+        "addresses": [],
+    }
+
+
+def run(code: str, **changes: Any) -> dict[str, Any]:
+    space = names() | changes
+    exec(compile(code, "snippet", "exec"), space)
+    return space
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A lone founder waits for nobody."""
+    protocol = ProtocolConfig(seek_s=0.05, found_alone_s=0.3)
+    monkeypatch.setitem(environment._OF_PEER, "protocol", lambda text: protocol)
+    monkeypatch.setenv("RUMOR_PROTOCOL", "quick")
+    monkeypatch.setenv("RUMOR_LINGER_S", "0.5")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    """A process group of one process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_ddp_and_what_becomes_of_it_learn_alike(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, after = snippets("migrate.md", "From DistributedDataParallel")
+    # As torchrun would say, but that no port is fixed.
+    init = dist.init_process_group
+    where: dict[str, Any] = {"init_method": f"file://{tmp_path}/meet", "rank": 0, "world_size": 1}
+    monkeypatch.setattr(dist, "init_process_group", lambda backend: init(backend, **where))
+    run(before)
+    old = torch.load("model.pt")
+    run(after)
+    new = torch.load("model.pt")
+    assert old.keys() == new.keys()
+    first = names()["model"].state_dict()
+    assert all(not torch.equal(first[name], new[name]) for name in new)
+
+
+@pytest.mark.usefixtures("group")
+def test_diloco_by_hand_and_by_rule_end_with_the_same_parameters() -> None:
+    before, after = snippets("migrate.md", "From DiLoCo")
+    old, new = run(before)["model"], run(after)["model"]
+    assert not torch.allclose(old.weight, names()["model"].weight, atol=1e-3)
+    torch.testing.assert_close(old.weight, new.weight)
+    torch.testing.assert_close(old.bias, new.bias)
+
+
+def test_what_becomes_of_hivemind_runs() -> None:
+    _, after = snippets("migrate.md", "From hivemind")
+    assert run(after)["peer"].steps == 32
+
+
+def test_hivemind_runs_as_shown() -> None:
+    pytest.importorskip("hivemind", reason="hivemind is not installed")
+    before, _ = snippets("migrate.md", "From hivemind")
+    # In a process of its own: it leaves threads, sockets and processes behind.
+    given = """
+import torch
+from torch import nn
+inputs = torch.randn(64, 4)
+model, loss_fn, initial_peers = nn.Linear(4, 2), nn.CrossEntropyLoss(), []
+loader = [(batch, (batch.sum(1) > 0).long()) for batch in inputs.split(2)]
+"""
+    done = subprocess.run([sys.executable, "-c", given + before], capture_output=True, timeout=600)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.integrations
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_of_trainers_shows_code_that_runs(tmp_path: Path) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="needs rumor[accelerate]")
+    (code,) = snippets("trainers.md", "A loop with Accelerate")
+    given: dict[str, Any] = {"Accelerator": lambda **told: accelerate.Accelerator(cpu=True, **told)}
+    given |= {"folder": tmp_path / "kept"}
+    assert run(code, **given, resume=False)["peer"].steps == 16
+    assert run(code, **given, resume=True)["peer"].steps == 32
+
+
+@pytest.mark.integrations
+@pytest.mark.filterwarnings("ignore")
+def test_the_callbacks_of_the_page_are_made() -> None:
+    pytest.importorskip("transformers", reason="needs rumor[transformers]")
+    pytest.importorskip("lightning", reason="needs rumor[lightning]")
+    made: list[Any] = []
+    given = {"Trainer": lambda *args, **told: Fake(made, told["callbacks"])}
+    code, _ = snippets("trainers.md", "The Trainer of transformers")
+    run(code, **given, args=None)
+    (code,) = snippets("trainers.md", "The Trainer of Lightning")
+    run(code, lightning=type("Module", (), given), module=None)
+    assert [callback.peer for callback in made] == [None, None]
+
+
+class Fake:
+    """A trainer that notes its callbacks."""
+
+    def __init__(self, made: list[Any], callbacks: list[Any]) -> None:
+        made += callbacks
+
+    def train(self) -> None:
+        """Nothing."""
+
+    def fit(self, *data: Any) -> None:
+        """Nothing."""

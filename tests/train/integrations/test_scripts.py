@@ -1,0 +1,31 @@
+"""The scripts for other trainers run, and resume."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ...forked import forked
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.live,
+    pytest.mark.skipif(not EXAMPLES.exists(), reason="examples are not beside the tests"),
+]
+
+
+@pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
+def test_a_script_trains_and_goes_on_where_it_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    pytest.importorskip(library, reason=f"needs rumor[{library}]")
+    monkeypatch.setenv("RUMOR_PROTOCOL", json.dumps({"seek_s": 0.05, "found_alone_s": 0.3}))
+    monkeypatch.setenv("RUMOR_LINGER_S", "1")
+    script, log = EXAMPLES / f"train_{library}.py", tmp_path / "log.txt"
+    for steps, more in ((50, ()), (60, ("--resume",))):
+        told = ("--out", str(tmp_path / "out"), "--steps", str(steps), *more)
+        process = forked(log, str(script), *told)
+        assert process.wait(600) == 0, log.read_text()
+        assert f"after {steps} steps" in log.read_text()

@@ -1,0 +1,350 @@
+"""Peers in the Trainer of transformers, on a tiny model made from scratch."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
+from rumor.train import PeerConfig
+from rumor.train.storage.jsonl import read_metrics
+
+from .restart import SAVED, kill_and_resume
+
+transformers: Any = pytest.importorskip("transformers", reason="needs rumor[transformers]")
+pytest.importorskip("accelerate", reason="needs rumor[transformers]")
+
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.live,
+    # What the libraries warn of is theirs.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=0.3)
+
+
+def callback(**settings: Any) -> Any:
+    from rumor.train.integrations.transformers import RumorCallback
+
+    given: dict[str, Any] = {"protocol": QUICK, "linger_s": 1.0} | settings
+    return RumorCallback(**given)
+
+
+def counting(samples: int, seed: int) -> list[dict[str, Tensor]]:
+    starts = torch.randint(0, 16, (samples, 1), generator=torch.Generator().manual_seed(seed))
+    return [{"input_ids": ids, "labels": ids} for ids in (starts + torch.arange(8)) % 16]
+
+
+def gpt2() -> nn.Module:
+    shape = {"vocab_size": 16, "n_positions": 8, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(**shape, bos_token_id=None, eos_token_id=None)
+    model: nn.Module = transformers.GPT2LMHeadModel(config)
+    return model
+
+
+def trainer(out: Path, *callbacks: Any, model: nn.Module | None = None, **changes: Any) -> Any:
+    told: dict[str, Any] = {
+        "output_dir": str(out),
+        "max_steps": 20,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-2,
+        "logging_steps": 5,
+        "save_steps": 10,
+        "eval_strategy": "steps",
+        "eval_steps": 10,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return transformers.Trainer(
+        model or gpt2(),
+        transformers.TrainingArguments(**(told | changes)),
+        train_dataset=counting(200, 0),
+        eval_dataset=counting(20, 1),
+        callbacks=list(callbacks),
+    )
+
+
+class After(transformers.TrainerCallback):
+    """Calls something after so many steps."""
+
+    def __init__(self, steps: int, call: Callable[[Any], None]) -> None:
+        self.steps, self.call = steps, call
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step == self.steps:
+            self.call(control)
+
+
+def test_it_evaluates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
+    rumor = callback(out=tmp_path / "peer", log_every=1, push_probability=0.5)
+    result = trainer(tmp_path / "t", rumor, gradient_accumulation_steps=3).train()
+    assert result.global_step == 20
+    # Steps of the optimizer, not batches.
+    assert rumor.peer.steps == 20
+    assert rumor.peer.rule.p == 0.5
+    assert {path.name for path in (tmp_path / "t").iterdir()} == {"checkpoint-10", "checkpoint-20"}
+    state = json.loads((tmp_path / "t" / "checkpoint-10" / "trainer_state.json").read_text())
+    kept = state["stateful_callbacks"]["rumor"]
+    assert (kept["id"], kept["steps"], kept["weight"]) == (rumor.peer.id, 10, 1.0)
+    rows = read_metrics(tmp_path / "peer" / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["loss"] is not None] == [6, 11, 16]
+    report = json.loads((tmp_path / "peer" / "peer.json").read_text())
+    assert report["state"] == "finished" and report["loss"] == rumor.peer.told["test_loss"]
+    # The trainer writes checkpoints; the peer writes none beside them.
+    assert not (tmp_path / "peer" / "checkpoints").exists()
+    assert (tmp_path / "peer" / "model.safetensors").exists()
+
+
+def test_what_is_saved_has_all_tensors(tmp_path: Path) -> None:
+    rumor = callback()
+    first = trainer(tmp_path, rumor, max_steps=10)
+    first.train()
+    again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "checkpoint-10")
+    for name, tensor in first.model.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+
+
+def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped(
+    tmp_path: Path,
+) -> None:
+    whole = trainer(tmp_path / "whole", callback())
+    whole.train()
+    first, told = trainer(tmp_path / "t", rumor := callback(out=tmp_path / "peer")), []
+
+    def stop(control: Any) -> None:
+        told.append(rumor.peer.state_dict())
+        control.should_training_stop = True
+
+    first.add_callback(After(10, stop))
+    first.train()
+    again = trainer(tmp_path / "t", back := callback(out=str(tmp_path / "peer")))
+    again.train(resume_from_checkpoint=True)
+    assert back.peer.id == rumor.peer.id == told[0]["id"]
+    assert back.peer.state_dict()["incarnation"] > told[0]["incarnation"]
+    assert back.peer.swarm == rumor.peer.swarm and back.peer.steps == 20
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, again.model.state_dict()[name]), name
+
+
+def test_the_anchor_of_a_wire_is_kept_with_the_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    protocol = ProtocolConfig(wire="int8", seek_s=0.05, found_alone_s=0.3)
+    rumor = callback(protocol=protocol)
+    trainer(tmp_path, rumor).train()
+    kept = tmp_path / "checkpoint-10" / "rumor.safetensors"
+    assert kept.exists()
+    back = callback(protocol=protocol)
+    trainer(tmp_path, back).train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+    assert back.peer.swarm == rumor.peer.swarm
+    kept.write_bytes(b"no such file")
+    lost = callback(protocol=protocol)
+    trainer(tmp_path, lost).train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
+    assert lost.peer.swarm != rumor.peer.swarm and lost.peer.id == rumor.peer.id
+    assert "is of no use, and the peer joins as a newcomer" in caplog.text
+
+
+def test_a_checkpoint_that_knows_of_no_peer_is_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer(tmp_path, max_steps=10).train()
+    rumor = callback()
+    trainer(tmp_path, rumor).train(resume_from_checkpoint=True)
+    assert rumor.peer.steps == 20
+    assert "written without a peer" in caplog.text
+
+
+def test_the_best_model_is_loaded_after_the_swarm_was_left(tmp_path: Path) -> None:
+    rumor, seen = callback(out=tmp_path / "peer"), []
+
+    class Last(transformers.TrainerCallback):
+        def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+            seen.append((tmp_path / "peer" / "peer.json").exists())
+
+    loop = trainer(tmp_path / "t", Last(), rumor, load_best_model_at_end=True)
+    loop.train()
+    assert seen == [True] and rumor.peer.merged
+    best = transformers.GPT2LMHeadModel.from_pretrained(loop.state.best_model_checkpoint)
+    for name, tensor in loop.model.state_dict().items():
+        assert torch.equal(tensor, best.state_dict()[name]), name
+
+
+def test_a_compiled_model_trains(tmp_path: Path) -> None:
+    rumor = callback()
+    trainer(tmp_path, rumor, max_steps=3, torch_compile=True, torch_compile_backend="eager").train()
+    assert rumor.peer.steps == 3 and not any(
+        "_orig" in t.name for t in rumor.peer.vector.schema.tensors
+    )
+
+
+def test_rules_are_told_samples_and_learning_rates(tmp_path: Path) -> None:
+    rumor = callback(rule="gosgd:p=0.1,samples=8")
+    trainer(tmp_path, rumor, max_steps=3, gradient_accumulation_steps=2).train()
+    assert rumor.peer.steps == 3
+
+
+def test_a_signal_saves_leaves_and_ends_the_process(tmp_path: Path) -> None:
+    asked: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
+    try:
+        rumor = callback(out=tmp_path / "peer", signals=True)
+        kill = After(3, lambda control: os.kill(os.getpid(), signal.SIGUSR1))
+        loop = trainer(tmp_path / "t", kill, rumor, max_steps=10**6)
+        loop.train()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert asked == [signal.SIGUSR1]
+    assert loop.state.global_step < 10
+    assert (tmp_path / "t" / f"checkpoint-{loop.state.global_step}").exists()
+    report = json.loads((tmp_path / "peer" / "peer.json").read_text())
+    assert report["state"] == "left" and rumor.peer.has_left
+    again = trainer(tmp_path / "t", back := callback(out=tmp_path / "peer"))
+    again.train(resume_from_checkpoint=True)
+    assert back.peer.steps == 20
+
+
+def test_without_a_handler_a_signal_exits(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        kill = After(3, lambda control: os.kill(os.getpid(), signal.SIGUSR1))
+        with pytest.raises(SystemExit) as exited:
+            trainer(tmp_path, kill, callback(signals=True)).train()
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert exited.value.code == 128 + signal.SIGUSR1
+
+
+def test_training_that_fails_and_begins_anew_joins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(control: Any) -> None:
+        loop.remove_callback(After)
+        raise RuntimeError("out of memory")
+
+    rumor = callback(out=tmp_path / "peer")
+    loop = trainer(tmp_path / "t", rumor, After(3, fail))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        loop.train()
+    first = rumor.peer
+    loop.train()
+    assert rumor.peer is not first and rumor.peer.steps == 20
+    assert "the peer of the time before leaves" in caplog.text
+    assert first.has_left
+
+
+def test_a_model_that_is_not_finite_ends_training(tmp_path: Path) -> None:
+    model = gpt2()
+    rumor = callback(push_probability=1.0)
+
+    def spoil(control: Any) -> None:
+        with torch.no_grad():
+            next(model.parameters()).fill_(float("nan"))
+
+    loop = trainer(tmp_path, rumor, After(3, spoil), model=model, save_strategy="no")
+    with pytest.raises(TrainingError, match="not finite"):
+        loop.train()
+
+
+def test_evaluating_outside_of_training_needs_no_peer(tmp_path: Path) -> None:
+    rumor = callback()
+    loop = trainer(tmp_path, rumor)
+    assert loop.evaluate()["eval_loss"] > 0 and rumor.peer is None
+    rumor.on_step_end(loop.args, loop.state, loop.control)
+    rumor.on_save(loop.args, loop.state, loop.control)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"world_size": 2}, "2 processes train one model together"),
+        ({"deepspeed": {"train_batch_size": 4}}, "DeepSpeed trains weights of its own"),
+    ],
+)
+def test_groups_of_processes_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    loop = trainer(tmp_path, rumor := callback())
+
+    class Arguments:
+        """As Trainer's, where a launcher had started several."""
+
+        def __getattr__(self, name: str) -> Any:
+            return changes.get(name, getattr(loop.args, name))
+
+    with pytest.raises(ConfigError, match=message):
+        rumor.on_train_begin(Arguments(), loop.state, loop.control, model=loop.model)
+
+
+def test_a_model_on_several_devices_is_refused(tmp_path: Path) -> None:
+    model: Any = gpt2()
+    model.hf_device_map = {"transformer.wte": 0, "transformer.h.0": "cpu"}
+    rumor = callback()
+    loop = trainer(tmp_path, rumor)
+    with pytest.raises(ConfigError, match="device_map has spread the model"):
+        rumor.on_train_begin(loop.args, loop.state, loop.control, model=model)
+    model.hf_device_map = {"": "cpu"}
+    rumor.on_train_begin(loop.args, loop.state, loop.control, model=model)
+    rumor.on_train_end(loop.args, loop.state, loop.control)
+
+
+def test_on_another_thread_signals_are_left_alone(tmp_path: Path) -> None:
+    rumor = callback(signals=True)
+    thread = threading.Thread(target=trainer(tmp_path, rumor, max_steps=3).train)
+    thread.start()
+    thread.join(600)
+    assert rumor.peer.steps == 3
+
+
+def test_settings_are_a_config_or_its_fields() -> None:
+    config = PeerConfig(rule=GoSGD(p=0.25), linger_s=3.0)
+    assert callback(config=config)._guest._config.rule.p == 0.25
+    with pytest.raises(ConfigError, match="takes no push_probabilty: did you mean"):
+        callback(push_probabilty=0.1, rule_="x")
+
+
+def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+    script = f"""
+import os, time
+from pathlib import Path
+import torch, transformers
+from rumor.train import environment
+from rumor.train.integrations.transformers import RumorCallback
+
+told = environment()
+starts = torch.arange(64).reshape(-1, 1) + told.index
+data = [{{"input_ids": ids, "labels": ids}} for ids in (starts + torch.arange(8)) % 16]
+config = transformers.GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2,
+    bos_token_id=None, eos_token_id=None)
+
+
+class Pace(transformers.TrainerCallback):
+    def on_step_end(self, args, state, control, **given):
+        time.sleep(0.005)
+        control.should_save = state.global_step == {SAVED}
+        control.should_evaluate = state.global_step % 10 == 0
+        control.should_training_stop = Path(os.environ["OVER"]).exists()
+
+    def on_save(self, args, state, control, **given):
+        Path(args.output_dir, "saved").touch()
+
+
+args = transformers.TrainingArguments(
+    str(told.out / "trainer"), max_steps=10**6, per_device_train_batch_size=4, logging_steps=5,
+    report_to="none", disable_tqdm=True, use_cpu=True, seed=told.index)
+trainer = transformers.Trainer(transformers.GPT2LMHeadModel(config), args, train_dataset=data,
+    eval_dataset=data[:8], callbacks=[Pace(), RumorCallback()])
+trainer.train(os.environ["RESUME"] and str(told.out / "trainer" / "checkpoint-{SAVED}") or None)
+"""
+    report = kill_and_resume(tmp_path, script, "trainer/saved")
+    assert report["loss"] is not None

@@ -1,0 +1,250 @@
+"""A peer that is a guest in a trainer's loop: what the callbacks of all trainers have in common."""
+
+import atexit
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from ...gossip import ConfigError, TransportError
+from ...gossip.protocol.rule import requirements_of
+from ...gossip.rules.registry import make_rule
+from ..config import PeerConfig
+from ..loop.average import Evaluate
+from ..loop.record import Loss
+from ..loop.signals import SignalHandling
+from ..peer import Peer
+from ..runtime.script.environment import told_of
+
+__all__ = ["Guest", "require_whole", "settings_of"]
+
+_log = logging.getLogger("rumor")
+
+_FOLDERS: Final = ("key", "out", "rendezvous", "roster")
+_ALONE: Final = (
+    "start each process as a peer of its own, such as with `rumor run -n 4 -- python train.py`, "
+    "not with torchrun or `accelerate launch`"
+)
+
+
+def settings_of(
+    config: PeerConfig | None, push_probability: float | None, settings: Mapping[str, Any]
+) -> PeerConfig:
+    """The settings that a callback was given.
+
+    Args:
+        config: Those that are changed; None for the defaults.
+        push_probability: Of the rule, which is GoSGD unless it is named; None to leave it alone.
+        settings: Fields of a `PeerConfig`.
+
+    Raises:
+        ConfigError: There is no such field, its value is out of range, or it is not for trainers.
+    """
+    known = [each.name for each in fields(PeerConfig)]
+    for name in settings:
+        if name not in known:
+            near = get_close_matches(name, [*known, "push_probability"], 1)
+            meant = f"did you mean {near[0]}?" if near else "it takes the fields of PeerConfig"
+            raise ConfigError(f"the callback takes no {name}: {meant}")
+    config = config or PeerConfig()
+    changes = dict(settings)
+    for name in _FOLDERS:
+        if isinstance(changes.get(name), str):
+            changes[name] = Path(changes[name])
+    if push_probability is not None:
+        rule = changes.get("rule", config.rule)
+        if not isinstance(rule, str):
+            raise ConfigError(
+                f"push_probability is {push_probability}: rule {rule.name!r} is an object, which "
+                "has its own; give one of the two"
+            )
+        changes["rule"] = make_rule(rule, p=push_probability)
+    config = replace(config, **changes)
+    if config.checkpoint is not None:
+        raise ConfigError(
+            "checkpoint is for loops of your own: the trainer writes checkpoints here, and keeps "
+            "the peer's state in them; leave it out"
+        )
+    return config
+
+
+class Guest:
+    """Runs a peer from the first step of a trainer to the last.
+
+    Signals are noted between two steps, so that the trainer can write a checkpoint before the peer
+    leaves. A process that ends in the middle of training lets the peer leave, too.
+
+    Args:
+        config: The peer's, of `settings_of`.
+        signals: Whether SIGTERM, SIGINT and SIGUSR1 end training; None for what *config* and the
+            environment say.
+        evaluate: See `Peer`.
+        evaluate_every: See `Peer`.
+    """
+
+    def __init__(
+        self,
+        config: PeerConfig,
+        *,
+        signals: bool | None = None,
+        evaluate: Evaluate | None = None,
+        evaluate_every: int | None = None,
+    ) -> None:
+        self.peer: Peer | None = None
+        """The peer, from the first step on; what it says stays there to be read afterwards."""
+        self.is_inside = False
+        """Whether it is a member now."""
+        self._config, self._asked = config, signals
+        self._evaluate, self._evaluate_every = evaluate, evaluate_every
+        self._signals: SignalHandling | None = None
+        self._lr: float | None = None
+
+    def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
+        """Found or join, around a model that lies where it is trained.
+
+        Args:
+            model: The trainer's.
+            processes: How many train it together.
+            state: What a checkpoint kept of this peer; None to begin anew.
+
+        Raises:
+            ConfigError: Several processes train one model, it is spread over devices, or as for
+                `Peer.__enter__`.
+            TransportError: Likewise, and so for all others that are named there.
+        """
+        require_whole(model, processes)
+        if self.is_inside:
+            _log.warning("training began anew: the peer of the time before leaves")
+            self.end(RuntimeError("training began anew"))
+        config = self._config
+        if self.peer is not None and config.id is None:
+            # Its folder is the earlier one's.
+            config = replace(config, id=self.peer.id)
+        asked = told_of(config, {"signals": self._asked})[0].signals
+        peer = Peer(
+            model,
+            config,
+            signals=False,
+            evaluate=self._evaluate,
+            evaluate_every=self._evaluate_every,
+            checkpoints=False,
+        )
+        if state is not None:
+            peer.load_state_dict(state)
+        signals = SignalHandling(peer.stop)
+        if asked:
+            signals.install()
+        try:
+            peer.__enter__()
+        except BaseException as error:
+            signals.remove()
+            if isinstance(error, TransportError):
+                signals.pass_on()
+            raise
+        self.peer, self._signals, self.is_inside = peer, signals, True
+        atexit.register(self._abandon)
+        _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.live))
+        return peer
+
+    def about_to_step(self, lr: float) -> None:
+        """Note the learning rate of the step that the optimizer takes now."""
+        self._lr = lr
+
+    def stepped(self, loss: Loss | None = None, samples: int | None = None) -> bool:
+        """Mix and push after a step of the optimizer.
+
+        Args:
+            loss: For metrics, where it is known.
+            samples: How many the step took, for rules that weigh steps by them.
+
+        Returns:
+            Whether training is to end: a signal has come, or the rule says so.
+
+        Raises:
+            ConfigError: As for `Peer.step`, and so for all others that are named there.
+        """
+        peer = self._inside()
+        if not self.was_called:
+            by_samples = requirements_of(peer.rule).by_samples
+            peer.step(loss=loss, samples=samples if by_samples else None, lr=self._lr)
+        return self.was_called or bool(peer.ended_by)
+
+    @property
+    def was_called(self) -> bool:
+        """Whether a signal wants this process to end."""
+        return self._signals is not None and self._signals.caught is not None
+
+    def evaluated(self, metrics: Mapping[str, Any], accuracy: str, loss: str) -> None:
+        """Tell what the trainer has measured on held-out data.
+
+        Args:
+            metrics: All of it.
+            accuracy: Name of the fraction that is right; it need not be there.
+            loss: Name of the mean loss; likewise.
+        """
+        found = {"accuracy": metrics.get(accuracy), "loss": metrics.get(loss)}
+        told = {name: float(value) for name, value in found.items() if value is not None}
+        if told and self.is_inside:
+            self._inside().evaluated(**told)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Merge with the others, unless training has failed or a signal has come, and leave.
+
+        Raises:
+            SystemExit: A signal has come, and there was no handler before.
+            TrainingError: As for `Peer.merge`.
+        """
+        if not self.is_inside:
+            return
+        peer, signals = self._inside(), self._signals
+        self.is_inside = False
+        atexit.unregister(self._abandon)
+        try:
+            try:
+                if self.was_called:
+                    peer.leave()
+            finally:
+                peer.__exit__(None if error is None else type(error), error, None)
+        finally:
+            if signals is not None:
+                signals.remove()
+        if signals is not None and error is None:
+            signals.pass_on()
+
+    def _inside(self) -> Peer:
+        if self.peer is None or not self.is_inside:
+            raise ConfigError("the callback has no peer: it saw no training begin")
+        return self.peer
+
+    def _abandon(self) -> None:
+        """The process ends, and the trainer has not said that training does."""
+        error = getattr(sys, "last_value", None) or SystemExit("the process ended while training")
+        self.end(error)
+
+
+def require_whole(model: nn.Module, processes: int) -> None:
+    """Make sure that one process has all of a model, on one device.
+
+    Args:
+        model: The trainer's.
+        processes: How many train it together.
+
+    Raises:
+        ConfigError: It is spread; the message says what to do.
+    """
+    if processes > 1:
+        raise ConfigError(
+            f"{processes} processes train one model together, and each peer is one process with a "
+            f"whole model: {_ALONE}"
+        )
+    device_map = getattr(model, "hf_device_map", None) or {}
+    if len(set(map(str, device_map.values()))) > 1:
+        raise ConfigError(
+            "device_map has spread the model over several devices, and a peer averages one that "
+            "lies on one device: load it without device_map"
+        )

@@ -1,0 +1,163 @@
+"""A callback for the `Trainer` of transformers."""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from ...gossip import ConfigError
+from ..config import PeerConfig
+from ..loop.average import Evaluate
+from ..peer import Peer
+from .guest import Guest, settings_of
+
+try:
+    from transformers import TrainerCallback
+except ImportError as error:
+    raise ImportError(
+        f"{error}; the callback needs transformers: pip install 'rumor[transformers]'"
+    ) from error
+
+__all__ = ["RumorCallback"]
+
+_log = logging.getLogger("rumor")
+
+_STATE: Final = "rumor"
+"""Where in trainer_state.json the peer's state is."""
+
+_ANCHOR: Final = "rumor.safetensors"
+"""Beside it, where the wire needs an anchor."""
+
+
+class RumorCallback(TrainerCallback):
+    """Makes a `Trainer` one peer of a swarm: ``Trainer(..., callbacks=[RumorCallback()])``.
+
+    The peer joins when training begins, takes its turn after each step of the optimizer, and merges
+    with the others at the end, for ``linger_s`` seconds at most. Each checkpoint has the peer's
+    state, and ``trainer.train(resume_from_checkpoint=True)`` goes on as its next incarnation. What
+    is not given is taken from the environment, where `rumor run` started the script.
+
+    Args:
+        config: All settings; the others here change some of them.
+        push_probability: Of a push after each step, in (0, 1].
+        accuracy_metric: Of `Trainer.evaluate`, told to the peer's metrics where it is there.
+        loss_metric: Likewise.
+        evaluate: Measures the average of all peers' models, see `Peer`.
+        evaluate_every: Steps between two such measurements.
+        settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"``.
+
+    Raises:
+        ConfigError: There is no such field, or its value is out of range. When training begins: the
+            trainer cannot be a peer, and the message says why.
+    """
+
+    def __init__(
+        self,
+        config: PeerConfig | None = None,
+        *,
+        push_probability: float | None = None,
+        accuracy_metric: str = "eval_accuracy",
+        loss_metric: str = "eval_loss",
+        evaluate: Evaluate | None = None,
+        evaluate_every: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self._guest = Guest(
+            settings_of(config, push_probability, settings),
+            signals=settings.get("signals"),
+            evaluate=evaluate,
+            evaluate_every=evaluate_every,
+        )
+        self._metrics = accuracy_metric, loss_metric
+        self._loss: float | None = None
+
+    @property
+    def peer(self) -> Peer | None:
+        """The peer, once training has begun."""
+        return self._guest.peer
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Found or join."""
+        if args.deepspeed:
+            raise ConfigError(
+                "DeepSpeed trains weights of its own, which no share would reach: leave it out"
+            )
+        past = None
+        if state.global_step > 0:
+            past = _resumed(args, state)
+        self._loss = None
+        self._guest.begin(given["model"], args.world_size, past)
+        self._keep(state)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Note the learning rate before the scheduler changes it."""
+        self._guest.about_to_step(float(given["optimizer"].param_groups[0]["lr"]))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Mix and push; the optimizer has taken a step."""
+        if not self._guest.is_inside:
+            return
+        # As many as that for each step of the optimizer but the last of an epoch.
+        samples = args.train_batch_size * args.gradient_accumulation_steps
+        if self._guest.stepped(self._loss, samples):
+            control.should_training_stop = True
+            control.should_save |= self._guest.was_called
+        self._loss = None
+        self._keep(state)
+
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Note the loss that the trainer logs: the mean since it last did."""
+        # What an evaluation logs has none.
+        self._loss = (given.get("logs") or {}).get("loss", self._loss)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Tell what was measured."""
+        self._guest.evaluated(given.get("metrics") or {}, *self._metrics)
+
+    def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Put the anchor beside the checkpoint, where there is one."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        anchor = self.peer.state_dict().get("anchor") if self.peer is not None else None
+        if anchor is not None and folder.is_dir():
+            save_file({str(i): flat for i, flat in enumerate(anchor)}, folder / _ANCHOR)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """End here where that must be before the trainer's own end."""
+        # The best model takes the place of this one afterwards, and is not the swarm's.
+        if self._guest.was_called or (control.should_training_stop and args.load_best_model_at_end):
+            self._guest.end()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Merge with the others and leave."""
+        self._guest.end()
+
+    def _keep(self, state: Any) -> None:
+        """Have the peer's state in whatever checkpoint is written from now on."""
+        if self.peer is not None:
+            told = self.peer.state_dict()
+            told.pop("anchor", None)
+            state.stateful_callbacks[_STATE] = told
+
+
+def _resumed(args: Any, state: Any) -> Mapping[str, Any]:
+    """What the checkpoint says of the peer; its steps at least."""
+    told = (state.stateful_callbacks or {}).get(_STATE, {})
+    if not told:
+        _log.warning("the checkpoint was written without a peer: it joins as a newcomer")
+    # Where a signal has come, the trainer has taken a step more than its peer.
+    told = {**told, "steps": state.global_step}
+    named = (args.resume_from_checkpoint, f"{args.output_dir}/checkpoint-{state.global_step}")
+    for folder in (each for each in named if isinstance(each, str)):
+        path = Path(folder) / _ANCHOR
+        if not path.exists():
+            continue
+        try:
+            kept = load_file(path)
+        except (OSError, SafetensorError) as error:
+            _log.warning("%s is of no use, and the peer joins as a newcomer: %s", path, error)
+            continue
+        return {**told, "anchor": [kept[name] for name in sorted(kept, key=int)]}
+    return told
