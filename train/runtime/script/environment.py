@@ -13,8 +13,9 @@ import torch
 from ....gossip import ConfigError, ProtocolConfig
 from ...config import PeerConfig
 from ...tensors.cuda import find_device
+from .cluster import cluster_task
 
-__all__ = ["Environment", "environment"]
+__all__ = ["Environment", "environment", "told_of"]
 
 _log = logging.getLogger("rumor")
 
@@ -32,6 +33,10 @@ class Environment:
     count: int = 1
     """Number of processes."""
 
+    local_index: int = 0
+    """Which of the processes of this machine, from 0: with device ``auto``, each takes a GPU of its
+    own as long as there are some."""
+
     seed: int = 0
     """The same in all of them."""
 
@@ -45,8 +50,18 @@ class Environment:
     """How many times as long as they take this peer's steps are to last, asleep: for experiments
     with machines of unequal speed."""
 
+    resume: bool = False
+    """Whether the peer goes on from the last checkpoint in its folder, if there is one."""
+
+    ready: Path | None = None
+    """A file that is there as long as the peer is a member of a swarm: for readiness probes."""
+
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a `PeerConfig`, by name."""
+
+    placed: Mapping[str, Any] = field(default_factory=dict)
+    """More of them, which follow from what Slurm or torchrun tells the tasks of a job. They hold
+    only where a script does not say itself whom its peer is to join."""
 
     @property
     def device(self) -> torch.device:
@@ -55,7 +70,10 @@ class Environment:
         Raises:
             ConfigError: There is no such device.
         """
-        return find_device(self.device_name)
+        name = self.device_name
+        if name == "auto" and torch.cuda.is_available():
+            name = f"cuda:{self.local_index % torch.cuda.device_count()}"
+        return find_device(name)
 
     def fill(self, config: PeerConfig) -> PeerConfig:
         """Complete what a script says of its peer: what is not as by default stays.
@@ -64,7 +82,10 @@ class Environment:
             ConfigError: The two do not go together.
         """
         usual, taken = PeerConfig(), {}
-        for name, value in self.fields.items():
+        told = dict(self.fields)
+        if all(getattr(config, name) == getattr(usual, name) for name in _PLACES):
+            told = {**self.placed, **told}
+        for name, value in told.items():
             said = getattr(config, name)
             if said == getattr(usual, name):
                 taken[name] = value
@@ -101,10 +122,13 @@ def _protocol(text: str) -> ProtocolConfig:
 _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "index": ("index", int),
     "count": ("count", int),
+    "local_index": ("local_index", int),
     "seed": ("seed", int),
     "out": ("out", _folder),
     "device": ("device_name", str),
     "slow": ("slow", float),
+    "resume": ("resume", _switch),
+    "ready": ("ready", _folder),
 }
 
 _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
@@ -115,13 +139,17 @@ _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
     **dict.fromkeys(("join", "advertise"), _several),
     **dict.fromkeys(("rendezvous", "out", "key", "roster"), _folder),
-    **dict.fromkeys(("frozen_may_differ", "signals"), _switch),
+    **dict.fromkeys(("frozen_may_differ", "no_remote_stop", "signals"), _switch),
     "protocol": _protocol,
 }
 
+_PLACES: Final = ("id", "bind", "join", "founders", "rendezvous")
+"""Whoever says one of these says where the peer belongs."""
+
 
 def environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """What this process was told by `rumor run`, or by whoever set the same variables.
+    """What this process was told by `rumor run`, or by whoever set the same variables; or else what
+    follows from its being one of several tasks that Slurm or torchrun has started.
 
     Args:
         variables: Those of the process unless given.
@@ -133,6 +161,15 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
     2
     """
     variables = os.environ if variables is None else variables
+    own, told = _understood(variables)
+    if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
+        return Environment(**own, fields=told)
+    found, placed = _understood(task.variables())
+    return Environment(**(found | own), fields=told, placed=placed)
+
+
+def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of an `Environment`, and of a `PeerConfig`."""
     own: dict[str, Any] = {}
     told: dict[str, Any] = {}
     for key, text in variables.items():
@@ -144,7 +181,29 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
             own[field_name] = _read(key, text, read)
         if name in _OF_PEER:
             told[name] = _read(key, text, _OF_PEER[name])
-    return Environment(**own, fields=told)
+    return own, told
+
+
+def told_of(config: PeerConfig | None, given: Mapping[str, Any]) -> tuple[PeerConfig, Environment]:
+    """All settings of a peer in a script: what is given counts more than *config*, and the
+    environment says what neither of them does.
+
+    Args:
+        config: None for the defaults.
+        given: Fields of a `PeerConfig`; None where nothing is said.
+
+    Raises:
+        ConfigError: A setting is out of range, or makes no sense.
+    """
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "join" in changes and not isinstance(changes["join"], str):
+        changes["join"] = tuple(changes["join"])
+    if "out" in changes:
+        changes["out"] = Path(changes["out"])
+    told = environment()
+    if "signals" in changes:
+        told = replace(told, fields={**told.fields, "signals": changes["signals"]})
+    return told.fill(replace(config or PeerConfig(), **changes)), told
 
 
 def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:

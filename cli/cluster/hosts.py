@@ -1,0 +1,145 @@
+"""The file that names machines: one line each, with what is different there."""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import PORT_MAX, is_loopback, join_address, parse_address
+
+__all__ = ["SLOTS_MAX", "Host", "read_hosts"]
+
+SLOTS_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine."""
+
+    line: int
+    """Where it stands in the file."""
+
+    name: str
+    """As ssh knows it."""
+
+    address: str
+    """As other machines reach it, without brackets."""
+
+    slots: int = 1
+    """Number of peers there."""
+
+    device: str | None = None
+    """As ``rumor run --device``, or several separated by commas, which its peers take in turn; that
+    of the run unless given."""
+
+    folder: str = "."
+    """Where peers run; a relative one is below the home folder, where ssh begins."""
+
+    python: str | None = None
+    """The interpreter with rumor; the launcher's own path where that is there, else python3, unless
+    given."""
+
+    user: str | None = None
+    ssh_port: int | None = None
+    key: str | None = None
+    """File of the key that ssh is to use."""
+
+    listen: int | None = None
+    """The first port of its peers; that of the run unless given."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of its peers' environment."""
+
+
+def read_hosts(path: Path) -> tuple[Host, ...]:
+    """Read the machines.
+
+    Raises:
+        ConfigError: The file cannot be read, or makes no sense; the line is named.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    hosts: list[Host] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            words = shlex.split(line, comments=True)
+            if words:
+                hosts.append(_parse(number, words))
+                _require_other(hosts)
+        except ValueError as error:
+            raise ConfigError(f"{path}, line {number}: {error}") from None
+    if not hosts:
+        raise ConfigError(f"{path} names no machine: write one address per line")
+    near = [host for host in hosts if is_loopback(join_address(host.address, "1"))]
+    if near and len(near) < len(hosts):
+        raise ConfigError(
+            f"{path}, line {near[0].line}: other machines cannot reach {near[0].address}: say with "
+            "address= how they do"
+        )
+    return tuple(hosts)
+
+
+def _require_other(hosts: list[Host]) -> None:
+    last = hosts[-1]
+    for host in hosts[:-1]:
+        if host.address == last.address:
+            raise ConfigError(
+                f"{last.address} is in line {host.line} already: give that one slots= for more "
+                "peers"
+            )
+
+
+def _parse(line: int, words: list[str]) -> Host:
+    user, _, name = words[0].rpartition("@")
+    if not name or name.startswith("-") or "=" in name:
+        raise ConfigError(f"{words[0]!r} is no machine: the address comes first")
+    found: dict[str, Any] = {"line": line, "name": name, "address": name.strip("[]")}
+    if user:
+        found["user"] = user
+    variables: dict[str, str] = {}
+    for word in words[1:]:
+        key, equals, text = word.partition("=")
+        if key.startswith("env:"):
+            if not equals or not _NAME.fullmatch(key[4:]):
+                raise ConfigError(f"{word!r}: write env:NAME=VALUE")
+            variables[key[4:]] = text
+            continue
+        if key not in _READERS or not text:
+            known = ", ".join(f"{known}=" for known in _READERS)
+            raise ConfigError(f"{word!r} is not understood: known are {known} and env:NAME=")
+        field_name, read = _READERS[key]
+        found[field_name] = read(key, text)
+    parse_address(join_address(found["address"], "1"))
+    return Host(**found, variables=variables)
+
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def _count(key: str, text: str) -> int:
+    most = SLOTS_MAX if key == "slots" else PORT_MAX
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
+        raise ConfigError(f"{key}={text}: it must be a whole number from 1 to {most}")
+    return int(text)
+
+
+def _text(key: str, text: str) -> str:
+    return text
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "slots": ("slots", _count),
+    "device": ("device", _text),
+    "dir": ("folder", _text),
+    "python": ("python", _text),
+    "user": ("user", _text),
+    "port": ("ssh_port", _count),
+    "key": ("key", _text),
+    "address": ("address", _text),
+    "listen": ("listen", _count),
+}

@@ -1,0 +1,73 @@
+"""One task of a scheduler's job, such as ``srun rumor run -- python train.py``: it becomes a peer.
+
+Nobody launches here: the scheduler starts, watches and ends the tasks. Each of them finds its place
+by the scheduler's variables, and then runs the script in place of itself, so that signals and exit
+status are those of the script.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...gossip.errors import ConfigError
+from ...gossip.protocol.rule import requirements_of
+from ...train.runtime.script.cluster import ClusterTask, cluster_task
+from ..launch.script import MachinesConfig, ScriptConfig, check_settings, variables
+
+__all__ = ["execute", "find_task", "task_folder", "task_variables"]
+
+
+def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
+    """The task that this process is; None where it is to launch processes itself.
+
+    Args:
+        config: Says whose task it may be.
+        launches: Whether it was told which processes to launch.
+
+    Raises:
+        ConfigError: The scheduler's variables make no sense, or it cannot be both.
+    """
+    if launches and config.scheduler != "none":
+        raise ConfigError(
+            f"--scheduler {config.scheduler} says how many peers there are, and where: give "
+            "neither --peers nor --hosts"
+        )
+    return cluster_task(os.environ, config.scheduler)
+
+
+def task_folder(config: ScriptConfig, task: ClusterTask) -> Path:
+    """The job's folder: the same for all tasks, and when the job is started again."""
+    return config.out or Path("runs") / f"{task.scheduler}-{task.job}"
+
+
+def task_variables(
+    config: ScriptConfig, machines: MachinesConfig, task: ClusterTask, out: Path
+) -> dict[str, str]:
+    """What the task's peer is told, beside what it inherits.
+
+    Raises:
+        ConfigError: What was asked for does not go together.
+    """
+    config = replace(config, peers=task.size)
+    check_settings(config, Path(out))
+    told = variables(config, out, task.rank, local=task.local_rank)
+    placed = task.variables(machines.port)
+    rule = config.rule_spec and config.rule_spec.make()
+    if rule and requirements_of(rule).fixed_members:
+        # They found together, all with the model that the first one leaves in the folder.
+        placed = {name: placed[name] for name in placed if name != "RUMOR_FOUNDERS"}
+    else:
+        del told["RUMOR_RENDEZVOUS"]
+    # A topology's file may have names for its nodes.
+    own = {"RUMOR_ID": told["RUMOR_ID"], "RUMOR_RESUME": "1", "PYTHONUNBUFFERED": "1"}
+    return told | placed | own
+
+
+def execute(command: Sequence[str], told: Mapping[str, str]) -> None:
+    """Become the script; does not return.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    os.execvpe(command[0], list(command), {"OMP_NUM_THREADS": "1", **os.environ, **told})

@@ -1,0 +1,43 @@
+"""A peer in a container: everything else is in its environment.
+
+RUMOR_ID, RUMOR_BIND and RUMOR_JOIN say who it is, where it listens and whom to join; with RUMOR_OUT
+and RUMOR_RESUME it goes on from its last checkpoint; RUMOR_READY names a file that is there as long
+as it is a member. Without any of them it trains alone.
+"""
+
+import os
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from rumor.train import Peer, environment
+
+STEPS = int(os.environ.get("STEPS", "20000"))
+
+told = environment()
+digits = load_digits()
+inputs = torch.tensor(digits.data, dtype=torch.float32, device=told.device) / 16
+targets = torch.tensor(digits.target, device=told.device)
+
+model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(told.device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+peer = Peer(model, signals=True)
+if told.out is not None:
+    peer.register(optimizer=optimizer)
+
+with peer:
+    print(f"{peer.id} at {peer.address}, with {', '.join(peer.live)}", flush=True)
+    while peer.steps < STEPS:
+        batch = torch.randint(1437, (32,), device=told.device)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs[batch]), targets[batch])
+        loss.backward()
+        optimizer.step()
+        peer.step(loss=loss)
+        if peer.steps % 500 == 0:
+            print(f"step {peer.steps}: loss {loss.item():.3f}, {len(peer.live)} live", flush=True)
+
+accuracy = (model(inputs[1437:]).argmax(1) == targets[1437:]).float().mean().item()
+print(f"accuracy {accuracy:.3f} on held-out digits after {peer.steps} steps")

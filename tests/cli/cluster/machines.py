@@ -1,0 +1,121 @@
+"""Machines that are folders or network namespaces of this one, and an ssh that leads to them."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rumor.train.storage.jsonl import read_metrics
+
+from ...live.swarm import until
+
+__all__ = ["SCRIPT", "Machines"]
+
+TIMEOUT_S = 90.0
+
+SCRIPT = """
+import argparse, sys, time
+import torch
+from torch import nn
+from rumor.train import Peer, environment
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int)
+parser.add_argument("--pause", type=float, default=0.01)
+arguments = parser.parse_args()
+torch.manual_seed(environment().index)  # each draws another model
+model = nn.Linear(4, 1).to(environment().device)
+with Peer(model) as peer:
+    print("taking part as", peer.id, "of", environment().count)
+    while peer.steps < arguments.steps:
+        with torch.no_grad():
+            model.weight.add_(0.01)
+        time.sleep(arguments.pause)
+        peer.step(loss=1.0 / (peer.steps + 1))
+"""
+
+# Like ssh's, its end closes the pipes of what it runs, which goes on.
+_SSH = """\
+#!{python}
+import json, os, subprocess, sys, threading
+from pathlib import Path
+
+machine, command = sys.argv[-2:]
+here = Path({folder!r})
+if (here / "cut").exists():
+    sys.exit("ssh: connect to host " + machine + ": No route to host")
+(here / (machine + ".pid")).write_text(str(os.getpid()))
+namespace = json.loads((here / "namespaces.json").read_text()).get(machine)
+front = ["ip", "netns", "exec", namespace] if namespace else []
+run = subprocess.Popen([*front, "sh", "-c", command], stdin=-1, stdout=-1, cwd=here)
+
+def pump(source, sink):
+    while data := os.read(source, 65536):
+        os.write(sink, data)
+    os.close(sink)
+
+for ends in ((0, run.stdin.fileno()), (run.stdout.fileno(), 1)):
+    threading.Thread(target=pump, args=ends, daemon=True).start()
+sys.exit(run.wait())
+"""
+
+
+class Machines:
+    """Folders of machines, beside the launcher's own.
+
+    Args:
+        folder: Where all of it is.
+        addresses: Of the machines; each gets a folder of its own with the script in it.
+        namespaces: Of the network, by the address.
+    """
+
+    def __init__(
+        self, folder: Path, addresses: Sequence[str], namespaces: dict[str, str] | None = None
+    ) -> None:
+        self.folder, self.addresses = folder, tuple(addresses)
+        self.ssh = folder / "ssh"
+        self.ssh.write_text(_SSH.format(python=sys.executable, folder=str(folder)))
+        self.ssh.chmod(0o755)
+        (folder / "namespaces.json").write_text(json.dumps(namespaces or {}))
+        for address in addresses:
+            (folder / address).mkdir()
+            (folder / address / "mine.py").write_text(SCRIPT)
+
+    def file(self, *lines: str) -> str:
+        """A file of machines: what each line has beside address and folder, in their order."""
+        path = self.folder / "hosts.txt"
+        more = (*lines, *[""] * (len(self.addresses) - len(lines)))
+        path.write_text(
+            "".join(
+                f"{address} dir={address} {line}\n"
+                for address, line in zip(self.addresses, more, strict=True)
+            )
+        )
+        return str(path)
+
+    def arguments(self, *more: str, lines: Sequence[str] = ()) -> list[str]:
+        """Of ``rumor run``, as far as machines go."""
+        return ["run", "--hosts", self.file(*lines), "--ssh", str(self.ssh), *more]
+
+    def cut(self, address: str) -> None:
+        """End the ssh to a machine, as a lost network would."""
+        os.kill(int((self.folder / f"{address}.pid").read_text()), signal.SIGKILL)
+
+    def is_cut_off(self, *, over: bool = False) -> None:
+        """Let nobody reach any machine from now on, or again."""
+        (self.folder / "cut").unlink() if over else (self.folder / "cut").touch()
+
+    def folder_of(self, address: str, run: str, id: str) -> Path:
+        """Where a peer writes on its machine."""
+        return self.folder / address / run / "hosts" / address / id
+
+    def wait_until_training(self, run: str, ids: Sequence[str]) -> None:
+        """Wait until the launcher has a row of metrics of each."""
+        paths = [self.folder / run / "peers" / id / "metrics.jsonl" for id in ids]
+        until(
+            lambda: all(path.exists() and read_metrics(path) for path in paths),
+            TIMEOUT_S,
+            "all train",
+        )

@@ -1,0 +1,274 @@
+"""What an agent does on its machine: it obeys, tells, and lets peers leave when nobody listens."""
+
+import base64
+import fcntl
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.cli.cluster import agent as module
+from rumor.cli.cluster.agent import Agent, Outgoing
+
+from ...live.swarm import until
+
+TIMEOUT_S = 60.0
+
+# Leaves when it is asked to, as a peer does.
+POLITE = "trap 'echo asked; exit 0' TERM; echo here; while :; do sleep 0.05; done"
+STUBBORN = "trap '' TERM; echo here; while :; do sleep 0.05; done"
+
+
+class Desk:
+    """A launcher's ends of the two pipes of an agent in this process."""
+
+    def __init__(self) -> None:
+        orders, self._orders = os.pipe()
+        self._news, news = os.pipe()
+        self._ends = [orders, news]
+        self._open = {self._orders, self._news}
+        self._read = b""
+        self.agent = Agent(orders, Outgoing(news))
+
+    def say(self, **order: Any) -> None:
+        """Give an order."""
+        os.write(self._orders, json.dumps(order).encode() + b"\n")
+
+    def hang_up(self) -> None:
+        """Say nothing any more."""
+        self._open.discard(self._orders)
+        os.close(self._orders)
+
+    def turn_away(self) -> None:
+        """Listen no more."""
+        self._open.discard(self._news)
+        os.close(self._news)
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """What there is to read, after the agent's end."""
+        self.close_theirs()
+        while data := os.read(self._news, 1 << 16):
+            self._read += data
+        yield from map(json.loads, self._read.splitlines())
+
+    def close_theirs(self) -> None:
+        """Close what an agent's process would have closed at its end."""
+        while self._ends:
+            os.close(self._ends.pop())
+
+    def close(self) -> None:
+        """Close all."""
+        self.close_theirs()
+        while self._open:
+            os.close(self._open.pop())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    made = Desk()
+    yield made
+    made.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def started(desk: Desk, script: str, *, models: bool = False) -> Path:
+    """Have one peer started; where it writes."""
+    peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
+    desk.say(
+        start={
+            "out": "run",
+            "command": ["sh", "-c", script],
+            "leave_s": 0.0,
+            "models": models,
+            "peers": peers,
+        }
+    )
+    return Path("run/ada")
+
+
+def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Thread:
+    """Do something once something is so, while the agent has this thread."""
+
+    def wait() -> None:
+        until(condition, TIMEOUT_S, "it comes to that")
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def is_here(folder: Path) -> Callable[[], bool]:
+    log = (Path.cwd() / folder) / "log.txt"
+    return lambda: log.exists() and "here" in log.read_text()
+
+
+def files_in(news: list[dict[str, Any]]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for each in news:
+        if "file" in each:
+            found[each["file"]] = found.get(each["file"], b"") + base64.b64decode(each["data"])
+    return found
+
+
+def test_it_tells_all_of_a_peer_before_it_tells_its_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slowly the news leave.
+    monkeypatch.setattr(module, "_QUEUED_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "_PIECE_BYTES", 60)
+    started(
+        desk,
+        "cd run/ada; for i in $(seq 40); do echo line $i; done; echo '{}' > peer.json; "
+        "echo model > model.safetensors; echo x > secret.txt; exit 3",
+        models=True,
+    )
+    assert desk.agent.run() == 0
+    news = list(desk.news())
+    assert news[-1] == {"peer": 4, "exit": 3}
+    files = files_in(news)
+    assert files["log.txt"].splitlines()[-1] == b"line 40"
+    assert {*files} == {"log.txt", "peer.json", "model.safetensors"}
+
+
+def test_it_ends_peers_when_it_is_told(desk: Desk) -> None:
+    desk.say(leave=True, kill=True, ping=True)  # there are none yet
+    folder = started(desk, STUBBORN)
+    when(is_here(folder), lambda: desk.say(kill=True))
+    assert desk.agent.run() == 0
+    assert list(desk.news())[-1] == {"peer": 4, "exit": -9}
+
+
+def test_it_lets_peers_leave_when_it_is_told(desk: Desk) -> None:
+    folder = started(desk, POLITE)
+    when(is_here(folder), lambda: desk.say(leave=True))
+    assert desk.agent.run() == 0
+    assert list(desk.news())[-1] == {"peer": 4, "exit": 0}
+
+
+@pytest.mark.parametrize(
+    ("lose", "why"),
+    [
+        (lambda desk: desk.hang_up(), "the connection to the launcher has ended"),
+        (lambda desk: os.kill(os.getpid(), signal.SIGHUP), "a signal came"),
+        (lambda desk: None, "nothing was heard of the launcher for 0.5 s"),
+    ],
+)
+def test_peers_leave_when_the_launcher_is_lost(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Desk], None], why: str
+) -> None:
+    if "0.5 s" in why:
+        monkeypatch.setattr(module, "LOST_S", 0.5)
+    folder = started(desk, POLITE)
+    thread = when(is_here(folder), lambda: lose(desk))
+    assert desk.agent.run() == 1
+    thread.join(TIMEOUT_S)
+    log = (folder / "log.txt").read_text()
+    assert f"rumor: {why}, so this peer is asked to leave\n" in log
+    if "0.5 s" not in why:
+        assert log.endswith("asked\n")
+
+
+def test_peers_leave_when_nobody_reads_any_more(desk: Desk) -> None:
+    folder = started(desk, f"{POLITE.replace('sleep 0.05', 'sleep 0.05; echo more')}")
+    when(is_here(folder), desk.turn_away)
+    assert desk.agent.run() == 1
+    assert "the launcher does not listen any more" in (folder / "log.txt").read_text()
+
+
+def test_a_peer_that_does_not_leave_is_killed_in_the_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
+    folder = started(desk, STUBBORN)
+    when(is_here(folder), desk.hang_up)
+    assert desk.agent.run() == 1
+
+
+def test_what_cannot_be_started_is_told(desk: Desk) -> None:
+    Path("run/ada").mkdir(parents=True)
+    started(desk, POLITE)
+    assert desk.agent.run() == 1
+    assert "File exists" in list(desk.news())[-1]["failed"]
+
+
+def test_a_program_that_has_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(module, "watchdog", lambda number: None)
+    started(desk, POLITE)
+    assert desk.agent.run() == 1
+    assert "'sh'" in list(desk.news())[-1]["failed"]
+
+
+def test_what_peers_left_is_told_from_where_the_launcher_has_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_QUEUED_BYTES_MAX", 10)
+    folder = Path("run/ada")
+    folder.mkdir(parents=True)
+    (folder / "log.txt").write_text("one\ntwo\n")
+    (folder / "peer.json").write_text("{}")
+    (folder / "model.safetensors").write_text("model")
+    peers = [{"index": 4, "id": "ada", "folder": "run/ada", "sizes": {"log.txt": 4}}]
+    order = {"dir": ".", "out": "run", "models": False, "peers": peers}
+    with open("run/agent.lock", "ab") as lock:
+        # The first agent still waits for its peers.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        desk.say(collect=order)
+        desk.agent._look()
+    desk.say(collect=order)
+    desk.agent._look()
+    desk.hang_up()
+    assert desk.agent.run() == 1
+    news = list(desk.news())
+    assert news[0] == {"collected": False} and news[-1] == {"collected": True}
+    assert files_in(news) == {"log.txt": b"two\n", "peer.json": b"{}"}
+
+
+def test_a_launcher_that_takes_nothing_is_not_waited_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOST_S", 0.1)
+    desk.agent._news.say(much="x" * (1 << 20))
+    desk.agent._flush_all()
+    assert not desk.agent._news.is_empty
+
+
+def test_a_check_says_what_is_here(desk: Desk) -> None:
+    Path("mine.py").touch()
+    check = {"dir": ".", "command": ["sh"], "script": "mine.py", "folders": [], "host": "127.0.0.1"}
+    desk.say(check=check | {"first": 20_000, "count": 2})
+    desk.agent._look()
+    desk.agent._look()
+    desk.hang_up()
+    desk.agent.run()
+    (hello,) = (each["hello"] for each in desk.news())
+    assert hello["problems"] == [] and len(hello["ports"]) == 2
+    assert hello["rumor"] == module.versions()["rumor"]
+
+
+def test_nothing_that_a_library_prints_is_taken_for_news(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(self: Agent) -> int:
+        os.write(1, b"a library prints\n")
+        return 7
+
+    kept = os.dup(1)
+    monkeypatch.setattr(Agent, "run", run)
+    try:
+        assert module.main() == 7
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+    assert capfd.readouterr().err == "a library prints\n"

@@ -1,0 +1,163 @@
+"""The launcher's side of several machines: what it takes from them, and what it does not."""
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.cli.cluster import fleet as module
+from rumor.cli.cluster.connection import Connection
+from rumor.cli.cluster.fleet import Fleet, Station
+from rumor.cli.cluster.hosts import Host
+from rumor.cli.launch.script import ScriptConfig
+
+TIMEOUT_S = 30.0
+
+
+class Canned(Connection):
+    """A connection that says what it is given, and notes what it is told."""
+
+    def __init__(self, *news: dict[str, Any]) -> None:
+        self.told: list[dict[str, Any]] = []
+        self._news = news
+
+    def say(self, **order: Any) -> None:
+        self.told.append(order)
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        yield from self._news
+
+    def why(self) -> str:
+        return "it is over"
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def fleet_of(folder: Path, *news: dict[str, Any]) -> Fleet:
+    host = Host(line=1, name="node-a", address="node-a")
+    station = Station(host=host, peers=(0,), ports=(7700,))
+    config, connection = ScriptConfig(peers=1), Canned(*news)
+    return Fleet([station], [connection], "ssh", config, folder, ["x"], models=True)
+
+
+def piece(name: str, data: bytes, peer: Any = 0) -> dict[str, Any]:
+    return {"peer": peer, "file": name, "data": base64.b64encode(data).decode()}
+
+
+def run(fleet: Fleet) -> int | None:
+    fleet.start()
+    fleet.wait()
+    fleet.close()
+    return fleet.processes[0].poll()
+
+
+def test_only_files_of_a_peer_are_written_and_nowhere_else(tmp_path: Path) -> None:
+    fleet = fleet_of(
+        tmp_path / "run",
+        piece("ledger.2.jsonl", b"{}\n"),
+        piece("../../../stolen", b"x"),
+        piece("ledger/../../x.jsonl", b"x"),
+        piece(".bashrc", b"x"),
+        piece("metrics.jsonl", b"x", peer=7),
+        piece("metrics.jsonl", b"x", peer="0"),
+        {"peer": 9, "exit": 0},
+        {"news": "of another kind"},
+        {"peer": 0},
+        {"peer": 0, "exit": 3},
+    )
+    assert run(fleet) == 3
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {"run/peers/peer-0/log.txt", "run/peers/peer-0/ledger.2.jsonl"}
+    assert fleet.unreached == []
+
+
+def test_what_peers_print_is_shown_by_lines_and_commands_no_terminal(tmp_path: Path) -> None:
+    fleet = fleet_of(
+        tmp_path / "run",
+        piece("log.txt", b"one\ntw"),
+        piece("log.txt", b"o\n10 %\r20 %\r\n\x1b[2Jgone\xff\nrest"),
+        {"peer": 0, "exit": 0},
+    )
+    assert run(fleet) == 0
+    assert fleet.lines() == [
+        *("[node-a peer-0] one", "[node-a peer-0] two", "[node-a peer-0] 20 %"),
+        "[node-a peer-0] \\x1b[2Jgone\ufffd",
+    ]
+    assert fleet.lines() == []
+
+
+def test_a_copy_that_cannot_be_written_stops_nobody_and_is_named(tmp_path: Path) -> None:
+    fleet = fleet_of(
+        tmp_path / "run",
+        piece("peer.json", b"{"),
+        piece("peer.json", b"}"),
+        {"peer": 0, "exit": 0},
+    )
+    (tmp_path / "run/peers/peer-0/peer.json").mkdir(parents=True)
+    (tmp_path / "run/peers").rename(tmp_path / "aside")
+    start = fleet.start
+
+    def start_with_a_folder_in_the_way() -> None:
+        follow = fleet._follow
+        fleet._follow = lambda number: None  # type: ignore[method-assign]
+        start()
+        (fleet.places[0].folder / "peer.json").mkdir()
+        follow(0)
+
+    fleet.start = start_with_a_folder_in_the_way  # type: ignore[method-assign]
+    assert run(fleet) == 0
+    assert fleet.unreached == ["peer-0"]
+    assert [line for line in fleet.lines() if "cannot be written: Is a directory" in line]
+
+
+def test_a_machine_that_cannot_start_its_peers_says_why(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path / "run", {"failed": "[Errno 13] Permission denied: 'run'"})
+    assert run(fleet) == 1
+    log = (tmp_path / "run/peers/peer-0/log.txt").read_text()
+    assert log == "error: node-a: [Errno 13] Permission denied: 'run'\n"
+    assert fleet.unreached == ["peer-0"]
+
+
+def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_KILL_S", 0.0)
+    monkeypatch.setattr(module, "_PING_S", 0.01)
+    fleet = fleet_of(tmp_path / "run")
+    connection = fleet._connections[0]
+    assert isinstance(connection, Canned)
+    fleet._follow = lambda number: None  # type: ignore[method-assign]
+    fleet.start()
+    assert fleet.processes[0].poll() is None
+    fleet.leave_all()
+    fleet.release_all()
+    fleet.kill_all()
+    fleet.kill_all()
+    fleet.wait()
+    while {"ping": True} not in connection.told:
+        time.sleep(0.01)
+    fleet.close()
+    assert fleet.processes[0].poll() == -9
+    assert [each for each in connection.told if "ping" not in each][1:] == [
+        *({"leave": True}, {"kill": True}, {"kill": True}),
+    ]
+
+
+def test_a_run_that_is_closed_looks_for_nobody_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = fleet_of(tmp_path / "run")
+    monkeypatch.setattr(module, "_GRACE_S", TIMEOUT_S)
+
+    def refuse(*given: Any) -> Connection:
+        fleet._closing.set()
+        return Canned({"collected": False})
+
+    monkeypatch.setattr(module, "Connection", refuse)
+    assert run(fleet) == 1
+    assert fleet.unreached == ["peer-0"]

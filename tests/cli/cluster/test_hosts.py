@@ -1,0 +1,128 @@
+"""The file that names machines, and what each peer there is told."""
+
+from pathlib import Path
+
+import pytest
+
+from rumor.cli.cluster.connection import ssh_command
+from rumor.cli.cluster.fleet import stations, told_by_machine
+from rumor.cli.cluster.hosts import Host, read_hosts
+from rumor.cli.launch.script import MachinesConfig, ScriptConfig
+from rumor.gossip import ConfigError
+
+FILE = """\
+# The first rack
+node-a slots=2 device=cuda:{i} dir=work python=/opt/venv/bin/python
+ada@node-b port=2222 key=~/.ssh/swarm user=bob address=10.0.0.2 listen=9000   # the second
+
+[fd00::3] env:HF_HOME="/data/hf cache" env:EMPTY=
+"""
+
+
+def hosts(tmp_path: Path, text: str) -> tuple[Host, ...]:
+    path = tmp_path / "hosts.txt"
+    path.write_text(text)
+    return read_hosts(path)
+
+
+def test_each_line_is_a_machine(tmp_path: Path) -> None:
+    first, second, third = hosts(tmp_path, FILE)
+    assert (first.name, first.address, first.slots) == ("node-a", "node-a", 2)
+    assert (first.device, first.folder, first.python) == (
+        *("cuda:{i}", "work", "/opt/venv/bin/python"),
+    )
+    assert (second.user, second.ssh_port, second.key) == ("bob", 2222, "~/.ssh/swarm")
+    assert (second.line, second.name, second.address, second.listen) == (
+        *(3, "node-b", "10.0.0.2", 9000),
+    )
+    assert third.address == "fd00::3"
+    assert third.variables == {"HF_HOME": "/data/hf cache", "EMPTY": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "names no machine"),
+        ("# nobody\n", "names no machine"),
+        ("slots=2", "line 1: 'slots=2' is no machine"),
+        ("-oProxyCommand=x", "line 1: '-oProxyCommand=x' is no machine"),
+        ("node-a\nada@", "line 2: 'ada@' is no machine"),
+        ("node-a slots=0", "line 1: slots=0: it must be a whole number from 1 to 1024"),
+        ("node-a port=70000", "port=70000"),
+        ("node-a slot=2", "'slot=2' is not understood: known are slots=, device="),
+        ("node-a dir=", "'dir=' is not understood"),
+        ("node-a env:1X=2", "'env:1X=2': write env:NAME=VALUE"),
+        ("node-a env:X", "'env:X': write env:NAME=VALUE"),
+        ("node-a dir='x", "line 1: No closing quotation"),
+        ("node/a", "line 1: address"),
+        ("node-a\n\nbob@node-a", "line 3: node-a is in line 1 already"),
+        ("node-a\nlocalhost", "line 2: other machines cannot reach localhost"),
+    ],
+)
+def test_what_makes_no_sense_is_named_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        hosts(tmp_path, text)
+    assert message in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere: No such file"):
+        read_hosts(tmp_path / "nowhere")
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="bytes: "):
+        read_hosts(tmp_path / "bytes")
+
+
+def test_ssh_is_told_how_to_reach_a_machine(tmp_path: Path) -> None:
+    first, second, third = hosts(tmp_path, FILE)
+    words = ssh_command("ssh -F 'my config'", second)
+    assert words[:3] == ["ssh", "-F", "my config"] and "BatchMode=yes" in words
+    options = ["-p", "2222", "-i", "~/.ssh/swarm", "-l", "bob", "node-b"]
+    assert words[-len(options) - 1 : -1] == options
+    assert ssh_command("ssh", first)[-1] == (
+        "sh -c 'exec /opt/venv/bin/python -P -m rumor.cli.cluster.agent'"
+    )
+    assert "exec python3 -P -m rumor.cli.cluster.agent" in ssh_command("ssh", third)[-1]
+    for wrong in ("", "ssh 'x"):
+        with pytest.raises(ConfigError, match="--ssh"):
+            ssh_command(wrong, first)
+
+
+def test_each_peer_is_told_of_others_on_other_machines(tmp_path: Path) -> None:
+    made = stations(hosts(tmp_path, FILE), None)
+    config = ScriptConfig(peers=4, key=Path("key"), roster=Path("roster"), device="cpu")
+    told = told_by_machine(config, Path("runs/x"), made)
+    assert [told[index]["RUMOR_ID"] for index in range(4)] == [f"peer-{i}" for i in range(4)]
+    assert told[1]["RUMOR_OUT"] == "runs/x/hosts/node-a/peer-1"
+    assert (told[1]["RUMOR_BIND"], told[1]["RUMOR_ADVERTISE"]) == (
+        *("tcp://0.0.0.0:7701", "tcp://node-a:7701"),
+    )
+    assert told[1]["RUMOR_JOIN"].split(",") == [
+        *("tcp://10.0.0.2:9000", "tcp://[fd00::3]:7700", "tcp://node-a:7700"),
+    ]
+    assert (told[2]["RUMOR_ADVERTISE"], told[3]["RUMOR_BIND"]) == (
+        *("tcp://10.0.0.2:9000", "tcp://[::]:7700"),
+    )
+    assert [told[index]["RUMOR_DEVICE"] for index in range(4)] == ["cuda:0", "cuda:1", "cpu", "cpu"]
+    listed = stations(hosts(tmp_path, "node-a slots=3 device=cuda:0,cuda:3"), None)
+    devices = told_by_machine(ScriptConfig(peers=3), Path("x"), listed)
+    assert [devices[index]["RUMOR_DEVICE"] for index in range(3)] == ["cuda:0", "cuda:3", "cuda:0"]
+    assert (told[0]["RUMOR_KEY"], told[0]["RUMOR_FOUNDERS"]) == ("key", "1")
+    assert "RUMOR_RENDEZVOUS" not in told[0] and told[3]["EMPTY"] == ""
+    together = told_by_machine(ScriptConfig(peers=4, rule="allreduce"), Path("x"), made)
+    assert together[3]["RUMOR_FOUNDERS"] == "4"
+
+
+def test_loopback_addresses_are_bound_themselves(tmp_path: Path) -> None:
+    made = stations(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
+    told = told_by_machine(ScriptConfig(peers=2), Path("x"), made)
+    assert [told[index]["RUMOR_BIND"] for index in range(2)] == [
+        *("tcp://127.0.0.1:8000", "tcp://127.0.0.2:9000"),
+    ]
+
+
+def test_a_port_must_be_one() -> None:
+    with pytest.raises(ConfigError, match="--port is 70000"):
+        MachinesConfig(port=70_000)

@@ -1,0 +1,258 @@
+"""``rumor run --hosts``: what it checks, what comes back, and what happens when it is stopped."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rumor.benchmarks.network.hosts import HostsError, hosts
+from rumor.cli.app import app
+from rumor.cli.cluster import fleet
+from rumor.train.storage.incarnation import is_locked
+
+from ...live.swarm import until
+from ..launch.fakes import draw_nothing
+from .machines import TIMEOUT_S, Machines
+
+pytestmark = pytest.mark.live
+
+IDS = ("peer-0", "peer-1", "peer-2")
+QUICK = ("--timing", "local", "--p", "0.5", "--out", "run")
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    monkeypatch.chdir(tmp_path)
+    draw_nothing(monkeypatch)
+    return Machines(tmp_path, ["127.0.0.1", "127.0.0.2"])
+
+
+def called(arguments: list[str]) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@contextmanager
+def meanwhile(action: Callable[[], None]) -> Iterator[None]:
+    """Do something on another thread while a command runs; what fails there fails here."""
+    failures: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as failure:
+            failures.append(failure)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    yield
+    thread.join(TIMEOUT_S)
+    assert not failures, failures
+
+
+def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
+    machines: Machines,
+) -> None:
+    arguments = machines.arguments(*QUICK, "--json", lines=["slots=2", "env:COLOR=red"])
+    result = called([*arguments, "--", "mine.py", "--steps", "60"])
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 3
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2**40
+    assert summary["consensus_distance"] < 0.1 and summary["unreached"] == []
+    assert "[127.0.0.1 peer-1] taking part as peer-1 of 3" in result.stderr
+    assert "[127.0.0.2 peer-2] taking part as peer-2 of 3" in result.stderr
+    assert machines.folder_of("127.0.0.2", "run", "peer-2").is_dir()
+    copies = machines.folder / "run" / "peers" / "peer-2"
+    for path in copies.iterdir():
+        there = machines.folder_of("127.0.0.2", "run", "peer-2") / path.name
+        assert path.read_bytes() == there.read_bytes(), path.name
+    assert {path.name for path in copies.iterdir()} >= {"log.txt", "ledger.jsonl", "peer.json"}
+
+
+def test_models_can_stay_where_they_are(machines: Machines) -> None:
+    arguments = machines.arguments(*QUICK, "--no-models", lines=["", "listen=7750"])
+    result = called([*arguments, "--", "python", "mine.py", "--steps", "5"])
+    assert result.exit_code == 0, result.stderr
+    assert not (machines.folder / "run" / "peers" / "peer-0" / "model.safetensors").exists()
+    assert (machines.folder_of("127.0.0.1", "run", "peer-0") / "model.safetensors").exists()
+    assert "Weight is exact" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "messages"),
+    [
+        (["python=/nowhere/python"], ["--", "mine.py"], ["127.0.0.1: ", "/nowhere/python"]),
+        (["dir=elsewhere"], ["--", "mine.py"], ["127.0.0.1: there is no folder elsewhere"]),
+        ([], ["--", "theirs.py"], ["127.0.0.1: there is no script 'theirs.py' in"]),
+        ([], ["--", "no-such-program"], ["there is no program 'no-such-program'; 127.0.0.2: "]),
+        (["slots=2"], ["-n", "7", "--", "mine.py"], ["--peers is 7, and", "has 3 slots"]),
+        (["slots=2 listen=65535"], ["--", "mine.py"], ["too few free ports from 65535 on"]),
+        ([], ["--scheduler", "slurm", "--", "mine.py"], ["--scheduler slurm says how many"]),
+        (["device=cuda:{k}"], ["--", "mine.py"], ["cuda:{i}"]),
+    ],
+)
+def test_what_is_missing_on_a_machine_is_named_before_anything_starts(
+    machines: Machines, lines: list[str], arguments: list[str], messages: list[str]
+) -> None:
+    result = called([*machines.arguments("--out", "run", lines=lines), *arguments])
+    assert (result.exit_code, result.stdout) == (2, ""), result.stderr
+    for message in messages:
+        assert message in result.stderr
+    assert not (machines.folder / "run").exists()
+
+
+def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines.folder_of("127.0.0.2", "run", "peer-1").mkdir(parents=True)
+    monkeypatch.setattr(fleet, "versions", lambda: {"python": "2.7", "rumor": "0.0.1"})
+    result = called([*machines.arguments("--out", "run"), "--", "mine.py"])
+    assert result.exit_code == 2
+    assert "127.0.0.1: python is 3." in result.stderr and "there and 2.7 here" in result.stderr
+    assert "127.0.0.2: run/hosts/127.0.0.2/peer-1 is there already" in result.stderr
+    for ssh, message in (
+        ("nowhere -F x", "--ssh: nowhere: No such file"),
+        ("false", "false ended"),
+    ):
+        result = called(["run", "--hosts", machines.file(), "--ssh", ssh, "--", "mine.py"])
+        assert result.exit_code == 2 and message in result.stderr
+    machines.is_cut_off()
+    result = called([*machines.arguments("--out", "run"), "--", "mine.py"])
+    assert "127.0.0.1: ssh: connect to host 127.0.0.1: No route to host" in result.stderr
+
+
+def test_a_dry_run_shows_what_would_be_run_where_and_reaches_nobody(machines: Machines) -> None:
+    machines.is_cut_off()
+    arguments = machines.arguments("--out", "run", "--dry-run", lines=["slots=2"])
+    result = called([*arguments, "--", "mine.py", "--steps", "9"])
+    assert result.exit_code == 0, result.stderr
+    assert "command: python mine.py --steps 9\n" in result.stdout
+    assert f"127.0.0.1 (peer-0, peer-1): {machines.ssh} -T " in result.stdout
+    assert "peer-2:\n  RUMOR_ID=peer-2\n" in result.stdout
+    assert "  RUMOR_ADVERTISE=tcp://127.0.0.2:7700\n" in result.stdout
+
+
+def test_one_interrupt_lets_all_leave_in_order_everywhere(machines: Machines) -> None:
+    def interrupt() -> None:
+        machines.wait_until_training("run", IDS)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    arguments = machines.arguments(*QUICK, "--json", lines=["slots=2"])
+    with meanwhile(interrupt):
+        result = called([*arguments, "--", "mine.py", "--steps", "100000"])
+    summary = json.loads(result.stdout)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["left"] * 3
+    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    assert result.exit_code == 1 and "stopped before the end" in result.stderr
+
+
+def test_a_second_interrupt_ends_all_at_once(machines: Machines) -> None:
+    logs = [machines.folder / "run" / "peers" / id / "log.txt" for id in IDS]
+
+    def interrupt() -> None:
+        machines.wait_until_training("run", IDS)
+        os.kill(os.getpid(), signal.SIGINT)
+        # All are in a long step, which the first signal lets them end.
+        asked = "this peer ends its step and leaves"
+        until(lambda: all(asked in log.read_text() for log in logs), TIMEOUT_S, "all are asked")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    arguments = machines.arguments(*QUICK, "--log-every", "1", "--json", lines=["slots=2"])
+    with meanwhile(interrupt):
+        result = called([*arguments, "--", "mine.py", "--steps", "100000", "--pause", "8"])
+    states = {peer["state"] for peer in json.loads(result.stdout)["peers_detail"]}
+    assert "killed" in states and "finished" not in states
+    assert result.exit_code == 1
+
+
+def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> Result:
+    def act() -> None:
+        machines.wait_until_training("run", IDS)
+        lose()
+
+    arguments = machines.arguments(*QUICK, more, lines=["slots=2"])
+    with meanwhile(act):
+        return called([*arguments, "--", "mine.py", "--steps", "1500"])
+
+
+def test_peers_whose_connection_is_lost_leave_and_what_they_left_is_fetched(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "_RETRY_S", 0.2)
+    result = lost(machines, lambda: machines.cut("127.0.0.2"))
+    summary = json.loads(result.stdout)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished", "finished", "left"]
+    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    assert "127.0.0.2: the connection was lost" in result.stderr
+    assert "127.0.0.2: all that its peers left is here" in result.stderr
+    log = (machines.folder / "run/peers/peer-2/log.txt").read_text()
+    assert "the connection to the launcher has ended, so this peer is asked to leave" in log
+    assert result.exit_code == 0, result.stderr
+
+
+def test_peers_whose_agent_is_killed_are_no_orphans(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "_RETRY_S", 0.2)
+    folder = machines.folder_of("127.0.0.2", "run", "peer-2")
+
+    def kill() -> None:
+        os.kill(int((folder.parent / "agent.lock").read_text()), signal.SIGKILL)
+        until(lambda: not is_locked(folder), TIMEOUT_S, "the peer has left")
+
+    result = lost(machines, kill)
+    summary = json.loads(result.stdout)
+    assert summary["peers_detail"][2]["state"] in ("left", "failed")
+    report = json.loads((folder / "peer.json").read_text())
+    assert report["state"] == "left"
+
+
+def test_what_cannot_be_fetched_is_named_and_no_weight_is_counted(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "_RETRY_S", 0.1)
+    monkeypatch.setattr(fleet, "_GRACE_S", -9.0)
+
+    def lose() -> None:
+        machines.is_cut_off()
+        machines.cut("127.0.0.2")
+
+    result = lost(machines, lose, "--no-models")
+    assert result.exit_code == 1
+    assert "error: the ledgers of peer-2 are out of reach" in result.stderr
+    assert "Weight cannot be counted: the ledgers of peer-2 are out of reach." in result.stdout
+    folder = machines.folder_of("127.0.0.2", "run", "peer-2")
+    until(lambda: not is_locked(folder), TIMEOUT_S, "the peer has left")
+    assert json.loads((folder / "peer.json").read_text())["state"] == "left"
+
+
+def test_two_machines_of_a_network_train_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw_nothing(monkeypatch)
+    try:
+        network = hosts(2, 12.5e6)
+        laid = network.__enter__()
+    except HostsError as error:
+        pytest.skip(str(error))
+    try:
+        names = dict(zip(laid.addresses, laid.names, strict=True))
+        machines = Machines(tmp_path, laid.addresses, names)
+        arguments = machines.arguments(*QUICK, "--json", lines=["slots=2"])
+        result = called([*arguments, "--", "mine.py", "--steps", "60"])
+    finally:
+        network.__exit__(None, None, None)
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2**40
+    assert summary["consensus_distance"] < 0.1
+    pushed = [peer["pushes"] for peer in summary["peers_detail"]]
+    assert all(pushed), pushed

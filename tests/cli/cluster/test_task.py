@@ -1,0 +1,213 @@
+"""Tasks of Slurm and torchrun that become peers: real processes, with the schedulers' variables."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rumor.cli.app import app
+from rumor.gossip import audit
+from rumor.train.runtime.script.cluster import cluster_task
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import read_ledgers
+
+from ...live.swarm import until
+from .machines import SCRIPT, TIMEOUT_S
+
+RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
+TASKS = 8
+
+
+def slurm(rank: int, job: int, size: int = TASKS) -> dict[str, str]:
+    """What Slurm would tell a task: half of them are on each of two nodes."""
+    half = size // 2
+    return {
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank % half),
+        "SLURM_NODEID": str(rank // half),
+        "SLURM_STEP_NUM_TASKS": str(size),
+        "SLURM_STEP_NODELIST": "127.0.0.[1-2]",
+        "SLURM_STEP_TASKS_PER_NODE": f"{half}(x2)",
+    }
+
+
+def job_with_free_ports(size: int = TASKS) -> int:
+    """The id of a job whose ports nobody has here."""
+
+    def is_free(job: int) -> bool:
+        task = cluster_task(slurm(0, job, size))
+        assert task is not None
+        with ExitStack() as stack:
+            try:
+                for place in task.places:
+                    stack.enter_context(socket.socket()).bind(place)
+            except OSError:
+                return False
+        return True
+
+    return next(job for job in range(os.getpid(), os.getpid() + 700) if is_free(job))
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(SCRIPT)
+
+
+def called(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, str], *words: str) -> Result:
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    return CliRunner().invoke(app, ["run", *words])
+
+
+def test_a_task_shows_what_its_peer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--metrics-port", "9100", "--device", "cuda:{i}", "--dry-run", "--json")
+    result = called(monkeypatch, slurm(5, 4711), *options, "--", "mine.py")
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)["environment"]["peer-5"]
+    assert (told["RUMOR_ID"], told["RUMOR_DEVICE"], told["RUMOR_METRICS_PORT"]) == (
+        *("peer-5", "cuda:1", "9101"),
+    )
+    assert told["RUMOR_OUT"] == str(Path.cwd() / "runs/slurm-4711/peers/peer-5")
+    assert (told["RUMOR_RESUME"], told["RUMOR_FOUNDERS"]) == ("1", "1")
+    assert "RUMOR_RENDEZVOUS" not in told
+    together = called(
+        monkeypatch, {}, *("--rule", "allreduce", "--dry-run", "--json", "--", "mine.py")
+    )
+    told = json.loads(together.stdout)["environment"]["peer-5"]
+    assert told["RUMOR_FOUNDERS"] == "8" and told["RUMOR_RENDEZVOUS"].endswith("rendezvous")
+    moved = called(monkeypatch, {}, "--port", "7700", "--dry-run", "--", "mine.py")
+    assert "RUMOR_ADVERTISE=tcp://127.0.0.2:7701" in moved.stdout or ":*" in moved.stdout
+
+
+def test_who_says_how_many_launches_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    for words in (("-n", "2"), ("--scheduler", "none")):
+        result = called(monkeypatch, slurm(5, 4711), *words, "--dry-run", "--json", "--", "mine.py")
+        assert "peer-1" in json.loads(result.stdout)["environment"]
+    result = called(
+        monkeypatch, {}, "-n", "2", "--scheduler", "torchrun", "--dry-run", "--", "mine.py"
+    )
+    assert result.exit_code == 2 and "--scheduler torchrun says how many" in result.stderr
+    result = called(monkeypatch, {}, "--scheduler", "torchrun", "--", "mine.py")
+    assert result.exit_code == 2 and "WORLD_SIZE is not set" in result.stderr
+
+
+def test_a_task_runs_the_script_in_place_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execvpe", lambda *given: became.append(given))
+    result = called(monkeypatch, slurm(5, 4711), "--", "mine.py", "--steps", "3")
+    assert result.exit_code == 0, result.stderr
+    ((program, words, variables),) = became
+    assert (program, words[1:]) == (sys.executable, ["mine.py", "--steps", "3"])
+    assert (variables["RUMOR_ID"], variables["SLURM_PROCID"]) == ("peer-5", "5")
+
+
+@pytest.fixture
+def processes() -> "Iterator[list[subprocess.Popen[bytes]]]":
+    """What is started; whatever still runs at the end is killed."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def start(told: Mapping[str, str], *words: str) -> "subprocess.Popen[bytes]":
+    name = told.get("SLURM_PROCID", "torchrun")
+    with open(f"log-{name}.txt", "ab") as log:
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **told}
+        return subprocess.Popen(words, env=env, stdout=log, stderr=log)
+
+
+def logs() -> str:
+    return "\n".join(path.read_text() for path in sorted(Path().glob("log-*.txt")))
+
+
+def folders(run: Path) -> list[Path]:
+    return [run / "peers" / f"peer-{index}" for index in range(TASKS)]
+
+
+def have_trained(folders: Sequence[Path], steps: int) -> bool:
+    rows = [read_metrics(folder / "metrics.jsonl") for folder in folders if folder.exists()]
+    return len(rows) == len(folders) and all(each and each[-1]["step"] >= steps for each in rows)
+
+
+@pytest.mark.live
+def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
+    processes: "list[subprocess.Popen[bytes]]",
+) -> None:
+    job = job_with_free_ports()
+    run = Path(f"runs/slurm-{job}")
+    words = (*RUMOR, "run", "--timing", "local", "--p", "0.3", "--log-every", "5", "--")
+    for rank in range(TASKS):
+        processes.append(start(slurm(rank, job), *words, "mine.py", "--steps", "400"))
+    until(lambda: have_trained(folders(run), 20), 2 * TIMEOUT_S, "all train")
+    killed = (0, 3, 6)  # the founder, for one, and one or two of each node
+    for rank in killed:
+        processes[rank].send_signal(signal.SIGKILL)
+    survivors = [rank for rank in range(TASKS) if rank not in killed]
+    for rank in survivors:
+        assert processes[rank].wait(2 * TIMEOUT_S) == 0, logs()
+    for rank in killed:
+        assert processes[rank].wait() == -signal.SIGKILL
+    accounts = [account for folder in folders(run) for account in read_ledgers(folder)]
+    dead = {
+        account.life for account in accounts if account.life[0] in {f"peer-{r}" for r in killed}
+    }
+    found = audit(accounts, dead)
+    assert (
+        found.founded == found.held + found.in_flight + found.stranded + found.burned + found.died
+    )
+    assert found.held > 0 and found.died > 0 and found.in_flight == 0
+    for rank in survivors:
+        report = json.loads((run / f"peers/peer-{rank}/peer.json").read_text())
+        assert (report["state"], report["steps"]) == ("finished", 400)
+
+
+@pytest.mark.live
+def test_a_job_that_is_requeued_goes_on_where_it_was(
+    processes: "list[subprocess.Popen[bytes]]",
+) -> None:
+    job = job_with_free_ports(2)
+    run = Path(f"runs/slurm-{job}")
+    words = (*RUMOR, "run", "--timing", "local", "--log-every", "5", "--", "mine.py", "--steps")
+    peers = folders(run)[:2]
+    for rank in range(2):
+        processes.append(start(slurm(rank, job, 2), *words, "100000"))
+    until(lambda: have_trained(peers, 20), TIMEOUT_S, "all train")
+    # Slurm takes the nodes back.
+    for process in processes:
+        process.terminate()
+    assert [process.wait(TIMEOUT_S) for process in processes] == [143, 143], logs()
+    before = [read_metrics(folder / "metrics.jsonl")[-1]["step"] for folder in peers]
+    steps = str(max(before) + 50)
+    for rank in range(2):
+        told = slurm(rank, job, 2) | {"SLURM_RESTART_COUNT": "1"}
+        processes.append(start(told, *words, steps))
+    assert [process.wait(TIMEOUT_S) for process in processes[2:]] == [0, 0], logs()
+    for folder, step in zip(peers, before, strict=True):
+        rows = [row["step"] for row in read_metrics(folder / "metrics.jsonl")]
+        assert rows[-1] >= int(steps) - 5 and min(rows[rows.index(step) + 1 :]) >= step
+        assert len({account.life for account in read_ledgers(folder)}) == 2
+
+
+@pytest.mark.live
+def test_a_script_that_torchrun_starts_is_a_peer_of_one_swarm(
+    processes: "list[subprocess.Popen[bytes]]",
+) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run")
+    told = {f"RUMOR_{name}": value for name, value in {"LINGER_S": "60", "DEVICE": "cpu"}.items()}
+    words = ("--standalone", "--nproc-per-node", "2", "mine.py", "--steps", "40")
+    processes.append(start(told, *torchrun, *words))
+    assert processes[0].wait(TIMEOUT_S) == 0, logs()
+    assert "taking part as peer-0 of 2" in logs() and "taking part as peer-1 of 2" in logs()

@@ -1,0 +1,225 @@
+"""What schedulers tell their tasks, and what peers are told then."""
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import ConfigError
+from rumor.train import Peer, PeerConfig, environment
+from rumor.train.runtime.script.cluster import JOINS_MAX, ClusterTask, cluster_task, joins
+from rumor.train.tensors import cuda
+
+SLURM = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "3",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_NTASKS": "5",
+    "SLURM_STEP_NUM_TASKS": "5",
+    "SLURM_STEP_NODELIST": "node[01-03]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
+}
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+    "RANK": "1",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "0",
+    "MASTER_ADDR": "node01",
+    "MASTER_PORT": "29500",
+}
+
+
+def task_in(variables: dict[str, str]) -> ClusterTask:
+    task = cluster_task(variables)
+    assert task is not None
+    return task
+
+
+def test_a_task_of_slurm_knows_its_place_and_those_of_the_others() -> None:
+    task = task_in(SLURM)
+    assert (task.scheduler, task.job, task.id, task.restarts) == ("slurm", "4711", "peer-3", 0)
+    first = task.port - 1
+    assert task.place == ("node02", first + 1)
+    assert task.places == (
+        *(("node01", first), ("node01", first + 1)),
+        *(("node02", first), ("node02", first + 1), ("node03", first)),
+    )
+    # Below the ports that Linux gives to clients.
+    assert 20_000 <= first < 32_768 and task.port == task_in(SLURM | {"SLURM_PROCID": "2"}).port
+    assert task_in(SLURM | {"SLURM_JOB_ID": "4712"}).port != task.port
+    assert task_in(SLURM | {"SLURM_RESTART_COUNT": "2"}).restarts == 2
+    told = task.variables()
+    assert (told["RUMOR_INDEX"], told["RUMOR_COUNT"], told["RUMOR_FOUNDERS"]) == ("3", "5", "1")
+    assert told["RUMOR_ADVERTISE"] == f"tcp://node02:{first + 1}"
+    moved = task.variables(port=7700)
+    assert moved["RUMOR_BIND"] in ("tcp://0.0.0.0:7701", "tcp://0.0.0.0:*")
+    assert moved["RUMOR_JOIN"].split(",")[0] == "tcp://node03:7700"
+
+
+def test_without_counts_tasks_are_spread_evenly() -> None:
+    spread = {k: v for k, v in SLURM.items() if k != "SLURM_STEP_TASKS_PER_NODE"}
+    assert [host for host, _ in task_in(spread).places].count("node01") == 2
+
+
+def test_a_batch_script_a_single_task_and_a_shell_are_no_peers() -> None:
+    batch = {name: text for name, text in SLURM.items() if "_STEP_" not in name}
+    for variables in (batch, SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}):
+        assert cluster_task(variables) is None
+    assert cluster_task(SLURM | {"RUMOR_CLUSTER": "none"}) is None
+    assert cluster_task(SLURM | TORCHRUN, "slurm") == cluster_task(SLURM)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"SLURM_PROCID": "5"}, "SLURM_PROCID is 5: there are 5 tasks"),
+        ({"SLURM_LOCALID": "one"}, "SLURM_LOCALID is 'one'"),
+        ({"SLURM_LOCALID": ""}, "SLURM_LOCALID is not set"),
+        ({"SLURM_NODEID": "3"}, "SLURM_NODEID is 3: there are 3 nodes"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "5"}, "there are 3 nodes"),
+        ({"SLURM_STEP_NODELIST": "node[1-"}, "scontrol does not read it either"),
+        ({"RUMOR_CLUSTER": "pbs"}, "known are auto, none, torchrun, slurm"),
+    ],
+)
+def test_what_makes_no_sense_is_named(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+        cluster_task(SLURM | changed)
+
+
+def test_a_list_that_only_slurm_understands_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def run(words: Any, **given: Any) -> "subprocess.CompletedProcess[str]":
+        asked.append(words)
+        return subprocess.CompletedProcess(words, 0, stdout="odd1\nodd2\nodd3\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    task = task_in(SLURM | {"SLURM_STEP_NODELIST": "odd{1..3}["})
+    assert asked == [("scontrol", "show", "hostnames", "odd{1..3}[")]
+    assert task.place is not None and task.place[0] == "odd2"
+
+
+def test_a_task_of_torchrun_joins_by_the_tasks_of_the_first_host() -> None:
+    task = task_in(TORCHRUN)
+    first = task.port - 1
+    assert (task.id, task.job, task.restarts) == ("peer-1", "29500", 2)
+    assert task.place == ("node01", first + 1)
+    assert task.variables()["RUMOR_JOIN"] == f"tcp://node01:{first}"
+    far = task_in(TORCHRUN | {"RANK": "3", "GROUP_RANK": "1", "TORCHELASTIC_RUN_ID": "mine"})
+    assert (far.place, far.job) == (None, "mine")
+    told = far.variables()
+    assert "RUMOR_ADVERTISE" not in told
+    assert told["RUMOR_JOIN"] == f"tcp://node01:{first},tcp://node01:{first + 1}"
+    # Within a step of Slurm that runs torchrun.
+    assert cluster_task(SLURM | TORCHRUN) == task
+
+
+def test_all_are_connected_by_those_whom_they_are_told_of() -> None:
+    places = [(f"node{host}", 20_000 + slot) for host in range(20) for slot in range(4)]
+    reached, front = {places[0]}, [places[0]]
+    for place in front:
+        told = joins(places, place)
+        assert len(told) == JOINS_MAX and f"tcp://{place[0]}:{place[1]}" not in told
+        assert len({address.rpartition(":")[0] for address in told}) >= 2
+        for host, port in places:
+            if f"tcp://{host}:{port}" in told and (host, port) not in reached:
+                reached.add((host, port))
+                front.append((host, port))
+    assert reached == {*places}
+    assert joins([("a", 1)], ("a", 1)) == ()
+    assert joins(places, None)[0] == "tcp://node0:20000"
+
+
+def test_a_port_that_is_taken_is_left_to_the_system() -> None:
+    near = SLURM | {"SLURM_STEP_NODELIST": "127.0.0.[1-3]"}
+    with socket.socket() as other:
+        other.bind(("127.0.0.2", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        told = task_in(near).variables(port=port - 1)
+    assert told["RUMOR_BIND"] == "tcp://127.0.0.2:*" and "RUMOR_ADVERTISE" not in told
+    # Not an address of this machine: for the peer to say so.
+    away = ClusterTask(
+        scheduler="slurm",
+        job="1",
+        rank=0,
+        size=2,
+        local_rank=0,
+        places=(),
+        place=("localhost", 1),
+        port=1,
+    )
+    assert away.variables()["RUMOR_BIND"].startswith("tcp://127.0.0.1:")
+    assert (
+        task_in(SLURM | {"SLURM_STEP_NODELIST": "fd00::[1-3]"})
+        .variables()["RUMOR_BIND"]
+        .startswith("tcp://[::]:")
+    )
+
+
+def test_a_script_of_a_scheduler_becomes_a_peer_unless_it_says_where_it_belongs() -> None:
+    told = environment(SLURM | {"RUMOR_SEED": "7", "RUMOR_RULE": "sgp"})
+    assert (told.index, told.count, told.local_index, told.seed) == (3, 5, 1, 7)
+    config = told.fill(PeerConfig())
+    assert (config.id, config.rule, config.signals, len(config.join)) == ("peer-3", "sgp", True, 4)
+    own = told.fill(PeerConfig(join="tcp://node-a:7700"))
+    assert (own.id, own.rule, own.join) == (None, "sgp", ("tcp://node-a:7700",))
+    # What rumor run says to its own processes counts alone.
+    given = environment(SLURM | {"RUMOR_ID": "anna", "RUMOR_JOIN": "tcp://node-a:7700"})
+    assert (given.index, given.placed) == (0, {})
+
+
+def test_each_task_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    chosen: list[str] = []
+
+    def find(name: str) -> torch.device:
+        chosen.append(name)
+        return torch.device("cpu")
+
+    monkeypatch.setattr("rumor.train.runtime.script.environment.find_device", find)
+    for local in range(3):
+        _ = environment(SLURM | {"SLURM_LOCALID": str(local)}).device
+    _ = environment(SLURM | {"RUMOR_DEVICE": "cpu"}).device
+    assert chosen == ["cuda:0", "cuda:1", "cuda:0", "cpu"]
+    assert cuda.find_device("cpu") == torch.device("cpu")
+
+
+@pytest.mark.live
+def test_a_peer_resumes_by_itself_and_says_that_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = tmp_path / "ready"
+    ready.write_text("left behind\n")
+    given = {"OUT": tmp_path / "peer", "ID": "anna", "RESUME": 1, "READY": ready, "LINGER_S": 0}
+    for name, value in given.items():
+        monkeypatch.setenv(f"RUMOR_{name}", str(value))
+    for life in range(2):
+        with Peer(nn.Linear(2, 1)) as peer:
+            assert ready.read_text() == "anna\n" and peer.steps == 3 * life
+            for _ in range(3):
+                peer.step()
+        assert not ready.exists() and peer.steps == 3 * (life + 1)
+    asked = Peer(nn.Linear(2, 1))
+    assert asked.resume()
+    with asked:
+        assert asked.steps == 6
+
+
+@pytest.mark.live
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUMOR_READY", str(tmp_path / "no" / "ready"))
+    with pytest.raises(ConfigError, match="RUMOR_READY"), Peer(nn.Linear(2, 1)):
+        pass

@@ -1,0 +1,300 @@
+"""What a scheduler tells the tasks that it starts, and the peers that these become.
+
+A task of Slurm or torchrun knows its number, how many there are and which hosts they run on. That
+is enough for a swarm without a launcher and without a shared folder: each peer listens at a port
+that follows from the job, and is given the addresses of several others to join by. Where none of
+them is in a swarm yet, the one with the smallest name founds.
+"""
+
+import errno
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ....gossip import ConfigError
+from ....gossip.transport.addresses import is_loopback, join_address
+from ....gossip.wire.messages import is_name
+from .hostlist import expand, expand_counts
+
+__all__ = ["JOINS_MAX", "SCHEDULERS", "ClusterTask", "Scheduler", "cluster_task", "joins"]
+
+JOINS_MAX: Final = 8
+"""How many others each peer is told of. One that answers is enough: it knows all the others."""
+
+# Below the ports that systems give to clients. Jobs that share a host seldom share a block.
+_PORT: Final = 20_000
+_BLOCKS: Final = 768
+_BLOCK: Final = 16
+
+_SCONTROL_S_MAX: Final = 30.0
+
+Variables = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterTask:
+    """One task of a job: what becomes one peer."""
+
+    scheduler: str
+    """As `SCHEDULERS` has it."""
+
+    job: str
+    """The job's id, by which its tasks agree on a folder: the same when it is started again."""
+
+    rank: int
+    """Which of the tasks this is, from 0."""
+
+    size: int
+    """Number of tasks."""
+
+    local_rank: int
+    """Which of the tasks on this host, from 0."""
+
+    restarts: int = 0
+    """How often the job was started before: requeued by Slurm, restarted by torchrun."""
+
+    places: tuple[tuple[str, int], ...]
+    """Host and port of the tasks that are known, hosts in the job's order."""
+
+    place: tuple[str, int] | None
+    """Where this one listens; None where its host's name is not known, so that it is left to the
+    peer to find its address."""
+
+    port: int
+    """Of this one."""
+
+    @property
+    def id(self) -> str:
+        """What its peer is called: all names have as many digits."""
+        return f"peer-{self.rank:0{len(str(self.size - 1))}}"
+
+    def variables(self, port: int | None = None) -> dict[str, str]:
+        """What its peer is told, by the variables of `environment`.
+
+        Args:
+            port: Of the first task of each host; what follows from the job unless given.
+        """
+        moved = 0 if port is None else port - (self.port - self.local_rank)
+        places = [(host, number + moved) for host, number in self.places]
+        place = self.place and (self.place[0], self.place[1] + moved)
+        own = self.port + moved
+        told = {
+            "id": self.id,
+            "index": str(self.rank),
+            "count": str(self.size),
+            "local_index": str(self.local_rank),
+            "founders": "1",
+            "join": ",".join(joins(places, place)),
+            "bind": _bind(place[0] if place else "", own),
+            "signals": "1",
+        }
+        if place is not None and not told["bind"].endswith("*"):
+            told["advertise"] = join_address(place[0], str(own))
+        return {f"RUMOR_{name.upper()}": text for name, text in told.items()}
+
+
+def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:
+    """Addresses by which one of several peers is to join: of those next to it, from its own on.
+
+    All together are connected by them, whoever starts first, and each is told of other hosts before
+    it is told of its own.
+
+    Args:
+        places: Host and port of each.
+        place: The own ones.
+
+    >>> joins([("a", 1), ("a", 2), ("b", 1), ("b", 2)], ("a", 2))
+    ('tcp://b:1', 'tcp://b:2', 'tcp://a:1')
+    """
+    start = places.index(place) if place in places else 0
+    after = [each for each in (*places[start:], *places[:start]) if each != place]
+    if place is not None:
+        after.sort(key=lambda each: each[0] == place[0])
+        near = [each for each in after if each[0] == place[0]][:1]
+        after = [*after[: JOINS_MAX - len(near)], *near]
+    told = dict.fromkeys(join_address(host, str(port)) for host, port in after)
+    return tuple(told)[:JOINS_MAX]
+
+
+def _bind(host: str, port: int) -> str:
+    """Where to listen; at a port of the system's choice where another process has the one that was
+    meant: whoever dials out is found as well."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # ZeroMQ binds numbers, not names.
+    host = "127.0.0.1" if host == "localhost" else host
+    where = host if host and is_loopback(join_address(host, "1")) else ""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((where, port))
+            text = str(port)
+        except OSError as error:
+            text = "*" if error.errno == errno.EADDRINUSE else str(port)
+    return join_address(where or ("::" if ":" in host else "0.0.0.0"), text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    """How the environment of a scheduler's tasks is told, and read."""
+
+    marks: tuple[str, ...]
+    """Variables all of which each of its tasks has, and nothing else."""
+
+    read: Callable[[Variables], ClusterTask]
+    """Raises `ConfigError` where a variable is missing or makes no sense."""
+
+
+def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterTask | None:
+    """The task that this process is.
+
+    Args:
+        variables: Its environment. ``RUMOR_CLUSTER`` may name the scheduler, or ``none``.
+        scheduler: Its name; found out unless given.
+
+    Returns:
+        None where no scheduler has started it as one of several.
+
+    Raises:
+        ConfigError: A variable makes no sense, or there is no such scheduler.
+
+    >>> cluster_task({"HOME": "/root"}) is None
+    True
+    """
+    named = scheduler or variables.get("RUMOR_CLUSTER") or "auto"
+    if named == "none":
+        return None
+    if named != "auto":
+        if named not in SCHEDULERS:
+            known = ", ".join(("auto", "none", *SCHEDULERS))
+            raise ConfigError(f"there is no scheduler {named!r}: known are {known}")
+        return SCHEDULERS[named].read(variables)
+    for each in SCHEDULERS.values():
+        if all(name in variables for name in each.marks):
+            task = each.read(variables)
+            return task if task.size > 1 else None
+    return None
+
+
+def _read_slurm(variables: Variables) -> ClusterTask:
+    """Source: Slurm's manual, srun(1), "Output environment variables"."""
+    job, rank = _text(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_PROCID")
+    local_rank = _number(variables, "SLURM_LOCALID")
+    size = _number(variables, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    hosts = _slurm_hosts(_text(variables, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
+    tasks = variables.get("SLURM_STEP_TASKS_PER_NODE") or variables.get("SLURM_TASKS_PER_NODE")
+    counts = expand_counts(tasks) if tasks else (-(-size // len(hosts)),) * len(hosts)
+    if len(counts) != len(hosts):
+        raise ConfigError(f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}: there are {len(hosts)} nodes")
+    step = variables.get("SLURM_STEP_ID", "0")
+    first = _port_of(_digits(job) + 97 * _digits(step))
+    node = _number(variables, "SLURM_NODEID", otherwise=0)
+    if node >= len(hosts):
+        raise ConfigError(f"SLURM_NODEID is {node}: there are {len(hosts)} nodes")
+    return ClusterTask(
+        scheduler="slurm",
+        job=job,
+        rank=_within(rank, size, "SLURM_PROCID"),
+        size=size,
+        local_rank=local_rank,
+        restarts=_number(variables, "SLURM_RESTART_COUNT", otherwise=0),
+        places=_places(zip(hosts, counts, strict=True), first),
+        place=(hosts[node], first + local_rank),
+        port=first + local_rank,
+    )
+
+
+def _slurm_hosts(text: str) -> tuple[str, ...]:
+    try:
+        return expand(text)
+    except ConfigError as error:
+        # What is newer than this module, Slurm's own tool understands.
+        words = ("scontrol", "show", "hostnames", text)
+        try:
+            told = subprocess.run(
+                words, capture_output=True, text=True, check=True, timeout=_SCONTROL_S_MAX
+            )
+        except (OSError, subprocess.SubprocessError):
+            raise ConfigError(f"{error}, and scontrol does not read it either") from None
+        return tuple(told.stdout.split())
+
+
+def _read_torchrun(variables: Variables) -> ClusterTask:
+    """Only the host of the first tasks is known: those of the others are learnt from them.
+
+    Source: PyTorch's documentation, "torchrun (Elastic Launch)", "Environment Variables".
+    """
+    size, local_rank = _number(variables, "WORLD_SIZE"), _number(variables, "LOCAL_RANK")
+    master, port = _text(variables, "MASTER_ADDR"), _number(variables, "MASTER_PORT")
+    here = _number(variables, "LOCAL_WORLD_SIZE", otherwise=1)
+    first = _port_of(port)
+    rank = _within(_number(variables, "RANK"), size, "RANK")
+    node = _number(variables, "GROUP_RANK", otherwise=rank // here)
+    return ClusterTask(
+        scheduler="torchrun",
+        job=_job_of(variables.get("TORCHELASTIC_RUN_ID", ""), port),
+        rank=rank,
+        size=size,
+        local_rank=local_rank,
+        restarts=_number(variables, "TORCHELASTIC_RESTART_COUNT", otherwise=0),
+        places=_places([(master, min(here, size))], first),
+        place=(master, first + local_rank) if node == 0 else None,
+        port=first + local_rank,
+    )
+
+
+SCHEDULERS: Final[Mapping[str, Scheduler]] = {
+    # First, since it may itself be what a step of Slurm runs.
+    "torchrun": Scheduler(
+        marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"), read=_read_torchrun
+    ),
+    # A batch script has SLURM_PROCID, too, but is no step: it may run `rumor run -n 4` itself.
+    "slurm": Scheduler(
+        marks=("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID"),
+        read=_read_slurm,
+    ),
+}
+"""By name, in the order in which they are looked for."""
+
+
+def _places(counts: Iterable[tuple[str, int]], first: int) -> tuple[tuple[str, int], ...]:
+    return tuple((host, first + index) for host, count in counts for index in range(count))
+
+
+def _port_of(number: int) -> int:
+    """The first port of a host, the same for all tasks of a job."""
+    return _PORT + _BLOCK * (number % _BLOCKS)
+
+
+def _job_of(run: str, port: int) -> str:
+    # torchrun's own default, which all runs have in common.
+    return str(port) if run in ("", "none") or not is_name(run) else run
+
+
+def _digits(text: str) -> int:
+    return int("0" + "".join(filter(str.isdecimal, text)))
+
+
+def _text(variables: Variables, *names: str) -> str:
+    for name in names:
+        if variables.get(name):
+            return variables[name]
+    raise ConfigError(f"{names[0]} is not set: is this a task of the scheduler?")
+
+
+def _number(variables: Variables, *names: str, otherwise: int | None = None) -> int:
+    """A number of 0 or more: that of the first variable that is set."""
+    name = next((name for name in names if variables.get(name)), None)
+    if name is None and otherwise is not None:
+        return otherwise
+    text = _text(variables, *names)
+    if not (text.isascii() and text.isdecimal()):
+        raise ConfigError(f"{name} is {text!r}: it must be a whole number")
+    return int(text)
+
+
+def _within(rank: int, size: int, name: str) -> int:
+    if not rank < size:
+        raise ConfigError(f"{name} is {rank}: there are {size} tasks")
+    return rank
