@@ -1,0 +1,192 @@
+"""What a page shows of a swarm: how it is now, and how it came to be so, within bounds."""
+
+import math
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ...train.observe.view import SwarmView
+
+__all__ = ["CUT_OFF", "Recording"]
+
+CUT_OFF: Final = "cut off"
+"""The state of a member that answers here, while others suspect it or consider it dead: something
+lies between them, or it is so slow that they have given up on it."""
+
+# One look may fall between a restart and the news of it: a partition lasts.
+_CUT_OFF_POLLS: Final = 3
+
+_SAMPLES_MAX: Final = 600
+_PEERS_MAX: Final = 256
+_CHANGES_MAX: Final = 60
+_EVENTS_MAX: Final = 200
+_PARTITIONS_MAX: Final = 100
+
+
+@dataclass(slots=True)
+class _Curves:
+    """Figures of one member at each sample, None where they were not known."""
+
+    loss: list[float | None]
+    distance: list[float | None]
+
+    def thin(self) -> None:
+        """Leave out every other one."""
+        del self.loss[1::2]
+        del self.distance[1::2]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left that could be drawn."""
+        return not any(value is not None for value in (*self.loss, *self.distance))
+
+
+@dataclass(slots=True)
+class Recording:
+    """The course of one swarm since somebody began to watch it.
+
+    Of long courses every other sample is left out, again and again, so that 300 to 600 are left.
+    """
+
+    _count: int = 0
+    """Of views so far."""
+    _stride: int = 1
+    """Of so many views one becomes a sample."""
+    _times_s: list[float] = field(default_factory=list)
+    _swarm_steps: list[int] = field(default_factory=list)
+    _curves: dict[str, _Curves] = field(default_factory=dict)
+    _lanes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+    _doubted: dict[str, int] = field(default_factory=dict)
+    """How many views in a row a member has been cut off."""
+    _partitions: deque[dict[str, Any]] = field(
+        default_factory=lambda: deque(maxlen=_PARTITIONS_MAX)
+    )
+    _last: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, view: "SwarmView") -> dict[str, Any]:
+        """Take in how the swarm is now.
+
+        Returns:
+            What a page needs that has everything before: ``view``, ``lanes`` and, for most views
+            only in short courses, ``sample``.
+        """
+        cut_off = self._cut_off(view)
+        states = {p.id: CUT_OFF if p.id in cut_off else p.state for p in view.peers}
+        self._change(states, view.time_s)
+        sample = self._sample(view) if self._count % self._stride == 0 else None
+        self._count += 1
+        self._last = {
+            "view": self._shown(view, states),
+            "lanes": [[id, lane] for id, lane in self._lanes.items()],
+        }
+        return self._last | {"sample": sample}
+
+    def everything(self) -> dict[str, Any]:
+        """What a page needs that has nothing yet: the last view, lanes and all ``curves``."""
+        return self._last | {
+            "curves": {
+                "samples_max": _SAMPLES_MAX,
+                "times_s": self._times_s,
+                "swarm_steps": self._swarm_steps,
+                "peers": [[id, c.loss, c.distance] for id, c in self._curves.items()],
+            }
+        }
+
+    def _cut_off(self, view: "SwarmView") -> set[str]:
+        """Who is cut off from others; also says when that begins and ends."""
+        doubted = {
+            p.id
+            for p in view.peers
+            if p.source == "self" and not p.is_gone and p.suspected_by + p.dead_by > 0
+        }
+        before = {id for id, count in self._doubted.items() if count >= _CUT_OFF_POLLS}
+        self._doubted = {id: self._doubted.get(id, 0) + 1 for id in sorted(doubted)}
+        now = {id for id, count in self._doubted.items() if count >= _CUT_OFF_POLLS}
+        answering = {p.id for p in view.peers if p.source == "self"}
+        # One that died meanwhile has not been reached again.
+        for event, peers in (("cut off", now - before), ("reached again", before - now)):
+            if peers := peers & answering:
+                self._partitions.append(
+                    {"time_s": view.time_s, "event": event, "peers": sorted(peers)}
+                )
+        return now
+
+    def _change(self, states: dict[str, str], time_s: float) -> None:
+        for id in {*self._lanes} - {*states}:
+            if self._lanes[id][-1][1]:
+                self._lanes[id].append((time_s, ""))
+        for id, state in states.items():
+            if id not in self._lanes and not self._has_room():
+                continue
+            lane = self._lanes.setdefault(id, [])
+            if not lane or lane[-1][1] != state:
+                lane.append((time_s, state))
+                del lane[:-_CHANGES_MAX]
+
+    def _has_room(self) -> bool:
+        """Whether there is room for one more lane; that of a member long forgotten makes some."""
+        if len(self._lanes) < _PEERS_MAX:
+            return True
+        ended = [id for id, lane in self._lanes.items() if not lane[-1][1]]
+        for id in ended[:1]:
+            del self._lanes[id]
+        return bool(ended)
+
+    def _sample(self, view: "SwarmView") -> dict[str, Any]:
+        if len(self._times_s) >= _SAMPLES_MAX:
+            self._thin()
+        length = len(self._times_s)
+        self._times_s.append(view.time_s)
+        self._swarm_steps.append(view.swarm_step)
+        figures = []
+        for peer in view.peers:
+            # What a peer was when it last answered is no figure of today.
+            if peer.source != "self":
+                continue
+            loss, distance = _finite(peer.loss), _finite(peer.distance)
+            if peer.id not in self._curves:
+                if len(self._curves) >= _PEERS_MAX:
+                    continue
+                self._curves[peer.id] = _Curves([None] * length, [None] * length)
+            self._curves[peer.id].loss.append(loss)
+            self._curves[peer.id].distance.append(distance)
+            figures.append([peer.id, loss, distance])
+        for curves in self._curves.values():
+            if len(curves.loss) == length:
+                curves.loss.append(None)
+                curves.distance.append(None)
+        return {"time_s": view.time_s, "swarm_step": view.swarm_step, "figures": figures}
+
+    def _thin(self) -> None:
+        self._stride *= 2
+        del self._times_s[1::2]
+        del self._swarm_steps[1::2]
+        for curves in self._curves.values():
+            curves.thin()
+        for id in [id for id, curves in self._curves.items() if curves.is_empty]:
+            del self._curves[id]
+
+    def _shown(self, view: "SwarmView", states: dict[str, str]) -> dict[str, Any]:
+        """A view as a page needs it: each link in a row, and the last events."""
+        shown = replace(view, links=(), events=()).to_json()
+        for peer in shown["peers"]:
+            peer["state"] = states[peer["id"]]
+        shown["dead"] = sum(peer.state == "dead" for peer in view.peers)
+        shown["cut_off"] = sum(state == CUT_OFF for state in states.values())
+        shown["links"] = [
+            [
+                *(link.source, link.target, link.bytes_out_s, link.bytes_in_s, link.shares_memory),
+                *(link.pushes, link.refusals, link.mixed, link.in_flight, link.roundtrip_s),
+            ]
+            for link in view.links
+        ]
+        # That members notice one another says nothing that their joining does not.
+        told = [asdict(each) for each in view.events if each.event != "met"]
+        told += [each | {"peer": each["peers"][0]} for each in self._partitions]
+        shown["events"] = sorted(told, key=lambda each: each["time_s"])[-_EVENTS_MAX:]
+        return shown
+
+
+def _finite(value: "float | None") -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,164 @@
+"""``rumor stop``: end a whole swarm, from any member's address."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...gossip.errors import ConfigError, TransportError
+from ..errors import FAILED
+from ..reports.console import print_json
+from ..settings.options import GOSSIP, Json, options_of
+
+if TYPE_CHECKING:
+    from ...train.observe.stop import Stopped, SwarmStop
+
+__all__ = ["stop"]
+
+_AGAIN = (
+    "Start it again from its checkpoints with `rumor peer --resume DIR` for each peer, or with "
+    "`rumor launch --resume DIR`."
+)
+_WAITED = (
+    "They waited for one another, so that they have left and not merged: `rumor merge` averages "
+    "what is in their folders."
+)
+
+
+@options_of()
+def stop(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Any member of the swarm.")],
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="This machine's key, where the swarm has keys; with --roster and --by.",
+            rich_help_panel=GOSSIP,
+        ),
+    ] = None,
+    roster: Annotated[
+        Path | None,
+        typer.Option("--roster", metavar="FILE", help="Its roster.", rich_help_panel=GOSSIP),
+    ] = None,
+    by: Annotated[
+        Path | None,
+        typer.Option(
+            "--by",
+            metavar="OWNER.key",
+            help="The key of the roster's owner, who signs the request: peers with keys obey "
+            "nobody else.",
+            rich_help_panel=GOSSIP,
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", help="How long all may take to end.")
+    ] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """End a whole swarm: all peers end their step, merge, write checkpoints and go.
+
+    Whoever is reached passes the request on, so that one reachable member is enough. It names the
+    peers that run now: one that is started later is not stopped by it. Peers under rules in which
+    everybody waits leave as if by Ctrl-C, and do not merge.
+
+    Exit status: 0 if all have ended; 1 if somebody has not in time, was lost or does not obey; 2
+    for wrong arguments.
+    """
+    if len({key is None, roster is None, by is None}) > 1:
+        raise ConfigError("--key, --roster and --by belong together: give all three or none")
+    if not 0 < timeout <= 86_400:
+        raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")
+    from ...gossip.transport.addresses import allow_more_files
+    from ...gossip.transport.keys.certificates import PersonKey
+    from ...gossip.transport.keys.keyring import Keyring
+    from ...train.observe.stop import SwarmStop
+
+    allow_more_files()
+    keyring = None if key is None or roster is None else Keyring.read(key, roster)
+    owner = None if by is None else PersonKey.read(by)
+    if keyring is not None and owner is not None and owner.public != keyring.owner:
+        raise ConfigError(f"{by} is {owner.name}'s key, who does not own {roster}: no peer obeys")
+    try:
+        request = SwarmStop(address, keyring=keyring, owner=owner)
+    except TransportError as error:
+        raise TransportError(f"{error}; `rumor doctor {address}` says more") from None
+    with request:
+        _follow(request, timeout)
+        if as_json:
+            print_json(_as_json(request))
+        else:
+            _print(request)
+        if not request.is_clean:
+            raise typer.Exit(FAILED)
+
+
+def _follow(request: "SwarmStop", timeout_s: float) -> None:
+    """Wait for the end of all, and say on stderr how far each is whenever that changes."""
+    number, swarm = len(request.peers), request.swarm[:8]
+    print(f"asking {number} peers of swarm {swarm} to stop", file=sys.stderr, flush=True)
+    said: dict[str, str] = {}
+    for peers in request.run(timeout_s):
+        for peer in peers.values():
+            if said.get(peer.id) != peer.end and (peer.id in said or peer.end != "asked"):
+                over = f"{sum(each.is_over for each in peers.values())} of {len(peers)} over"
+                told = f"{peer.id}: {peer.end} after {peer.step} steps ({over})"
+                print(told, file=sys.stderr, flush=True)
+            said[peer.id] = peer.end
+
+
+def _print(request: "SwarmStop") -> None:
+    peers = list(request.peers.values())
+    for peer in peers:
+        print(f"{peer.id}: {_words(peer)}{_weight(request, peer)}")
+    over = sum(peer.end == "gone" for peer in peers)
+    if request.is_clean:
+        # Whoever merges keeps its weight.
+        left = all(peer.weight == 0 for peer in peers)
+        who = "The peer has" if over == 1 else f"All {over} peers have"
+        print(f"{who} ended. {_WAITED if left else _AGAIN}")
+    else:
+        print(f"{over} of {len(peers)} peers have ended.")
+
+
+def _words(peer: "Stopped") -> str:
+    if peer.end == "gone":
+        return f"ended after {peer.step} steps"
+    if peer.end == "refused":
+        return f"does not stop: {peer.why}"
+    if peer.end == "lost":
+        return f"was lost: it died, or cannot be reached; it had taken {peer.step} steps"
+    if peer.end == "back":
+        return "was started again since"
+    if peer.end == "asked":
+        return f"has not answered; it had taken {peer.step} steps"
+    return f"has not ended in time: it is {peer.end} after {peer.step} steps"
+
+
+def _weight(request: "SwarmStop", peer: "Stopped") -> str:
+    if peer.weight is None:
+        return ", its weight was not told"
+    from ...gossip.weight import founders
+
+    return f", with a weight of {founders(peer.weight) / request.shards:.4f}"
+
+
+def _as_json(request: "SwarmStop") -> dict[str, Any]:
+    from ...gossip.weight import in_units
+
+    return {
+        "swarm": request.swarm,
+        "stopped": request.is_clean,
+        "peers": [
+            {
+                "id": peer.id,
+                "incarnation": peer.member.incarnation,
+                "state": str(peer.end),
+                "steps": peer.step,
+                "weight_units": None if peer.weight is None else in_units(peer.weight),
+                "why": peer.why,
+            }
+            for peer in request.peers.values()
+        ],
+    }

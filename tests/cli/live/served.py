@@ -1,0 +1,108 @@
+"""The server of a page, in a thread, with views that a test chooses."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from rumor.cli.live.server import serve
+from rumor.train.observe.view import SwarmView
+
+__all__ = ["Site", "Stopped", "served"]
+
+
+class Stopped(Exception):
+    """The test is over."""
+
+
+class Site:
+    """A page that is served, and what its server sees of a swarm."""
+
+    def __init__(self, view: SwarmView) -> None:
+        self.view = view
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.listener.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}/"
+        self.error: BaseException | None = None
+        self._is_over = False
+        self._polls = 0
+        self._polled = threading.Condition()
+
+    def poll(self) -> SwarmView:
+        """What the server asks for: the view of the moment, a second later each time."""
+        with self._polled:
+            self._polls += 1
+            self._polled.notify_all()
+            if self._is_over:
+                raise Stopped
+            return replace(self.view, time_s=self.view.time_s + self._polls)
+
+    def show(self, view: SwarmView) -> None:
+        """Have another view served, and return when the one before is not any more."""
+        with self._polled:
+            self.view = view
+            wanted = self._polls + 2
+            assert self._polled.wait_for(lambda: self._polls >= wanted, timeout=60)
+
+    def run(self) -> None:
+        """Serve until the test is over."""
+        try:
+            asyncio.run(serve(self.poll, self.view, self.listener, 0.2, frozenset({"node-a"})))
+        except BaseException as error:
+            self.error = error
+
+    def stop(self) -> None:
+        """End it with the next poll."""
+        self._is_over = True
+
+    def get(
+        self, path: str = "/", host: str | None = None, method: str = "GET"
+    ) -> tuple[http.client.HTTPResponse, str]:
+        """An answer, and what it holds."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        link.putrequest(method, path, skip_host=True)
+        if host != "":
+            link.putheader("Host", host or f"127.0.0.1:{self.port}")
+        link.endheaders()
+        answer = link.getresponse()
+        text = answer.read().decode()
+        link.close()
+        return answer, text
+
+    def events(self) -> Generator[tuple[str, Any], None, None]:
+        """The stream: names and values."""
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        link.request("GET", "/events")
+        answer = link.getresponse()
+        assert answer.getheader("content-type", "").startswith("text/event-stream")
+        name = ""
+        try:
+            for line in answer:
+                head, _, rest = line.decode().rstrip("\n").partition(": ")
+                if head == "event":
+                    name = rest
+                elif head == "data":
+                    yield name, json.loads(rest)
+        finally:
+            link.close()
+
+
+@contextmanager
+def served(view: SwarmView) -> Iterator[Site]:
+    """A page about that view, while inside."""
+    site = Site(view)
+    thread = threading.Thread(target=site.run)
+    thread.start()
+    try:
+        yield site
+    finally:
+        site.stop()
+        thread.join(60)
+        site.listener.close()
+    assert not thread.is_alive()
+    assert isinstance(site.error, Stopped), site.error

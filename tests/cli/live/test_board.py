@@ -1,0 +1,152 @@
+"""Figures in words: known or not, of any size, and whatever members call themselves."""
+
+from dataclasses import replace
+
+import pytest
+
+from rumor.cli.live.board import (
+    COLUMNS,
+    LINK_COLUMNS,
+    Column,
+    amount,
+    ascending,
+    columns_for,
+    event_line,
+    links_in_order,
+    matching,
+    ordered,
+    shown_name,
+    span,
+    summary,
+)
+from rumor.train.observe.view import EventView, PeerView, SwarmView
+
+from .made_up import a_link, a_peer, a_view
+
+
+def column(title: str) -> Column:
+    return next(column for column in COLUMNS if column.title == title)
+
+
+def test_what_is_not_known_is_a_dash_in_every_column() -> None:
+    nothing = PeerView(id="x", state="training", source="others")
+    texts = {column.title: column.text(nothing) for column in COLUMNS}
+    assert texts.pop("peer") == "x" and texts.pop("state") == "training*"
+    assert texts.pop("step") == "0" and texts.pop("address") == "dials out"
+    assert set(texts.values()) == {"-"}
+
+
+def test_every_figure_of_a_usual_member_fits_its_column() -> None:
+    for peer in a_view(64).peers:
+        for each in COLUMNS:
+            assert len(each.text(peer)) <= each.width, each.title
+
+
+def test_a_terminal_of_80_has_room_for_the_first_columns() -> None:
+    shown = columns_for(80)
+    assert sum(each.width + 1 for each in shown) <= 80
+    assert {"state", "step", "step/s", "weight", "loss", "stale", "out/s", "in/s"} <= {
+        each.title for each in shown
+    }
+    for width in (100, 112, 122, 146, 300):
+        assert sum(each.width + 1 for each in columns_for(width)) <= width
+    assert columns_for(300) == COLUMNS
+
+
+def test_members_are_in_order_and_those_of_whom_a_figure_is_not_known_come_last() -> None:
+    peers = [
+        a_peer("b", loss=0.5),
+        a_peer("d", loss=None),
+        a_peer("a", loss=0.5),
+        a_peer("c", loss=float("inf")),
+    ]
+    loss = column("loss")
+    assert [p.id for p in ordered(peers, loss)] == ["a", "b", "c", "d"]
+    assert [p.id for p in ordered(peers, loss, reverse=True)] == ["c", "a", "b", "d"]
+    assert [p.id for p in ordered(peers, column("peer"), reverse=True)] == ["d", "c", "b", "a"]
+    assert ascending(column("peer")) and not ascending(loss)
+
+
+def test_shares_that_came_to_nothing_are_of_both_kinds() -> None:
+    assert column("lost").text(a_peer(refusals=1, refused=2)) == "3"
+    assert column("lost").text(a_peer(refusals=None, refused=2)) == "2"
+
+
+def test_a_filter_wants_all_words_anywhere() -> None:
+    peers = a_view(64).peers
+    assert [p.id for p in matching(peers, "DEAD")] == ["p07"]
+    assert matching(peers, "node-2 training")[0].id == "p16"
+    assert matching(peers, "p01 p02") == [] and len(matching(peers, " ")) == 64
+
+
+def test_the_summary_says_who_is_there_and_what_all_hold() -> None:
+    view = a_view(2, peers=(a_peer("a", distance=0.5), a_peer("b", state="dead")))
+    assert summary(view) == (
+        "swarm 3d42e0d4 · step 790,123 (+48.2/s) · 1 alive, 1 gone · weight 2.25"
+        " · models differ by 0.5 · up 12:34"
+    )
+    assert summary(SwarmView(time_s=0.0)) == "swarm ? · step 0 · 0 alive"
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (("died", "p1", "", ("a", "b")), "p1 is considered dead (say a, b)"),
+        (("joined", "p1", "p0", ("p1",)), "p1 has joined, a copy of p0"),
+        (("joined", "p1", "", ("p1",)), "p1 has joined"),
+        (("met", "p1", "", tuple("abcde")), "p1 is there (say a, b, c and 2 more)"),
+        (("renamed", "p1", "", ("a",)), "p1 renamed (say a)"),
+    ],
+)
+def test_events_in_words(event: tuple[str, str, str, tuple[str, ...]], words: str) -> None:
+    what, peer, donor, told_by = event
+    made = EventView(number=1, time_s=0.0, event=what, peer=peer, donor=donor, told_by=told_by)
+    assert event_line(made)[10:] == words
+
+
+def test_names_cannot_command_a_terminal() -> None:
+    evil = "\x1b]0;owned\x07\u202e"
+    assert shown_name(evil) == "\\x1b]0;owned\\x07\\u202e"
+    assert len(shown_name("x" * 64)) == 24 and shown_name("x" * 64).endswith("…")
+    made = EventView(number=1, time_s=0.0, event=evil, peer=evil, donor=evil, told_by=(evil, "b"))
+    for event in (made, replace(made, event="joined")):
+        assert event_line(event).isprintable()
+    texts = [each.text(a_peer(evil, address=evil)) for each in COLUMNS]
+    texts += [each.text(a_link(evil, evil)) for each in LINK_COLUMNS]
+    assert all(text.isprintable() for text in texts)
+
+
+def test_links_with_the_most_traffic_come_first() -> None:
+    links = [a_link("a", "b", bytes_sent=1), a_link("a", "c"), a_link("a", "d", bytes_sent=1)]
+    assert [link.target for link in links_in_order(links)] == ["c", "b", "d"]
+    assert [c.text(a_link(roundtrip_s=None, shares_memory=True)) for c in LINK_COLUMNS] == [
+        *("p1", "30.5k", "29.1k", "-", "400", "0", "390", "1", "400", "390", "400 ms", "shared")
+    ]
+
+
+def test_times_of_any_length() -> None:
+    assert span(float("inf")) == "-" and span(59.94) == "60 s" and span(60.0) == "1:00"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *((999.4, "999"), (999.7, "1000"), (9999, "9999"), (10_000, "10k"), (999_400, "999k")),
+        *((999_600, "1M"), (1e300, "1e+300"), (-5.0, "-5"), (0, "0"), (2.5e13, "25T")),
+        *((0.000123, "1.2e-04"), (float("inf"), "inf")),
+    ],
+)
+def test_numbers_of_any_size(value: float, shown: str) -> None:
+    assert amount(value) == shown
+
+
+def test_numbers_of_few_digits_are_no_powers_of_ten() -> None:
+    assert [amount(value, 2) for value in (0.123, 99.4, 99.6, 183.0)] == [
+        "0.12",
+        "99",
+        "100",
+        "183",
+    ]
+    stale = column("stale")
+    means = (0.0625, 9.96, 183.4, float("inf"))
+    assert [stale.text(a_peer(staleness_mean=mean)) for mean in means] == ["0.1", "10", "183", "-"]

@@ -1,0 +1,305 @@
+"""The page of a swarm in a real browser: by day and by night, on a desk and in a hand."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rumor.train.observe.view import EventView, SwarmView
+
+from ...sim.study.report.chromium import Browser, browser, why_not
+from .made_up import a_link, a_view
+from .served import Site, served
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.browser,
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+]
+
+LOOKS = [(1400, False), (1400, True), (400, False), (400, True)]
+HOSTILE = [
+    "<img src=x onerror=boom()>",
+    "</script><script>boom()</script>",
+    "__proto__",
+    "\u202egnp",
+]
+
+NODES = "return document.querySelectorAll('#graph .node').length"
+ROWS = "return [...document.querySelectorAll('#members tbody th')].map((e) => e.textContent)"
+CURVES = """return [...document.querySelectorAll(`#${arguments[0]} .curve`)]
+    .filter((line) => (line.getAttribute("d").match(/L/g) ?? []).length >= 2).length"""
+TEXT = "return document.querySelector(arguments[0])?.textContent ?? ''"
+HIDDEN = "return document.querySelector(arguments[0]).hidden"
+MARKS = "return document.querySelectorAll('#lanes .mark').length"
+
+# The least contrast of text with what lies behind it, by the formula of WCAG 2, and whose it is.
+CONTRAST = """
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+const channels = (color) => {
+  canvas.clearRect(0, 0, 1, 1);
+  canvas.fillStyle = color;
+  canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data];
+};
+const luminance = (color) => {
+  const [r, g, b] = color.slice(0, 3).map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const found = channels(getComputedStyle(at).backgroundColor);
+    if (found[3] === 255) return found;
+  }
+  return channels("white");
+};
+const all = [...document.querySelectorAll("body *")].filter((element) =>
+  element.getClientRects().length && !element.closest("noscript, .out-of-sight, .skip") &&
+  [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()));
+const found = all.map((element) => {
+  const style = getComputedStyle(element);
+  const ink = luminance(channels(element.closest("svg") ? style.fill : style.color));
+  const ground = luminance(behind(element));
+  const ratio = (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+  return [ratio, element.tagName + "." + element.className + ": " + element.textContent];
+});
+found.sort((a, b) => a[0] - b[0]);
+return [found.length, ...found[0]];
+"""
+
+
+def swarm(count: int, **fields: Any) -> SwarmView:
+    """So many members, each of which pushes to a few others."""
+    view = a_view(count)
+    peers = tuple(replace(p, distance=0.01 * n + 0.1) for n, p in enumerate(view.peers))
+    names = [peer.id for peer in peers]
+    links = tuple(
+        a_link(name, names[(at + 2**hop) % count], bytes_out_s=1e6 * (at + hop + 1))
+        for at, name in enumerate(names)
+        for hop in range(int(math.log2(count)))
+    )
+    return replace(view, **{"peers": peers, "links": links} | fields)
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with served(swarm(4)) as found:
+        yield found
+
+
+def await_that(page: Browser, script: str, *arguments: Any, is_: Any) -> None:
+    """Wait until a script says what it should."""
+    give_up_s = time.monotonic() + 60
+    while (found := page.run(script, *arguments)) != is_:
+        assert time.monotonic() < give_up_s, found
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def page(window: Browser, site: Site) -> Browser:
+    window.look(width=1400, dark=False)
+    window.open(site.address)
+    await_that(window, CURVES, "loss", is_=4)
+    window.complaints()
+    return window
+
+
+@pytest.mark.parametrize("count", [4, 64])
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_everything_is_drawn_legibly_and_nothing_sticks_out(
+    window: Browser, width: int, dark: bool, count: int
+) -> None:
+    with served(swarm(count)) as site:
+        window.look(width=width, dark=dark)
+        window.complaints()
+        window.open(site.address)
+        answering = sum(peer.source == "self" for peer in site.view.peers)
+        # Of many, the median is drawn, too.
+        await_that(window, CURVES, "loss", is_=answering + (count > 7))
+        await_that(window, CURVES, "distance", is_=answering + (count > 7))
+        assert window.run(NODES) == count == len(window.run(ROWS))
+        arcs = "return document.querySelectorAll('#graph .arc').length"
+        assert window.run(arcs) == len(site.view.links)
+        lanes = "return document.querySelectorAll('#lanes rect.bar').length"
+        assert window.run(lanes) == count
+        window.run("document.querySelector('#members tbody button').click()")
+        await_that(window, TEXT, "#peer-title", is_="p00")
+        assert window.run("return document.documentElement.scrollWidth") <= width
+        texts, least, whose = window.run(CONTRAST)
+        assert texts > 50 and least >= 4.5, whose
+        assert window.complaints() == []
+
+
+def test_it_asks_for_nothing_elsewhere(window: Browser, site: Site) -> None:
+    # The page before may still look for its server.
+    window.open("about:blank")
+    window.requests()
+    window.open(site.address)
+    await_that(window, NODES, is_=4)
+    asked = window.requests()
+    assert asked and all(address.startswith(site.address) for address in asked)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_peers_say_is_never_taken_for_code(page: Browser, site: Site, name: str) -> None:
+    honest, *others = swarm(4).peers
+    settings = {name: name, "rule": "<b>gosgd</b>"}
+    liar = replace(honest, id=name, address=name, host=name, settings=settings)
+    odd: Any = name
+    events = (
+        EventView(number=1, time_s=site.view.time_s, event="joined", peer=name, donor=name),
+        EventView(number=2, time_s=site.view.time_s, event=odd, peer=name, told_by=(name,)),
+    )
+    links = (a_link(name, "p01"), a_link("p01", name))
+    site.show(replace(swarm(4), peers=(liar, *others), links=links, events=events))
+    shown = "return [...document.querySelectorAll('#graph .node')].map((e) => e.dataset.id).sort()"
+    await_that(page, shown, is_=sorted([name, "p01", "p02", "p03"]))
+    page.run(
+        "[...document.querySelectorAll('#members tbody button')]"
+        ".find((e) => e.dataset.id === arguments[0]).click()",
+        name,
+    )
+    visible = name.replace("\u202e", "\ufffd")
+    await_that(page, TEXT, "#peer-title", is_=visible)
+    assert visible in page.run(TEXT, "#peer-body") and "<b>gosgd</b>" in page.run(
+        TEXT, "#peer-body"
+    )
+    assert page.run("return document.querySelectorAll('#content :is(img, b, script)').length") == 0
+    assert page.complaints() == []
+
+
+def test_a_member_that_dies_is_shown_so_and_the_page_goes_on(page: Browser, site: Site) -> None:
+    first, *others = swarm(4).peers
+    dead = replace(first, state="dead", source="others", steps_s=None, dead_by=3)
+    died = EventView(
+        number=9, time_s=site.view.time_s + 2, event="died", peer="p00", told_by=("p01", "p02")
+    )
+    site.show(replace(swarm(4), peers=(dead, *others), events=(died,), answered=3))
+    await_that(page, "return document.querySelectorAll('#graph .is-dead').length", is_=1)
+    assert page.run(NODES) == 4 and page.run(MARKS) >= 1
+    assert "p00 is considered dead (say 2 members)" in page.run(TEXT, "#events")
+    assert "1 dead" in page.run(TEXT, "#tiles")
+    assert page.run(HIDDEN, "#banner")
+    assert page.complaints() == []
+
+
+def test_a_partition_is_said_to_be_one(page: Browser, site: Site) -> None:
+    cut = [replace(p, suspected_by=2) if n < 2 else p for n, p in enumerate(swarm(4).peers)]
+    site.show(replace(swarm(4), peers=tuple(cut)))
+    words = "Partition: 2 members answer here, but other members do not hear them."
+    await_that(page, TEXT, "#banner", is_=words)
+    assert "Partition: p00, p01 answer here" in page.run(TEXT, "#events")
+    site.show(swarm(4))
+    await_that(page, HIDDEN, "#banner", is_=True)
+    assert "Partition over: p00, p01" in page.run(TEXT, "#events")
+
+
+def test_where_nobody_answers_any_more_it_says_so_and_when_the_server_ends_too(
+    window: Browser,
+) -> None:
+    with served(swarm(4)) as site:
+        window.look(width=1400, dark=False)
+        window.open(site.address)
+        await_that(window, HIDDEN, "#banner", is_=True)
+        site.show(replace(swarm(4), answered=0))
+        await_that(window, HIDDEN, "#banner", is_=False)
+        assert window.run(TEXT, "#banner").startswith("Nobody answers any more.")
+        site.show(swarm(4))
+        await_that(window, HIDDEN, "#banner", is_=True)
+    lost = "return document.querySelector('#banner').textContent.startsWith('rumor web does not')"
+    await_that(window, lost, is_=True)
+    assert window.run(NODES) == 4
+    # The browser complains of a server that is not there; that is all it does.
+    assert all("ERR_CONNECTION_REFUSED" in each or "events" in each for each in window.complaints())
+
+
+def test_where_nobody_measures_it_there_is_no_curve_of_consensus(page: Browser, site: Site) -> None:
+    with served(a_view(4)) as other:
+        page.open(other.address)
+        await_that(page, CURVES, "loss", is_=4)
+        assert page.run(HIDDEN, "#distance-none") is False
+        assert page.run(CURVES, "distance") == 0
+        assert page.run("return getComputedStyle(document.querySelector('#distance')).display") == (
+            "none"
+        )
+
+
+def test_a_click_on_a_node_shows_its_links_and_settings_and_another_closes(page: Browser) -> None:
+    click = """document.querySelector('#graph [data-id=p02]')
+        .dispatchEvent(new MouseEvent('click', { bubbles: true }))"""
+    page.run(click)
+    await_that(page, TEXT, "#peer-title", is_="p02")
+    assert {"gosgd", "exponential"} <= set(
+        page.run("return [...document.querySelectorAll('#peer dd')].map((e) => e.textContent)")
+    )
+    links = (
+        "return [...document.querySelectorAll('.links tbody th')].map((e) => e.textContent).sort()"
+    )
+    assert page.run(links) == ["p00", "p03"]
+    page.run(click)
+    await_that(page, TEXT, "#peer-title", is_="A member")
+
+
+def test_nodes_can_be_walked_and_chosen_by_keys(page: Browser) -> None:
+    page.run("document.querySelector('#graph [data-id=p00]').focus()")
+    press = """document.activeElement.dispatchEvent(
+        new KeyboardEvent('keydown', { key: arguments[0], bubbles: true, cancelable: true }))"""
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowLeft", "ArrowLeft"):
+        page.run(press, key)
+    assert page.run("return document.activeElement.dataset.id") == "p03"
+    page.run(press, "Enter")
+    await_that(page, TEXT, "#peer-title", is_="p03")
+    assert page.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
+
+
+def test_nodes_stay_where_they_are(page: Browser, site: Site) -> None:
+    where = """return [...document.querySelectorAll('#graph .node')]
+        .map((node) => [node.dataset.id, node.style.transform])"""
+    before = page.run(where)
+    site.show(replace(swarm(4), peers=tuple(replace(p, weight=3.0) for p in swarm(4).peers)))
+    assert page.run(where) == before and len(before) == 4
+
+
+def test_members_are_sorted_and_filtered(page: Browser) -> None:
+    sort = """document.querySelectorAll('#members thead button')[arguments[0]].click();
+        return [...document.querySelectorAll('#members tbody tr')]
+            .map((row) => Number(row.cells[arguments[0]].textContent))"""
+    falling = page.run(sort, 4)
+    assert falling == sorted(falling, reverse=True) and len(set(falling)) > 1
+    assert page.run(sort, 4) == falling[::-1]
+    page.run(
+        "const input = document.querySelector('#filter'); input.value = 'P02 training';"
+        "input.dispatchEvent(new Event('input'))"
+    )
+    assert page.run(ROWS) == ["p02"]
+    assert page.run(TEXT, "#matching") == "1 of 4"
+
+
+def test_curves_go_over_time_or_the_steps_of_all(page: Browser, site: Site) -> None:
+    label = "return document.querySelector('#loss').getAttribute('aria-label')"
+    assert "step" not in page.run(label)
+    for second in range(3):
+        site.show(replace(swarm(4), swarm_step=800_000 + 1000 * second))
+    page.run("document.querySelector('input[value=step]').click()")
+    assert page.run(label).startswith("Loss. step 8")
+    page.run("document.querySelector('#log').click()")
+    assert page.run(CURVES, "loss") == 4 and page.complaints() == []
+
+
+def test_a_button_changes_between_light_and_dark(page: Browser) -> None:
+    ground = "return getComputedStyle(document.documentElement).backgroundColor"
+    day = page.run(ground)
+    page.click("#theme")
+    assert page.run(ground) != day and page.run(TEXT, "#theme") == "Light"
+    page.click("#theme")
+    assert page.run(ground) == day

@@ -1,0 +1,153 @@
+"""The server of the page, over real HTTP: files, views as they come, and who gets nothing."""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rumor.cli.live import server
+from rumor.cli.live.server import Feed, is_own_host
+
+from .made_up import a_peer, a_view
+from .served import Site, served
+
+pytestmark = pytest.mark.live
+
+FILES = ["/", "/page.css", "/page.js", "/charts.js", "/graph.js", "/words.js", "/icon.svg"]
+HOSTILE = "</script><script>boom()</script>\u2028\n\nevent: view\ndata: {}"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with served(a_view(4)) as found:
+        yield found
+
+
+@pytest.mark.parametrize("path", [*FILES, "/status.json", "/nothing"])
+def test_every_answer_lets_only_this_server_be_asked(site: Site, path: str) -> None:
+    answer, text = site.get(path)
+    assert answer.status == (404 if path == "/nothing" else 200) and text
+    policy = answer.getheader("content-security-policy", "")
+    assert policy.startswith("default-src 'self';") and "unsafe" not in policy
+    assert answer.getheader("x-content-type-options") == "nosniff"
+    assert answer.getheader("cross-origin-resource-policy") == "same-origin"
+    assert answer.getheader("access-control-allow-origin") is None
+    assert answer.getheader("cache-control") == "no-store"
+
+
+def test_the_page_has_no_script_or_style_inside_and_asks_nobody_else(site: Site) -> None:
+    _, page = site.get("/")
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page) == [""]
+    assert "<style" not in page and " style=" not in page and not re.search(r"\son\w+=", page)
+    for path in FILES:
+        _, text = site.get(path)
+        elsewhere = re.findall(r"https?://[^\s\"'`]+", text)
+        assert set(elsewhere) <= {"http://www.w3.org/2000/svg"}, path
+        assert "innerHTML" not in text and "insertAdjacentHTML" not in text
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "[::1]:8000", "192.0.2.7", "NODE-A:80", "node-a"])
+def test_it_may_be_called_by_address_as_localhost_and_by_its_name(site: Site, host: str) -> None:
+    answer, _ = site.get("/status.json", host=host)
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/status.json", "/events"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example:1"])
+def test_who_calls_it_by_another_name_gets_nothing(site: Site, host: str, path: str) -> None:
+    answer, text = site.get(path, host=host)
+    assert answer.status == 421 and "not the host that you named" in text
+    assert answer.getheader("content-security-policy") is not None
+
+
+def test_no_name_is_no_name() -> None:
+    assert not is_own_host("") and not is_own_host(":80") and not is_own_host("[evil.example]:80")
+    assert is_own_host("node-a:80", frozenset({"node-a"}))
+
+
+def test_nothing_can_be_sent(site: Site) -> None:
+    answer, _ = site.get("/status.json", method="POST")
+    assert answer.status == 405
+
+
+def test_the_status_is_the_last_view(site: Site) -> None:
+    _, text = site.get("/status.json")
+    told = json.loads(text)
+    assert [peer["id"] for peer in told["peers"]] == ["p00", "p01", "p02", "p03"]
+    assert told["swarm_step"] == 790_123 and len(told["links"]) == 12
+
+
+def test_a_stream_begins_with_everything_and_goes_on_with_views() -> None:
+    with served(a_view(4)) as site:
+        stream = site.events()
+        name, first = next(stream)
+        assert name == "everything" and len(first["curves"]["peers"]) == 4
+        name, news = next(stream)
+        assert name in ("view", "everything") and news["view"]["time_s"] > first["view"]["time_s"]
+        site.show(replace(a_view(4), peers=(*a_view(4).peers, a_peer("late")), answered=0))
+        for _, news in stream:
+            if news["view"]["peers"][-1]["id"] == "late":
+                break
+        assert news["view"]["answered"] == 0
+        stream.close()
+        # Whoever opens the page later sees the same.
+        _, all_ = next(site.events())
+        assert all_["view"]["peers"][-1]["id"] == "late"
+        assert len(all_["curves"]["times_s"]) >= 3
+
+
+def test_streams_that_are_open_end_with_the_server() -> None:
+    with served(a_view(2)) as site:
+        stream = site.events()
+        next(stream)
+        site.stop()
+        # It ends, and the reader need not leave first.
+        assert sum(1 for _ in stream) < 1000
+
+
+def test_no_name_ends_an_event_or_begins_another() -> None:
+    peers = (a_peer(HOSTILE, host=HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE}),)
+    with served(replace(a_view(2), peers=peers, events=())) as site:
+        stream = site.events()
+        for _ in range(3):
+            name, told = next(stream)
+            assert name in ("everything", "view")
+            (peer,) = told["view"]["peers"]
+            assert peer["id"] == HOSTILE and peer["loss"] == "inf"
+        stream.close()
+
+
+async def _taken(feed: Feed, count: int) -> list[Any]:
+    stream = feed.stream()
+    return [await anext(stream) for _ in range(count)]
+
+
+def test_who_has_missed_a_view_gets_everything_again() -> None:
+    async def read() -> list[str]:
+        feed = Feed(a_view(2))
+        stream = feed.stream()
+        found = [await anext(stream)]
+        feed.add(a_view(2))
+        found.append(await anext(stream))
+        feed.add(a_view(2))
+        feed.add(a_view(2))
+        found.append(await anext(stream))
+        feed.close()
+        assert [rest async for rest in stream] == []
+        return [text.splitlines()[0] for text in found]
+
+    assert asyncio.run(read()) == ["event: everything", "event: view", "event: everything"]
+
+
+def test_a_stream_on_which_nothing_happens_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_KEEPALIVE_S", 0.01)
+    _, second = asyncio.run(_taken_two())
+    assert second.startswith(":")
+
+
+async def _taken_two() -> list[Any]:
+    return await _taken(Feed(a_view(2)), 2)

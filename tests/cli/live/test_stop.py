@@ -1,0 +1,198 @@
+"""``rumor stop``: what it refuses, and real swarms that end and go on from their checkpoints."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+from rumor.gossip.transport.keys.certificates import PersonKey
+
+from ...forked import Forked, forked
+from ...gossip.transport.keyrings import Swarm
+from ...live.swarm import until
+
+WAIT_S = 60.0
+
+
+def stop(*words: object, status: int = 0) -> tuple[str, str]:
+    result = CliRunner().invoke(app, ["stop", *map(str, words)])
+    assert result.exit_code == status, result.output
+    return result.stdout, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["node-a"], "write HOST:PORT"),
+        (["node-a:1", "--timeout", "0"], "--timeout is 0: it must be above 0"),
+        (["node-a:1", "--timeout", "90000"], "at most 86400 seconds"),
+        (["node-a:1", "--key", "m1.key"], "give all three or none"),
+        (["node-a:1", "--by", "ada.key"], "give all three or none"),
+    ],
+)
+def test_a_wrong_argument_is_status_2(words: list[str], message: str) -> None:
+    told, error = stop(*words, status=2)
+    assert not told and error.startswith("error: ") and message in " ".join(error.split())
+
+
+def test_a_key_that_does_not_own_the_roster_is_refused(tmp_path: Path) -> None:
+    swarm, other = Swarm(tmp_path), tmp_path / "eve.key"
+    PersonKey.generate("eve").write(other)
+    keys = ("--key", swarm.machine("m1"), "--roster", swarm.file())
+    _, error = stop("node-a:1", *keys, "--by", other, status=2)
+    assert "eve's key, who does not own" in " ".join(error.split())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Run:
+    """Peers in processes, each with a folder of its own."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self._stack = folder, stack
+        self.address = f"127.0.0.1:{free_port()}"
+
+    def start(self, id: str, *more: str, life: str = "") -> Forked:
+        log = self.folder / f"{id}{life}.log"
+        process = forked(log, "rumor", "peer", *more)
+        self._stack.callback(process.wait, WAIT_S)
+        self._stack.callback(process.kill)
+        until(log.exists, WAIT_S, "it starts")
+        return process
+
+    def log(self, id: str) -> str:
+        return (self.folder / f"{id}.log").read_text()
+
+    def trains(self, id: str, words: str) -> None:
+        until(lambda: words in self.log(id), WAIT_S, f"{id}: {words}")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with ExitStack() as stack:
+        yield Run(tmp_path, stack)
+
+
+def swarm_of(run: Run, *more: str) -> list[Forked]:
+    """Two that train, the second by the address of the first."""
+    common = ("--task", "quadratic", "--steps", "1000000", "--step-s-min", "0.01", *more)
+    processes = []
+    for id, way in (("a", "--bind"), ("b", "--join")):
+        own = ("--id", id, "--out", str(run.folder / id), "--founders", "2", way, run.address)
+        processes.append(run.start(id, *common, *own))
+    for id in ("a", "b"):
+        run.trains(id, "founded a swarm")
+    return processes
+
+
+def report(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "peer.json").read_text())
+    return found
+
+
+@pytest.mark.live
+def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
+    first = swarm_of(run)
+    told, progress = stop(run.address)
+    assert told.splitlines()[-1].startswith("All 2 peers have ended. Start it again from its")
+    assert all(f"{id}: ended after " in told for id in "ab") and "with a weight of" in told
+    assert "asking 2 peers of swarm" in progress and "a: gone after" in progress
+    assert [process.wait(WAIT_S) for process in first] == [0, 0]
+    before = {id: report(run.folder / id) for id in "ab"}
+    for id, end in before.items():
+        assert (end["state"], end["ended_by"]) == ("finished", "rumor stop")
+        assert end["merge"]["complete"]
+        assert f"finished {end['steps']} steps, as rumor stop has ended training" in run.log(id)
+    # A request that was made before stops nobody who comes back.
+    for id in "ab":
+        run.start(id, "--resume", str(run.folder / id), life="-2")
+    for id in "ab":
+        run.trains(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
+    run.trains("a-2", "founded a swarm")
+    run.trains("b-2", "joined: the model is now a copy of a's")
+    told = stop(run.address, "--json")[0]
+    found = json.loads(told.splitlines()[-1])
+    assert found["stopped"] and {peer["state"] for peer in found["peers"]} == {"gone"}
+    assert {
+        peer["id"]: peer["steps"] >= before[peer["id"]]["steps"] for peer in found["peers"]
+    } == {
+        "a": True,
+        "b": True,
+    }
+    assert sum(peer["weight_units"] for peer in found["peers"]) == 2**40
+
+
+@pytest.mark.live
+def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
+    swarm_of(run, "--journal")
+    stop(run.address)
+    until(lambda: all((run.folder / id / "peer.json").exists() for id in "ab"), WAIT_S, "the end")
+    result = CliRunner().invoke(app, ["replay", *(str(run.folder / id) for id in "ab")])
+    assert result.exit_code == 0 and "bit for bit" in result.stdout, result.output
+
+
+@pytest.mark.live
+def test_those_who_wait_for_one_another_leave(run: Run) -> None:
+    processes = swarm_of(run, "--rule", "dpsgd")
+    told, _ = stop(run.address)
+    assert "All 2 peers have ended. They waited for one another" in told
+    assert [process.wait(WAIT_S) for process in processes] == [0, 0]
+    assert {report(run.folder / id)["state"] for id in "ab"} == {"left"}
+
+
+@pytest.mark.live
+def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
+    swarm_of(run, "--no-remote-stop")
+    told, _ = stop(run.address, status=1)
+    assert told.splitlines()[-1] == "0 of 2 peers have ended."
+    assert "a: does not stop: it takes no requests to stop (no_remote_stop)" in told
+
+
+@pytest.mark.live
+def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
+    swarm, owner = Swarm(run.folder), run.folder / "ada.key"
+    swarm.owner.write(owner)
+    keys = ("--key", str(swarm.machine("m1")), "--roster", str(swarm.file()))
+    own = ("--id", "m1", "--bind", run.address, "--task", "quadratic", "--steps", "1000000")
+    process = run.start("m1", *keys, *own, "--step-s-min", "0.01")
+    run.trains("m1", "founded a swarm")
+    told, _ = stop(run.address, *keys, "--by", owner)
+    assert "m1: ended after" in told
+    assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.live
+def test_where_nobody_answers_it_is_status_1() -> None:
+    words = [sys.executable, "-P", "-m", "rumor.cli", "stop", f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "does not answer" in done.stderr
+    assert "`rumor doctor" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("lost", "was lost: it died, or cannot be reached; it had taken 3 steps"),
+        ("back", "was started again since"),
+        ("asked", "has not answered; it had taken 3 steps"),
+        ("merging", "has not ended in time: it is merging after 3 steps"),
+    ],
+)
+def test_how_a_peer_ended_in_words(end: str, words: str) -> None:
+    from types import SimpleNamespace
+
+    from rumor.cli.live.stop import _words
+
+    assert _words(SimpleNamespace(end=end, step=3, why="")) == words  # type: ignore[arg-type]

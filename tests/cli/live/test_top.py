@@ -1,0 +1,203 @@
+"""``rumor top``: what it prints, with which status it ends, and a real swarm."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from rumor.cli.app import app
+from rumor.cli.live import screen, top
+from rumor.cli.live.top import TopConfig, print_view
+from rumor.gossip import ConfigError
+from rumor.train.observe import observer as observer_module
+from rumor.train.observe.view import SwarmView
+
+from ...gossip.transport.keyrings import Swarm
+from .made_up import a_peer, a_view
+
+FAST = ("--every", "200ms")
+
+
+def rumor_top(*words: object) -> Result:
+    return CliRunner().invoke(app, ["top", *map(str, words)])
+
+
+class Fake:
+    """In place of an observer: gives some views, the last of them for ever."""
+
+    def __init__(self, *views: SwarmView) -> None:
+        self.views = list(views)
+        self.given: dict[str, Any] = {}
+
+    def __call__(self, addresses: list[str], **given: Any) -> "Fake":
+        self.given = {"addresses": addresses, **given}
+        return self
+
+    def __enter__(self) -> "Fake":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def poll(self) -> SwarmView:
+        return self.views.pop(0) if len(self.views) > 1 else self.views[0]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake(a_view(4))
+    monkeypatch.setattr(observer_module, "Observer", made)
+    return made
+
+
+def test_once_prints_one_table(fake: Fake) -> None:
+    silent = a_peer("nat", source="others", state="dead")
+    fake.views = [a_view(4), replace(a_view(4), peers=(*a_view(4).peers, silent))]
+    result = rumor_top("node-a:7700", "node-b:7700", *FAST)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("swarm 3d42e0d4 · step 790,123")
+    assert lines[2].split()[:6] == ["peer", "state", "step", "step/s", "weight", "loss"]
+    assert [line.split()[0] for line in lines[3:8]] == ["nat", "p00", "p01", "p02", "p03"]
+    assert "dead*" in lines[3] and "* as other members say" in result.stdout
+    assert lines[-1].endswith("p03 has founded a swarm")
+    assert fake.given == {"addresses": ["node-a:7700", "node-b:7700"], "keyring": None}
+
+
+def test_a_terminal_gets_as_much_as_it_has_room_for() -> None:
+    console = Console(width=80, record=True, force_terminal=True, file=open("/dev/null", "w"))
+    with console.capture() as capture:
+        print_view(a_view(64), console)
+    console.file.close()
+    text = capture.get()
+    assert "accuracy" not in text and "\x1b[31mdead" in text
+
+
+def test_once_with_json_is_one_object(fake: Fake) -> None:
+    result = rumor_top("a:1", "--once", "--json", *FAST)
+    (line,) = result.stdout.splitlines()
+    told = json.loads(line)
+    assert told["alive"] == 4 and told["peers"][0]["settings"]["rule"] == "gosgd"
+    assert result.exit_code == 0
+
+
+def test_json_is_a_line_each_time_until_the_swarm_is_over(fake: Fake) -> None:
+    peers = tuple(replace(peer, state="quiet") for peer in a_view(4).peers)
+    fake.views = [a_view(4), a_view(4, peers=peers), a_view(4, peers=peers, answered=0)]
+    result = rumor_top("a:1", "--json", *FAST)
+    assert result.exit_code == 0, result.output
+    assert [json.loads(line)["answered"] for line in result.stdout.splitlines()] == [4, 4]
+
+
+def test_when_nobody_answers_before_the_end_it_says_so(fake: Fake) -> None:
+    fake.views = [a_view(4), a_view(4, answered=0)]
+    result = rumor_top("a:1", "--json", *FAST)
+    assert result.exit_code == 1
+    assert "nobody answers any more" in result.stderr
+    assert len(result.stdout.splitlines()) == 5
+
+
+def test_who_reads_no_more_ends_it(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(answer: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(top, "print_json", broken)
+    assert rumor_top("a:1", "--json", *FAST).exit_code == 0
+
+
+def test_on_a_terminal_there_is_a_screen(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[SwarmView] = []
+    monkeypatch.setattr(top, "_has_terminal", lambda: True)
+    monkeypatch.setattr(screen.Top, "run", lambda self: ran.append(self.view))
+    assert rumor_top("a:1").exit_code == 0
+    assert ran == [fake.views[0]]
+    monkeypatch.setitem(sys.modules, "textual", None)
+    result = rumor_top("a:1")
+    assert result.exit_code == 2 and "pip install 'rumor[top]'" in result.stderr
+
+
+def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
+    keys = Swarm(tmp_path)
+    key, roster = keys.machine("m"), keys.file()
+    assert rumor_top("a:1", "--key", key, "--roster", roster, *FAST).exit_code == 0
+    assert fake.given["keyring"].names == "m"
+    result = rumor_top("a:1", "--key", key)
+    assert result.exit_code == 2 and "--key and --roster belong together" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["nonsense"], "address 'nonsense' is malformed"),
+        (["a:1", "--every", "10steps"], "write a time, such as 500ms"),
+        (["a:1", "--every", "10ms"], "it must be from 200ms to 1h"),
+        (["a:1", "--every", "2h"], "it must be from 200ms to 1h"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(words: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(app, ["top", *words])
+    assert result.exit_code == 2 and complaint in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "every_s"), [("1s", 1.0), ("500ms", 0.5), ("2 min", 120.0), ("0.25", 0.25)]
+)
+def test_times_are_typed_as_people_do(text: str, every_s: float) -> None:
+    assert TopConfig(every=text).every_s == every_s
+    with pytest.raises(ConfigError):
+        TopConfig(every=f"-{text}")
+
+
+@contextmanager
+def running(out: Path) -> Iterator[str]:
+    """A swarm as `rumor launch` starts it; the address of one of its peers."""
+    words = ("-n", "3", "--task", "quadratic", "--steps", "1000000", "--step-s-min", "0.01")
+    command = [sys.executable, "-m", "rumor.cli", "launch", *words, "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as launcher:
+        try:
+            give_up_s = time.monotonic() + 300
+            found: list[Path] = []
+            while not found:
+                assert launcher.poll() is None and time.monotonic() < give_up_s
+                time.sleep(0.1)
+                found = [path for path in out.glob("rendezvous/*.addr") if path.read_text()]
+            yield found[0].read_text().strip()
+        finally:
+            launcher.send_signal(signal.SIGINT)
+            launcher.communicate(timeout=300)
+
+
+@pytest.mark.live
+def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
+    with running(tmp_path / "run") as address:
+        give_up_s = time.monotonic() + 300
+        while True:
+            result = rumor_top(address, "--once", "--json", *FAST)
+            assert result.exit_code == 0, result.output
+            told = json.loads(result.stdout)
+            steps = [peer["steps_s"] for peer in told["peers"] if peer["state"] == "training"]
+            if len(steps) == 3 and all(steps):
+                break
+            assert time.monotonic() < give_up_s, told
+    assert [peer["id"] for peer in told["peers"]] == ["peer-0", "peer-1", "peer-2"]
+    assert {peer["settings"]["rule"] for peer in told["peers"]} == {"gosgd"}
+    assert told["alive"] == told["answered"] == 3 and told["odd"] == 0
+    assert {event["event"] for event in told["events"]} >= {"founded", "met"}
+
+
+@pytest.mark.live
+def test_where_nobody_listens_it_fails_in_a_line() -> None:
+    result = rumor_top("127.0.0.1:1", "--once")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: 127.0.0.1:1 does not answer: is a peer listening there?")

@@ -1,0 +1,140 @@
+"""``rumor web``: its options, with which status it ends, and a real swarm."""
+
+import builtins
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from rumor.cli.app import app
+from rumor.cli.live import server
+from rumor.cli.live.web import WebConfig
+from rumor.gossip import ConfigError
+from rumor.train.observe import observer as observer_module
+
+from .made_up import a_view
+from .test_top import Fake, running
+
+
+def rumor_web(*words: object) -> Result:
+    return CliRunner().invoke(app, ["web", *map(str, words)])
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """In place of a server, what it would be given; it is interrupted at once."""
+    found: dict[str, Any] = {}
+
+    async def serve(*values: Any) -> None:
+        names = ("poll", "view", "listener", "every_s", "names")
+        found.update(zip(names, values, strict=True))
+        found["place"] = values[2].getsockname()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(observer_module, "Observer", Fake(a_view(4)))
+    monkeypatch.setattr(server, "serve", serve)
+    return found
+
+
+def test_it_prints_its_address_and_ends_well_when_interrupted(given: dict[str, Any]) -> None:
+    result = rumor_web("node-a:7700", "--every", "2s")
+    assert result.exit_code == 0, result.output
+    host, port = given["place"]
+    assert host == "127.0.0.1" and port > 0
+    assert result.stdout == f"http://127.0.0.1:{port}/\n"
+    assert given["view"] == a_view(4) and given["every_s"] == 2.0
+    assert given["listener"].fileno() == -1
+
+
+def test_it_listens_where_it_is_told_to_and_answers_to_that_name(given: dict[str, Any]) -> None:
+    result = rumor_web("node-a:7700", "--listen", "localhost:0")
+    assert result.exit_code == 0, result.output
+    assert given["names"] == {"localhost", socket.gethostname().lower()}
+    assert given["place"][0] in ("127.0.0.1", "::1")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_it_listens_on_ipv6_too(given: dict[str, Any]) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("there is no IPv6 loopback")
+    result = rumor_web("node-a:7700", "--listen", "[::1]:0")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"http://[::1]:{given['place'][1]}/\n"
+
+
+@pytest.mark.parametrize("listen", ["8000", ":8000", "node-a:", "node-a:x", "node-a:65536", ""])
+def test_an_address_has_a_host_and_a_port(listen: str) -> None:
+    with pytest.raises(ConfigError, match="write HOST:PORT, such as"):
+        WebConfig(listen=listen)
+    result = rumor_web("node-a:7700", "--listen", listen)
+    assert result.exit_code == 2 and "--listen is" in result.stderr
+
+
+def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = rumor_web("node-a:7700", "--listen", f"127.0.0.1:{port}")
+    assert result.exit_code == 1
+    assert f"nothing can listen on 127.0.0.1:{port}: " in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = builtins.__import__
+
+    def missing(name: str, *rest: Any) -> Any:
+        if name == "uvicorn":
+            raise ImportError(name)
+        return usual(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    result = rumor_web("node-a:7700")
+    assert result.exit_code == 2
+    assert result.stderr == "error: the page needs a web server: pip install 'rumor[web]'\n"
+
+
+@pytest.mark.live
+def test_where_nobody_listens_it_fails_in_a_line() -> None:
+    result = rumor_web("127.0.0.1:1")
+    assert result.exit_code == 1 and result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: 127.0.0.1:1 does not answer: is a peer listening there?")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals) -> None:
+    with running(tmp_path / "run") as address:
+        command = [sys.executable, "-m", "rumor.cli", "web", address, "--every", "200ms"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as web:
+            try:
+                assert web.stdout is not None
+                page = web.stdout.readline().strip()
+                give_up_s = time.monotonic() + 300
+                while True:
+                    with urlopen(f"{page}status.json", timeout=60) as answer:
+                        told = json.load(answer)
+                    if len(told["peers"]) == 3 and told["steps_s"]:
+                        break
+                    assert time.monotonic() < give_up_s, told
+                    time.sleep(0.1)
+                # A page that is open does not keep it from ending.
+                with urlopen(f"{page}events", timeout=60) as stream:
+                    assert stream.readline() == b"event: everything\n"
+                    web.send_signal(end)
+                    _, errors = web.communicate(timeout=300)
+            finally:
+                web.kill()
+    assert (web.returncode, errors) == (0, "")

@@ -1,0 +1,127 @@
+"""Peers that say whatever they are told to, over a network that is none."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rumor.gossip import Envelope
+from rumor.gossip.wire.codec import Buffer, decode, encode
+from rumor.gossip.wire.messages import Body, Inquire, Member, Phase, Sighting, Standing, Status
+
+__all__ = ["FakeNetwork", "FakePeer", "a_member", "sighting"]
+
+
+def a_member(id: str, step: int = 0, **fields: Any) -> Member:
+    """An entry of a member table, at an address that goes with its name."""
+    fields = {"addresses": (f"tcp://10.0.0.1:{7000 + hash_of(id)}",), **fields}
+    fields = {"incarnation": 1, "heartbeat": 1, "phase": Phase.TRAINING, **fields}
+    return Member(id=id, step=step, **fields)
+
+
+def hash_of(id: str) -> int:
+    """A small number that goes with a name."""
+    return sum(id.encode()) % 999
+
+
+def sighting(id: str, standing: Standing = Standing.LIVE, **fields: Any) -> Sighting:
+    """What somebody says of a member."""
+    return Sighting(a_member(id, **fields), standing)
+
+
+@dataclass
+class FakePeer:
+    """Answers with a status that a test may change; with None it is dead."""
+
+    status: Status | None
+    asked: list[Inquire] = field(default_factory=list)
+    odd: Callable[[Envelope], Sequence[bytes | Envelope]] | None = None
+    """Says something else instead."""
+
+    def answers(self, question: Envelope) -> list[bytes]:
+        body = question.body
+        assert isinstance(body, Inquire)
+        self.asked.append(body)
+        if self.odd is not None:
+            told = self.odd(question)
+            return [each if isinstance(each, bytes) else _bytes(each) for each in told]
+        return [] if self.status is None else [_bytes(answer(question, self.status))]
+
+
+def answer(question: Envelope, body: Body, **changes: Any) -> Envelope:
+    """An answer to a question, as its sender would make it."""
+    me = body.me if isinstance(body, Status) else a_member("x")
+    fields: dict[str, Any] = {"source": me.id, "source_incarnation": me.incarnation, **changes}
+    return Envelope(
+        swarm=b"s" * 16,
+        schema=bytes(16),
+        destination=question.source,
+        destination_incarnation=1,
+        body=body,
+        **fields,
+    )
+
+
+def _bytes(envelope: Envelope) -> bytes:
+    return bytes(encode(envelope)[0])
+
+
+@dataclass
+class _Received:
+    header: bytes
+    place: str
+    is_here: bool
+    route: bytes = b""
+    key: bytes = b""
+
+
+class FakeNetwork:
+    """Stands in place of a `Transport`, and of the clock.
+
+    Args:
+        peers: By address.
+        is_here: Whether all are on the observer's machine.
+    """
+
+    def __init__(self, peers: dict[str, FakePeer], *, is_here: bool = True) -> None:
+        self.peers = peers
+        self.is_here = is_here
+        self.now = 1000.0
+        self.dialled: list[str] = []
+        self.closed: list[str] = []
+        self.why = ""
+        self._came: deque[_Received] = deque()
+
+    def __call__(self, bind: None, *, keyring: None) -> "FakeNetwork":
+        """Open it."""
+        return self
+
+    def clock(self) -> float:
+        return self.now
+
+    def greet(self, place: str, parts: Sequence[Buffer]) -> bool:
+        self.dialled.append(place)
+        peer = self.peers.get(place)
+        if peer is None:
+            return False
+        told = peer.answers(decode(list(parts)))
+        self._came.extend(_Received(header, place, self.is_here) for header in told)
+        return True
+
+    def poll(self, timeout_s: float) -> Iterator[_Received]:
+        if not self._came:
+            self.now += timeout_s
+        while self._came:
+            yield self._came.popleft()
+
+    def unresolved(self, place: str) -> str:
+        return self.why
+
+    def refusal(self, place: str) -> str:
+        return ""
+
+    def dismiss(self, place: str) -> None:
+        self.closed.append(place)
+
+    def close(self, linger_s: float) -> None:
+        self.closed.append("all")

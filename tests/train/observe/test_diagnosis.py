@@ -1,0 +1,438 @@
+"""Why a newcomer could not join: each cause is met for real."""
+
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from rumor.gossip import Member as Entry
+from rumor.gossip import Phase, ProtocolConfig
+from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.zmq_transport import Transport
+from rumor.train.observe import diagnosis
+from rumor.train.observe.diagnosis import (
+    Cause,
+    Diagnosis,
+    Newcomer,
+    check_listening,
+    described,
+    diagnose,
+)
+from rumor.train.observe.probe import View
+from rumor.train.observe.reach import Reach
+from rumor.train.tensors.vector import Vector
+
+from ...forked import forked
+from ...gossip.transport.keyrings import Swarm
+from ...live.swarm import until
+from .members import Member, model
+
+pytestmark = pytest.mark.live
+
+WAIT_S = 20.0
+SOON_S = 1.0
+
+HERE = Newcomer(binds=("tcp://127.0.0.1:*",))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
+    """One that listens, and one that only dials out."""
+    folder = tmp_path_factory.mktemp("swarm")
+    members = [Member(folder, "p0", 2), Member(folder, "p1", 2, bind=None)]
+    for member in members:
+        assert member.inside.wait(60)
+    yield members
+    for member in members:
+        member.end()
+
+
+def found_at(member: Member, newcomer: Newcomer = HERE, **more: object) -> Diagnosis:
+    return diagnose(member.address, newcomer, timeout_s=WAIT_S, bytes_max=1 << 18, **more)  # type: ignore[arg-type]
+
+
+def causes(found: Diagnosis) -> list[Cause]:
+    return [finding.cause for finding in found.findings]
+
+
+def test_where_all_is_well_it_says_what_works(pair: list[Member]) -> None:
+    found = found_at(pair[0], replace(HERE, schema=pair[0].peer.vector.schema))
+    assert found.can_join and not found.findings
+    assert (found.peer, found.swarm) == ("p0", pair[0].peer.swarm)
+    assert found.transport == "shared memory"
+    assert found.model == ("2 tensors from weight (3, 4) float32 to bias (3,) float32, 128 bytes")
+    assert sorted(member.id for member in found.members) == ["p0", "p1"]
+    assert found.link is not None and found.link.bytes_s > 0
+
+
+def test_nobody_there_remembers_who_asked(pair: list[Member]) -> None:
+    units = [member.peer.weight_units for member in pair]
+    found_at(pair[0])
+    assert pair[0].peer.live == pair[1].peer.live == ("p0", "p1")
+    events = (pair[0].peer.config.out or Path()) / "events.jsonl"
+    assert "sounder" not in events.read_text()
+    assert len(units) == 2
+
+
+def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
+    other = nn.Linear(4, 2)
+    found = found_at(pair[0], replace(HERE, schema=Vector(other).schema))
+    assert not found.can_join and causes(found) == [Cause.MODEL]
+    assert found.findings[0].why == (
+        "it trains another model: tensor 0 is weight (2, 4) float32 here and "
+        "weight (3, 4) float32 there"
+    )
+    half = Vector(nn.Linear(4, 3).double()).schema
+    assert "weight (3, 4) float64 here" in str(
+        found_at(pair[0], replace(HERE, schema=half)).findings[0]
+    )
+    cut = Vector(model(), shards=2).schema
+    assert "2 shards here and 1 there" in str(
+        found_at(pair[0], replace(HERE, schema=cut)).findings[0]
+    )
+
+
+def test_another_swarm_than_that_of_the_checkpoint(pair: list[Member]) -> None:
+    found = found_at(pair[0], replace(HERE, swarm=b"another swarm..."))
+    assert causes(found) == [Cause.SWARM] and not found.can_join
+    assert "a peer that returns joins its own swarm only" in str(found.findings[0])
+    own = replace(HERE, swarm=bytes.fromhex(pair[0].peer.swarm))
+    assert found_at(pair[0], own).can_join
+
+
+def test_a_rule_that_lets_nobody_join(pair: list[Member]) -> None:
+    found = found_at(pair[0], replace(HERE, rule="dpsgd", fixed_members=True))
+    assert causes(found) == [Cause.RULE] and "dpsgd lets nobody join" in found.findings[0].why
+
+
+def test_two_that_only_dial_out(pair: list[Member]) -> None:
+    found = found_at(pair[0], Newcomer())
+    assert causes(found) == [Cause.DIAL_ONLY] and found.can_join
+    assert found.findings[0].why == "p1 can only dial out, as this peer would"
+    needs = Newcomer(rule="allreduce", needs_all_links=True)
+    assert not found_at(pair[0], needs).can_join
+
+
+def test_a_full_table(pair: list[Member]) -> None:
+    found = found_at(pair[0], config=ProtocolConfig(members_max=2))
+    assert causes(found) == [Cause.FULL] and not found.can_join
+
+
+def test_too_few_files_for_all_neighbors(
+    pair: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "_FILES_PER_NEIGHBOR", 10**9)
+    found = found_at(pair[0])
+    assert causes(found) == [Cause.FILES] and found.can_join
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (-1, resource.RLIM_INFINITY))
+    assert not found_at(pair[0]).findings
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "can_join", "words"),
+    [
+        (2 * 86_400.0, False, "its clock is more than a day behind this one"),
+        (-2 * 86_400.0, False, "this machine's clock is behind"),
+        (-60.0, True, "s in the future by this clock"),
+    ],
+)
+def test_clocks_that_differ(
+    pair: list[Member],
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_s: float,
+    can_join: bool,
+    words: str,
+) -> None:
+    now_s, timer = time.time(), time.monotonic
+    began_s = max(m.peer._current_session().incarnation for m in pair) / 1000
+    # Long after they began, a small error of this clock does not show.
+    apart_s = ahead_s if ahead_s < -86_400 or ahead_s > 0 else began_s - now_s + ahead_s
+    monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s + apart_s)
+    assert timer() > 0
+    found = diagnose(pair[0].address, HERE, timeout_s=SOON_S, bytes_max=1 << 18)
+    assert causes(found) == [Cause.CLOCK] and found.can_join is can_join
+    assert words in str(found.findings[0])
+
+
+def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
+    with ExitStack() as closed:
+        free = closed.enter_context(socket.socket())
+        free.bind(("127.0.0.1", 0))
+        nowhere = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    bind = f"tcp://127.0.0.1:{port}"
+    member = Member(tmp_path, "solo", 1, bind=bind, advertise=nowhere)
+    assert member.inside.wait(60)
+    try:
+        found = diagnose(bind, HERE, timeout_s=SOON_S, bytes_max=1 << 18)
+    finally:
+        member.end()
+    assert causes(found) == [Cause.ONE_WAY] and found.can_join
+    assert str(found.findings[0]).startswith(f"solo tells others to dial {nowhere[6:]}, and from")
+    assert "let it --advertise an address that works" in found.findings[0].advice
+
+
+def test_memory_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member(tmp_path, "solo", 1, protocol={"shared_memory": False})
+    assert member.inside.wait(60)
+    try:
+        found = found_at(member)
+        assert causes(found) == [Cause.MEMORY] and found.can_join
+        assert "does not share its memory" in found.findings[0].why and found.transport == "TCP"
+        assert not found_at(member, replace(HERE, shares_memory=False)).findings
+        monkeypatch.setattr(diagnosis, "host_id", lambda: b"")
+        found = found_at(member)
+        assert "processes here cannot read each other's memory" in found.findings[0].why
+    finally:
+        member.end()
+
+
+def test_memory_of_another_user(pair: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "host_id", lambda: b"another user's..")
+    found = found_at(pair[0])
+    assert causes(found) == [Cause.MEMORY] and "its memory cannot be read" in found.findings[0].why
+
+
+def test_a_port_where_nobody_listens_and_one_of_another_program() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        found = diagnose(address, HERE, timeout_s=SOON_S)
+        assert causes(found) == [Cause.CLOSED] and not found.can_join
+        listener.listen()
+        assert causes(diagnose(address, HERE, timeout_s=0.2)) == [Cause.FOREIGN]
+
+
+def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
+    other = Transport()
+    try:
+        assert other.address is not None
+        found = diagnose(other.address, HERE, timeout_s=0.3)
+    finally:
+        other.close()
+    assert causes(found) == [Cause.FOREIGN]
+    assert "speaks ZeroMQ and does not answer" in found.findings[0].why
+
+
+def answers(with_what: bytes) -> Iterator[str]:
+    """A program that answers whatever comes with the same bytes."""
+    import threading
+
+    other, halt = Transport(), threading.Event()
+
+    def serve() -> None:
+        while not halt.is_set():
+            for received in other.poll(0.05):
+                other.learn("asker", received.route, bulk=False)
+                other.send("asker", [with_what], bulk=False)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    assert other.address is not None
+    yield other.address
+    halt.set()
+    thread.join(WAIT_S)
+    other.close()
+
+
+def test_something_that_answers_what_is_no_message() -> None:
+    for address in answers(b"hello, who is there?"):
+        found = diagnose(address, HERE, timeout_s=WAIT_S)
+        assert causes(found) == [Cause.FOREIGN]
+        assert "what answers is no peer" in found.findings[0].why
+
+
+OTHER_VERSION = """
+import os, sys
+from rumor.gossip.wire import codec
+codec.VERSION = 5
+from rumor.train import Peer, PeerConfig
+from torch import nn
+with Peer(nn.Linear(4, 3), PeerConfig(bind=os.environ["BIND"], linger_s=0)) as peer:
+    open("there", "w").close()
+    while True:
+        peer.wait(0.1)
+        peer.step()
+"""
+
+
+def test_another_version_of_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    (tmp_path / "script.py").write_text(OTHER_VERSION)
+    monkeypatch.setenv("BIND", address)
+    monkeypatch.chdir(tmp_path)
+    process = forked(tmp_path / "log", str(tmp_path / "script.py"))
+    try:
+        until((tmp_path / "there").exists, 60, "it runs")
+        found = diagnose(address, HERE, timeout_s=WAIT_S)
+        # One that joins is told the same.
+        joining = Member(tmp_path, "new", 1, join=address, rendezvous=None, join_timeout_s=3.0)
+        joining.thread.join(60)
+    finally:
+        process.kill()
+        process.wait(60)
+    assert causes(found) == [Cause.VERSION]
+    assert found.findings[0].why == "it speaks version 5, and this peer version 4"
+    assert f"{address} it speaks version 5, and this peer version 4; `rumor doctor" in str(
+        joining.failure
+    )
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Iterator[tuple[Swarm, Member]]:
+    swarm = Swarm(tmp_path)
+    for name in ("m1", "m2", "m3"):
+        swarm.machine(name)
+    key, roster = tmp_path / "m1.key", swarm.file("m1.json")
+    member = Member(tmp_path, "m1", 1, rendezvous=None, key=key, roster=roster)
+    assert member.inside.wait(60)
+    yield swarm, member
+    member.end()
+
+
+def where(member: Member) -> str:
+    return f"tcp://{member.address.rpartition('@')[2]}"
+
+
+def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
+    swarm, member = keyed
+    without = diagnose(where(member), HERE, timeout_s=WAIT_S)
+    assert causes(without) == [Cause.KEYS] and "none" in without.findings[0].why
+    let_in = diagnose(where(member), replace(HERE, keyring=swarm.keyring("m2")), timeout_s=WAIT_S)
+    assert let_in.can_join and let_in.peer == "m1", let_in
+    before = swarm.roster
+    swarm.revoke("m2")
+    swarm.roster.write(swarm.folder / "m1.json")
+
+    def told() -> bool:
+        # The one there listens anew meanwhile, so that a question may come to nothing.
+        before.write(swarm.folder / "old.json")
+        older = Keyring.read(swarm.folder / "m3.key", swarm.folder / "old.json")
+        found = diagnose(where(member), replace(HERE, keyring=older), timeout_s=2.0)
+        return found.can_join and any("brought up to date" in str(each) for each in found.findings)
+
+    until(told, 60, "it hears of the newer roster")
+    # One whom the newest roster here lets in, and the roster there does not know.
+    late = swarm.keyring("m4")
+    refused = diagnose(where(member), replace(HERE, keyring=late), timeout_s=2.0)
+    assert causes(refused) == [Cause.KEYS] and not refused.can_join
+    assert refused.findings[0].why.startswith("it refuses this machine's key: its log says why")
+    assert f"version {late.version} of the roster" in refused.findings[0].advice
+
+
+def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
+    newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
+    found = diagnose(pair[0].address, newcomer, timeout_s=SOON_S)
+    assert causes(found) == [Cause.KEYS]
+    assert "it has no keys, and this peer would have some" in found.findings[0].why
+
+
+def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
+        assert causes(diagnose(address, newcomer, timeout_s=SOON_S)) == [Cause.CLOSED]
+
+
+def view_of(*phases: Phase) -> View:
+    members = tuple(
+        Entry(
+            id=f"p{i}",
+            incarnation=1,
+            heartbeat=1,
+            phase=phase,
+            step=1,
+            addresses=(f"tcp://h{i}:1",),
+        )
+        for i, phase in enumerate(phases)
+    )
+    told = {"place": "tcp://h0:1", "id": "p0", "swarm": bytes(16), "schema": bytes(16)}
+    return View(incarnation=1, members=members, **told)  # type: ignore[arg-type]
+
+
+def case_of(view: View, newcomer: Newcomer = HERE, place: str = "10.0.0.1") -> diagnosis._Case:
+    found = Diagnosis(address="h0:1", members=view.members)
+    case = diagnosis._Case(found, view.place, newcomer, SOON_S, ProtocolConfig())
+    case._reach = Reach(place=place)
+    return case
+
+
+@pytest.mark.parametrize(
+    ("phases", "words"),
+    [
+        ((Phase.TRAINING, Phase.FINISHED), ""),
+        ((Phase.FINISHED, Phase.QUIET), "its swarm is finishing"),
+        ((Phase.LEAVING, Phase.TRAINING), "p0 is about to go; join at h1:1"),
+    ],
+)
+def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
+    view = view_of(*phases)
+    case = case_of(view)
+    case._look_at_phases(view)
+    told = "; ".join(map(str, case._found.findings))
+    assert told.startswith(words) and bool(told) is bool(words)
+
+
+def test_a_private_address_for_peers_on_the_internet() -> None:
+    view = view_of(Phase.TRAINING)
+    private = replace(HERE, binds=("tcp://*:7700",), advertised=("tcp://192.168.1.5:7700",))
+    for newcomer, place, expected in (
+        (private, "8.8.8.8", [Cause.ONE_WAY]),
+        (private, "10.0.0.1", []),
+        (private, "not-a-number", []),
+        (replace(private, advertised=("tcp://node-a:7700",)), "8.8.8.8", []),
+    ):
+        case = case_of(view, newcomer, place)
+        case._look_at_own_address(is_far=True)
+        assert causes(case._found) == expected
+
+
+def test_who_only_dials() -> None:
+    loopback = Newcomer(binds=("tcp://127.0.0.1:*",))
+    open_one = Newcomer(binds=("tcp://0.0.0.0:7700",))
+    named = replace(loopback, advertised=("tcp://node-a:7700",))
+    far = [each.only_dials(is_far=True) for each in (Newcomer(), loopback, open_one, named)]
+    near = [each.only_dials(is_far=False) for each in (Newcomer(), loopback, open_one, named)]
+    assert (far, near) == ([True, True, False, False], [True, False, False, False])
+
+
+def test_listening_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        (busy,) = check_listening([address], [])
+        (elsewhere,) = check_listening(["tcp://203.0.113.9:*"], [])
+    assert busy.is_fatal and "Address already in use" in busy.why
+    assert elsewhere.is_fatal and "Cannot assign requested address" in elsewhere.why
+    assert not check_listening(["tcp://*:*", "tcp://127.0.0.1:*"], [])
+
+
+def test_advertising_what_leads_nowhere() -> None:
+    near, closed = check_listening(
+        [], ["tcp://127.0.0.1:1", f"tcp://{socket.gethostname()}.invalid:1"]
+    )
+    assert "other machines find themselves there" in near.why and not near.is_fatal
+    assert "does not resolve" in closed.why
+
+
+def test_a_model_in_words() -> None:
+    two = Vector(model(), shards=2)
+    assert described(two.schema).endswith("128 bytes, in 2 shards")
+    frozen = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    frozen[0].requires_grad_(False)
+    vector = Vector(frozen)
+    vector.compare_frozen()
+    assert described(vector.schema).endswith("2 frozen parameters")

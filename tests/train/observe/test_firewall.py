@@ -1,0 +1,86 @@
+"""Firewalls between two hosts of a network of their own: what is dropped, refused, and one way."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
+
+pytestmark = pytest.mark.live
+
+TIMEOUT_S = 120.0
+RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
+
+
+@contextmanager
+def without(network: Hosts, host: int, other: int, how: str) -> Iterator[None]:
+    """Let a host have no way to another; packets are dropped (blackhole) or refused."""
+    place = f"{network.addresses[other]}/32"
+    command = ("ip", "-n", network.names[host], "route")
+    subprocess.run([*command, "add", how, place], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*command, "del", how, place], check=True)
+
+
+def doctor(network: Hosts, host: int, *words: str) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        network.command(host, *RUMOR, "doctor", "--json", "--timeout-s", "2", *words),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["addresses"][0]
+    return done.returncode, found
+
+
+def test_what_a_firewall_does_is_told(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        try:
+            network = stack.enter_context(hosts(3, 12.5e6))
+        except HostsError as error:
+            pytest.skip(str(error))
+        place = f"{network.addresses[0]}:7700"
+        # The second one can be dialed by the first, and from the third host not.
+        peers = [("--bind", place, "--advertise", place)]
+        peers += [("--join", place, "--bind", f"{network.addresses[1]}:7700")]
+        for host, words in enumerate(peers):
+            log = stack.enter_context((tmp_path / f"{host}.log").open("w"))
+            own = ("--task", "quadratic", "--founders", "2", "--id", f"p{host}", *words)
+            command = network.command(host, *RUMOR, "peer", "--steps", "1000000", *own)
+            process = subprocess.Popen([*command, "--step-s-min", "0.02"], stdout=log, stderr=log)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while not all(
+            "founded" in (tmp_path / f"{host}.log").read_text() for host in range(len(peers))
+        ):
+            assert time.monotonic() < give_up_s
+            time.sleep(0.1)
+
+        status, found = doctor(network, 2, place, "--bind", "0.0.0.0:7700")
+        assert (status, found["findings"], found["transport"]) == (0, [], "TCP")
+
+        with without(network, 0, 2, "blackhole"):
+            status, found = doctor(network, 2, place)
+        assert (status, found["findings"][0]["cause"]) == (1, "silent")
+
+        with without(network, 2, 0, "unreachable"):
+            status, found = doctor(network, 2, place)
+        assert (status, found["findings"][0]["cause"]) == (1, "unreachable")
+
+        # One of two members cannot be dialed from here: that costs a way, and no more.
+        with without(network, 1, 2, "blackhole"):
+            status, found = doctor(network, 2, place, "--bind", "0.0.0.0:7700")
+        (finding,) = found["findings"]
+        assert (status, finding["cause"], finding["is_fatal"]) == (0, "one-way", False)
+        assert finding["why"].startswith(f"p1 tells others to dial {network.addresses[1]}:7700")

@@ -1,0 +1,421 @@
+"""Whatever peers answer, an observer goes on, and nobody speaks for another."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from rumor.gossip import Envelope, TransportError
+from rumor.gossip.wire.codec import encode
+from rumor.gossip.wire.messages import (
+    EventNote,
+    Hello,
+    LinkStatus,
+    Member,
+    Phase,
+    Sighting,
+    Standing,
+    Status,
+)
+from rumor.train.observe import observer as observer_module
+from rumor.train.observe.observer import ASKED_MAX, Observer
+from rumor.train.observe.view import SwarmView
+
+from .fake_network import FakeNetwork, FakePeer, a_member, answer, sighting
+
+Open = Callable[..., tuple[Observer, FakeNetwork]]
+
+
+def status(id: str, *others: Sighting, **changes: object) -> Status:
+    made = Status(me=a_member(id, step=10), uptime_s=5.0, swarm_steps=20, members=others)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def address(id: str) -> str:
+    return a_member(id).addresses[0]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
+    def make(*peers: FakePeer, is_here: bool = True) -> tuple[Observer, FakeNetwork]:
+        places = {address(p.status.me.id): p for p in peers if p.status is not None}
+        network = FakeNetwork(places, is_here=is_here)
+        monkeypatch.setattr(observer_module, "Transport", network)
+        seed = next(iter(places), address("a"))
+        return Observer(seed, clock=network.clock, wall=network.clock), network
+
+    return make
+
+
+def ids(view: SwarmView) -> list[str]:
+    return [peer.id for peer in view.peers]
+
+
+def test_members_are_found_through_others(opened: Open) -> None:
+    b = FakePeer(status("b", sighting("a"), sighting("c")))
+    c = FakePeer(status("c", sighting("b")))
+    watch, network = opened(FakePeer(status("a", sighting("b"))), b, c)
+    view = watch.poll()
+    assert ids(view) == ["a", "b", "c"] and view.answered == 3
+    assert view.swarm_step == 20 and view.swarm == (b"s" * 16).hex()
+    watch.close()
+    assert network.closed == ["all"]
+
+
+def test_one_that_only_dials_out_is_shown_as_others_say(opened: Open) -> None:
+    hidden = sighting("nat", step=77, addresses=())
+    watch, _ = opened(FakePeer(status("a", hidden)))
+    peer = watch.poll().peer("nat")
+    assert peer is not None
+    assert (peer.state, peer.source, peer.step, peer.address) == ("training", "others", 77, "")
+    assert peer.weight is None and peer.steps_s is None
+
+
+@pytest.mark.parametrize(
+    ("standings", "state"),
+    [
+        ([Standing.LIVE, Standing.LIVE, Standing.DEAD], "training"),
+        ([Standing.DEAD, Standing.DEAD, Standing.LIVE], "dead"),
+        ([Standing.SUSPECTED, Standing.DEAD, Standing.LIVE], "suspected"),
+        ([Standing.LEFT, Standing.LEFT, Standing.LIVE], "left"),
+    ],
+)
+def test_what_most_others_say_of_a_silent_one_counts(
+    opened: Open, standings: Sequence[Standing], state: str
+) -> None:
+    names = ["a", "b", "c"]
+    peers = [
+        FakePeer(status(name, *map(sighting, names), sighting("gone", standing, addresses=())))
+        for name, standing in zip(names, standings, strict=True)
+    ]
+    watch, _ = opened(*peers)
+    view = watch.poll()
+    peer = view.peer("gone")
+    assert view.answered == 3 and peer is not None and peer.state == state
+
+
+def test_rates_are_differences_over_the_peers_own_time(opened: Open) -> None:
+    link = LinkStatus(
+        peer="b",
+        shares_memory=False,
+        bytes_sent=100,
+        bytes_received=10,
+        frames_sent=0,
+        frames_received=0,
+        pushes=0,
+        refusals=0,
+        mixed=0,
+        in_flight=0,
+        roundtrip_s=0.0,
+        silent_s=0.0,
+    )
+    peer = FakePeer(status("a", figures=(("bytes_sent", 100.0), ("mixed", 0.0)), links=(link,)))
+    watch, _ = opened(peer)
+    first = watch.poll()
+    assert first.peers[0].steps_s is None and first.links[0].bytes_out_s is None
+    peer.status = status(
+        "a",
+        me=a_member("a", step=30),
+        uptime_s=7.0,
+        figures=(("bytes_sent", 500.0), ("mixed", 4.0), ("staleness_steps", 8.0)),
+        links=(replace(link, bytes_sent=200),),
+    )
+    view = watch.poll()
+    seen = view.peers[0]
+    assert (seen.steps_s, seen.bytes_out_s, seen.bytes_in_s) == (10.0, 200.0, None)
+    assert seen.staleness_mean == 2.0
+    assert (view.links[0].bytes_out_s, view.links[0].bytes_in_s) == (50.0, 0.0)
+    # Counts that go back are no rate below 0.
+    peer.status = status("a", uptime_s=8.0, figures=(("bytes_sent", 0.0),))
+    seen = watch.poll().peers[0]
+    assert seen.steps_s == 0.0 and seen.bytes_out_s == 0.0
+
+
+def test_a_later_incarnation_begins_anew_and_an_earlier_one_is_passed_over(opened: Open) -> None:
+    peer = FakePeer(status("a", me=a_member("a", step=10, incarnation=2)))
+    watch, _ = opened(peer)
+    assert watch.poll().peers[0].incarnation == 2
+    peer.status = status("a", me=a_member("a", step=1, incarnation=3), uptime_s=1.0)
+    seen = watch.poll().peers[0]
+    assert (seen.incarnation, seen.step, seen.steps_s) == (3, 1, None)
+    peer.status = status("a", me=a_member("a", step=99, incarnation=2), uptime_s=9.0)
+    assert watch.poll().peers[0].step == 1
+
+
+def test_nobody_answers_in_the_name_of_another(opened: Open) -> None:
+    """Neither of a peer that answers itself, nor in an envelope that names somebody else."""
+    b = FakePeer(status("b", sighting("a")))
+    m = FakePeer(status("m", sighting("a")))
+    watch, _ = opened(FakePeer(status("a", sighting("b"), sighting("m"))), b, m)
+    assert watch.poll().answered == 3
+    m.status = status("b", me=a_member("b", step=10**9))
+    view = watch.poll()
+    assert view.odd == 1 and view.answered == 2
+    seen = view.peer("b")
+    assert seen is not None and seen.step == 10
+    m.odd = lambda question: [answer(question, status("m"), source="b")]
+    assert watch.poll().odd == 2
+
+
+def test_an_answer_to_another_question_is_passed_over(opened: Open) -> None:
+    peer = FakePeer(status("a"))
+    watch, _ = opened(peer)
+    assert watch.poll().answered == 1
+
+    def elsewhere(question: Envelope) -> list[Envelope]:
+        others = replace(question, source="observer-1.made-up")
+        hello = Hello(members=(), rooted=False, reply=False)
+        return [answer(others, status("a")), answer(question, hello)]
+
+    peer.odd = elsewhere
+    view = watch.poll()
+    assert view.answered == 0 and view.odd == 0
+
+
+def test_bytes_that_are_no_message_are_counted(opened: Open) -> None:
+    a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b"))
+    b.odd = lambda question: [b"", b"GET / HTTP/1.1", b"RMR\x63" + bytes(20), b"\x1b]0;owned\x07"]
+    watch, _ = opened(a, b)
+    view = watch.poll(0.5)
+    assert view.answered == 1 and view.odd == 4
+
+
+def test_a_name_that_would_command_a_terminal_is_no_message(opened: Open) -> None:
+    a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b"))
+    evil = sighting("\x1b[2J", addresses=())
+    b.odd = lambda question: [
+        bytes(encode(answer(question, status("b", evil)))[0]),
+        bytes(encode(answer(question, status("b", settings=(("rule", "\x1b]52;c;aGk=\x07"),))))[0]),
+    ]
+    watch, _ = opened(a, b)
+    view = watch.poll(0.5)
+    assert view.odd == 2 and ids(view) == ["a", "b"]
+
+
+def test_members_are_told_in_pages_and_pages_without_an_end_end(opened: Open) -> None:
+    peer = FakePeer(status("a"))
+
+    def pages(question: Envelope) -> list[Envelope]:
+        after = peer.asked[-1].members_after
+        names = [f"n{number:03}" for number in range(300) if f"n{number:03}" > after][:100]
+        told = tuple(sighting(name, addresses=()) for name in names)
+        return [answer(question, status("a", *told, more=len(names) == 100))]
+
+    peer.odd = pages
+    watch, _ = opened(peer)
+    view = watch.poll()
+    assert len(view.peers) == 301
+    assert [each.members_after for each in peer.asked] == ["", "n099", "n199", "n299"]
+    same = sighting("n000", addresses=())
+    peer.odd = lambda question: [answer(question, status("a", same, more=True))]
+    assert ids(watch.poll()) == ["a", "n000"]
+
+
+def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
+    peer = FakePeer(status("a"))
+    names = [f"n{number:03}" for number in range(256)]
+
+    def told(question: Envelope) -> list[Envelope]:
+        after = peer.asked[-1].members_after
+        rows = [
+            Sighting(a_member(name, addresses=(f"tcp://10.0.1.1:{5000 + n}",)), Standing.LIVE)
+            for n, name in enumerate(names)
+        ]
+        if after:
+            rows = [Sighting(replace(r.member, id=f"o{r.member.id}"), r.standing) for r in rows]
+        return [answer(question, status("a", *rows, more=not after))]
+
+    peer.odd = told
+    watch, network = opened(peer)
+    view = watch.poll(0.5)
+    assert len(view.peers) == 513
+    assert len(set(network.dialled)) == ASKED_MAX
+
+
+def test_addresses_that_are_another_machines_own_are_not_dialled(opened: Open) -> None:
+    near = sighting("b", addresses=("tcp://127.0.0.1:22", "tcp://10.0.0.2:7700"))
+    watch, network = opened(FakePeer(status("a", near)), is_here=False)
+    watch.poll(0.2)
+    assert "tcp://10.0.0.2:7700" in network.dialled and "tcp://127.0.0.1:22" not in network.dialled
+
+
+def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
+    odd = (("pushes", -1.0), ("mixed", float("inf")), ("loss", float("inf")), ("weight", 1e300))
+    memory = tuple((f"{name}_bytes", 1.0) for name in ("snapshots", "segments", "staged", "idle"))
+    watch, _ = opened(FakePeer(status("a", figures=odd + memory)))
+    view = watch.poll()
+    seen = view.peers[0]
+    assert seen.pushes is None and seen.mixed is None and seen.memory_bytes == 4
+    assert seen.loss == float("inf")
+    told = view.to_json()
+    assert told["peers"][0]["loss"] == "inf" and told["weight"] == 1e300
+
+
+def test_a_peer_that_waits_says_for_whom(opened: Open) -> None:
+    watch, _ = opened(FakePeer(status("a", awaits=("b",))))
+    seen = watch.poll().peers[0]
+    assert (seen.state, seen.awaits) == ("waiting", ("b",))
+
+
+def test_who_answers_no_more_is_silent_until_others_have_noticed(opened: Open) -> None:
+    a, b = FakePeer(status("a", sighting("b", step=50))), FakePeer(status("b", sighting("a")))
+    watch, network = opened(a, b)
+    assert watch.poll().answered == 2
+    b.status, a.status = None, status("a", sighting("b", step=50), uptime_s=6.0)
+    for _ in range(2):
+        view = watch.poll(0.2)
+        network.now += 1
+    seen = view.peer("b")
+    assert seen is not None
+    assert (seen.state, seen.source, seen.step) == ("silent", "others", 50)
+    dead = sighting("b", Standing.DEAD)
+    a.status = status("a", dead, uptime_s=7.0)
+    view = watch.poll(0.2)
+    seen = view.peer("b")
+    assert seen is not None and (seen.state, seen.dead_by) == ("dead", 1)
+    assert view.alive == 1
+    for number in range(40):
+        a.status = status("a", dead, uptime_s=8.0 + number)
+        watch.poll(0.2)
+    asked = network.dialled.count(address("b"))
+    assert address("b") in network.closed
+    a.status = status("a", uptime_s=60.0)
+    network.now += 100
+    assert ids(watch.poll(0.2)) == ["a"]
+    assert network.dialled.count(address("b")) == asked
+
+
+def test_of_several_addresses_the_one_that_answers_is_kept_to(opened: Open) -> None:
+    a = FakePeer(status("a"))
+    watch, network = opened(a)
+    watch.poll()
+    two = ("tcp://10.9.9.9:1", address("b"))
+    b = network.peers[address("b")] = FakePeer(status("b"))
+    a.status = status("a", sighting("b", addresses=two), uptime_s=6.0)
+    assert watch.poll().answered == 2
+    network.dialled.clear()
+    b.status = status("b", uptime_s=7.0)
+    assert watch.poll().answered == 2
+    assert two[0] not in network.dialled
+
+
+def test_one_that_others_still_hear_is_asked_for_ever(opened: Open) -> None:
+    a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b", sighting("a")))
+    watch, network = opened(a, b)
+    watch.poll()
+    b.status = None
+    for number in range(40):
+        a.status = status("a", sighting("b", step=60 + number), uptime_s=6.0 + number)
+        view = watch.poll(0.2)
+    seen = view.peer("b")
+    assert seen is not None and (seen.state, seen.step) == ("silent", 99)
+    assert network.closed == [] and network.dialled.count(address("b")) >= 40
+
+
+def test_one_that_is_asked_no_more_and_found_again_is_not_taken_to_answer(opened: Open) -> None:
+    names = ("a", "c", "d")
+    told = {name: Standing.DEAD for name in names} | {"d": Standing.SUSPECTED}
+    others = {name: FakePeer(status(name)) for name in names}
+    b = FakePeer(status("b"))
+    watch, _ = opened(*others.values(), b)
+    for number in range(40):
+        for name in names:
+            rest = [sighting(other) for other in names if other != name]
+            seen = sighting("b", told[name] if number else Standing.LIVE)
+            others[name].status = status(name, *rest, seen, uptime_s=6.0 + number)
+        view = watch.poll(0.2)
+        peer = view.peer("b")
+        assert peer is not None
+        if number == 0:
+            assert peer.source == "self"
+        elif number > 1:
+            assert (peer.source, peer.state) == ("others", "dead"), number
+        b.status = None
+
+
+def test_the_only_one_is_silent_when_it_answers_no_more(opened: Open) -> None:
+    a = FakePeer(status("a", events=(EventNote(number=1, event="founded", peer="", ago_s=0.0),)))
+    watch, _ = opened(a)
+    watch.poll()
+    # What it tells again has not happened again.
+    assert a.status is not None
+    a.status = replace(a.status, uptime_s=6.0)
+    assert len(watch.poll().events) == 1
+    a.status = None
+    for _ in range(3):
+        view = watch.poll(0.2)
+    assert [(peer.state, peer.step) for peer in view.peers] == [("silent", 10)]
+    assert view.weight is None and view.answered == 0
+
+
+def test_when_all_are_gone_the_addresses_that_were_given_are_asked_again(opened: Open) -> None:
+    a = FakePeer(status("a"))
+    watch, network = opened(a)
+    assert watch.poll().answered == 1
+    # It moves, and comes back where it was.
+    watch._targets[0].places = ("tcp://10.9.9.9:1",)
+    for _ in range(2):
+        assert watch.poll(0.2).answered in (0, 1)
+    assert watch.poll(0.2).answered == 1
+    assert network.dialled.count(address("a")) >= 2
+
+
+def test_one_that_moves_is_found_at_its_new_address(opened: Open) -> None:
+    a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b"))
+    watch, network = opened(a, b)
+    assert watch.poll().answered == 2
+    moved = "tcp://10.0.0.9:9999"
+    network.peers[moved] = network.peers.pop(address("b"))
+    b.status = status("b", uptime_s=9.0)
+    for number in range(8):
+        a.status = status("a", sighting("b", addresses=(moved,)), uptime_s=6.0 + number)
+        view = watch.poll(0.2)
+    assert view.answered == 2
+
+
+def test_two_addresses_of_one_peer_are_one_peer(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = FakePeer(status("a"))
+    network = FakeNetwork({address("a"): a, "tcp://10.0.0.7:1": a})
+    monkeypatch.setattr(observer_module, "Transport", network)
+    watch = Observer([address("a"), "10.0.0.7:1"], clock=network.clock, wall=network.clock)
+    view = watch.poll()
+    assert ids(view) == ["a"] and view.odd == 0 and watch.poll(0.1).answered == 1
+
+
+def test_why_nobody_answers_is_said(opened: Open) -> None:
+    watch, network = opened()
+    with pytest.raises(TransportError, match="does not answer: is a peer listening there"):
+        watch.poll()
+    network.why = "Name or service not known"
+    with pytest.raises(TransportError, match="the name does not resolve"):
+        watch.poll()
+    network.why = ""
+    network.peers[address("a")] = FakePeer(None)
+    with pytest.raises(TransportError, match="took the question and did not answer"):
+        watch.poll()
+
+
+def test_events_of_made_up_kinds_are_passed_over_and_a_thousand_are_kept(opened: Open) -> None:
+    peer = FakePeer(status("a"))
+    watch, network = opened(peer)
+    for turn in range(20):
+        notes = tuple(
+            EventNote(number=64 * turn + n + 1, event="met", peer=f"p{turn}-{n}", ago_s=0.0)
+            for n in range(64)
+        )
+        odd = EventNote(number=64 * turn + 64, event="made up", peer="x", ago_s=0.0)
+        peer.status = status("a", events=(*notes[:-1], odd), uptime_s=5.0 + turn)
+        network.now += 1
+        view = watch.poll()
+    assert len(view.events) == 1000 and {event.event for event in view.events} == {"met"}
+    assert peer.asked[-1].events_after == 64 * 19
+
+
+def test_a_member_that_left_is_known_by_its_steps_alone(opened: Open) -> None:
+    gone = Sighting(Member("old", 1, 0, Phase.LEFT, 123), Standing.LEFT)
+    watch, _ = opened(FakePeer(status("a", gone)))
+    seen = watch.poll().peer("old")
+    assert seen is not None
+    assert (seen.state, seen.step, seen.incarnation) == ("left", 123, None)

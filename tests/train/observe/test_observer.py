@@ -1,0 +1,207 @@
+"""A swarm of real peers as somebody sees it who is none."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ConfigError, TransportError
+from rumor.train.observe.observer import Observer
+from rumor.train.observe.probe import bare_address
+from rumor.train.observe.view import SwarmView
+
+from ...gossip.transport.keyrings import Swarm as Keys
+from .watched import Member
+
+pytestmark = pytest.mark.live
+
+TIMEOUT_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
+    folder = tmp_path_factory.mktemp("swarm")
+    members = [Member(folder, number, founders=3) for number in range(3)]
+    for member in members:
+        assert member.inside.wait(TIMEOUT_S)
+    yield members
+    for member in members:
+        member.halt.set()
+    for member in members:
+        member.end()
+
+
+def watched(observer: Observer, until: Callable[[SwarmView], bool]) -> SwarmView:
+    """Poll until something is seen."""
+    give_up_s = time.monotonic() + TIMEOUT_S
+    while not until(view := observer.poll()):
+        assert time.monotonic() < give_up_s, view
+        time.sleep(0.05)
+    return view
+
+
+def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> None:
+    with Observer(trio[1].address.removeprefix("tcp://")) as observer:
+        view = watched(observer, lambda view: view.answered == 3)
+    assert [peer.id for peer in view.peers] == ["p0", "p1", "p2"]
+    assert view.swarm == trio[0].peer.swarm
+    for peer, member in zip(view.peers, trio, strict=True):
+        assert (peer.state, peer.source) == ("training", "self")
+        assert peer.address == member.address.removeprefix("tcp://")
+        assert peer.settings["rule"] == "gosgd" and peer.settings["topology"] == "exponential"
+        assert 0 < peer.step <= member.peer.steps
+        assert peer.loss == 0.5
+        assert peer.model_bytes and peer.memory_bytes is not None
+        assert peer.pushes is not None and peer.pushes <= member.peer.counters.pushes
+    assert view.swarm_step >= max(peer.step for peer in view.peers)
+    assert view.alive == 3 and view.odd == 0
+
+
+def test_how_far_models_are_apart_is_seen(trio: list[Member]) -> None:
+    with Observer(trio[1].address) as observer:
+        view = watched(observer, lambda view: view.answered == 3)
+        # They never train, so that all are what they founded with.
+        assert [peer.distance for peer in view.peers] == [0.0] * 3 and not view.consensus_distance
+        trio[0].peer._running().look(lambda _: trio[0].peer.vector.flats[0].add_(1.0))
+        view = watched(observer, lambda view: bool(view.consensus_distance))
+    assert view.consensus_distance is not None and 0 < view.consensus_distance < 1
+    assert view.to_json()["consensus_distance"] == view.consensus_distance
+
+
+def test_rates_and_links_come_of_two_polls(trio: list[Member]) -> None:
+    with Observer([trio[0].address, trio[2].address]) as observer:
+        first = watched(observer, lambda view: view.answered == 3)
+        assert all(peer.steps_s is None for peer in first.peers)
+        view = watched(
+            observer,
+            lambda view: (
+                all(peer.steps_s for peer in view.peers)
+                and any(link.roundtrip_s and link.bytes_out_s for link in view.links)
+            ),
+        )
+    assert {link.source for link in view.links} == {"p0", "p1", "p2"}
+    assert {link.target for link in view.links_of("p0")} <= {"p1", "p2"}
+    assert sum(link.pushes for link in view.links) > 0
+    assert view.steps_s is not None and view.steps_s > 0
+    assert view.weight is not None and 0 < view.weight < 6
+    assert view.uptime_s is not None
+
+
+def test_each_event_is_told_once_with_all_who_noticed(trio: list[Member]) -> None:
+    with Observer(trio[0].address) as observer:
+        view = watched(observer, lambda view: sum(len(event.told_by) for event in view.events) >= 9)
+    happened = [(event.event, event.peer) for event in view.events]
+    assert len(set(happened)) == len(happened)
+    assert {(f, p) for f, p in happened if f == "founded"} == {
+        ("founded", f"p{number}") for number in range(3)
+    }
+    (met,) = [event for event in view.events if (event.event, event.peer) == ("met", "p2")]
+    assert sorted(met.told_by) == ["p0", "p1"]
+
+
+def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
+    with Observer(trio[0].address) as observer:
+        for _ in range(5):
+            watched(observer, lambda view: view.answered > 0)
+    for member in trio:
+        assert member.peer.live == ("p0", "p1", "p2")
+        assert member.peer.counters.errors == 0
+        assert set(member.peer.counters.links) <= {"p0", "p1", "p2"}
+        for name in ("events.jsonl", "ledger.jsonl"):
+            text = (member.peer.config.out or Path(), name)
+            rows = map(json.loads, Path(*text).read_text().splitlines())
+            assert {row.get("peer") for row in rows} <= {None, "p0", "p1", "p2"}
+
+
+def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_left(
+    tmp_path: Path,
+) -> None:
+    members = [Member(tmp_path, number, founders=3, dead_s=2.0) for number in range(3)]
+    for member in members:
+        assert member.inside.wait(TIMEOUT_S)
+    with Observer(members[0].address) as observer:
+        watched(observer, lambda view: view.answered == 3)
+        members[0].die()
+        view = watched(observer, lambda view: view.answered == 2)
+        view = watched(observer, lambda view: view.alive == 2)
+        gone = view.peer("p0")
+        assert gone is not None and (gone.state, gone.source) == ("dead", "others")
+        assert gone.dead_by == 2 and gone.step > 0
+        view = watched(
+            observer,
+            lambda view: any((e.event, e.peer) == ("died", "p0") for e in view.events),
+        )
+        assert sum((e.event, e.peer) == ("died", "p0") for e in view.events) == 1
+        for member in members[1:]:
+            member.die()
+        watched(observer, lambda view: view.answered == 0)
+        view = watched(
+            observer, lambda view: {peer.state for peer in view.peers} == {"dead", "silent"}
+        )
+        assert len(view.peers) == 3
+    for member in members:
+        member.end()
+
+
+def test_where_nobody_listens_it_says_so() -> None:
+    with (
+        Observer("127.0.0.1:1") as observer,
+        pytest.raises(TransportError, match=r"127\.0\.0\.1:1 does not answer: is a peer listening"),
+    ):
+        observer.poll(0.1)
+
+
+def test_no_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs the address of a member"):
+        Observer(())
+    with pytest.raises(ConfigError):
+        Observer("no address")
+
+
+def test_one_that_only_dials_out_is_shown_as_the_others_know_it(tmp_path: Path) -> None:
+    member = Member(tmp_path, 0, founders=1)
+    assert member.inside.wait(TIMEOUT_S)
+    hidden = Member(tmp_path, 1, founders=1, bind=None, join=(member.address,))
+    assert hidden.inside.wait(TIMEOUT_S)
+    with Observer(member.address) as observer:
+        view = watched(observer, lambda view: (view.peer("p1") or view.peers[0]).step > 0)
+        view = watched(observer, lambda view: view.peer("p1") is not None)
+        seen = view.peer("p1")
+        assert seen is not None and view.answered == 1
+        assert (seen.state, seen.source, seen.address) == ("training", "others", "")
+        watched(observer, lambda view: any(p.id == "p1" and p.step > 0 for p in view.peers))
+    for each in (hidden, member):
+        each.halt.set()
+    for each in (hidden, member):
+        each.end()
+
+
+def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    for name in ("p0", "p1", "o"):
+        keys.machine(name)
+    members = [
+        Member(
+            tmp_path,
+            number,
+            founders=2,
+            key=tmp_path / f"p{number}.key",
+            roster=keys.file(f"r{number}.json"),
+        )
+        for number in range(2)
+    ]
+    for member in members:
+        assert member.inside.wait(TIMEOUT_S)
+    address = bare_address(members[0].address)
+    with Observer(address, keyring=keys.keyring("o")) as observer:
+        view = watched(observer, lambda view: view.answered == 2)
+    assert [peer.id for peer in view.peers] == ["p0", "p1"]
+    assert view.peers[0].address == address
+    with Observer(address) as observer, pytest.raises(TransportError, match="does not answer"):
+        observer.poll(0.1)
+    for member in members:
+        member.halt.set()
+    for member in members:
+        member.end()

@@ -1,0 +1,120 @@
+"""Questions to real peers over the loopback interface: answered, and forgotten."""
+
+import json
+import socket as sockets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import TransportError
+from rumor.train import Peer, PeerConfig
+from rumor.train.observe.probe import Probe
+
+from .members import Member
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
+    folder = tmp_path_factory.mktemp("swarm")
+    members = [Member(folder, f"p{number}", founders=2) for number in range(2)]
+    for member in members:
+        assert member.inside.wait(30)
+    yield members
+    for member in members:
+        member.halt.set()
+    for member in members:
+        member.thread.join(600)
+        assert not member.thread.is_alive()
+
+
+def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) -> None:
+    with Probe() as sounder:
+        found = sounder.sound(pair[0].address, bytes_max=1 << 20)
+    assert 0 < found.roundtrip_s <= found.roundtrip_s_mean
+    assert found.bytes_s > 0
+    assert found.share_bytes == pair[0].peer.vector.schema.share_bytes
+
+
+def test_the_members_that_train_are_told(pair: list[Member]) -> None:
+    with Probe() as sounder:
+        members = sounder.members(pair[1].address.removeprefix("tcp://"))
+    assert sorted(member.id for member in members) == ["p0", "p1"]
+
+
+def test_steps_are_those_that_each_peer_says_of_itself(pair: list[Member]) -> None:
+    addresses = [member.address for member in pair]
+    with Probe() as sounder:
+        before = sounder.steps(addresses)
+        taken = [member.peer.steps for member in pair]
+        give_up_s = time.monotonic() + 600
+        while min(m.peer.steps - t for m, t in zip(pair, taken, strict=True)) < 5:
+            assert time.monotonic() < give_up_s
+            pair[0].halt.wait(0.01)
+        after = sounder.steps(addresses)
+    assert sorted(before) == sorted(after) == ["p0", "p1"]
+    for id in before:
+        assert after[id][1] >= before[id][1] + 5
+        assert after[id][0] > before[id][0]
+
+
+def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
+    with Probe() as sounder:
+        sounder.sound(pair[0].address, bytes_max=1 << 20)
+        sounder.members(pair[0].address)
+        # Answered later than all that was asked before.
+        sounder.members(pair[1].address)
+    for member in pair:
+        assert member.peer.live == ("p0", "p1")
+        events = (member.peer.config.out or Path()) / "events.jsonl"
+        told = [json.loads(line) for line in events.read_text().splitlines()]
+        assert {row["peer"] for row in told} <= {None, "p0", "p1"}
+    assert sum(member.peer.counters.errors for member in pair) == 0
+
+
+def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
+    counters = pair[0].peer.counters
+    with Probe() as sounder:
+        # It is answered with the model's schema.
+        sounder.sound(pair[0].address, bytes_max=1 << 20)
+    assert 0 < counters.membership_bytes < counters.bytes_sent
+
+
+def test_where_nobody_listens_it_says_so() -> None:
+    with (
+        Probe(timeout_s=0.2) as sounder,
+        pytest.raises(TransportError, match=r"127\.0\.0\.1:1 does not answer: is a peer"),
+    ):
+        sounder.sound("127.0.0.1:1")
+
+
+def test_a_name_that_does_not_resolve_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise sockets.gaierror(sockets.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
+    with (
+        Probe(timeout_s=1.0) as sounder,
+        pytest.raises(TransportError, match=r"the name does not resolve \(Name or service"),
+    ):
+        sounder.sound("no-such-host.invalid:7700")
+
+
+def test_the_model_is_as_it_was(tmp_path: Path) -> None:
+    model = nn.Linear(4, 3)
+    before = model.weight.detach().clone()
+    with Peer(model, PeerConfig(id="solo", linger_s=0.0)) as peer:
+        units = peer.weight_units
+        assert peer.address is not None
+        with Probe() as sounder:
+            sounder.sound(peer.address, bytes_max=1 << 20)
+            peer.step()
+            sounder.members(peer.address)
+        peer.step()
+        assert peer.weight_units == units
+        assert torch.equal(model.weight, before)

@@ -1,0 +1,228 @@
+"""A whole swarm is told to stop, and followed to its end: real peers on the loopback interface."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ONE, Account, Phase, TransportError
+from rumor.gossip import Member as Entry
+from rumor.gossip.transport.keys.certificates import PersonKey
+from rumor.gossip.wire.messages import Stopping
+from rumor.train.observe import stop as stopping
+from rumor.train.observe.stop import End, Stopped, SwarmStop
+
+from ...gossip.transport.keyrings import Swarm
+from ...live.swarm import until
+from .members import Member
+
+pytestmark = pytest.mark.live
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Member]]:
+    """Members are put in here, and are ended with the test."""
+    members: list[Member] = []
+    yield members
+    for member in members:
+        member.end()
+
+
+def inside(*members: Member) -> None:
+    for member in members:
+        assert member.inside.wait(WAIT_S)
+
+
+def run(request: SwarmStop, timeout_s: float = WAIT_S) -> list[dict[str, End]]:
+    return [{id: peer.end for id, peer in seen.items()} for seen in request.run(timeout_s)]
+
+
+def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path) -> None:
+    started += [Member(tmp_path, "p0", 3), Member(tmp_path, "p1", 3)]
+    started += [Member(tmp_path, "p2", 3, bind=None)]
+    inside(*started)
+    with SwarmStop(started[1].address) as request:
+        rounds = run(request)
+        assert request.is_clean and set(rounds[-1].values()) == {End.GONE}
+        assert request.swarm and request.shards == 1
+        told = {id: peer.weight for id, peer in request.peers.items()}
+        for member in started:
+            member.thread.join(WAIT_S)
+            assert member.peer.merged is not None and member.peer.merged.complete
+        held = {m.peer.id: sum(account.weight for account in _accounts(m)) for m in started}
+        assert sum(held.values()) == 3 * ONE
+        # One that only dials out is not heard itself.
+        assert told == held | {"p2": None}
+        for member in started:
+            assert list((tmp_path / member.peer.id / "checkpoints").glob("*.safetensors"))
+
+
+def _accounts(member: Member) -> list[Account]:
+    session = member.peer._session
+    assert session is not None
+    return [*session.runtime.protocol.accounts]
+
+
+def test_one_that_does_not_obey_trains_on_with_all_weight(
+    started: list[Member], tmp_path: Path
+) -> None:
+    started += [Member(tmp_path, "p0", 2, linger_s=1.0)]
+    started += [Member(tmp_path, "p1", 2, no_remote_stop=True)]
+    inside(*started)
+    with SwarmStop(started[0].address) as request:
+        run(request)
+        assert not request.is_clean
+        assert {id: peer.end for id, peer in request.peers.items()} == {
+            "p0": End.GONE,
+            "p1": End.REFUSED,
+        }
+        assert "no_remote_stop" in request.peers["p1"].why
+    steps = started[1].peer.steps
+    until(lambda: started[1].peer.steps > steps + 5, WAIT_S, "it trains on")
+    until(lambda: started[1].peer.weight == 2.0, WAIT_S, "the weight was handed on")
+
+
+def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
+    started += [Member(tmp_path, "p0", 1, obeys=False)]
+    inside(*started)
+    with SwarmStop(started[0].address) as request:
+        assert run(request, 1.0)[-1] == {"p0": End.ASKED}
+        assert not request.is_clean and request.peers["p0"].weight == ONE
+    assert started[0].peer.ended_by == "rumor stop"
+
+
+def test_with_signals_the_process_ends_whatever_the_loop_does(
+    started: list[Member], tmp_path: Path
+) -> None:
+    started += [
+        Member(tmp_path, "p0", 2, obeys=False, signals=True),
+        Member(tmp_path, "p1", 2, obeys=False, signals=True, rule="gosgd:p=0.5"),
+    ]
+    inside(*started)
+    with SwarmStop(started[0].address) as request:
+        run(request)
+        assert request.is_clean
+    for member in started:
+        member.thread.join(WAIT_S)
+        assert isinstance(member.failure, SystemExit) and member.failure.code == 0
+        assert member.peer.merged is not None and member.peer.merged.complete
+
+
+@pytest.mark.parametrize("signals", [False, True])
+def test_where_everybody_waits_all_leave(
+    started: list[Member], tmp_path: Path, signals: bool
+) -> None:
+    # Without signals the loop merges: nobody waits for a round that never comes.
+    for name in ("p0", "p1"):
+        config = {"rule": "allreduce", "signals": signals, "linger_s": 1.0}
+        started.append(Member(tmp_path, name, 2, obeys=not signals, **config))  # type: ignore[arg-type]
+    inside(*started)
+    with SwarmStop(started[0].address) as request:
+        run(request)
+        assert request.is_clean
+    for member in started:
+        member.thread.join(WAIT_S)
+        assert not member.thread.is_alive()
+        assert isinstance(member.failure, SystemExit) is signals
+
+
+def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Path) -> None:
+    swarm = Swarm(tmp_path)
+    for name in ("m1", "m2", "m3"):
+        swarm.machine(name)
+    key, roster = tmp_path / "m1.key", swarm.file("m1.json")
+    started += [Member(tmp_path, "m1", 1, rendezvous=None, key=key, roster=roster)]
+    started += [
+        Member(
+            tmp_path,
+            *("m2", 1),
+            rendezvous=None,
+            join=started[0].address if started[0].inside.wait(WAIT_S) else "",
+            key=tmp_path / "m2.key",
+            roster=swarm.file("m2.json"),
+        )
+    ]
+    inside(*started)
+    address = f"tcp://{started[0].address.rpartition('@')[2]}"
+    for owner in (None, PersonKey.generate("eve")):
+        with SwarmStop(address, keyring=swarm.keyring("m3"), owner=owner) as request:
+            run(request)
+            assert {peer.end for peer in request.peers.values()} == {End.REFUSED}
+            assert "only the roster's owner can stop it" in request.peers["m1"].why
+    assert all(not member.peer.ended_by for member in started)
+    with SwarmStop(address, keyring=swarm.keyring("m3"), owner=swarm.owner) as request:
+        run(request)
+        assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
+
+
+def test_a_peer_that_seeks_a_swarm_is_told_of_as_such(
+    started: list[Member], tmp_path: Path
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    started += [Member(tmp_path, "p0", 2, bind=address)]
+    with pytest.raises(TransportError, match="belongs to no swarm yet"):
+        SwarmStop(address, timeout_s=WAIT_S)
+
+
+def test_where_nobody_answers_it_says_so() -> None:
+    with pytest.raises(TransportError, match="is a peer listening there"):
+        SwarmStop("127.0.0.1:1", timeout_s=0.2)
+
+
+def silent(started: list[Member], tmp_path: Path) -> SwarmStop:
+    """A request to a swarm of one, beside which some are heard of who cannot be reached."""
+    started += [Member(tmp_path, "p0", 1, obeys=False)]
+    inside(*started)
+    return SwarmStop(started[0].address)
+
+
+def entry(id: str, phase: Phase = Phase.TRAINING, incarnation: int = 1, step: int = 0) -> Entry:
+    return Entry(id=id, incarnation=incarnation, heartbeat=1, phase=phase, step=step)
+
+
+def test_what_others_tell_counts_of_those_who_cannot_be_asked(
+    started: list[Member], tmp_path: Path
+) -> None:
+    with silent(started, tmp_path) as request:
+        request._name((entry("x", step=1), entry("y"), entry("z"), entry("gone", Phase.LEFT)))
+        assert sorted(request.peers) == ["p0", "x", "y", "z"]
+        request._name((entry("x", step=7), entry("y", Phase.QUIET), entry("z", Phase.LEAVING)))
+        ends = [request.peers[id].end for id in ("x", "y", "z")]
+        assert ends == [End.ASKED, End.MERGING, End.LEAVING] and request.peers["x"].step == 7
+        request._name((entry("z", Phase.LEFT), entry("x", incarnation=2)))
+        assert [request.peers[id].end for id in ("x", "z")] == [End.BACK, End.GONE]
+        # What it says itself is not corrected by others; nor is what is over.
+        request.peers["y"] = Stopped(member=entry("y"), end=End.DONE, weight=5)
+        request._name((entry("y", Phase.TRAINING), entry("z", Phase.TRAINING)))
+        assert [request.peers[id].end for id in ("y", "z")] == [End.DONE, End.GONE]
+
+
+def test_one_of_whom_nobody_tells_any_more_is_lost(
+    started: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "_SILENT_ROUNDS", 1)
+    with silent(started, tmp_path) as request:
+        request._name((entry("x"),))
+        peer = request._asked(request._asked(request.peers["x"]))
+        assert peer.end is End.ASKED and peer.silent_rounds == 2  # p0 may still tell
+        request.peers["p0"] = Stopped(member=request.peers["p0"].member, end=End.GONE)
+        assert request._asked(peer).end is End.LOST
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        (Stopping("no", 1, Phase.TRAINING, 1, False), End.REFUSED),
+        (Stopping("", 1, Phase.TRAINING, 1, False), End.ASKED),
+        (Stopping("", 1, Phase.FINISHED, 1, False), End.MERGING),
+        (Stopping("", 1, Phase.LEAVING, 1, False), End.LEAVING),
+        (Stopping("", 0, Phase.LEFT, 1, True), End.DONE),
+    ],
+)
+def test_how_far_a_peer_is_by_its_own_words(told: Stopping, end: End) -> None:
+    assert stopping._end_of(told) is end

@@ -1,0 +1,359 @@
+"""Questions to the peers of a swarm, from somebody who is not one of it.
+
+A hello of a peer that trains another model is answered at once with what model is trained here,
+and is forgotten: the asker gets into nobody's view, holds no weight and asks for none. The time
+until the answer is a round trip; with bytes beside the question, which are dropped, it says how
+fast these travel. A hello of the same model that names no member is answered with the view of the
+peer, which says how many steps everybody has taken.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+from ...gossip import TransportError
+from ...gossip.errors import RemoteProtocolError
+from ...gossip.transport.addresses import key_in, parse_address, without_key
+from ...gossip.transport.keys.keyring import Keyring
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.types import Incarnation, PeerId
+from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
+from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member, Phase
+from ...gossip.wire.schema import Schema
+from ..runtime.search import with_keys
+
+__all__ = ["LinkProbe", "Probe", "View", "asker_name", "bare_address"]
+
+_TRIPS: Final = 20
+_LARGE_S: Final = 0.3
+_NAP_S: Final = 0.005
+
+# No schema hashes to it: nobody trains the model that it stands for.
+_NO_MODEL: Final = b"\xff" * 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbe:
+    """The way from here to one peer and back."""
+
+    address: str
+    roundtrip_s: float
+    """The least of several, seconds: the network's part, and a moment of the peer's attention."""
+    roundtrip_s_mean: float
+    """What a message mostly takes, seconds: the peer's own threads are in the way."""
+    bytes_s: float
+    """Toward the peer, bytes per second."""
+    share_bytes: int
+    """Size of the vector that is trained there, bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A peer, and the swarm as it knows it."""
+
+    id: PeerId
+    incarnation: Incarnation
+    swarm: bytes
+    """Hash of the swarm's anchor; empty where the peer belongs to none yet."""
+    schema: bytes
+    """Hash of its model's schema."""
+    place: str
+    """Where it answered, in the inner form."""
+    members: tuple[Member, ...]
+    """All that it tells of, itself first: also who has not joined yet, or has left."""
+
+    @property
+    def own(self) -> Member:
+        """What the peer says of itself."""
+        return self.members[0]
+
+
+class Probe:
+    """Asks, measures, and leaves no trace but the bytes that peers have received.
+
+    Args:
+        timeout_s: How long to wait for one answer, seconds.
+        clock: Seconds that only go forward.
+        keyring: Of a swarm that has keys.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 10.0,
+        clock: Callable[[], float] = time.perf_counter,
+        keyring: Keyring | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._id = asker_name("sounder", keyring)
+        self._keyring = keyring
+        self._answering: dict[str, str] = {}
+        self._transport = Transport(None, keyring=keyring)
+        self._schemas: dict[str, Schema] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._transport.close()
+
+    def sound(self, address: str, *, bytes_max: int = 16 << 20) -> LinkProbe:
+        """Measure the way to the peer at *address*.
+
+        Args:
+            address: Where it listens.
+            bytes_max: How much may be sent to find out how fast the way is; with less than what
+                passes in a third of a second, short messages are measured, too slow.
+
+        Raises:
+            TransportError: It does not answer.
+        """
+        place = self._reached(parse_address(address))
+        schema = self.schema(place)
+        trips = [self._trip(place, ()) for _ in range(_TRIPS)]
+        return LinkProbe(
+            address=place,
+            roundtrip_s=min(trips),
+            roundtrip_s_mean=sum(trips) / len(trips),
+            bytes_s=self._bytes_s(place, min(trips), bytes_max),
+            share_bytes=schema.share_bytes,
+        )
+
+    def members(self, address: str) -> tuple[Member, ...]:
+        """Everybody who belongs to the swarm and trains, as the peer at *address* knows them.
+
+        Raises:
+            TransportError: It does not answer.
+        """
+        members = self.view(address).members
+        return tuple(member for member in members if member.phase is Phase.TRAINING)
+
+    def view(self, address: str) -> View:
+        """Who is at *address*, and whom that peer knows.
+
+        Raises:
+            TransportError: It does not answer.
+        """
+        place = self._reached(parse_address(address))
+        question = Hello(members=(), rooted=False, reply=True)
+        answer = self._ask(place, question, self.schema(place).hash)
+        assert isinstance(answer.body, Hello)
+        return View(
+            place=place,
+            id=answer.source,
+            incarnation=answer.source_incarnation,
+            swarm=answer.swarm,
+            schema=answer.schema,
+            members=answer.body.members,
+        )
+
+    def schema(self, address: str) -> Schema:
+        """Of the model that is trained at *address*.
+
+        Raises:
+            TransportError: It does not answer.
+        """
+        place = self._reached(parse_address(address))
+        if place not in self._schemas:
+            answer = self._ask(place, Hello(members=(), rooted=False, reply=True), _NO_MODEL)
+            assert isinstance(answer.body, Describe)
+            self._schemas[place] = answer.body.schema
+        return self._schemas[place]
+
+    def believes(self, address: str, incarnation: Incarnation) -> bool:
+        """Whether the peer at *address* answers a life that begins at such a time: not one from
+        the far future, by its own clock.
+
+        Args:
+            address: Of a peer that has answered before.
+            incarnation: Milliseconds of Unix time.
+        """
+        place = self._reached(parse_address(address))
+        hello = Hello(members=(), rooted=False, reply=True)
+        envelope = replace(self._envelope(hello, _NO_MODEL, 0), source_incarnation=incarnation)
+        self._send(place, envelope, b"")
+        try:
+            self._await(place, Describe)
+        except TransportError:
+            return False
+        return True
+
+    def post(self, place: str, view: View, member: Member, body: Body) -> bool:
+        """Send something to a member of a swarm, and do not wait; whether it could be sent.
+
+        Args:
+            place: Where the member listens, in the inner form.
+            view: Of the swarm.
+            member: To whom.
+            body: What to say.
+        """
+        envelope = Envelope(
+            swarm=view.swarm,
+            schema=view.schema,
+            source=self._id,
+            source_incarnation=1,
+            destination=member.id,
+            destination_incarnation=member.incarnation,
+            body=body,
+        )
+        return self._transport.greet(place, encode(envelope))
+
+    def heard(self, timeout_s: float) -> Iterator[Envelope]:
+        """What has come in for the asker, until so many seconds are over.
+
+        Raises:
+            RemoteProtocolError: It does not come from a peer of this version.
+        """
+        until_s = self._clock() + timeout_s
+        while (rest_s := until_s - self._clock()) > 0:
+            yield from self._heard(rest_s)
+
+    def steps(self, addresses: Sequence[str]) -> dict[str, tuple[float, int]]:
+        """How many optimizer steps the peers at *addresses* have taken, by id, and when they said.
+
+        Raises:
+            TransportError: One does not answer.
+        """
+        found = {}
+        for address in addresses:
+            for member in self.members(address):
+                # Of the others it has only heard, a while ago.
+                if address in member.addresses:
+                    found[member.id] = self._clock(), member.step
+        return found
+
+    def unreached(self, addresses: Iterable[str], timeout_s: float) -> list[str]:
+        """Those of some addresses at which nobody takes a connection in time.
+
+        Args:
+            addresses: In the inner form, with keys where there are any.
+            timeout_s: For all of them together, seconds.
+        """
+        parts = encode(self._envelope(Hello(members=(), rooted=False, reply=False), _NO_MODEL, 0))
+        silent, give_up_s = list(addresses), self._clock() + timeout_s
+        while True:
+            silent = [each for each in silent if not self._transport.greet(each, parts)]
+            if not silent or self._clock() >= give_up_s:
+                return silent
+            for _ in self._transport.poll(_NAP_S):
+                pass
+
+    def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
+        """Send more and more, until it takes long enough to be measured."""
+        size = min(bytes_max, 1 << 18)
+        while True:
+            whole, rest = divmod(size, FRAME_BYTES_MAX)
+            took_s = self._trip(place, (FRAME_BYTES_MAX,) * whole + ((rest,) if rest else ()))
+            if took_s - roundtrip_s >= _LARGE_S or size >= bytes_max:
+                return size / max(took_s - roundtrip_s, took_s / 10)
+            size = min(bytes_max, 4 * size)
+
+    def _trip(self, place: str, sizes: Sequence[int]) -> float:
+        """Seconds from questions with so many bytes beside them to the last answer."""
+        hello = Hello(members=(), rooted=False, reply=True)
+        began_s = self._clock()
+        for size in sizes or (0,):
+            self._send(place, self._envelope(hello, _NO_MODEL, size), bytes(size))
+        for _ in sizes or (0,):
+            self._await(place, Describe)
+        return self._clock() - began_s
+
+    def _reached(self, place: str) -> str:
+        """The address that answers: with the key of the machine there, where there are keys."""
+        if self._keyring is None or key_in(place):
+            return place
+        if place not in self._answering:
+            self._answering[place] = self._answers_at(tuple(with_keys([place], self._keyring)))
+        return self._answering[place]
+
+    def _answers_at(self, places: Sequence[str]) -> str:
+        """The first of some places that lets us in.
+
+        Raises:
+            TransportError: None does.
+        """
+        hello = Hello(members=(), rooted=False, reply=True)
+        parts, give_up_s = (
+            encode(self._envelope(hello, _NO_MODEL, 0)),
+            self._clock() + self._timeout_s,
+        )
+        while self._clock() < give_up_s:
+            for place in places:
+                if self._transport.greet(place, parts):
+                    self._await(place, Describe)
+                    return place
+            for _ in self._transport.poll(_NAP_S):
+                pass
+        refusals = [*filter(None, map(self._transport.refusal, places))]
+        # Of many keys that it might have, all but one are wrong: what it says to that one counts.
+        refusals.sort(key=lambda told: not told.startswith("refuses"))
+        why = refusals[0] if refusals else "is a peer listening there?"
+        raise TransportError(f"{bare_address(places[0])} does not answer: {why}")
+
+    def _ask(self, place: str, question: Hello, schema: bytes) -> Envelope:
+        """Ask until there is an answer: a question may go out before the peer is ready for it."""
+        wanted: type[Hello | Describe] = Describe if schema == _NO_MODEL else Hello
+        self._send(place, self._envelope(question, schema, 0), b"")
+        return self._await(place, wanted)
+
+    def _envelope(self, body: Body, schema: bytes, frame_bytes: int) -> Envelope:
+        return Envelope(
+            swarm=b"",
+            schema=schema,
+            source=self._id,
+            # The first incarnation of nobody: no peer takes it for one that comes after another.
+            source_incarnation=1,
+            destination="",
+            destination_incarnation=0,
+            body=body,
+            frame_bytes=frame_bytes,
+        )
+
+    def _send(self, place: str, envelope: Envelope, frame: bytes) -> None:
+        parts, give_up_s = encode(envelope, frame), self._clock() + self._timeout_s
+        while not self._transport.greet(place, parts):
+            if self._clock() >= give_up_s:
+                why = self._transport.unresolved(place)
+                told = f"the name does not resolve ({why})" if why else ""
+                told = told or self._transport.refusal(place) or "is a peer listening there?"
+                raise TransportError(f"{bare_address(place)} does not answer: {told}")
+            for _ in self._transport.poll(_NAP_S):
+                pass
+
+    def _await(self, place: str, kind: type[Any]) -> Envelope:
+        give_up_s = self._clock() + self._timeout_s
+        while (rest_s := give_up_s - self._clock()) > 0:
+            for envelope in self._heard(rest_s):
+                if isinstance(envelope.body, kind):
+                    return envelope
+        raise TransportError(
+            f"{bare_address(place)} took the question and did not answer within "
+            f"{self._timeout_s:g} s"
+        )
+
+    def _heard(self, timeout_s: float) -> Iterator[Envelope]:
+        for received in self._transport.poll(timeout_s):
+            try:
+                envelope, _ = decode_header(received.header)
+            except RemoteProtocolError as error:
+                told = f"what answers is no peer of this version: {error}"
+                raise type(error)(told, error.sender) from None
+            if envelope.destination == self._id:
+                yield envelope
+
+
+def asker_name(word: str, keyring: Keyring | None) -> str:
+    """What somebody is called who asks: with keys, as a peer on its machine may be."""
+    chance = f"{word}-{os.urandom(6).hex()}"
+    if keyring is None:
+        return chance
+    names = keyring.names
+    return f"{names[:-1]}{chance}" if names.endswith("*") else f"{names}.{chance}"
+
+
+def bare_address(place: str) -> str:
+    """An address as people write it: ``host:port``."""
+    return without_key(place).removeprefix("tcp://")

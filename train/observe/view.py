@@ -1,0 +1,235 @@
+"""A swarm as somebody sees it who is not one of it, at one moment: values that nobody changes."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal
+
+__all__ = ["GONE", "EventView", "LinkView", "PeerView", "Source", "State", "SwarmView"]
+
+State = Literal[
+    "seeking",
+    "joining",
+    "training",
+    "waiting",
+    "finished",
+    "quiet",
+    "leaving",
+    "left",
+    "suspected",
+    "dead",
+    "silent",
+]
+"""What a peer is doing. A *waiting* one is kept by its rule until others have sent; *suspected* and
+*dead* are what most others say of one that does not answer; *silent* is one that has answered
+before, and of which the others have not noticed anything yet."""
+
+Source = Literal["self", "others"]
+
+GONE: Final = frozenset({"left", "dead"})
+"""States of those who take part no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerView:
+    """One member.
+
+    What is None is not known: the peer cannot be asked, or was not told it, or, for rates, was
+    asked only once.
+    """
+
+    id: str
+    state: State
+    source: Source
+    """Whether it said so itself, or is only known from what others say: it does not answer, or can
+    only dial out."""
+    incarnation: int | None = None
+    address: str = ""
+    """``host:port``, where it answers or is said to listen; empty for one that only dials out."""
+    host: str = ""
+    """Name of its machine, as that calls itself."""
+    step: int = 0
+    """Optimizer steps, those of earlier incarnations included."""
+    steps_s: float | None = None
+    """Steps per second, over the last seconds."""
+    weight: float | None = None
+    """What it holds, in founders; with shards, the mean over them."""
+    escrow: float | None = None
+    """What it has pushed and is not settled yet, likewise."""
+    loss: float | None = None
+    """On the last batch."""
+    accuracy: float | None = None
+    """On held-out data, the last measured."""
+    test_loss: float | None = None
+    """Likewise."""
+    staleness_mean: float | None = None
+    """Steps by which shares were behind that it has mixed lately."""
+    staleness_max: int | None = None
+    """Of the one that was the farthest behind since the peer began."""
+    distance: float | None = None
+    """How far its model is from the mean of those of all that answer, over the norm of that mean,
+    estimated from 256 numbers; None where nobody else tells of a model like it."""
+    pushes: int | None = None
+    mixed: int | None = None
+    refusals: int | None = None
+    """Shares that it pushed and got back whole."""
+    refused: int | None = None
+    """Shares of others that it sent back."""
+    skipped: int | None = None
+    """Pushes that were due and could not be made."""
+    queued: int | None = None
+    """Shares that have come, or are coming, and are not mixed yet."""
+    errors: int | None = None
+    """Messages that it dropped for breaking the protocol."""
+    reasons: tuple[tuple[str, str, int], ...] = ()
+    """``skipped`` or ``refused``, why, and how often."""
+    bytes_out_s: float | None = None
+    """Handed to the network, bytes per second; models that neighbors on the same machine read where
+    they lie are not among them."""
+    bytes_in_s: float | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    memory_bytes: int | None = None
+    """What shares on their way take beside the model."""
+    model_bytes: int | None = None
+    uptime_s: float | None = None
+    silent_s: float | None = None
+    """Since it last answered; None if it never did."""
+    awaits: tuple[str, ...] = ()
+    """Whom it waits for, under a rule that waits."""
+    suspected_by: int = 0
+    """How many others suspect it, of those that were asked."""
+    dead_by: int = 0
+    """How many consider it dead."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """``rule``, ``topology``, ``wire`` and the like, by name."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it takes part no more."""
+        return self.state in GONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkView:
+    """What passes between two members, as the first one counts it."""
+
+    source: str
+    """Who tells."""
+    target: str
+    shares_memory: bool
+    """Whether models are read where they lie, so that their bytes are not sent."""
+    bytes_out_s: float | None
+    """Per second, over the last seconds; None where it was asked only once."""
+    bytes_in_s: float | None
+    bytes_sent: int
+    bytes_received: int
+    frames_sent: int
+    """Messages that carried a part of a share."""
+    frames_received: int
+    pushes: int
+    refusals: int
+    """Shares pushed to it that came back whole."""
+    mixed: int
+    in_flight: int
+    """Shares pushed to it that are not settled."""
+    roundtrip_s: float | None
+    """From the last hello to its answer, seconds: the network and a moment of the other's time."""
+    silent_s: float
+    """Since something came from it, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """Something that has happened, told once, whoever has noticed it."""
+
+    number: int
+    """Counts what the observer has heard of, from 1."""
+    time_s: float
+    """When it was first noticed, seconds since the epoch by the observer's own clock."""
+    event: str
+    """As in ``events.jsonl``: ``founded``, ``joined``, ``met``, ``suspected``, ``recovered``,
+    ``died``, ``left``, ``evicted``, ``full``."""
+    peer: str
+    """Whom it is about."""
+    donor: str = ""
+    """Whose copy it became, of one that joined."""
+    told_by: tuple[str, ...] = ()
+    """Who noticed, in the order in which the observer heard of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwarmView:
+    """All that an observer knows at one moment."""
+
+    time_s: float
+    """When, seconds since the epoch by the observer's own clock."""
+    swarm: str = ""
+    """Hash of the swarm's first model, 32 hexadecimal digits."""
+    swarm_step: int = 0
+    """Optimizer steps of all peers that ever were; the most that any member knows of."""
+    answered: int = 0
+    """How many members have answered this time; 0 when nobody does any more."""
+    peers: tuple[PeerView, ...] = ()
+    """By id."""
+    links: tuple[LinkView, ...] = ()
+    events: tuple[EventView, ...] = ()
+    """The last thousand, the oldest first."""
+    odd: int = 0
+    """Answers that were no answers, since the observer began."""
+
+    @property
+    def alive(self) -> int:
+        """Members that take part."""
+        return sum(not peer.is_gone for peer in self.peers)
+
+    @property
+    def weight(self) -> float | None:
+        """What all hold that answer, with what they have pushed and is not settled, in founders.
+        Moments lie between the answers: a share that moved meanwhile counts twice, or not."""
+        there = [peer for peer in self.peers if peer.source == "self"]
+        held = [p.weight + (p.escrow or 0.0) for p in there if p.weight is not None]
+        return math.fsum(held) if held else None
+
+    @property
+    def steps_s(self) -> float | None:
+        """Steps per second of all together."""
+        rates = [p.steps_s for p in self.peers if p.steps_s is not None and not p.is_gone]
+        return math.fsum(rates) if rates else None
+
+    @property
+    def consensus_distance(self) -> float | None:
+        """How far models are from their mean, over its norm: root mean square over the members."""
+        found = [p.distance**2 for p in self.peers if p.distance is not None]
+        return math.sqrt(math.fsum(found) / len(found)) if found else None
+
+    @property
+    def uptime_s(self) -> float | None:
+        """How long the longest-running of those runs that answer."""
+        return max((p.uptime_s for p in self.peers if p.uptime_s is not None), default=None)
+
+    def peer(self, id: str) -> PeerView | None:
+        """The member of a name."""
+        return next((peer for peer in self.peers if peer.id == id), None)
+
+    def links_of(self, id: str) -> tuple[LinkView, ...]:
+        """The links that one member tells of."""
+        return tuple(link for link in self.links if link.source == id)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, and what follows from it, as JSON has it: numbers that are not finite, such
+        as the loss of a model that has diverged, are texts, such as ``"inf"``."""
+        totals = {"alive": self.alive, "weight": self.weight, "steps_s": self.steps_s}
+        totals |= {"consensus_distance": self.consensus_distance, "uptime_s": self.uptime_s}
+        plain: dict[str, Any] = _plain(asdict(self) | totals)
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,130 @@
+"""What a peer has done so far, counted from the protocol's own effects."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from ....gossip.effects.effects import Effect, Record
+from ....gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareMixed, ShareRefused
+from ....gossip.effects.ledger import Kind
+from ....gossip.types import Incarnation, PeerId
+
+__all__ = ["Counters", "LinkCounts"]
+
+# Names cost a stranger nothing.
+_LINKS_MAX: Final = 1024
+_REASONS_MAX: Final = 32
+
+
+@dataclass(slots=True)
+class LinkCounts:
+    """What has passed between this peer and another one."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    frames_sent: int = 0
+    """Messages that carried a part of a share."""
+    frames_received: int = 0
+    pushes: int = 0
+    """Shares pushed to it."""
+    refusals: int = 0
+    """Those among them that came back whole."""
+    mixed: int = 0
+    """Shares of it that were mixed in."""
+    heard_s: float = field(default_factory=time.monotonic)
+    """When something came from it, or it was first known."""
+    asked_s: float | None = None
+    """When it was sent a hello that it has not answered yet."""
+    roundtrip_s: float = 0.0
+    """From the last hello to its answer, seconds; 0 before one was answered."""
+
+    def answered(self) -> None:
+        """Note that its hello has come, if one was asked for."""
+        if self.asked_s is not None:
+            self.roundtrip_s, self.asked_s = time.monotonic() - self.asked_s, None
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the peer's start."""
+
+    pushes: int = 0
+    """Shares pushed."""
+    skipped: int = 0
+    """Pushes that were due and found no weight, no neighbor, no credit or no memory."""
+    no_memory: int = 0
+    """Those among them that found no memory, and shares that were refused for want of it."""
+    refusals: int = 0
+    """Pushes that came back whole."""
+    refused: int = 0
+    """Shares of others that were sent back."""
+    mixed: int = 0
+    """Shares mixed in."""
+    staleness_steps: int = 0
+    """Sum over the shares mixed in."""
+    staleness_steps_max: int = 0
+    """Of the one among them that was the farthest behind."""
+    messages: int = 0
+    """Messages handed to the network."""
+    frames: int = 0
+    """Those among them that carried a part of a share."""
+    bytes_sent: int = 0
+    membership_bytes: int = 0
+    """Of these, what said who lives."""
+    bytes_received: int = 0
+    errors: int = 0
+    """Messages dropped for breaking the protocol."""
+    reasons: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
+    """How often a push was ``skipped`` or a share ``refused``, with why."""
+    links: dict[PeerId, LinkCounts] = field(default_factory=dict, repr=False)
+    """What passed between this peer and each of the others, of 1,024 at most; see `link`."""
+    _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
+
+    def link(self, peer: PeerId) -> LinkCounts:
+        """The counts of one other peer. Of too many, the one is forgotten that was sent least: who
+        makes names up is sent hellos and no models."""
+        found = self.links.get(peer)
+        if found is None:
+            if len(self.links) >= _LINKS_MAX:
+                self.links.pop(
+                    min(list(self.links.items()), key=lambda pair: pair[1].bytes_sent)[0]
+                )
+            found = self.links.setdefault(peer, LinkCounts())
+        return found
+
+    def _because(self, what: str, reason: str) -> None:
+        known = (what, reason) in self.reasons or len(self.reasons) < _REASONS_MAX
+        key = (what, reason if known else "other reasons")
+        self.reasons[key] = self.reasons.get(key, 0) + 1
+
+    def count(self, effect: Effect | Event) -> None:
+        """Take one effect into account."""
+        match effect:
+            case Record(entry) if entry.kind is Kind.PUSHED:
+                # What is shown to be read has no weight, and is no push.
+                if entry.weight:
+                    self.pushes += 1
+                    self.link(entry.peer).pushes += 1
+                else:
+                    self._shown.add((entry.peer, entry.incarnation, entry.shard))
+            case Record(entry) if entry.kind is Kind.SETTLED and entry.weight == 0:
+                receiver = entry.peer, entry.incarnation, entry.shard
+                if receiver not in self._shown:
+                    self.refusals += 1
+                    self.link(entry.peer).refusals += 1
+                self._shown.discard(receiver)
+            case PushSkipped(reason):
+                self.skipped += 1
+                self._because("skipped", reason)
+                self.no_memory += reason == NO_MEMORY
+            case ShareRefused(_, reason):
+                self.refused += 1
+                self._because("refused", reason)
+                self.no_memory += reason == NO_MEMORY
+            case ShareMixed():
+                self.mixed += 1
+                self.staleness_steps += effect.staleness_steps
+                self.staleness_steps_max = max(self.staleness_steps_max, effect.staleness_steps)
+                self.link(effect.sender).mixed += 1
+            case _:
+                pass

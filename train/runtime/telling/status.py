@@ -1,0 +1,255 @@
+"""What a peer answers to somebody who asks how it is doing, and how often.
+
+An observer need not be a peer. Its question is no input of the protocol: it changes nothing, stands
+in no journal, and costs nothing where nobody asks.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Final
+
+from ....gossip import Envelope, Member, Phase, Protocol
+from ....gossip.protocol.limits import TokenBuckets
+from ....gossip.types import PeerId
+from ....gossip.weight import founders
+from ....gossip.wire.fields import EVENTS_TOLD_MAX, LINKS_TOLD_MAX, MEMBERS_TOLD_MAX, NAMED_MAX
+from ....gossip.wire.messages import (
+    EventNote,
+    Figure,
+    Inquire,
+    LinkStatus,
+    Sighting,
+    Standing,
+    Status,
+)
+from ...tensors.buffers import MemoryUse
+from .counters import Counters
+from .events import Events
+
+__all__ = ["ANSWERS_MAX", "ANSWERS_S", "StatusDesk"]
+
+ANSWERS_MAX: Final = 64
+"""Questions that are answered at once, whoever asks them."""
+ANSWERS_S: Final = 32.0
+"""And then per second: some dozens of observers that ask once a second. While an answer is made,
+the protocol stands still, for about a millisecond where there are hundreds of members."""
+
+# One observer asks once a second, and again for members for which the answer had no room.
+_OF_ONE_MAX: Final = 16
+_OF_ONE_S: Final = 8.0
+
+# So that a whole answer fits into a header, whatever others call themselves.
+_MEMBERS_CHARACTERS_MAX: Final = 1 << 17
+_ADDRESSES_MAX: Final = 4
+
+_COUNTS: Final = (
+    *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
+    *("bytes_sent", "membership_bytes", "bytes_received", "errors", "staleness_steps_max"),
+)
+_MEMORY: Final = ("snapshots_bytes", "segments_bytes", "staged_bytes", "idle_bytes")
+
+
+class StatusDesk:
+    """Answers observers.
+
+    Args:
+        schema: Hash of the model's schema, 16 bytes.
+        shards: Into how many pieces the vector is cut.
+        settings: The peer's, by name.
+        counters: The peer's.
+        events: What has happened.
+        told: What the training loop measured last: loss, accuracy and the like.
+        memory: What shares on their way take.
+        sample: Some numbers of the model, see `ModelSample`.
+        clock: Seconds that only go forward, those of *counters* and *events*.
+    """
+
+    def __init__(
+        self,
+        *,
+        schema: bytes,
+        shards: int,
+        settings: Mapping[str, str],
+        counters: Counters,
+        events: Events,
+        told: Callable[[], Mapping[str, float]],
+        memory: Callable[[], MemoryUse],
+        sample: Callable[[], tuple[float, ...]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._schema = schema
+        self._shards = shards
+        self._settings = tuple(
+            (_printable(name, 32), _printable(value, 256)) for name, value in settings.items()
+        )[:NAMED_MAX]
+        self._counters = counters
+        self._events = events
+        self._told = told
+        self._memory = memory
+        self._sample = sample
+        self._clock = clock
+        self._began_s = clock()
+        self._answers: TokenBuckets[None] = TokenBuckets(ANSWERS_MAX, ANSWERS_S)
+        self._asked: TokenBuckets[PeerId] = TokenBuckets(_OF_ONE_MAX, _OF_ONE_S)
+
+    def answer(
+        self,
+        envelope: Envelope,
+        look: Callable[[Callable[[Protocol], Envelope]], Envelope],
+        awaits: Sequence[PeerId] = (),
+    ) -> Envelope | None:
+        """Answer a question.
+
+        Args:
+            envelope: The question.
+            look: Reads the protocol while no event changes it.
+            awaits: Whom the peer waits for now.
+
+        Returns:
+            The answer; None where there have been too many questions, or this is none.
+        """
+        question, now = envelope.body, self._clock()
+        if not isinstance(question, Inquire) or not self._admits(envelope.source, now):
+            return None
+        # Outside of the lock: a loss and a sample may have to come from a device.
+        measured, sample = list(self._measured()), self._sample()
+
+        def glance(protocol: Protocol) -> Envelope:
+            life = protocol.account.life
+            status = self._status(question, protocol, measured, awaits, now)
+            return Envelope(
+                swarm=protocol.swarm,
+                schema=self._schema,
+                source=life[0],
+                source_incarnation=life[1],
+                destination=envelope.source,
+                destination_incarnation=envelope.source_incarnation,
+                body=replace(status, sample=sample),
+            )
+
+        return look(glance)
+
+    def _admits(self, asker: PeerId, now: float) -> bool:
+        return self._asked.take(asker, 1, now) and self._answers.take(None, 1, now)
+
+    def _status(
+        self,
+        question: Inquire,
+        protocol: Protocol,
+        measured: list[Figure],
+        awaits: Sequence[PeerId],
+        now: float,
+    ) -> Status:
+        members, more = self._members(question, protocol)
+        return Status(
+            me=next(m for m in protocol.live() if m.id == protocol.account.id),
+            uptime_s=now - self._began_s,
+            swarm_steps=protocol.clock.total,
+            figures=(*self._held(protocol), *measured)[:NAMED_MAX],
+            settings=self._settings,
+            awaits=tuple(awaits)[:NAMED_MAX],
+            reasons=tuple(
+                (what, _printable(why, 256), count)
+                for (what, why), count in self._counters.reasons.items()
+            )[:NAMED_MAX],
+            links=tuple(self._links(protocol, now)),
+            events=tuple(
+                EventNote(
+                    number=each.number,
+                    event=each.event,
+                    peer=each.peer,
+                    ago_s=max(0.0, now - each.at_s),
+                )
+                for each in self._events.since(question.events_after, EVENTS_TOLD_MAX)
+            ),
+            members=members,
+            more=more,
+        )
+
+    def _held(self, protocol: Protocol) -> Iterator[Figure]:
+        counters = self._counters
+        escrow = sum(o.escrow for a in protocol.accounts for o in a.outstanding.values())
+        yield "weight", founders(protocol.weight) / self._shards
+        yield "escrow", founders(escrow) / self._shards
+        yield "queued", float(protocol.staged)
+        yield "live", float(len(protocol.live()))
+        for name in _COUNTS:
+            yield name, float(getattr(counters, name))
+        yield "staleness_steps", float(max(0, counters.staleness_steps))
+
+    def _measured(self) -> Iterator[Figure]:
+        try:
+            for name, value in self._told().items():
+                # A model that has diverged is no secret: its loss is told as infinite.
+                yield name, math.inf if math.isnan(value) else float(value)
+        except (RuntimeError, TypeError, ValueError):
+            # A loop may hand over what is no number. Whoever writes it down says so; the network
+            # must not end of it.
+            pass
+        memory = self._memory()
+        yield "model_bytes", float(memory.model_bytes)
+        for name in _MEMORY:
+            yield name, float(getattr(memory, name))
+
+    def _links(self, protocol: Protocol, now: float) -> Iterator[LinkStatus]:
+        """Links to whom is known, those with the most traffic first."""
+        in_flight: dict[PeerId, int] = {}
+        for account in protocol.accounts:
+            for peer, _ in account.outstanding:
+                in_flight[peer] = in_flight.get(peer, 0) + 1
+        known = {member.id for member in protocol.known()}
+        links = [(peer, link) for peer, link in list(self._counters.links.items()) if peer in known]
+        links.sort(key=lambda pair: -(pair[1].bytes_sent + pair[1].bytes_received))
+        for peer, link in links[:LINKS_TOLD_MAX]:
+            yield LinkStatus(
+                peer=peer,
+                shares_memory=protocol.shares_memory(peer),
+                bytes_sent=link.bytes_sent,
+                bytes_received=link.bytes_received,
+                frames_sent=link.frames_sent,
+                frames_received=link.frames_received,
+                pushes=link.pushes,
+                refusals=link.refusals,
+                mixed=link.mixed,
+                in_flight=in_flight.get(peer, 0),
+                roundtrip_s=link.roundtrip_s,
+                silent_s=max(0.0, now - link.heard_s),
+            )
+
+    def _members(self, question: Inquire, protocol: Protocol) -> tuple[tuple[Sighting, ...], bool]:
+        """Others behind the id that the question names, as many as there is room for, and whether
+        there are more."""
+        if not question.members:
+            return (), False
+        live = {member.id for member in protocol.live()}
+        suspected, after = self._events.suspected, question.members_after
+        steps = protocol.clock.rows()
+        # Of those who have left, no more is known.
+        others = [*protocol.last_heard()] + [
+            Member(peer, 1, 0, Phase.LEFT, steps.get(peer, 0)) for peer in protocol.departed()
+        ]
+        behind = sorted([each for each in others if each.id > after], key=lambda each: each.id)
+        found: list[Sighting] = []
+        room = _MEMBERS_CHARACTERS_MAX
+        for member in behind[:MEMBERS_TOLD_MAX]:
+            member = replace(member, addresses=member.addresses[:_ADDRESSES_MAX])
+            room -= sum(map(len, (member.id, *member.addresses)))
+            if room < 0:
+                break
+            found.append(Sighting(member, _standing(member, live, suspected)))
+        return tuple(found), len(found) < len(behind)
+
+
+def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Standing:
+    if member.phase is Phase.LEFT:
+        return Standing.LEFT
+    if member.id not in live:
+        return Standing.DEAD
+    return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
+
+
+def _printable(text: str, length_max: int) -> str:
+    """A text as messages have it."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:length_max]
