@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from rumor.cli.commands.topology import about
-from rumor.cli.topology_report import describe
+from rumor.cli.reports.topology import describe
 from rumor.topology import Facts, Topology, facts, parse
 from rumor.topology.analysis.churn import churn
 from rumor.topology.drawing import draw

@@ -1,0 +1,68 @@
+"""The pages of the site, as they are before Sphinx, which `make site` runs."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from .test_docs import DOCS, ROOT, script
+
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs are not beside the tests")
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("site") / "source"
+    before = Path.cwd()
+    os.chdir(ROOT)
+    try:
+        script("site").stage(ROOT, to)
+    finally:
+        os.chdir(before)
+    return to
+
+
+def test_every_page_is_listed_once_and_the_map_gives_the_order(staged: Path) -> None:
+    listed: list[str] = []
+    for page in (staged / "index.md", staged / "api" / "index.md"):
+        for body in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), re.DOTALL):
+            names = [line for line in body.splitlines() if line and not line.startswith(":")]
+            listed += [str((page.parent / name).relative_to(staged)) for name in names]
+    assert len(set(listed)) == len(listed)
+    pages = {str(page.relative_to(staged)) for page in staged.rglob("*.md")}
+    files = {page for page in pages if page.startswith("files/")}
+    assert pages - files - {"index.md"} == set(listed)
+    assert listed.index("how-to/own-loop.md") < listed.index("reference/commands.md")
+
+
+def test_links_lead_to_what_is_staged(staged: Path) -> None:
+    for page in staged.rglob("*.md"):
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" not in link and not link.startswith("#"):
+                assert (page.parent / link.partition("#")[0]).is_file(), (page, link)
+    assert (staged / "files" / "examples" / "train.py").is_file()
+
+
+def test_what_needs_a_renderer_of_its_own_is_shown_as_text(staged: Path) -> None:
+    assert not [page for page in staged.rglob("*.md") if "```mermaid" in page.read_text()]
+
+
+def test_the_api_has_all_that_packages_export(
+    staged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = (staged / "api" / "rumor.train.md").read_text()
+    assert ".. autoclass:: rumor.train.Peer\n" in text
+    assert ".. autofunction:: rumor.train.environment" in text
+    assert ".. autoexception:: rumor.gossip.ConfigError" in (
+        (staged / "api" / "rumor.gossip.md").read_text()
+    )
+    assert ".. py:data:: rumor.gossip.ONE" in (staged / "api" / "rumor.gossip.md").read_text()
+    # A callback whose library is not installed is left out.
+    name = "rumor.train.integrations.transformers"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    script("site")._api(tmp_path)
+    assert name not in (tmp_path / "api" / "index.md").read_text()
