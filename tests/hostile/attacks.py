@@ -23,6 +23,7 @@ from rumor.gossip.protocol.limits import (
     OFFERS_MAX,
 )
 from rumor.gossip.transport.addresses import without_key
+from rumor.train.runtime.telling.status import ANSWERS_MAX, ANSWERS_S
 
 from .client import (
     ACK,
@@ -31,6 +32,7 @@ from .client import (
     FOUNDER,
     GRANT,
     HELLO,
+    INQUIRE,
     JOINING,
     LEAVE,
     LEFT,
@@ -40,6 +42,8 @@ from .client import (
     QUERY,
     READ,
     REFER,
+    STATUS,
+    STOP,
     U63,
     member,
     offer,
@@ -183,13 +187,27 @@ def goodbye(run: Run) -> Verdict:
     return _nothing_if(not gone or run.happens(lambda: other.id in _names(run, run.v)))
 
 
+def stop(run: Run) -> Verdict:
+    """Ask for the end of both, as `rumor stop` does, under no signature and under a made-up one."""
+    stranger = run.stranger()
+    other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
+    assert other is not None
+    lives = [[stranger.victim, stranger.incarnation], [other.id, other.incarnation]]
+    for signature in (b"", bytes(range(64))):
+        stranger.say(STOP, [lives, signature])
+    run.heard(stranger)
+    return _nothing_if(not run.happens(lambda: bool(run.v.peer.ended_by and run.w.peer.ended_by)))
+
+
 def fence(run: Run) -> Verdict:
     """Ask in another's name about a share that it will only send in a year."""
     stranger = run.stranger()
     other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
     assert other is not None
-    stranger.say(QUERY, [2**62], name=other.id, incarnation=other.incarnation)
-    run.heard(stranger)
+    for _ in range(30):
+        # While one of its shares lies there to be mixed, a question about the next is out of order.
+        stranger.say(QUERY, [2**62], name=other.id, incarnation=other.incarnation)
+        run.heard(stranger)
     # What had come before is mixed still.
     return _nothing_if(all(_goes_on_mixing(run) for _ in range(5)))
 
@@ -304,6 +322,20 @@ def hellos(run: Run) -> Verdict:
     run.heard(stranger)
     run.exchange()
     return _nothing_if(run.v.is_well)
+
+
+def inquiries(run: Run) -> Verdict:
+    """Ask how it is doing, in fifty names, and for the whole member table each time."""
+    stranger, answers = run.stranger(), 0
+    began_s = time.monotonic()
+    for number in range(5000):
+        stranger.say(INQUIRE, [0, True, ""], name=f"{stranger.name}.{number % 50}")
+        answers += sum(message[9] == STATUS for message in stranger.drain())
+    run.exchange()
+    answers += sum(message[9] == STATUS for message in stranger.drain())
+    lasted_s = time.monotonic() - began_s
+    fine = run.v.is_well and 0 < answers <= ANSWERS_MAX + ANSWERS_S * lasted_s
+    return _bounded_if(fine and stranger.name not in _names(run, run.v))
 
 
 def names(run: Run) -> Verdict:
@@ -573,6 +605,14 @@ ATTACKS: Final[dict[str, Attack]] = {
         member=_N,
         says="all are answered, and training goes on",
     ),
+    "inquiries": Attack(
+        does="5,000 INQUIREs, in fifty names",
+        before="",
+        act=inquiries,
+        open=_B,
+        member=_B,
+        says=f"{ANSWERS_MAX} are answered at once, then {ANSWERS_S:g} per second, whoever asks",
+    ),
     "names": Attack(
         does="HELLOs that tell of 8,000 peers that do not exist",
         before="",
@@ -588,6 +628,14 @@ ATTACKS: Final[dict[str, Attack]] = {
         open=_W,
         member=_N,
         says="**without keys that one is out for this incarnation**",
+    ),
+    "stop": Attack(
+        does="A request to stop both, as of `rumor stop`, that nobody has signed",
+        before="",
+        act=stop,
+        open=_W,
+        member=_N,
+        says="**without keys it is obeyed**, unless peers are told `--no-remote-stop`",
     ),
     "fence": Attack(
         does="A QUERY in another's name, of a number yet to come",

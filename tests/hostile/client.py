@@ -17,10 +17,12 @@ from zmq.utils import z85
 
 __all__ = [
     *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
+    *("INQUIRE", "STATUS", "STOP"),
     *("FOUNDER", "JOINING", "LEFT", "TRAINING", "U63", "Stranger", "framed", "member", "offer"),
 ]
 
 HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ = range(13)
+STOP, STOPPING, INQUIRE, STATUS = range(14, 18)
 SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)
 
 U63 = 2**63 - 1
@@ -182,7 +184,7 @@ class Stranger:
 
 def _read(parts: Sequence[bytes]) -> list[Any]:
     first = parts[0]
-    if not first.startswith(b"RMR"):
-        return [b""] * 9 + [-1, ()]  # a roster
+    if not first.startswith(b"RMR") or len(first) == _PREFIX.size:
+        return [b""] * 9 + [-1, ()]  # a roster, or a notice of its version
     fields: list[Any] = msgpack.unpackb(first[_PREFIX.size :])
     return fields

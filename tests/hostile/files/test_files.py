@@ -84,7 +84,7 @@ def test_what_is_no_file_or_too_long_is_not_read(
 
 
 def test_options_of_another_type_are_named(corpus: Corpus, tmp_path: Path) -> None:
-    from rumor.cli.options import check_kept
+    from rumor.cli.settings.options import check_kept
 
     with pytest.raises(ConfigError, match=r"options.json: batch_size is '8', which is no int"):
         check_kept({"batch_size": "8"}, ["train.config:RunConfig"], "options.json")
