@@ -1,7 +1,8 @@
 # make demo        four peers, one slow, one killed, one late, beside one machine and all-reduce
 # make test        the test suite, but for what the next three run
 # make test-cluster    studies on a Dask and on a Ray
-# make test-browser    reports in a browser
+# make test-browser    pages in a browser
+# make test-integrations  peers in the trainers of transformers, Lightning and Accelerate
 # make test-compiled   the fast path of simulations in machine code, once it is compiled
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
@@ -24,6 +25,8 @@
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
+# make dist        dist/: what goes to PyPI, built from a source archive and checked
+# make site        build/site: the documentation as a site that needs no network (every warning is an error)
 # make chromium    Debian: the browser in which tests look at reports (as root; without it they skip)
 # make clean       forget everything that was built, .venv included
 #
@@ -32,7 +35,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
-TESTS   := test-core test-others test-cluster test-browser test-compiled test-share
+TESTS   := test-core test-others test-cluster test-browser test-compiled test-integrations test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
@@ -41,7 +44,7 @@ $(TESTS) campaign bench netcheck soak joining gallery gpu house models reference
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo test $(TESTS) check cover campaign bench netcheck soak joining \
+.PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench netcheck soak joining \
 	gallery gpu house models reference reproductions rules seen stragglers studies verdicts wires clean
 
 help:
@@ -52,7 +55,7 @@ demo: .venv/.demo
 
 # What files share, such as a swarm that was run once, is made once where a file stays in one process.
 PYTEST  := -m pytest --dist loadfile --durations=20
-QUICK   := not slow and not cluster and not browser and not compiled
+QUICK   := not slow and not cluster and not browser and not compiled and not integrations
 CORE    := tests/gossip tests/topology
 # Others are not even imported: that would take as long as a third of these tests.
 LIVE     = $(shell grep -rl 'mark\.live' tests --include='test_*.py')
@@ -83,6 +86,9 @@ test-browser: .venv/.test
 
 test-compiled: .venv/.test
 	$(BIN)/python $(PYTEST) -m "compiled and not slow"
+
+test-integrations: .venv/.integrations
+	$(BIN)/python $(PYTEST) -n 2 tests/train/integrations tests/test_exports.py -m "integrations or not live and $(QUICK)"
 
 test-share: .venv/.test
 	$(BIN)/python $(PYTEST) -m slow --share $(SHARE)
@@ -115,6 +121,16 @@ joining: .venv/.demo
 gallery house models reference reproductions rules seen stragglers verdicts wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
+site: .venv/.docs
+	$(BIN)/python docs/scripts/site.py
+
+# setuptools packs whatever an earlier build left behind in build/.
+dist: .venv/.release
+	rm -rf build/lib build/bdist.* dist
+	$(BIN)/python -m build -q
+	$(BIN)/python -m twine check --strict dist/*
+	rm -rf build/lib build/bdist.*
+
 gpu: .venv/.test
 	$(BIN)/python docs/scripts/gpu.py
 
@@ -129,7 +145,10 @@ studies: .venv/.demo
 .venv/.demo:  EXTRAS := [study]
 .venv/.test:  EXTRAS := [test]
 .venv/.check: EXTRAS := [test,check]
-.venv/.demo .venv/.test .venv/.check: pyproject.toml constraints.txt
+.venv/.integrations: EXTRAS := [test,integrations]
+.venv/.docs:  EXTRAS := [study,docs]
+.venv/.release: EXTRAS := [release]
+.venv/.demo .venv/.test .venv/.check .venv/.docs .venv/.integrations .venv/.release: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.$(EXTRAS)'
 	touch $@

@@ -178,7 +178,7 @@ def draw_memory(
     """
     from matplotlib import rc_context
 
-    from ..sim.results.curves import INK, STYLE, new_figure
+    from ..sim.results.pictures.curves import INK, STYLE, new_figure
 
     peers = list(next(iter(traces.values())))
     with rc_context(STYLE):

@@ -54,8 +54,7 @@ COMMANDS = {
     ),
     "run": Command(
         home="commands.run:run",
-        summary="Start your own training script several times on this machine, as the peers of one "
-        "swarm.",
+        summary="Start your own training script several times, as the peers of one swarm.",
     ),
     "demo": Command(
         home="commands.demo:demo",
@@ -66,16 +65,32 @@ COMMANDS = {
         home="commands.peer:peer",
         summary="Be one peer of a swarm: found one, or join by the address of any member.",
     ),
+    "top": Command(
+        home="live.top:top",
+        summary="See who is in a swarm, and how each of them is doing.",
+    ),
+    "web": Command(
+        home="live.web:web",
+        summary="Watch a swarm in the browser: who pushes to whom, curves, and what has happened.",
+    ),
+    "doctor": Command(
+        home="live.doctor:doctor",
+        summary="Say why a peer on this machine could not join at an address, and what to do.",
+    ),
+    "stop": Command(
+        home="live.stop:stop",
+        summary="End a whole swarm: all peers end their step, merge, write checkpoints and go.",
+    ),
     "keygen": Command(
-        home="keys:keygen",
+        home="trust.keys:keygen",
         summary="Make a key: of a person, who signs, or of a machine, whose peers take part.",
     ),
     "roster": Command(
-        home="keys:roster",
+        home="trust.keys:roster",
         summary="Say who may take part in a swarm: `init`, `add`, `revoke`, `found` and `show`.",
     ),
     "audit": Command(
-        home="audit:audit",
+        home="trust.audit:audit",
         summary="Check the receipts of a run: all signatures, and that nobody gave more than it "
         "had.",
     ),
@@ -90,27 +105,36 @@ COMMANDS = {
         "page.",
     ),
     "calibrate": Command(
-        home="commands.calibrate:calibrate",
+        home="runs.calibrate:calibrate",
         summary="Measure real peers, and write a file that `rumor simulate --from FILE` starts "
         "from.",
     ),
+    "advise": Command(
+        home="runs.advise:advise",
+        summary="Say which rule, topology and wire suit machines that were measured.",
+    ),
     "compare": Command(
-        home="commands.compare:compare",
+        home="runs.compare:compare",
         summary="Put a live run and a simulation side by side, and say whether they agree.",
     ),
     "replay": Command(
-        home="commands.replay:replay",
+        home="runs.replay:replay",
         summary="Repeat a live run from its journals, and compare it with what it left, bit for "
         "bit.",
     ),
     "merge": Command(
-        home="commands.merge:merge",
+        home="runs.merge:merge",
         summary="Average the models of several peers, each weighted by the weight that it ended "
         "with.",
     ),
     "topology": Command(
         home="commands.topology:topology",
         summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
+    ),
+    "storm": Command(
+        home="commands.storm:storm",
+        summary="Draw a storm, what goes wrong with real fleets, as a fault schedule for a swarm "
+        "of any size.",
     ),
     "fuzz": Command(
         home="commands.fuzz:fuzz",

@@ -73,10 +73,10 @@ class SimulationConfig:
     """
 
     task: str | Task | VectorTask | TaskFunction = "digits"
-    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``) or MODULE:FUNCTION, a
-    function of yours that returns a Task. Without a model, for up to a million workers:
-    ``consensus`` (averaging of given vectors) and ``noise`` (unit Gaussian steps in place of
-    gradients)."""
+    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``, ``code``) or
+    MODULE:FUNCTION, a function of yours that returns a Task. Without a model, for up to a million
+    workers: ``consensus`` (averaging of given vectors) and ``noise`` (unit Gaussian steps in place
+    of gradients)."""
     workers: int = 64
     """Number of workers."""
     topology: str = "exponential"

@@ -43,7 +43,7 @@ from .kernel.fast_path.proof import prove
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
 from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.fleet import Fleet
-from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop
+from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
 from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import InTurn, make_step_time
@@ -55,7 +55,6 @@ from .results.run import Run, summarize
 __all__ = [
     "Simulation",
     "given",
-    "names_of",
     "plan_faults",
     "simulate",
     "why_diverged",
@@ -102,19 +101,6 @@ def plan_faults(
     attacks = attacks_of(faults, names_of(config.workers, plan))
     require_attackable(attacks, config.rule_spec.make(), config.wire)
     return plan, attacks, faults
-
-
-def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
-    """Name all workers: those that are there at the start, then newcomers in order.
-
-    >>> names_of(2, None)
-    ('peer-0', 'peer-1')
-    """
-    width = len(str(workers - 1))
-    names = [f"peer-{index:0{width}d}" for index in range(workers)]
-    faults = () if fault_plan is None else fault_plan.faults
-    joins = [fault.count or 1 for fault in faults if fault.kind == "join"]
-    return (*names, *(f"join-{number}" for number in range(1, sum(joins) + 1)))
 
 
 def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
@@ -172,7 +158,8 @@ class Simulation:
         self.config = config
         if isinstance(task, Task):
             task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
-            task = task.with_precision(config.precision)
+            full = "float32" if task.precision == "auto" else None
+            task = task.with_precision(config.precision or full)
         self._task = task
         self._trained_by = trained_by(task, config.lr) if isinstance(task, Task) else {}
         self._fault_plan, self._attacks, self._faults = plan_faults(config)

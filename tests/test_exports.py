@@ -15,7 +15,11 @@ from .layout import modules
 NEEDS = {
     "rumor.sim.batched.compiled.machine_code": "numba",
     "rumor.sim.kernel.fast_path.event_heap": "numba",
+    "rumor.train.integrations.lightning": "lightning",
+    "rumor.train.integrations.transformers": "transformers",
     **{f"rumor.train.loggers.{name}": name for name in LOGGERS},
+    "rumor.cli.live.screen": "textual",
+    "rumor.cli.live.server": "uvicorn",
 }
 
 # Importing a package's __main__ is running it.

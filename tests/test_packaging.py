@@ -36,12 +36,20 @@ def test_every_layer_ships_the_mark_of_a_typed_package(layer: str) -> None:
 def test_every_dependency_is_pinned_once_without_a_build() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
-    exact = re.compile(r"[a-z0-9-]+==[0-9.]+(\.post[0-9]+)?")
+    exact = re.compile(r"[a-z0-9-]+==[0-9.]+(\.post[0-9]+|b[0-9]+)?")
     assert [pin for pin in pins if not exact.fullmatch(pin)] == []
     pinned = [distribution_name(pin) for pin in pins]
     assert len(set(pinned)) == len(pinned)
     wanted = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
     assert {distribution_name(name) for names in wanted for name in names} <= set(pinned)
+
+
+@pytest.mark.skipif(not (ROOT / "gossip").exists(), reason="there is no checkout")
+def test_every_folder_of_modules_is_packed() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folders = [path.parent for layer in LAYERS for path in (ROOT / layer).rglob("__init__.py")]
+    found = {f"rumor.{folder.relative_to(ROOT).as_posix().replace('/', '.')}" for folder in folders}
+    assert found == set(config["tool"]["setuptools"]["packages"])
 
 
 def test_the_console_script_can_be_called() -> None:

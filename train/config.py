@@ -9,19 +9,19 @@ from typing import Any, Final, Self
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
-from ..gossip.transport.addresses import PORT_MAX, key_in, parse_address
+from ..gossip.transport.addresses import PORT_MAX, key_in, parse_address, parse_seed
 from ..gossip.transport.keys.certificates import MachineKey
 from ..gossip.transport.keys.keyring import Keyring
 from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
-from .interval import Interval, parse_interval
 from .loggers.logger import LoggerSpec
 from .loggers.registry import check_loggers
 from .loop.metrics_port import check_metrics_port
-from .lr_schedule import parse_lr_schedule
 from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tasks.precision import check_precision
 from .tensors.mixing import MIXINGS, Mixing
+from .timing.interval import Interval, parse_interval
+from .timing.lr_schedule import parse_lr_schedule
 
 __all__ = ["CHECKPOINTS", "CheckpointConfig", "PeerConfig", "RunConfig"]
 
@@ -79,15 +79,16 @@ class PeerConfig:
 
     bind: str | tuple[str, ...] | None = "tcp://127.0.0.1:*"
     """Where to listen: tcp://0.0.0.0:7700 lets other machines in, tcp://[::]:7700 also by IPv6;
-    with port *, the system chooses one. May be given several times. None for a peer that only dials
-    out."""
+    with port ``*``, the system chooses one. May be given several times. None for a peer that only
+    dials out."""
 
     advertise: str | tuple[str, ...] = ()
     """Address that others should dial, a name or a number, where it is not the one that is bound
     (NAT, containers, several interfaces). May be given several times, the best one first."""
 
     join: str | tuple[str, ...] = ()
-    """Address of any member; may be given several times. Without one, this peer founds a swarm."""
+    """Address of any member, or dns:NAME:PORT for all addresses that a name has, such as that of a
+    headless Service; may be given several times. Without one, this peer founds a swarm."""
 
     key: Path | None = None
     """This machine's key, a file of `rumor keygen --by`: messages are encrypted, and nobody takes
@@ -105,6 +106,10 @@ class PeerConfig:
     receipts: bool = False
     """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
     and ``roster``, which names the founders; all peers of a swarm alike."""
+
+    no_remote_stop: bool = False
+    """Do not obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys,
+    only the roster's owner can."""
 
     rendezvous: Path | None = None
     """Folder that all peers see, through which they find one another; ports then need no
@@ -142,8 +147,8 @@ class PeerConfig:
 
     signals: bool = False
     """Whether SIGTERM, SIGINT and SIGUSR1 make the peer end its step, write its checkpoint, hand
-    its weight on and leave. The handlers that were there before are called then; without one, the
-    process exits with 128 plus the signal's number."""
+    its weight on and leave, and `rumor stop` ends the process, too. The handlers that were there
+    before are called then; without one, the process exits with 128 plus the signal's number."""
 
     checkpoint: CheckpointConfig | None = None
     """Where and how often to write checkpoints; None for each minute into ``out``, where that is
@@ -225,10 +230,10 @@ class PeerConfig:
         set_field = object.__setattr__
         set_field(self, "loggers", tuple(self.loggers))
         set_field(self, "bind", _parse_binds(self.bind))
-        for name in ("join", "advertise"):
+        for name, parse in (("join", parse_seed), ("advertise", parse_address)):
             given = getattr(self, name)
             several = (given,) if isinstance(given, str) else given or ()
-            set_field(self, name, tuple(map(parse_address, several)))
+            set_field(self, name, tuple(map(parse, several)))
         for address in self.join if self.key is None else ():
             if key_in(address):
                 raise ConfigError(f"join {address} has a key: this peer needs key and roster, too")
@@ -304,8 +309,8 @@ class RunConfig:
     """
 
     task: str = "digits"
-    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``) or MODULE:FUNCTION, a
-    function of yours that returns a Task."""
+    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``, ``code``) or
+    MODULE:FUNCTION, a function of yours that returns a Task."""
     steps: int | None = None
     """Optimizer steps of each peer; the task's, or no limit with ``total_steps``, unless given."""
     total_steps: int | None = None
@@ -313,20 +318,24 @@ class RunConfig:
     limit unless given. With ``steps``, whichever comes first."""
     lr: float | None = None
     """Learning rate; the task's unless given."""
+    optimizer: str | None = None
+    """What trains in place of the task's optimizer: sgd, nesterov (both with momentum 0.9), adam,
+    adamw, rmsprop or adagrad; the task's unless given."""
     momentum: float | None = None
     """Momentum of the task's SGD; its own unless given."""
     precision: str | None = None
     """Of the numbers that steps compute with: float32, as the model has it, or bfloat16 or float16
     (automatic mixed precision); the task's unless given."""
-    lr_schedule: str = "constant"
-    """How the learning rate falls: constant, cosine or linear, as in cosine:warmup=0.05,floor=0.1;
-    over ``total_steps`` by the swarm's clock, else over the peer's own steps."""
+    lr_schedule: str | None = None
+    """How the learning rate falls, as the task says unless given: constant, cosine or linear, as in
+    cosine:warmup=0.05,floor=0.1; over ``total_steps`` by the swarm's clock, else over the peer's
+    own steps."""
     batch_size: int | None = None
     """Samples per step and peer; the task's unless given."""
     partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a peer), shards:K, a JSON file of index lists, one for each peer, or
-    MODULE:FUNCTION, a function of yours that returns such lists."""
+    fewer classes at a peer), shards:K, package (all samples of a target at one peer), a JSON file
+    of index lists, one for each peer, or MODULE:FUNCTION, a function that returns such lists."""
     index: int = 0
     """Which part of the data is this peer's, from 0 to ``count`` - 1."""
     count: int = 1
@@ -382,7 +391,7 @@ class RunConfig:
         if self.journal:
             # It goes into the journal, too.
             partition_as_json(self.partition)
-        parse_lr_schedule(self.lr_schedule)
+        parse_lr_schedule(self.lr_schedule or "constant")
         parse_interval(self.checkpoint_every)
         if self.resume and self.out is None:
             raise ConfigError("to resume takes a folder: say with out from which")

@@ -5,14 +5,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 from torch import nn
 
-from ..gossip import ConfigError, LocalProtocolError, Protocol, Rule, RumorError, TransportError
+from ..gossip import LocalProtocolError, Protocol, Rule, RumorError, TransportError
+from ..gossip.protocol.leave import STOPPED
 from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
@@ -24,13 +23,13 @@ from .loop.record import Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry
 from .runtime import join, shutdown
-from .runtime.counters import Counters
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
-from .runtime.script.environment import environment
+from .runtime.script.environment import told_of
 from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
+from .runtime.telling.counters import Counters
 from .storage.checkpointer import Stateful
 from .storage.inputs import ShardTrained
 from .storage.journal import Journal
@@ -67,13 +66,11 @@ class Peer:
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
         loggers: Where metrics go besides, such as ``("tensorboard",)``.
         metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
-        evaluate: Measures a model on held-out data and returns ``{"accuracy": ..., "loss": ...}``,
-            or one of them. It is called with the average of all peers' models (see `average`) in a
-            copy of *model*, by one peer of those that live: the first by id.
+        evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
         evaluate_every: Steps between two such evaluations; both or neither of the two.
+        checkpoints: Whether any are written into *out*; False where others keep its `state_dict`.
 
-    What is left at its default is taken from the environment, where `rumor run` started the
-    script; see `rumor.train.environment`.
+    Defaults come from the environment, where `rumor run`, Slurm or torchrun started the script.
 
     Raises:
         ConfigError: A setting is out of range, or a logger's package is not installed.
@@ -96,16 +93,13 @@ class Peer:
         metrics_port: int | None = None,
         evaluate: Evaluate | None = None,
         evaluate_every: int | None = None,
+        checkpoints: bool = True,
     ) -> None:
-        given: dict[str, object] = {"bind": bind, "topology": topology, "rule": rule, "seed": seed}
-        given |= {"join": join if join is None or isinstance(join, str) else tuple(join)}
-        given |= {"signals": signals, "loggers": loggers, "metrics_port": metrics_port}
-        given |= {"out": None if out is None else Path(out)}
-        changes: Any = {name: value for name, value in given.items() if value is not None}
-        told = environment()
-        if signals is not None:
-            told = replace(told, fields={**told.fields, "signals": signals})
-        self.config = told.fill(replace(config or PeerConfig(), **changes)).in_folder()
+        given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
+        given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
+        self.config, told = told_of(config, given)
+        if checkpoints:
+            self.config = self.config.in_folder()
         self.id = self.config.named()
         self.rule = self.config.make_rule()
         """The algorithm."""
@@ -124,11 +118,9 @@ class Peer:
         self.stop = threading.Event()
         """Set it, on any thread, to give up searching, or waiting within a step or at the end."""
         self.journaled: Mapping[str, Any] | None = None
-        """What a replay needs to know of the training; set it before the peer starts, and it
-        keeps a journal in its folder."""
+        """What a replay needs to know of the training; set before the start, it keeps a journal."""
         self.notes: Mapping[str, Any] = {}
-        """What else to put into its folder when the peer starts: values that JSON has, by the
-        name of the file."""
+        """What else goes into its folder at its start: values that JSON has, by the file's name."""
         self.opens: Callable[[PeerConfig], Transport] = open_transport
         """Opens its sockets; set it before the peer starts, for a network with faults, say."""
         self.counters = Counters()
@@ -141,7 +133,7 @@ class Peer:
         self._stepped_s: float | None = None
         self._pace_s = _PACE_S
         self._told = told
-        self._telemetry = Telemetry(self.config, model, evaluate, evaluate_every)
+        self._telemetry = Telemetry(self.config, model, evaluate, evaluate_every, told.ready)
         self._signals = SignalHandling(self.stop)
 
     def register(self, **objects: Stateful) -> None:
@@ -160,47 +152,56 @@ class Peer:
         """Take up the last checkpoint: the model, all that is registered, and whom the peer knew.
 
         Call it before the block is entered; from then on other processes are kept out of the
-        folder. Weight is not restored: within the swarm the peer is
-        a newcomer, who becomes a copy of a donor where there is one. Random streams go on where
-        they stood when the block is entered.
+        folder. Weight is not restored: within the swarm the peer is a newcomer, who becomes a copy
+        of a donor. Random streams go on where they stood when the block is entered.
 
         Returns:
             Whether there was a checkpoint; `steps` then says where training goes on.
 
         Raises:
-            ConfigError: It is another peer's, or of another model, and the difference is named; or
-                another process is in the folder.
+            ConfigError: It is another peer's, or of another model; or a process is in the folder.
             TrainingError: There are some, and none can be read; the message says why.
             LocalProtocolError: The peer runs already, or no checkpoints are kept.
         """
         if self._session is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
         self._check.begin()
-        try:
-            past, owner = self._folder.resume(), self._folder.owner
-            if owner is not None and self.config.id not in (None, owner):
-                raise ConfigError(f"id is {self.config.id}: the checkpoint is of peer {owner}")
-        except BaseException:
-            self._folder.let_others_in()
-            raise
-        self.id = owner or self.id
-        if past is not None:
-            _log.info("resuming %s after %d steps", self.id, past.steps)
-        elif owner is not None:
-            _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
+        past = self._folder.resume(self.config.id)
+        self.id = self._folder.owner or self.id
         return past is not None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What others' checkpoints must keep of this peer beside the model: its id, incarnation,
+        steps and swarm, and whom it knows; and, to be read, its weight, which is a donor's to give.
+
+        Values are such as JSON has, but for ``anchor``: tensors, which some wires need.
+        """
+        if self._session is None:
+            return {"id": self.id, "steps": self.steps}
+        self._running().settle()
+        return self._folder.state(self._session) | {"weight": self.weight}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on as the peer whose `state_dict` this is; call it before the block is entered. Others
+        restore the model, the optimizer and random streams. Where `PeerConfig.id` is another one,
+        steps alone are taken up, and this peer joins as a newcomer.
+
+        Raises:
+            TrainingError: It is no such state, and nothing was changed.
+            LocalProtocolError: The peer runs already.
+        """
+        if self._session is not None:
+            raise LocalProtocolError("the peer is running: resume before `with`")
+        self.id = self._folder.take_up(state, self.config.id) or self.id
 
     def save_checkpoint(self, *, wait: bool = False) -> bool:
         """Write a checkpoint now, besides those that are written by the clock.
 
-        Training is held up while the state is copied; a thread writes it to disk.
-
-        Args:
-            wait: Return when it is on disk.
+        Training is held up while the state is copied; a thread writes it to disk, for which this
+        call waits with *wait*.
 
         Returns:
-            Whether it is being written, or was; False where the last one still is, so that there
-            is no memory for another one.
+            Whether it is being written, or was; False while the last one still is.
 
         Raises:
             LocalProtocolError: The peer does not run, or no checkpoints are kept.
@@ -241,8 +242,11 @@ class Peer:
             journaled=self.journaled,
             notes=self.notes,
             opens=self.opens,
+            told=self._telemetry.told,
         )
         try:
+            if self._told.resume and self._folder.may_resume:
+                self.resume()
             self._check.begin()
             self._folder.require_ready(self.rule)
             self._telemetry.serve(self)
@@ -258,16 +262,13 @@ class Peer:
             raise
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
         went_early, has_failed = self._left, error is not None
         try:
             if not has_failed and not self._left:
                 self.merge(self.config.linger_s)
-                self._folder.end(self._current_session())
+                self._folder.end(self._current_session(), wait=True)
         except RumorError as failure:
             error, has_failed = failure, True
             raise
@@ -284,8 +285,7 @@ class Peer:
             self._signals.pass_on()
 
     def _end(self, *, quietly: bool) -> None:
-        """Leave, unless that is done or needless, and close; *quietly* where an error is on its way
-        already, which another must not hide."""
+        """Leave, unless that is done or needless, and close; *quietly*: hide no earlier error."""
         runtime = self._running()
         try:
             # After a failure, send nothing: peers must see a crash.
@@ -326,14 +326,13 @@ class Peer:
 
     @property
     def swarm_steps(self) -> int:
-        """Optimizer steps of all peers that ever were in the swarm, as they were known at this
-        peer's last turn: for learning rates, and to know when to stop."""
+        """Optimizer steps of all peers that ever were in the swarm, as known at the last turn."""
         return self._look(lambda protocol: protocol.swarm_steps, 0)
 
     @property
     def ended_by(self) -> str:
-        """Whose end is to be that of your loop, too, under a rule such as
-        ``seasgd:progress=fastest``; empty while that is so of nobody."""
+        """Whose end is to be that of your loop, too: a peer's, under a rule such as
+        ``seasgd:progress=fastest``, or ``rumor stop``; empty while that is so of nobody."""
         return "" if self._session is None else self._session.runtime.ended_by
 
     def progress(self, total_steps: int) -> float:
@@ -347,8 +346,8 @@ class Peer:
 
     @property
     def weight_units(self) -> Units:
-        """What this peer holds, of all shards, exactly; what is in escrow is not counted. In units:
-        a number where that is whole, else text such as ``"5/2^30"``, see `gossip.from_units`."""
+        """What this peer holds of all shards, without escrow, exactly: a number of units where that
+        is whole, else text such as ``"5/2^30"``, see `gossip.from_units`."""
         return in_units(sum(self._held()))
 
     @property
@@ -403,7 +402,7 @@ class Peer:
                 100 steps at most; the model is not what it was at first, after 10 at most; a
                 synchronous rule has lost a member, which is named; the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
-            SystemExit: A signal has come, and the peer has left; see `PeerConfig.signals`.
+            SystemExit: A signal, or `rumor stop`, has ended the peer; see `PeerConfig.signals`.
         """
         if self._left and self._signals.caught is not None:
             # An earlier handler was called, and the loop went on.
@@ -425,6 +424,8 @@ class Peer:
         if self._signals.caught is not None:
             self.leave()
             self._signals.pass_on()
+        elif self.config.signals and self.ended_by == STOPPED:
+            self._stop_early()
 
     def trained_shard(self, shard: int) -> None:
         """Let a rule such as ``gosgd:layers=8`` push a shard that a step that goes on is through
@@ -432,8 +433,7 @@ class Peer:
         self._running().call(ShardTrained(shard))
 
     def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Tell what was measured on held-out data: the fraction that is right, and the mean loss
-        of its samples. It goes into metrics and pictures."""
+        """Tell what was measured on held-out data: the fraction that is right, the mean loss."""
         self._telemetry.evaluated(accuracy, loss)
 
     @property
@@ -443,12 +443,11 @@ class Peer:
 
     @property
     def told(self) -> dict[str, float]:
-        """What it was told last: ``loss`` (for metrics), ``accuracy``, ``test_loss``."""
-        return self._telemetry.told
+        """What it was told last: ``loss``, ``accuracy``, ``test_loss``."""
+        return self._telemetry.told()
 
     def save_model(self, path: Path | str) -> None:
-        """Write the model as a safetensors file that `rumor merge` reads: the peer's weight, which
-        says how much it counts there, is in its header.
+        """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
 
         Raises:
             OSError: It cannot be written; what was there still is.
@@ -464,10 +463,7 @@ class Peer:
 
         The model then is nearly the swarm's average: what is left of the disagreement falls with
         `ProtocolConfig.merge_rounds`. Where it is not, the result is false and names who trained.
-
-        Args:
-            timeout_s: How long to wait for the others, seconds; this call ends by then, and when
-                `stop` is set.
+        This call ends after *timeout_s* seconds, or when `stop` is set.
 
         Raises:
             TrainingError: A parameter is not finite, and was not sent; the model is not what it was
@@ -483,18 +479,14 @@ class Peer:
     def average(self, timeout_s: float = 10.0) -> Average:
         """The average of all live peers' models, weighted, as they are now; for evaluations.
 
-        Their models are read one after another, each at its peer's next step boundary: no weight
-        moves, and training elsewhere goes on, unless the rule waits. It costs a model's bytes for
-        each peer, and two to three times the model's memory here. Call it between two steps, not
-        after `merge`: then the model is the average, and the others may have gone.
-
-        Args:
-            timeout_s: How long to wait for each of the others, seconds. Those that do not answer
-                are named in the result, and count nothing.
+        Their models are read one after another, each at its peer's next step: no weight moves, and
+        training goes on, unless the rule waits. It costs a model's bytes for each peer, and two to
+        three models of memory here. Call it between two steps, not after `merge`. *timeout_s* is
+        for each of the others, seconds; the result names who does not answer.
 
         Returns:
-            ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read: a
-            simulation's merged model, but for shares that moved meanwhile: they count twice or not.
+            ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read:
+            shares that moved meanwhile count twice or not.
 
         Raises:
             LocalProtocolError: The peer has left, or is not running.
@@ -519,6 +511,15 @@ class Peer:
         self._folder.end(self._current_session())
         self._leave()
 
+    def _stop_early(self) -> NoReturn:
+        """End the process in order; merged, where the rule lets peers end after unequal steps."""
+        if requirements_of(self.rule).waits:
+            self.leave()
+        else:
+            self.merge(self.config.linger_s)
+            self._folder.end(self._current_session(), wait=True)
+        raise SystemExit(0)
+
     def _leave(self) -> None:
         runtime, self._left = self._running(), True
         runtime.settle()
@@ -529,8 +530,7 @@ class Peer:
 
     def _held(self) -> tuple[int, ...]:
         """Weight of each shard, escrow not counted."""
-        nothing = (0,) * self.config.shards
-        return self._look(lambda p: tuple(account.weight for account in p.accounts), nothing)
+        return self._look(lambda p: tuple(a.weight for a in p.accounts), (0,) * self.config.shards)
 
     def _look(self, glance: Callable[[Protocol], _T], otherwise: _T) -> _T:
         """Read something of the protocol, where there is one."""

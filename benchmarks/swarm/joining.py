@@ -15,12 +15,12 @@ import torch
 
 from ...gossip import GoSGD, ProtocolConfig, Schema, TensorSpec
 from ...sim.kernel.fleet import Fleet
-from ...sim.kernel.plan import FaultPlan, FleetPlan
+from ...sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from ...sim.models.links import Links
 from ...sim.models.network import NetworkConfig
 from ...sim.models.step_time import InTurn, make_step_time
 from ...sim.models.topology import LiveWorkerTopology
-from ...sim.simulate import given, names_of
+from ...sim.simulate import given
 from ...train import Peer, PeerConfig
 from ..exchange.processes import Flat, Partner, Pipe, partner, partners
 from ..exchange.raw import RawReceiver, RawSender

@@ -318,7 +318,7 @@ def _rows(found: _Soaked) -> Iterator[Row]:
 def _draw(found: _Soaked, path: Path) -> None:
     from matplotlib import rc_context
 
-    from ...sim.results.curves import DIM, INK, STYLE, new_figure
+    from ...sim.results.pictures.curves import DIM, INK, STYLE, new_figure
 
     came = ", ".join(f"{count:,} {what}" for what, count in found.events.items() if count)
     with rc_context(STYLE):

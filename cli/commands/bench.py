@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...gossip.errors import ConfigError
-from ..console import print_json
-from ..options import Json, options_of
+from ..reports.console import print_json
+from ..settings.options import Json, options_of
 
 if TYPE_CHECKING:
     from ...benchmarks import Result

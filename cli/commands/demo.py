@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ..console import print_json
 from ..errors import FAILED, fail
 from ..launch.command import complaint, conclude, is_exact
 from ..launch.config import LaunchConfig, check
@@ -20,12 +19,13 @@ from ..launch.display import Display, display_on
 from ..launch.processes import fork_server as forking
 from ..launch.supervisor import LOOK_S, supervise
 from ..launch.swarm import Swarm
-from ..options import OUTPUT, Json, Source, config_of, options_of
+from ..reports.console import print_json
 from ..run_folder import new_folders
+from ..settings.options import OUTPUT, Json, Source, config_of, options_of
 
 if TYPE_CHECKING:
     from ...sim.kernel.faults.files import Fault
-    from ...sim.results.race import Contestant, LifeLine
+    from ...sim.results.pictures.race import Contestant, LifeLine
     from ..launch.monitor import PeerView
     from ..launch.summary import Outcome
 
@@ -270,7 +270,7 @@ def _steps(views: "Sequence[PeerView]") -> str:
 
 
 def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Contestant":
-    from ...sim.results.race import Contestant
+    from ...sim.results.pictures.race import Contestant
 
     began_s = _began_s(outcomes)
     # One peer of a swarm measures the average of all, the next one if it is gone. With all-reduce,
@@ -320,7 +320,7 @@ def _draw(
     summary: dict[str, Any],
     path: Path,
 ) -> None:
-    from ...sim.results.race import draw_race
+    from ...sim.results.pictures.race import draw_race
 
     swarm = summary["swarms"]["rumor"]
     note = (
@@ -335,7 +335,7 @@ def _draw(
 def _life_lines(
     outcomes: "Sequence[Outcome]", faults: Sequence[Mapping[str, Any]]
 ) -> "list[LifeLine]":
-    from ...sim.results.race import Event, LifeLine
+    from ...sim.results.pictures.race import Event, LifeLine
 
     began_s = _began_s(outcomes)
     lines = []

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
-from ..console import counted, plain_table, print_json, progress_on, time_left
 from ..errors import FAILED, STOPPED, fail, not_written
-from ..options import Json, Source, options_of
+from ..reports.console import counted, plain_table, print_json, progress_on, time_left
+from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
     from ...sim.fuzz import Broken, Campaign, Order, Trial

@@ -14,10 +14,11 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
-from ..console import print_json
 from ..errors import understanding
-from ..exchange import ExchangeConfig
-from ..options import (
+from ..reports.console import print_json
+from ..run_folder import require_trust
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import (
     EXCHANGE,
     GOSSIP,
     TRAINING,
@@ -29,7 +30,6 @@ from ..options import (
     option,
     options_of,
 )
-from ..run_folder import require_trust
 
 if TYPE_CHECKING:
     from ...gossip.transport.zmq_transport import Transport
@@ -83,7 +83,7 @@ class LifeConfig:
 
 _OWNERS: Final = (
     *("train.config:RunConfig", "train.config:PeerConfig"),
-    *("cli.exchange:RuleConfig", "cli.exchange:ExchangeConfig", LifeConfig),
+    *("cli.settings.exchange:RuleConfig", "cli.settings.exchange:ExchangeConfig", LifeConfig),
 )
 
 
@@ -97,9 +97,10 @@ _OWNERS: Final = (
             *("rule", "shards", "frozen_may_differ", "mixing", "mix_budget_s"),
             *("memory_models", "protocol", "checkpoint", "signals"),
         ),
+        metavars={"join": "[dns:]HOST:PORT"},
     ),
-    Source("cli.exchange:RuleConfig", GOSSIP),
-    Source("cli.exchange:ExchangeConfig", EXCHANGE),
+    Source("cli.settings.exchange:RuleConfig", GOSSIP),
+    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
     Source(LifeConfig, GOSSIP),
 )
 def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:

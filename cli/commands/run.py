@@ -3,22 +3,22 @@
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ..console import print_json
 from ..errors import FAILED, fail, not_written
 from ..launch.command import complaint, conclude, logging_to
-from ..launch.display import display_on, report
+from ..launch.display import Display, display_on, report
 from ..launch.folder import Place
-from ..launch.monitor import Monitor, State, read_report
+from ..launch.monitor import Monitor, PeerView, State, read_report
 from ..launch.processes.group import ProcessGroup
 from ..launch.script import (
+    MachinesConfig,
     ScriptConfig,
     config_from,
     find_command,
@@ -28,7 +28,11 @@ from ..launch.script import (
     variables,
 )
 from ..launch.supervisor import supervise
-from ..options import EXCHANGE, GOSSIP, OUTPUT, Json, Source, given, options_of
+from ..reports.console import print_json
+from ..settings.options import EXCHANGE, GOSSIP, MACHINES, OUTPUT, Json, Source, given, options_of
+
+if TYPE_CHECKING:
+    from ..cluster.fleet import Fleet
 
 __all__ = ["run"]
 
@@ -37,9 +41,10 @@ _TAIL_LINES: Final = 15
 
 @options_of(
     Source("cli.launch.script:ScriptConfig", GOSSIP),
+    Source("cli.launch.script:MachinesConfig", MACHINES, metavars={"hosts": "FILE"}),
     Source("train.config:PeerConfig", GOSSIP, adds=False),
-    Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
-    Source("cli.exchange:ExchangeConfig", EXCHANGE),
+    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
+    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
 )
 def run(
     ctx: typer.Context,
@@ -66,60 +71,154 @@ def run(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Start your own training script several times on this machine, as the peers of one swarm.
+    """Start your own training script several times, as the peers of one swarm.
 
-    `rumor run -n 4 -- python train.py --lr 0.1` starts train.py four times. Each process's
-    `Peer(model)` finds its name, its folder, the other peers and these options in its environment;
-    what the script itself gives `Peer` counts more. Nothing needs to change in a script that also
-    runs alone.
+    `rumor run -n 4 -- python train.py --lr 0.1` starts train.py four times on this machine. Each
+    process's `Peer(model)` finds its name, its folder, the other peers and these options in its
+    environment; what the script itself gives `Peer` counts more. Nothing needs to change in a
+    script that also runs alone.
+
+    `rumor run --hosts hosts.txt -- python train.py` starts it on the machines that the file names,
+    by ssh, after it has seen that each of them has what is needed. What peers print comes back with
+    their machine's and their own name in front.
+
+    `srun rumor run -- python train.py`, in a job of Slurm, makes each task a peer; a job that is
+    requeued goes on in its folder, runs/slurm-JOB. `torchrun --no-python ... rumor run` does the
+    same for torchrun's workers. docs/how-to/clusters.md has more, Kubernetes among it.
 
     What each prints is in DIR/peers/NAME/log.txt. Ctrl-C makes all leave in order, handing their
     weight on; a second one kills them.
 
     Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
-    for; 1 if not; 2 for wrong arguments.
+    for; 1 if not; 2 for wrong arguments. A task of a scheduler has that of the script.
     """
-    names = given(ctx) & {*settings}
-    config, words = config_from(settings | {"words": words}, names)
-    command, script = find_command(words)
-    out = find_folder(config, script)
-    if dry_run:
-        _show(config, command, out, as_json=as_json)
+    config, machines, words, names = config_from(
+        settings | {"words": words}, given(ctx) & {*settings}
+    )
+    if _becomes_task(config, machines, words, names, dry_run=dry_run, as_json=as_json):
         return
-    summary = _run(config, command, script, out)
+    if machines.hosts is not None:
+        summary = _on_hosts(config, machines, words, names, dry_run=dry_run, as_json=as_json)
+    else:
+        summary = _on_this_machine(config, words, dry_run=dry_run, as_json=as_json)
+    if summary is None:
+        return
     if as_json:
         print_json(summary)
     else:
         report(summary, Console())
+    _end(summary)
+
+
+def _on_this_machine(
+    config: ScriptConfig, words: Sequence[str], *, dry_run: bool, as_json: bool
+) -> dict[str, Any] | None:
+    """Start the peers here and see them through; None where it was only to be shown."""
+    command, script = find_command(words)
+    out = find_folder(config, script)
+    if dry_run:
+        told = {id: variables(config, out, index) for index, id in enumerate(config.ids())}
+        _show(command, settings_of(config) | {"out": str(out)}, told, as_json=as_json)
+        return None
+    try:
+        group = ProcessGroup(found(config, command, out))
+    except OSError as error:
+        raise ConfigError(not_written(out, error)) from None
+    return _run(config, group, script, out)
+
+
+def _end(summary: Mapping[str, Any]) -> None:
+    """Say what went wrong, if anything did."""
+    out = Path(summary["out"])
     failed = [peer for peer in summary["peers_detail"] if peer["state"] == State.FAILED]
     for peer in failed:
         _show_log(out / "peers" / peer["id"], peer["id"])
-    why = complaint(summary)
+    why = complaint(dict(summary))
     if failed and not why:
         why = f"{', '.join(peer['id'] for peer in failed)} failed"
     if why:
         fail(why, FAILED)
 
 
-def _run(config: ScriptConfig, command: Sequence[str], script: str, out: Path) -> dict[str, Any]:
-    try:
-        places = found(config, command, out)
-    except OSError as error:
-        raise ConfigError(not_written(out, error)) from None
+def _run(
+    config: ScriptConfig, group: "ProcessGroup | Fleet", script: str, out: Path
+) -> dict[str, Any]:
+    fleet = None if isinstance(group, ProcessGroup) else group
     with logging_to(config.loggers, out, config.described(script, ())) as log:
-        group = ProcessGroup(places)
         monitor = Monitor(group.places, group.processes, None, on_row=log.row)
         started_s = time.monotonic()
         with display_on(sys.stderr, f"{script} on {config.peers} peers, in {out}") as display:
-            views = supervise(group, monitor, display)
+            shown = display if fleet is None else _with_lines(fleet, display)
+            views = supervise(group, monitor, shown)
+            if fleet is not None:
+                fleet.close()
+                shown(views, (), time.monotonic() - started_s)
         wall_s = time.monotonic() - started_s
 
         from ..launch.summary import read_outcomes
 
         outcomes = read_outcomes(group.places, views)
-        described = config.described(script, _reports(places))
+        described = config.described(script, _reports(group.places))
+        if fleet is not None:
+            described["unreached"] = sorted({*fleet.unreached})
         log.summary = conclude(described, None, out, wall_s, outcomes)
     return log.summary
+
+
+def _with_lines(fleet: "Fleet", display: Display) -> Display:
+    """Show what peers of other machines print, too."""
+
+    def show(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
+        display(views, [*fleet.lines(), *news], elapsed_s)
+
+    return show
+
+
+def _on_hosts(
+    config: ScriptConfig,
+    machines: MachinesConfig,
+    words: Sequence[str],
+    names: set[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> dict[str, Any] | None:
+    from ..cluster.launch import Remote
+
+    remote = Remote.read(config, machines, words, names)
+    if dry_run:
+        settings = settings_of(remote.config) | remote.settings() | {"out": str(remote.out)}
+        _show(remote.command, settings, remote.environment(), as_json=as_json)
+        return None
+    with remote.connected() as fleet:
+        return _run(remote.config, fleet, remote.script, remote.out)
+
+
+def _becomes_task(
+    config: ScriptConfig,
+    machines: MachinesConfig,
+    words: Sequence[str],
+    names: set[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> bool:
+    """Become the one peer that this process is to be, if a scheduler has started it as a task."""
+    launches = not {"peers", "hosts"}.isdisjoint(names)
+    if launches and machines.scheduler == "auto":
+        return False
+    command, _ = find_command(words, here=machines.hosts is None)
+    from ..cluster.task import execute, find_task, task_folder, task_variables
+
+    task = find_task(machines, launches=launches)
+    if task is None:
+        return False
+    out = task_folder(config, task)
+    told = task_variables(config, machines, task, out)
+    if not dry_run:
+        execute(command, told)
+    _show(command, settings_of(config) | {"out": str(out)}, {task.id: told}, as_json=as_json)
+    return True
 
 
 def _reports(places: Sequence[Place]) -> list[dict[str, Any]]:
@@ -135,10 +234,14 @@ def _show_log(folder: Path, id: str) -> None:
         print(f"    {line}", file=sys.stderr)
 
 
-def _show(config: ScriptConfig, command: Sequence[str], out: Path, *, as_json: bool) -> None:
+def _show(
+    command: Sequence[str],
+    settings: Mapping[str, Any],
+    told: Mapping[str, Mapping[str, str]],
+    *,
+    as_json: bool,
+) -> None:
     """Print what would be started."""
-    settings = settings_of(config) | {"out": str(out)}
-    told = {id: variables(config, out, index) for index, id in enumerate(config.ids())}
     if as_json:
         print_json({"command": list(command), "settings": settings, "environment": told})
         return

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ..console import print_json
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
-from ..options import EXCHANGE, GOSSIP, SPEED, Json, Source, config_of, given, options_of
+from ..reports.console import print_json
 from ..run_folder import new_folders, taken_folder
+from ..settings.options import EXCHANGE, GOSSIP, SPEED, Json, Source, config_of, given, options_of
 
 if TYPE_CHECKING:
     from ...sim import Run, SimulationConfig
@@ -40,6 +40,10 @@ class SimulateConfig:
     no_plot: bool = False
     """Draw nothing."""
 
+    animate: Path | None = None
+    """Draw the run as a film, too, in which one sees who is up: a .gif or .webp file; none unless
+    given."""
+
     loggers: tuple[str, ...] = ()
     """Where each measurement goes besides: tensorboard, trackio, wandb or mlflow, each with the
     extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times."""
@@ -47,9 +51,12 @@ class SimulateConfig:
 
 @options_of(
     # What these say holds for a simulation, too; matrices are what it mixes by.
-    Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
+    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
     Source(
-        "cli.exchange:ExchangeConfig", EXCHANGE, without=("mixing", "frozen_may_differ"), adds=False
+        "cli.settings.exchange:ExchangeConfig",
+        EXCHANGE,
+        without=("mixing", "frozen_may_differ"),
+        adds=False,
     ),
     Source(
         "sim.config:SimulationConfig",
@@ -93,6 +100,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     """
     from ...sim import SimulationConfig
     from ...sim.results.files import check_format
+    from ...sim.results.pictures.animation import check_film
     from ...train.tensors.buffers import keep_pages
 
     own = config_of(SimulateConfig, settings)
@@ -101,17 +109,20 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         config = start_from(own.from_file, config, given(ctx))
     keep_pages()
     check_format(own.format)
+    if own.animate is not None:
+        check_film(own.animate)
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config, own.loggers, folder)
         unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
+        undrawn = _film(run, own.animate)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
         print_json(summary)
     else:
-        from ..simulation_report import print_run
+        from ..reports.simulation import print_run
 
         print_run(summary, Console())
-    if why := unwritten or complaint(run.summary):
+    if why := unwritten or undrawn or complaint(run.summary):
         fail(why, FAILED)
 
 
@@ -128,7 +139,7 @@ def _run(config: "SimulationConfig", loggers: tuple[str, ...], folder: Path) -> 
     """Simulate, and tell stderr how it goes."""
     from ...sim import simulate as run_simulation
     from ...sim.results.title import describe
-    from ..simulation_report import display_on, reached
+    from ..reports.simulation import display_on, reached
 
     last: Progress | None = None
     show: Callable[[Progress], None] | None = None
@@ -162,6 +173,18 @@ def _keep(run: "Run", folder: Path, format: str, *, picture: bool) -> str:
         return f"{error}; no file was kept"
     except KeyboardInterrupt:
         fail("stopped while the files were written; nothing was kept", STOPPED)
+    return ""
+
+
+def _film(run: "Run", path: Path | None) -> str:
+    """Write a film, if one was asked for; says what went wrong."""
+    try:
+        if path is not None:
+            run.animate(path)
+    except OSError as error:
+        return not_written(path, error)
+    except KeyboardInterrupt:
+        fail("stopped while the film was drawn; all else was kept", STOPPED)
     return ""
 
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ..console import counted, duration, plain_table, print_json, print_path, progress_on
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
-from ..options import Json, Source, options_of
+from ..reports.console import counted, duration, plain_table, print_json, print_path, progress_on
+from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress

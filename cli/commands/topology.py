@@ -18,8 +18,8 @@ from ...topology.advise import Advice
 from ...topology.families.family import Family, Parameter
 from ...topology.families.registry import CATALOG
 from ...topology.spec import read
-from ..console import plain_table, print_json
-from ..options import Json, Source, given, option, options_of
+from ..reports.console import plain_table, print_json
+from ..settings.options import Json, Source, given, option, options_of
 
 __all__ = ["TopologyConfig", "about", "check_path", "topology"]
 
@@ -190,7 +190,7 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
     if as_json:
         print_json(known.as_json())
     else:
-        from ..topology_report import print_facts
+        from ..reports.topology import print_facts
 
         print_facts(built, known, Console())
     # Last, so that no picture that fails takes the facts with it.

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from ..console import print_json
 from ..errors import FAILED, fail, understanding
-from ..exchange import ExchangeConfig
-from ..options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
+from ..reports.console import print_json
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
 from .display import display_on
 from .folder import PROGRAM
@@ -65,8 +65,8 @@ class LaunchFiles:
     Source("cli.launch.config:LaunchConfig", GOSSIP),
     Source("train.config:RunConfig", GOSSIP, adds=False),
     Source("train.config:PeerConfig", GOSSIP, adds=False),
-    Source("cli.exchange:RuleConfig", GOSSIP, adds=False),
-    Source("cli.exchange:ExchangeConfig", EXCHANGE),
+    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
+    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
 )
 def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several local processes, each a peer of its own.
@@ -204,7 +204,10 @@ def complaint(summary: dict[str, Any]) -> str:
     """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
     said = []
     peers = summary["peers_detail"]
-    if not is_exact(summary):
+    if summary.get("unreached"):
+        whose = ", ".join(summary["unreached"])
+        said.append(f"the ledgers of {whose} are out of reach, so that no weight can be counted")
+    elif not is_exact(summary):
         said.append("the ledgers do not balance: weight was lost or created, which is a bug")
     elif all(peer["state"] == "left" for peer in peers):
         said.append("stopped before the end")
@@ -238,7 +241,7 @@ def conclude(
     Returns:
         The summary; its ``unwritten`` names files that could not be written.
     """
-    from ...sim.results.live_plots import draw
+    from ...sim.results.pictures.live_plots import draw
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, summarize
 

@@ -15,9 +15,9 @@ from ...gossip.rules.robust.registry import NONE
 from ...gossip.transport.keys.certificates import covers
 from ...gossip.wire.messages import is_name
 from ...topology import parse
-from ..exchange import ExchangeConfig
-from ..options import option
 from ..run_folder import new_folders
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import option
 
 if TYPE_CHECKING:
     from ...sim.kernel.faults.files import Fault
@@ -38,7 +38,7 @@ _OF_LAUNCHER: Final = frozenset(
 )
 
 # A peer has the same defaults; commands are read by people who look for what is particular.
-_LEFT_OUT: Final = ("lr_schedule", "checkpoint_every")
+_LEFT_OUT: Final = ("checkpoint_every",)
 
 _DESCRIBED: Final = (
     *("task", "topology", "peers", "seed", "total_steps", "lr_schedule", "partition"),
@@ -79,6 +79,8 @@ class LaunchConfig:
 
     lr: float | None = None
 
+    optimizer: str | None = None
+
     momentum: float | None = None
 
     precision: str | None = None
@@ -89,7 +91,7 @@ class LaunchConfig:
     """That peer's batches have N samples instead: 3:128. May be given several times. Under
     ``gosgd:samples=32``, say, it then counts for as much more."""
 
-    lr_schedule: str = "constant"
+    lr_schedule: str | None = None
 
     partition: str = "shared"
 
@@ -268,10 +270,10 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     """
     out = config.out if resumes and config.out is not None else _folder(config)
     from ...train.config import PeerConfig
-    from ...train.interval import parse_interval
     from ...train.loop.metrics_port import require_free_ports
-    from ...train.lr_schedule import parse_lr_schedule
     from ...train.tasks.registry import load_task
+    from ...train.timing.interval import parse_interval
+    from ...train.timing.lr_schedule import parse_lr_schedule
 
     # Each peer would refuse it, after the folders were made.
     PeerConfig(rule=config.rule_spec.make(), loggers=config.loggers, **config.exchange.settings())
@@ -279,8 +281,8 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     if config.metrics_port is not None:
         require_free_ports(config.metrics_port, config.peers)
     parse_interval(config.checkpoint_every)
-    parse_lr_schedule(config.lr_schedule)
-    task = load_task(config.task, seed=config.seed)
+    parse_lr_schedule(config.lr_schedule or "constant")
+    task = load_task(config.task, seed=config.seed).with_optimizer(config.optimizer)
     task.with_precision(config.precision).split(config.partition, config.peers, config.seed)
     return task, out
 

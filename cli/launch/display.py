@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from textwrap import indent
 from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -9,7 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from ..console import plain_table, progress_on
+from ..reports.console import plain_table, progress_on
 from .monitor import PeerView, State
 
 __all__ = ["Display", "display_on", "render", "report", "summarize"]
@@ -184,6 +185,7 @@ def report(summary: dict[str, Any], console: Console) -> None:
         *_deaths(summary),
         *_unmerged(summary),
         _files(summary),
+        *_sample(summary),
     ):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
@@ -203,6 +205,12 @@ def _result(summary: dict[str, Any]) -> str:
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"
     return f"{has}{models} {apart}{equally}."
+
+
+def _sample(summary: dict[str, Any]) -> list[str]:
+    """Text that the merged model makes."""
+    sample = summary.get("sample")
+    return [f"\nThe merged model writes:\n{indent(sample, '    ')}"] if sample else []
 
 
 def _average(summary: dict[str, Any]) -> list[str]:
@@ -225,6 +233,9 @@ def _average(summary: dict[str, Any]) -> list[str]:
 def _weight(summary: dict[str, Any]) -> str:
     total, expected = summary["weight_units_total"], summary["weight_units_expected"]
     ledger = summary["ledger"]
+    if summary.get("unreached"):
+        whose = ", ".join(summary["unreached"])
+        return f"Weight cannot be counted: the ledgers of {whose} are out of reach."
     if not ledger["founded"]:
         return "No weight was ever founded."
     lost = [

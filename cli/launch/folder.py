@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import split_address
-from ..options import option
+from ..settings.options import option
 from .config import LaunchConfig, step_s_min
 
 __all__ = ["PROGRAM", "Place", "RunFolder"]

@@ -14,9 +14,9 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule
 from ...train.storage.files import read_json
 from ...train.storage.ledger_file import ledger_paths
-from ..exchange import ExchangeConfig
-from ..options import option
 from ..run_folder import require_trust
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import option
 from .config import LaunchConfig
 from .folder import Place, RunFolder
 from .monitor import Life, LifeEnd, Monitor, State, Tail, life_in, read_report

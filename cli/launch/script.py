@@ -16,19 +16,23 @@ from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.rules.robust.registry import NONE
-from ..exchange import ExchangeConfig
-from ..options import config_of, option, read_settings
+from ...gossip.transport.addresses import PORT_MAX
 from ..run_folder import new_folders
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import config_of, option, read_settings
 from .config import parse_slow, peer_ids, require_keys
 from .folder import Place
 
 __all__ = [
+    "MachinesConfig",
     "ScriptConfig",
+    "check_settings",
     "config_from",
     "find_command",
     "find_folder",
     "found",
     "read_file",
+    "script_of",
     "settings_of",
     "variables",
 ]
@@ -66,7 +70,8 @@ class ScriptConfig:
 
     device: str | None = None
     """Which device scripts are to use, as ``environment().device`` tells them: cpu, cuda, or
-    cuda:{i}, where {i} is the number of the process, from 0; auto unless given."""
+    cuda:{i}, where {i} is the number of the process on its machine, from 0; auto, a GPU each as
+    long as there are some, unless given."""
 
     slow: tuple[str, ...] = ()
     """Steps of that peer take FACTOR times as long as they would, asleep: 3:10 slows peer 3
@@ -148,6 +153,39 @@ class ScriptConfig:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinesConfig:
+    """Where the processes of `rumor run` are, other than all on this machine.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    hosts: Path | None = None
+    """Start the script on the machines that FILE names, by ssh. One line each: its address, and
+    what differs from the default of slots=1, device=, dir=, python=, user=, port=, key=,
+    address=, listen= and env:NAME=; all on this machine unless given."""
+
+    ssh: str = "ssh"
+    """The command that runs another one on a machine, as in "ssh -F my-config"."""
+
+    port: int | None = None
+    """Peers listen at this port of their machine, the second one at the next, and so on, at free
+    ones where these are taken; 7700 with ``hosts``, else what follows from the job's id, unless
+    given."""
+
+    scheduler: str = "auto"
+    """Whose task this process is, so that it becomes one peer itself: slurm or torchrun. auto finds
+    out, unless ``peers`` or ``hosts`` is given; with none, it is nobody's."""
+
+    no_models: bool = False
+    """With ``hosts``: leave the peers' models where they are, and merge none here."""
+
+    def __post_init__(self) -> None:
+        if self.port is not None and not 0 < self.port <= PORT_MAX:
+            raise ConfigError(f"--port is {self.port}: it must be 1 to {PORT_MAX}")
+
+
 def _device(text: str, index: int) -> str:
     try:
         return text.format(i=index)
@@ -177,7 +215,11 @@ def read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    known = read_settings(ScriptConfig) | read_settings(ExchangeConfig)
+    known = {
+        **read_settings(ScriptConfig),
+        **read_settings(MachinesConfig),
+        **read_settings(ExchangeConfig),
+    }
     found: dict[str, Any] = {}
     for key, value in content.items():
         name = key.replace("-", "_")
@@ -218,11 +260,12 @@ def _is_list_of(values: Any, kind: type) -> bool:
     return isinstance(values, list) and bool(values) and all(type(v) is kind for v in values)
 
 
-def find_command(words: Sequence[str]) -> tuple[tuple[str, ...], str]:
+def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str, ...], str]:
     """Make a command of what was typed.
 
     Args:
         words: A program and its arguments, or a Python script and its arguments.
+        here: Whether it is to run on this machine, so that it must be there.
 
     Returns:
         What starts a process, and the name of the script.
@@ -235,49 +278,84 @@ def find_command(words: Sequence[str]) -> tuple[tuple[str, ...], str]:
             "there is nothing to run: write `rumor run -n 4 -- python train.py --my args`, or "
             "name a .toml file with a command in it"
         )
-    command = (sys.executable, *words) if words[0].endswith(".py") else tuple(words)
-    if shutil.which(command[0]) is None:
+    python = sys.executable if here else "python"
+    command = (python, *words) if words[0].endswith(".py") else tuple(words)
+    if here and shutil.which(command[0]) is None:
         raise ConfigError(f"there is no program {command[0]!r}")
-    is_python = Path(command[0]).name.startswith("python")
-    script = command[1] if is_python and len(command) > 1 else command[0]
-    if is_python and script.endswith(".py") and not Path(script).is_file():
+    script = script_of(command)
+    if here and script is not None and not Path(script).is_file():
         raise ConfigError(f"there is no script {script!r} in {Path.cwd()}")
-    return command, Path(script).name
+    return command, Path(script or command[0]).name
 
 
-def find_folder(config: ScriptConfig, script: str) -> Path:
+def script_of(command: Sequence[str]) -> str | None:
+    """The file among the words of a command that Python runs; None where it is another command."""
+    is_python = Path(command[0]).name.startswith("python")
+    return command[1] if is_python and len(command) > 1 and command[1].endswith(".py") else None
+
+
+def check_settings(config: ScriptConfig, out: Path) -> None:
+    """See that what was asked for goes together: each peer would refuse it, after the start.
+
+    Args:
+        config: The run.
+        out: Its folder, which need not be there.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    from ...train.config import PeerConfig
+
+    given = {"rule": config.rule_spec and config.rule_spec.make(), "topology": config.topology}
+    told: Any = {name: value for name, value in given.items() if value is not None}
+    if config.topology is not None:
+        # Else the graph may be the script's.
+        told["founders"] = config.peers
+    PeerConfig(**told, out=out, loggers=config.loggers, **config.exchange.settings())
+
+
+def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path:
     """Where the run goes; nothing is made yet.
+
+    Args:
+        config: The run.
+        script: Its name.
+        here: Whether its peers run on this machine.
 
     Raises:
         ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go
             together.
     """
     from ...sim.results.files import check_folder
-    from ...train.config import PeerConfig
     from ...train.loop.metrics_port import require_free_ports
 
-    # Each peer would refuse it, after the folders were made.
-    given = {"rule": config.rule_spec and config.rule_spec.make(), "topology": config.topology}
-    told: Any = {name: value for name, value in given.items() if value is not None}
-    if config.topology is not None:
-        # Else the graph may be the script's.
-        told["founders"] = config.peers
-    PeerConfig(**told, loggers=config.loggers, **config.exchange.settings())
-    require_keys(config.key, config.roster, config.ids())
-    if config.metrics_port is not None:
-        require_free_ports(config.metrics_port, config.peers)
     name = Path(script).stem
     out = config.out or next(path for path in new_folders(name) if not os.path.exists(path))
+    check_settings(config, out)
+    if here:
+        require_keys(config.key, config.roster, config.ids())
+        if config.metrics_port is not None:
+            require_free_ports(config.metrics_port, config.peers)
     check_folder(out)
     return out
 
 
-def variables(config: ScriptConfig, out: Path, index: int) -> dict[str, str]:
-    """The environment of one process, beside what it inherits; see `rumor.train.environment`."""
-    id = config.ids()[index]
+def variables(
+    config: ScriptConfig, out: Path, index: int, local: int | None = None
+) -> dict[str, str]:
+    """The environment of one process, beside what it inherits; see `rumor.train.environment`.
+
+    Args:
+        config: The run.
+        out: Its folder.
+        index: Which of the processes it is.
+        local: Which of those on its machine; all are on one unless given.
+    """
+    id, local = config.ids()[index], index if local is None else local
     told: dict[str, Any] = {
         "id": id,
         "index": index,
+        "local_index": local,
         "count": config.peers,
         "founders": config.peers,
         "seed": config.seed,
@@ -291,13 +369,13 @@ def variables(config: ScriptConfig, out: Path, index: int) -> dict[str, str]:
     if config.key is not None and config.roster is not None:
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
     if config.device is not None:
-        told["device"] = _device(config.device, index)
+        told["device"] = _device(config.device, local)
     if config.topology is not None:
         told["topology"] = config.topology
     if config.rule_spec is not None:
         told["rule"] = config.rule_spec
     if config.metrics_port is not None:
-        told["metrics_port"] = config.metrics_port and config.metrics_port + index
+        told["metrics_port"] = config.metrics_port and config.metrics_port + local
     if (factor := parse_slow(config.slow, config.peers).get(index)) is not None:
         told["slow"] = factor
     told |= _exchange(config.exchange)
@@ -341,7 +419,9 @@ def settings_of(config: ScriptConfig) -> dict[str, Any]:
     }
 
 
-def config_from(typed: Mapping[str, Any], names: Collection[str]) -> tuple[ScriptConfig, list[str]]:
+def config_from(
+    typed: Mapping[str, Any], names: Collection[str]
+) -> tuple[ScriptConfig, MachinesConfig, list[str], set[str]]:
     """Make a run of options and words, or of a file that the words name.
 
     Args:
@@ -349,16 +429,19 @@ def config_from(typed: Mapping[str, Any], names: Collection[str]) -> tuple[Scrip
         names: Of those that were typed: they count more than the file.
 
     Returns:
-        The run, and the words of its command.
+        The run, where it runs, the words of its command, and the names of all options that were
+        typed or are in the file.
 
     Raises:
-        ConfigError: See `ScriptConfig` and `read_file`.
+        ConfigError: See `ScriptConfig`, `MachinesConfig` and `read_file`.
     """
-    words = list(typed["words"] or ())
+    words, said = list(typed["words"] or ()), {*names}
     settings = dict(typed)
     if words and words[0].endswith(".toml"):
         content = read_file(Path(words[0]))
         words = words[1:] or content.pop("command", [])
         settings |= {name: content[name] for name in content if name not in names}
+        said |= {*content}
     exchange = config_of(ExchangeConfig, settings)
-    return config_of(ScriptConfig, settings | {"exchange": exchange}), words
+    config = config_of(ScriptConfig, settings | {"exchange": exchange})
+    return config, config_of(MachinesConfig, settings), words, said

@@ -26,6 +26,7 @@ from ...train.storage.merge import (
     save_model,
 )
 from ...train.tasks.registry import Evaluation, Task
+from ..errors import printable
 from .folder import Place
 from .monitor import LifeEnd, PeerView, State, Tail, read_report
 
@@ -276,6 +277,8 @@ class Merged:
     """On held-out data, where those are known."""
     consensus_distance: float
     digest: str
+    sample: str | None = None
+    """What it makes, as text, where the task says how."""
 
     def save(self, path: Path) -> None:
         """Write it.
@@ -307,13 +310,14 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
     weights = merging_weights(models)
     chosen = [model for model in models if model.id in weights]
     state = merge(chosen)
-    names, evaluation = None, None
+    names, evaluation, sample = None, None, None
     if task is not None:
         torch.manual_seed(0)
         model = task.model()
         names = travelling(model)
         model.load_state_dict(with_own_names(model, state))
         evaluation = task.evaluate(model)
+        sample = None if task.sample is None else printable(task.sample(model.eval()))
     return Merged(
         state=state,
         weights=weights,
@@ -321,6 +325,7 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
         evaluation=evaluation,
         consensus_distance=consensus_distance(chosen, names),
         digest=digest(state),
+        sample=sample,
     )
 
 
@@ -383,6 +388,7 @@ def summarize(
         "wall_s": round(wall_s, 3),
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
+        "sample": merged and merged.sample,
         "merged_by": merged and ("weight" if merged.by_weight else "equally"),
         "average": _last_average(outcomes),
         "peers_detail": [_detail(outcome) for outcome in outcomes],

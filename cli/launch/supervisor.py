@@ -5,26 +5,44 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .display import Display
 from .monitor import Monitor, PeerView
-from .processes.group import ProcessGroup
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
 
-__all__ = ["supervise"]
+__all__ = ["Group", "supervise"]
 
 LOOK_S = 0.2
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
+class Group(Protocol):
+    """What supervision needs of the processes of a run, see `ProcessGroup`."""
+
+    def start(self) -> None:
+        """Start all."""
+
+    def leave_all(self) -> None:
+        """Ask all that run to leave."""
+
+    def release_all(self) -> None:
+        """Let all paused peers go on."""
+
+    def kill_all(self) -> None:
+        """End all that run at once."""
+
+    def wait(self) -> None:
+        """Wait until all have ended."""
+
+
 class _Interrupt:
     """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
 
-    def __init__(self, group: ProcessGroup) -> None:
+    def __init__(self, group: Group) -> None:
         self._group = group
         self.count = 0
 
@@ -41,7 +59,7 @@ class _Interrupt:
 
 
 def supervise(
-    group: ProcessGroup,
+    group: Group,
     monitor: Monitor,
     display: Display,
     faults: "FaultInjector | None" = None,
@@ -79,7 +97,7 @@ def supervise(
     return monitor.views
 
 
-def _wait(faults: "FaultInjector | None", group: ProcessGroup, interrupt: _Interrupt) -> list[str]:
+def _wait(faults: "FaultInjector | None", group: Group, interrupt: _Interrupt) -> list[str]:
     """Do what is due until it is time to look again; says what it was."""
     news: list[str] = []
     look_s = time.monotonic() + LOOK_S

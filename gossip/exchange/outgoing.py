@@ -19,8 +19,7 @@ from ..weight import mixing_fraction
 from ..wire.messages import Ack, Grant, Offer, Push, Query
 from .escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState
 from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
-from .snapshots import SnapshotRefs
-from .transfer import OutgoingTransfer
+from .transfer import OutgoingTransfer, SnapshotRefs
 
 __all__ = ["Outbox", "Returned"]
 

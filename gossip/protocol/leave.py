@@ -6,13 +6,14 @@ it holds to a neighbor at once, to one that has spoken since if there is any: ne
 and it must be gone within seconds. What comes back of its escrow it hands on after that.
 """
 
+from ..effects.effects import EndTraining
 from ..effects.ledger import Entry, Kind
-from ..types import PeerId
-from ..wire.messages import Hello, Leave, Phase
+from ..types import Incarnation, PeerId
+from ..wire.messages import Envelope, Hello, Leave, Phase, Stop, Stopping
 from .context import RuleContext
 from .state import State
 
-__all__ = ["Leaving"]
+__all__ = ["STOPPED", "Leaving", "Stops"]
 
 _HEIRS_ASKED_MAX = 8
 
@@ -156,3 +157,81 @@ class Leaving:
     def _tell_all(self, *, gone: bool) -> None:
         for member in self._state.table.others(alive=True):
             self._state.log.send(member.id, member.incarnation, Leave(gone))
+
+
+STOPPED = "rumor stop"
+"""In whose name training ends where somebody has asked the swarm to stop."""
+
+_PASSED_ON_MAX = 8
+"""Peers that are told at a time of a request to stop: in a crowd, each tells others."""
+
+_ASKERS_MAX = 8
+
+
+class Stops:
+    """A request to stop: obeyed once, passed on until nobody named in it trains, and answered.
+
+    Whoever gets here may ask for it; what refuses others is the runtime (`Reception`).
+
+    Args:
+        state: What the protocol remembers.
+        leaving: Tells when this peer is done.
+    """
+
+    def __init__(self, state: State, leaving: Leaving) -> None:
+        self._state = state
+        self._leaving = leaving
+        self._lives: set[tuple[PeerId, Incarnation]] = set()
+        self._stops: list[Stop] = []
+        self.askers: dict[PeerId, Incarnation] = {}
+        """Who has asked and is no member, and hears how far this peer is."""
+        self._told: tuple[Phase, bool] | None = None
+        self._due_s = 0.0
+
+    def asked(self, envelope: Envelope, body: Stop, now: float) -> None:
+        """Take in a request, and answer it where it does not come from a member."""
+        state = self._state
+        if state.log.account.life not in body.lives:
+            return
+        if not self._stops and state.table.phase <= Phase.TRAINING:
+            state.log.ask(EndTraining(STOPPED))
+        # A later one names those who were not known when the one before was made.
+        if not self._lives.issuperset(body.lives):
+            self._lives.update(body.lives)
+            self._stops = [each for each in self._stops if not {*each.lives} <= {*body.lives}]
+            self._stops.append(body)
+            self._due_s = now
+            self.wake(now)
+        if not state.table.is_known(envelope.source) and len(self.askers) < _ASKERS_MAX:
+            self.askers[envelope.source] = envelope.source_incarnation
+        if envelope.source in self.askers:
+            self._told = (state.table.phase, self._leaving.done)
+            self._answer(envelope.source, self._told)
+
+    def wake(self, now: float) -> None:
+        """Tell those who still train, once each gossip interval: a message may have been lost."""
+        if not self._stops or now < self._due_s:
+            return
+        self._due_s = now + self._state.config.gossip_s
+        table = self._state.table
+        late = [m for m in table.others(alive=True) if m.phase <= Phase.TRAINING]
+        late = [m for m in late if (m.id, m.incarnation) in self._lives]
+        # From here on around, so that not all tell the same few of a crowd.
+        late.sort(key=lambda member: (member.id < table.id, member.id))
+        for member in late[:_PASSED_ON_MAX]:
+            for stop in self._stops:
+                if (member.id, member.incarnation) in stop.lives:
+                    self._state.log.send(member.id, member.incarnation, stop)
+
+    def follow(self) -> None:
+        """Tell whoever has asked, once this peer has come farther."""
+        told = (self._state.table.phase, self._leaving.done)
+        if told != self._told:
+            for asker in self.askers:
+                self._answer(asker, told)
+            self._told = told
+
+    def _answer(self, asker: PeerId, told: tuple[Phase, bool]) -> None:
+        state, (phase, done) = self._state, told
+        answer = Stopping("", state.weight, phase, state.table.step, done)
+        state.log.send(asker, self.askers[asker], answer)

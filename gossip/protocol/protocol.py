@@ -37,12 +37,13 @@ from ..wire.messages import (
     Read,
     Receipts,
     Refer,
+    Stop,
 )
 from ..wire.schema import Schema
 from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
-from .leave import Leaving
+from .leave import Leaving, Stops
 from .limits import Limits
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
@@ -135,7 +136,8 @@ class Protocol:
         self._joining = Joining(self._state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self._state, self._joining)
         self._limits = limits = Limits(self._state)
-        self._leaving = Leaving(self._state)
+        self._leaving = leaving = Leaving(self._state)
+        self._stops = Stops(self._state, leaving)
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"), limits)
         self._donations = StateTransfer(self._state, limits)
         self._reading = Reading(self._state)
@@ -234,11 +236,8 @@ class Protocol:
 
     @property
     def swarm_steps(self) -> int:
-        """Optimizer steps of all peers, as they were known when the rule was last called.
-
-        Between two calls it stays the same, so that what follows from it, such as a learning
-        rate, is the same in a replay.
-        """
+        """Optimizer steps of all peers, as they were known when the rule was last called: between
+        two calls it stays the same, so that what follows from it is the same in a replay."""
         return self._state.swarm_steps
 
     def deadline(self) -> float:
@@ -260,14 +259,14 @@ class Protocol:
 
         Args:
             now: Seconds.
-            seeds: Addresses of any members; calling again adds to them.
+            seeds: Addresses of any members; calling again adds to them, at any time.
             founders: How many peers, this one included, found together.
             returning: Whether it comes back with a checkpoint, and the anchor in it: it looks for
                 its swarm, and founds it anew where after ``found_alone_s`` it has met nobody.
         """
         if self.phase is Phase.SEEKING:
             self._state.founders = founders
-            self._joining.start(now, seeds, founders, returns=returning)
+        self._joining.start(now, seeds, founders, returns=returning)
         return self.wake(now)
 
     def step(
@@ -338,6 +337,7 @@ class Protocol:
             shard_state.inbox.expire(now)
             shard_state.outbox.query_due(now)
         self._membership.wake(now)
+        self._stops.wake(now)
         if self.receipts is not None:
             self.receipts.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
@@ -369,11 +369,9 @@ class Protocol:
     def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
         """Ask for the model of *peer*, to be read only; empty for nobody's any more.
 
-        What has come is told by `reading`, and staged until the next call.
-
-        What was shown before is sent back, unless it is of the same peer: asking again repeats
-        only the question. This peer shows its own model meanwhile to those who want to read it, so
-        call it where values do not change.
+        What has come is told by `reading`, and staged until the next call. What was shown before is
+        sent back, unless it is of the same peer: asking again repeats only the question. Meanwhile
+        this peer shows its own model to those who want to read it: values must not change.
         """
         self._reading.read(peer)
         if self.phase in (Phase.TRAINING, Phase.FINISHED):
@@ -407,9 +405,7 @@ class Protocol:
     def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
         """Answer a `Measure`, before the next optimizer step; the rule is called again.
 
-        Args:
-            distances: Euclidean norms of what was measured; shares that were dropped are left out.
-            now: Seconds.
+        *distances*: Euclidean norms of what was measured; shares that were dropped are left out.
         """
         if Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing:
             self._call_rule(now, False, merging=self.merging, distances=distances)
@@ -457,6 +453,8 @@ class Protocol:
         if phase > Phase.TRAINING:
             self._leaving.advance(now)
             phase = state.table.phase
+        if self._stops.askers:
+            self._stops.follow()
         if phase is not self._membership.told:
             if phase is Phase.TRAINING and has_start(self._rule):
                 self._rule.start(RuleContext(state, now, trained=False, merging=False))
@@ -520,6 +518,8 @@ class Protocol:
             case Leave():
                 self._donations.forget(peer)
                 self._membership.take_leave_of(peer, body, now)
+            case Stop():
+                self._stops.asked(envelope, body, now)
             case Receipts() if self.receipts is not None:
                 self.receipts.told(envelope, body, now)
             case _:  # a schema that is the same as mine

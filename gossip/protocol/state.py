@@ -14,7 +14,7 @@ from ..errors import LocalProtocolError
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox
-from ..exchange.snapshots import SnapshotRefs
+from ..exchange.transfer import SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId

@@ -23,12 +23,14 @@ __all__ = [
     "Resolver",
     "allow_more_files",
     "is_loopback",
+    "is_name_of_many",
     "is_near",
     "is_wildcard",
     "join_address",
     "key_in",
     "local_host",
     "parse_address",
+    "parse_seed",
     "sockets_max",
     "split_address",
     "with_key",
@@ -78,6 +80,38 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
     if match["key"] and any_port:
         raise ConfigError(f"address {text!r} has a key: to listen, it is given by --key")
     return with_key(f"tcp://{host}:{port}", match["key"] or "")
+
+
+_OF_MANY: Final = "dns:"
+
+
+def parse_seed(text: str) -> str:
+    """Bring an address by which to join into the one form that is used inside.
+
+    Args:
+        text: As `parse_address` takes it, or ``dns:NAME:PORT`` for all addresses that a name has.
+
+    Returns:
+        The address, or ``dns:NAME:PORT`` as it is.
+
+    Raises:
+        ConfigError: It has another form.
+
+    >>> parse_seed("dns:swarm.default.svc:7700")
+    'dns:swarm.default.svc:7700'
+    """
+    if not is_name_of_many(text.strip()):
+        return parse_address(text)
+    name = text.strip().removeprefix(_OF_MANY)
+    address = parse_address(name)
+    if key_in(address):
+        raise ConfigError(f"{text!r}: several machines have a name, and each a key of its own")
+    return _OF_MANY + name
+
+
+def is_name_of_many(address: str) -> bool:
+    """Whether this is ``dns:NAME:PORT``."""
+    return address.startswith(_OF_MANY)
 
 
 def with_key(address: str, key: str) -> str:

@@ -111,6 +111,7 @@ class Dealers:
         self._curve = curve
         self._monitors: dict[str, HandshakeMonitor] = {}
         self._refusals: dict[str, _Refusal] = {}
+        self._rejected: dict[str, str] = {}
         self._bulk_messages_max = bulk_messages_max
         self._ways: dict[str, _Dealer] = {}
         self._way_of: dict[zmq.Socket[bytes], _Dealer] = {}
@@ -156,10 +157,17 @@ class Dealers:
         return list(self._ways)
 
     def refusal(self, place: str) -> str:
-        """Why a handshake with a place failed the last time; empty where it did not. May be called
-        from any thread."""
+        """Why a handshake with a place failed the last time, or what comes from there cannot be
+        understood; empty where neither is so. May be called from any thread."""
         refusal = self._refusals.get(place)
-        return "" if refusal is None else refusal.why
+        return self._rejected.get(place, "") if refusal is None else refusal.why
+
+    def reject(self, place: str, why: str, answer: Sequence[Buffer]) -> None:
+        """Note why whoever is at a place cannot be understood, and answer, if at all."""
+        if len(self._rejected) < _REFUSALS_MAX:
+            self._rejected[place] = why
+        if answer:
+            self.send(place, answer, bulk=False)
 
     def look(self) -> None:
         """See what became of handshakes."""

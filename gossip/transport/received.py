@@ -11,7 +11,7 @@ from ..wire.codec import Buffer, encode
 from ..wire.messages import Envelope, Hello, Member, Refer
 from .addresses import is_loopback, is_near, join_address, parse_address
 
-__all__ = ["OnSocket", "Received", "Route", "as_heard", "is_here"]
+__all__ = ["OnSocket", "Received", "Route", "as_heard", "is_here", "reachable"]
 
 
 Route = bytes
@@ -135,7 +135,7 @@ def as_heard(envelope: Envelope, received: Received) -> tuple[Envelope, Buffer]:
     if received.is_here or not isinstance(body, Hello | Refer):
         return envelope, received.header
     told = body.members if isinstance(body, Hello) else body.donors
-    fit = tuple(map(_reachable, told))
+    fit = tuple(map(reachable, told))
     if fit == told:
         return envelope, received.header
     changed = replace(body, members=fit) if isinstance(body, Hello) else Refer(fit)
@@ -143,7 +143,8 @@ def as_heard(envelope: Envelope, received: Received) -> tuple[Envelope, Buffer]:
     return envelope, encode(envelope)[0]
 
 
-def _reachable(member: Member) -> Member:
+def reachable(member: Member) -> Member:
+    """A member that another machine tells of, without addresses that are that machine's own."""
     fit = tuple(address for address in member.addresses if not _leads_here(address))
     return member if fit == member.addresses else replace(member, addresses=fit)
 

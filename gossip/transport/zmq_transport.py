@@ -214,22 +214,24 @@ class Transport:
         return any(self._ways.send(place, parts, bulk=False) for place in places)
 
     def unresolved(self, address: str) -> str:
-        """Why the name in an address that was greeted does not resolve; empty where it does, or is
-        being looked up. May be called from any thread."""
+        """Why the name in an address does not resolve; empty where it does. On any thread."""
         return self._names.why_not(address)
 
     def refusal(self, address: str) -> str:
-        """Why the last handshake with whoever listens at an address failed; empty where none did.
-        May be called from any thread."""
+        """Why whoever listens at an address cannot be dealt with; see `Dealers.refusal`."""
         places = self._places.get(address, (address,))
         return next(filter(None, map(self._ways.refusal, places)), "")
 
-    def dismiss(self, address: str) -> None:
-        """Close what dialing *address* has opened, unless a peer is reached there.
+    def reject(self, received: Received, why: str, answer: Sequence[Buffer]) -> None:
+        """Note why a message cannot be understood, and say so, if at all, on the way it came."""
+        if place := received.place:
+            self._ways.reject(place, why, answer)
+        elif answer:
+            self.answer(received, answer)
 
-        It stays open, too, where something has come on it since this was last asked for: somebody
-        lives there under another address, and may have no other way back.
-        """
+    def dismiss(self, address: str) -> None:
+        """Close what dialing *address* has opened, unless a peer is reached there, or something has
+        come on it since this was last asked for: who sent that may have no other way back."""
         places = self._places.get(address, (address,))
         # All are asked, so that each counts anew from now on.
         if not any([self._ways.heard_of(place) for place in places]):
@@ -252,6 +254,11 @@ class Transport:
                 self._reached[peer, bulk] = place
                 return True
         return self._send_back(peer, parts, bulk) or self._send_there(peer, parts, bulk)
+
+    def answer(self, question: Received, parts: Sequence[Buffer]) -> bool:
+        """Send back to where a message came from, unless that is full, or was dialled from here."""
+        route, router = question.route, self._router
+        return bool(route) and router is not None and try_send(router, [route, *parts])
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
         """Wait until something has come in, `wake` is called or the time is over.

@@ -24,7 +24,7 @@ from .fields import (
     FRAME_BYTES_MAX,
     FROZEN,
     LONGER,
-    MEMBER,
+    RECORDS,
     TENSOR,
     TENSOR_ORDERED,
     WEIGHT_BYTES_MAX,
@@ -32,7 +32,7 @@ from .fields import (
     fields,
 )
 from .formats import Form
-from .messages import Ack, Envelope, Member, Offer, Push
+from .messages import Ack, Envelope, Offer, Push, Stopping
 from .schema import Schema
 
 __all__ = [
@@ -46,6 +46,8 @@ __all__ = [
     "decode_header",
     "encode",
     "encoded_bytes",
+    "is_version_notice",
+    "version_notice",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -110,6 +112,8 @@ def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
         values = body.seq, encode_weight(body.accepted), body.credit_bytes
         if body.bytes_s:
             values = *values, body.bytes_s
+    elif type(body) is Stopping:
+        values = body.why, encode_weight(body.weight), body.phase, body.step, body.done
     elif type(body) is Push or type(body) is Offer:
         values = (
             body.seq,
@@ -141,6 +145,17 @@ def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
         kind,
         values,
     )
+
+
+def version_notice() -> list[Buffer]:
+    """What answers a message of another version: the prefix of a message and nothing behind it, so
+    that any version can tell by it which one is spoken here. Nobody answers it."""
+    return [_PREFIX.pack(_MAGIC, VERSION, 0)]
+
+
+def is_version_notice(first: Buffer) -> bool:
+    """Whether the first part of a message is no more than its prefix."""
+    return len(first) == _PREFIX.size
 
 
 def decode(parts: Sequence[Buffer]) -> Envelope:
@@ -195,13 +210,15 @@ def decode_header(first: Buffer) -> tuple[Envelope, int]:
 
 
 def _unpack(first: Buffer) -> Any:
-    if not _PREFIX.size < len(first) <= HEADER_BYTES_MAX:
+    if not _PREFIX.size <= len(first) <= HEADER_BYTES_MAX:
         raise DecodeError(f"a header of {len(first)} bytes")
     magic, version, checksum = _PREFIX.unpack_from(first)
     if magic != _MAGIC:
         raise DecodeError("not a message of this protocol")
     if version != VERSION:
         raise IncompatiblePeer(f"it speaks version {version}, and this peer version {VERSION}")
+    if is_version_notice(first):
+        raise DecodeError("a header of no bytes")
     header = memoryview(first)[_PREFIX.size :]
     if crc32(header) != checksum:
         raise DecodeError("the header was damaged")
@@ -275,8 +292,9 @@ def _plain(value: Any) -> Any:
         return _promise(value)
     if isinstance(value, Receipt):
         return _receipt(value)
-    if isinstance(value, Member):
-        return [_plain(getattr(value, name)) for name in MEMBER]
+    table = RECORDS.get(type(value))
+    if table is not None:
+        return [_plain(getattr(value, name)) for name in table]
     if isinstance(value, Schema):
         return _schema(value)
     if isinstance(value, tuple):

@@ -20,9 +20,12 @@ from .messages import (
     Chunk,
     ClockRow,
     Describe,
+    EventNote,
     Grant,
     Hello,
+    Inquire,
     Leave,
+    LinkStatus,
     Member,
     Offer,
     Pending,
@@ -32,19 +35,31 @@ from .messages import (
     Read,
     Receipts,
     Refer,
+    Sighting,
+    Standing,
+    Status,
+    Stop,
+    Stopping,
 )
 from .schema import HASH_BYTES, FrozenTensor, Schema, TensorSpec, itemsize
 
 __all__ = [
     "BODIES",
     "ENVELOPE",
+    "EVENTS_TOLD_MAX",
     "FRAME_BYTES_MAX",
     "FROZEN",
+    "LINKS_TOLD_MAX",
+    "LIVES_MAX",
     "LONGER",
     "MEMBER",
+    "MEMBERS_TOLD_MAX",
+    "NAMED_MAX",
     "PROMISE",
     "RECEIPT",
+    "RECORDS",
     "REFERRED_MAX",
+    "SAMPLE_NUMBERS_MAX",
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
     "STATEMENTS_MAX",
@@ -57,7 +72,9 @@ __all__ = [
     "fields",
     "flag",
     "integer",
+    "number",
     "octets",
+    "seconds",
     "text",
     "weight",
 ]
@@ -80,6 +97,28 @@ def integer(low: int, high: int) -> Check:
         return value
 
     return check
+
+
+def seconds(value: Any) -> float:
+    """A finite time of at most some thousand years, not below 0.
+
+    Raises:
+        FieldError: It is none.
+    """
+    if type(value) is not float or not 0 <= value <= _SECONDS_MAX:
+        raise FieldError(f"a float in [0, {_SECONDS_MAX:g}]")
+    return value
+
+
+def number(value: Any) -> float:
+    """Any float that is a number, infinity included.
+
+    Raises:
+        FieldError: It is none.
+    """
+    if type(value) is not float or value != value:
+        raise FieldError("a float that is a number")
+    return value
 
 
 def weight(units_max: int) -> Check:
@@ -183,9 +222,28 @@ REFERRED_MAX = 64
 SEGMENT_LENGTH_MAX = 128
 """Longest name of a place in shared memory."""
 
+LIVES_MAX = 1 << 12
+"""Most lives that one request to stop names."""
+
 STATEMENTS_MAX = 1024
 """Most signed statements in one message, and in one proof."""
 
+NAMED_MAX = 64
+"""Most figures, settings or reasons in one status."""
+
+SAMPLE_NUMBERS_MAX = 256
+"""Most numbers of a model in one status: differences of models follow from them to some 6 %."""
+
+LINKS_TOLD_MAX = 64
+"""Most links in one status."""
+
+EVENTS_TOLD_MAX = 64
+"""Most events in one status."""
+
+MEMBERS_TOLD_MAX = 256
+"""Most members in one status."""
+
+_SECONDS_MAX: Final = 1e11
 _U64: Final = 2**64 - 1
 _U63: Final = 2**63 - 1
 _U32: Final = 2**32 - 1
@@ -195,11 +253,16 @@ _WEIGHT = weight(_U63)
 _SEQ = integer(1, _U63)
 _PEER = text(1, 64)
 
+
+def _phase(value: Any) -> Phase:
+    return Phase(integer(0, max(Phase))(value))
+
+
 MEMBER: dict[str, Check] = {
     "id": _PEER,
     "incarnation": integer(1, _U63),
     "heartbeat": integer(0, HEARTBEAT_MAX),
-    "phase": lambda value: Phase(integer(0, max(Phase))(value)),
+    "phase": _phase,
     "step": integer(0, STEPS_MAX),
     "addresses": each(text(1, 256), 16),
     "anchored": flag,
@@ -356,6 +419,52 @@ def _statement(value: Any) -> Statement:
     return Receipt(promise, told["decided"], told["accepted"], told["receipt_signature"])
 
 
+_LIFE: dict[str, Check] = {"id": _PEER, "incarnation": integer(1, _U63)}
+
+
+def _life(value: Any) -> tuple[str, int]:
+    told = fields(value, _LIFE)
+    return told["id"], told["incarnation"]
+
+
+_LINK_STATUS: dict[str, Check] = {
+    "peer": _PEER,
+    "shares_memory": flag,
+    **dict.fromkeys(("bytes_sent", "bytes_received", "frames_sent", "frames_received"), _COUNT),
+    **dict.fromkeys(("pushes", "refusals", "mixed", "in_flight"), _COUNT),
+    "roundtrip_s": seconds,
+    "silent_s": seconds,
+}
+_EVENT_NOTE: dict[str, Check] = {
+    "number": _SEQ,
+    "event": text(1, 32),
+    "peer": text(0, 64),
+    "ago_s": seconds,
+}
+_SIGHTING: dict[str, Check] = {
+    "member": _member,
+    "standing": lambda value: Standing(integer(0, max(Standing))(value)),
+}
+
+RECORDS: dict[type[Any], dict[str, Check]] = {
+    Member: MEMBER,
+    LinkStatus: _LINK_STATUS,
+    EventNote: _EVENT_NOTE,
+    Sighting: _SIGHTING,
+}
+"""What travels as an array of its fields inside a message."""
+
+
+def _record(kind: type[Any], count_max: int) -> Check:
+    """So many records of a kind at most."""
+    return each(lambda value: kind(**fields(value, RECORDS[kind])), count_max)
+
+
+def _row(**table: Check) -> Check:
+    """An array of these items."""
+    return lambda value: tuple(fields(value, table).values())
+
+
 # The number of a message on the wire is its place in this table: append, never insert.
 BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (
@@ -384,6 +493,35 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
         {
             "statements": each(_statement, STATEMENTS_MAX),
             "proofs": each(each(_statement, STATEMENTS_MAX), STATEMENTS_MAX),
+        },
+    ),
+    (Stop, {"lives": each(_life, LIVES_MAX), "signature": octets(0, SIGNATURE_BYTES)}),
+    (
+        Stopping,
+        {
+            "why": text(0, 256),
+            "weight": _WEIGHT,
+            "phase": _phase,
+            "step": integer(0, STEPS_MAX),
+            "done": flag,
+        },
+    ),
+    (Inquire, {"events_after": _COUNT, "members": flag, "members_after": text(0, 64)}),
+    (
+        Status,
+        {
+            "me": _member,
+            "uptime_s": seconds,
+            "swarm_steps": integer(0, STEPS_MAX),
+            "figures": each(_row(name=text(1, 32), value=number), NAMED_MAX),
+            "settings": each(_row(name=text(1, 32), value=text(0, 256)), NAMED_MAX),
+            "awaits": each(_PEER, NAMED_MAX),
+            "reasons": each(_row(what=text(1, 32), why=text(0, 256), count=_COUNT), NAMED_MAX),
+            "links": _record(LinkStatus, LINKS_TOLD_MAX),
+            "events": _record(EventNote, EVENTS_TOLD_MAX),
+            "members": _record(Sighting, MEMBERS_TOLD_MAX),
+            "more": flag,
+            "sample": each(number, SAMPLE_NUMBERS_MAX),
         },
     ),
 )

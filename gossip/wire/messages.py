@@ -24,9 +24,13 @@ __all__ = [
     "ClockRow",
     "Describe",
     "Envelope",
+    "EventNote",
+    "Figure",
     "Grant",
     "Hello",
+    "Inquire",
     "Leave",
+    "LinkStatus",
     "Member",
     "Offer",
     "Pending",
@@ -36,6 +40,11 @@ __all__ = [
     "Read",
     "Receipts",
     "Refer",
+    "Sighting",
+    "Standing",
+    "Status",
+    "Stop",
+    "Stopping",
     "is_name",
     "later_life",
 ]
@@ -257,6 +266,136 @@ class Receipts:
     """Of each one convicted, statements that contradict one another."""
 
 
+@frozen
+class Stop:
+    """Ends a swarm: the lives that it names stop training, and merge. No life that begins later is
+    named, so that a request which is repeated stops nobody."""
+
+    lives: tuple[tuple[PeerId, Incarnation], ...]
+    signature: bytes = b""
+    """The roster's owner's, 64 bytes, where the swarm has keys."""
+
+
+@frozen
+class Stopping:
+    """Answers a request to stop: how far the peer is, or why it does not obey."""
+
+    why: str
+    """Empty where it obeys."""
+    weight: int
+    """Held now, of all shards together."""
+    phase: Phase
+    step: int
+    done: bool
+    """Whether nobody needs the peer any more, so that it closes."""
+
+    def __repr__(self) -> str:
+        return shown(self, weight="weight")
+
+
+@frozen_keywords
+class Inquire:
+    """Somebody who need not be a peer asks how the receiver is doing."""
+
+    events_after: int = 0
+    """Number of the last event that it knows of this incarnation; 0 for none."""
+    members: bool = False
+    """Whether the member table is wanted, too."""
+    members_after: PeerId = ""
+    """Only members behind this id are wanted, where an answer had no room for all."""
+
+
+Figure = tuple[str, float]
+"""A number by its name, such as ``("pushes", 12.0)``; infinite where it is none."""
+
+
+class Standing(IntEnum):
+    """What a peer holds of another one."""
+
+    LIVE = 0
+    SUSPECTED = 1
+    """Silent for a while."""
+    DEAD = 2
+    """Silent for too long, or only ever heard of."""
+    LEFT = 3
+    """Gone of its own accord."""
+
+
+@frozen
+class Sighting:
+    """Another peer, as the one sees it that answers."""
+
+    member: Member
+    standing: Standing
+
+
+@frozen_keywords
+class LinkStatus:
+    """What has passed between the peer that answers and another one, since both know each other."""
+
+    peer: PeerId
+    shares_memory: bool
+    """Whether models are read where they lie: their bytes are not sent, and not counted."""
+    bytes_sent: int
+    bytes_received: int
+    frames_sent: int
+    """Messages that carried a part of a share."""
+    frames_received: int
+    pushes: int
+    """Shares pushed to it."""
+    refusals: int
+    """Those among them that came back whole."""
+    mixed: int
+    """Shares of it that were mixed in."""
+    in_flight: int
+    """Shares pushed to it that are not settled."""
+    roundtrip_s: float
+    """From the last hello to its answer, seconds; 0 where it was never measured."""
+    silent_s: float
+    """Since something came from it, seconds."""
+
+
+@frozen_keywords
+class EventNote:
+    """Something that has happened, as a peer saw it."""
+
+    number: int
+    """Counts the events of one incarnation, from 1."""
+    event: str
+    """What, as in ``events.jsonl``: ``joined``, ``suspected``, ``died``, ...."""
+    peer: PeerId
+    """Whom it is about; empty where that is the peer that tells."""
+    ago_s: float
+
+
+@frozen_keywords
+class Status:
+    """How a peer is doing; what it cannot know yet is left out."""
+
+    me: Member
+    uptime_s: float
+    """Since this session began: the difference of two says over which time counts grew."""
+    swarm_steps: int
+    """Optimizer steps of all peers that ever were, as far as it knows."""
+    figures: tuple[Figure, ...] = ()
+    """Counts since its start, and what was measured last."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Its rule, topology, wire format and the like, by name."""
+    awaits: tuple[PeerId, ...] = ()
+    """Whom it waits for at this moment, under a rule that waits."""
+    reasons: tuple[tuple[str, str, int], ...] = ()
+    """``skipped`` or ``refused``, why, and how often."""
+    links: tuple[LinkStatus, ...] = ()
+    events: tuple[EventNote, ...] = ()
+    """Those that were asked for and are still remembered, the oldest first."""
+    members: tuple[Sighting, ...] = ()
+    """Others, by id, where they were asked for."""
+    more: bool = False
+    """Whether there are more members behind the last one."""
+    sample: tuple[float, ...] = ()
+    """Some numbers of its model, the same ones at all peers; none where it has diverged."""
+
+
 Body = (
     Hello
     | Describe
@@ -272,6 +411,10 @@ Body = (
     | Refer
     | Read
     | Receipts
+    | Stop
+    | Stopping
+    | Inquire
+    | Status
 )
 
 

@@ -13,7 +13,10 @@ from ..models.links import Links
 from ..models.step_time import StepTime
 from .program import Level
 
-__all__ = ["Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic"]
+__all__ = [
+    *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic", "names_of"),
+    "worker_names",
+]
 
 
 @frozen
@@ -183,3 +186,20 @@ class Traffic:
     events: int = 0
     membership_bytes: int = 0
     """Of those that were sent, bytes of messages about who lives."""
+
+
+def worker_names(workers: int, joined: int = 0) -> tuple[PeerId, ...]:
+    """Name all workers: those that are there at the start, then newcomers in order.
+
+    >>> worker_names(2, 1)
+    ('peer-0', 'peer-1', 'join-1')
+    """
+    width = len(str(workers - 1))
+    names = [f"peer-{index:0{width}d}" for index in range(workers)]
+    return (*names, *(f"join-{number}" for number in range(1, joined + 1)))
+
+
+def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
+    """Name all workers that a plan has, see `worker_names`."""
+    faults = () if fault_plan is None else fault_plan.faults
+    return worker_names(workers, sum([f.count or 1 for f in faults if f.kind == "join"]))

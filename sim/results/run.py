@@ -23,7 +23,7 @@ from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
 from ..kernel.faults.files import Fault, faults_as_json
-from ..kernel.plan import Attack
+from ..kernel.plan import Attack, worker_names
 from .figures import notebook_rows
 from .files import (
     MODEL,
@@ -41,7 +41,7 @@ from .files import (
     write_summary,
 )
 from .measure import Curves
-from .plots import draw
+from .pictures.plots import draw
 from .title import describe
 
 if TYPE_CHECKING:
@@ -120,6 +120,26 @@ class Run:
         if path is not None:
             figure.savefig(path)
         return figure
+
+    def animate(self, path: Path | str, *, seconds: float = 12.0, fps: float = 10.0) -> None:
+        """Draw the run as a film: who is up, slow or cut off, and how good the merged model is.
+
+        Args:
+            path: Where it goes; it ends in ``.gif`` or ``.webp``.
+            seconds: How long it lasts; equal parts of it are equal parts of virtual time.
+            fps: Pictures a second.
+
+        Raises:
+            ConfigError: The file is of another format, or a number is out of range.
+            OSError: It cannot be written.
+        """
+        # matplotlib and Pillow take half a second to import.
+        from .pictures.animation import animate
+
+        faults = self.summary.get("faults") or ()
+        joined = sum(fault.get("count", 1) for fault in faults if fault["kind"] == "join")
+        names = worker_names(self.summary["workers"], joined)
+        animate(self.summary, self.series, names, Path(path), seconds=seconds, fps=fps)
 
     def save(self, folder: Path | str, *, format: str = "npz", picture: bool = True) -> None:
         """Write everything to a folder: all files appear there together, or none does.

@@ -38,7 +38,7 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, PeerRefused
 from ...gossip.types import SnapshotId
 from ...gossip.wire.codec import Buffer, decode, encode
-from ...train.runtime.counters import Counters
+from ...train.runtime.telling.counters import Counters
 from ...train.storage.inputs import (
     Attached,
     Finish,

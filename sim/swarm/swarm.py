@@ -11,7 +11,7 @@ from ...gossip import Audit, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
-from ...train.runtime.counters import Counters
+from ...train.runtime.telling.counters import Counters
 from ...train.tasks.partition import Partition
 from ...train.tasks.random_state import kept_random_state
 from ...train.tasks.registry import load_task

@@ -9,13 +9,13 @@ from rumor.gossip.config import timing
 from rumor.gossip.rules.registry import make_rule
 from rumor.sim.kernel.faults.files import check_faults, resolve
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.plan import FaultPlan, FleetPlan
+from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from rumor.sim.kernel.program import Slot
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import InTurn, make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
-from rumor.sim.simulate import given, names_of
+from rumor.sim.simulate import given
 
 __all__ = [
     "LARGE",

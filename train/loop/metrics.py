@@ -16,8 +16,8 @@ from ...gossip.errors import ConfigError
 from ...gossip.types import stream
 from ...gossip.weight import Units, founders, from_units
 from ..loggers.writer import LogWriter
-from ..runtime.counters import Counters
 from ..runtime.shutdown import MergeResult
+from ..runtime.telling.counters import Counters
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.task import Evaluation

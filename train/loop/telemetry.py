@@ -1,6 +1,8 @@
 """What is told of a peer while its loop runs: rows of metrics, the average of all, Prometheus."""
 
 import logging
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -33,6 +35,7 @@ class Telemetry:
         model: The peer's.
         evaluate: Measures the average of all peers' models; None not to.
         evaluate_every: Steps between two such measurements.
+        ready: A file that is there as long as the peer is a member; None for none.
 
     Raises:
         ConfigError: A logger cannot be made, or only one of the last two is given.
@@ -44,10 +47,11 @@ class Telemetry:
         model: nn.Module,
         evaluate: Evaluate | None,
         evaluate_every: int | None,
+        ready: Path | None = None,
     ) -> None:
         if (evaluate is None) is not (evaluate_every is None):
             raise ConfigError("evaluate and evaluate_every go together: give both, or neither")
-        self._config, self._model = config, model
+        self._config, self._model, self._ready = config, model, ready
         self.averaged: AverageEvaluation | None = None
         """What the peer has measured last of the average of all."""
         self._evaluator: AverageEvaluator | None = None
@@ -65,6 +69,8 @@ class Telemetry:
         Raises:
             ConfigError: The port is in use, or cannot be had.
         """
+        # A process that was killed has left it.
+        self._unready()
         if self._config.metrics_port is None:
             return
         self._exporter = Exporter(peer, self._config.metrics_port, self._config.bind)
@@ -78,7 +84,12 @@ class Telemetry:
         return None if self._exporter is None else self._exporter.url
 
     def begin(self, peer: _Watched) -> None:
-        """Write rows from now on, where that is asked for: the peer has been let in."""
+        """Write rows from now on, where that is asked for: the peer has been let in.
+
+        Raises:
+            ConfigError: The file that says so cannot be written.
+        """
+        self._say_ready(peer.id)
         out, log_every = self._config.out, self._config.log_every
         if log_every is not None and (out is not None or self._loggers):
             self._record = LoopRecord(out, peer, self._model, log_every, self._loggers)
@@ -94,7 +105,7 @@ class Telemetry:
         Returns:
             How long it took to measure the average of all, which belongs to no step, seconds.
         """
-        if loss is not None and self._exporter is not None:
+        if loss is not None:
             # A tensor is read when it is asked for: a GPU is not waited for in each step.
             self._loss = loss.detach() if isinstance(loss, Tensor) else loss
         averaged, evaluator = None, self._evaluator
@@ -111,9 +122,8 @@ class Telemetry:
         if self._record is not None:
             self._record.evaluated(accuracy, loss)
 
-    @property
     def told(self) -> dict[str, float]:
-        """What was noted last: ``loss``, where metrics are served, ``accuracy``, ``test_loss``."""
+        """What was noted last: ``loss``, ``accuracy``, ``test_loss``; on any thread."""
         loss = self._loss
         return self._measured if loss is None else {"loss": float(loss), **self._measured}
 
@@ -141,6 +151,20 @@ class Telemetry:
 
     def stop_serving(self) -> None:
         """Serve nothing any more; twice is harmless."""
+        self._unready()
         if self._exporter is not None:
             self._exporter.close()
             self._exporter = None
+
+    def _say_ready(self, id: str) -> None:
+        if self._ready is None:
+            return
+        try:
+            self._ready.write_text(f"{id}\n")
+        except OSError as error:
+            raise ConfigError(f"RUMOR_READY: {self._ready}: {error.strerror or error}") from None
+
+    def _unready(self) -> None:
+        if self._ready is not None:
+            with suppress(OSError):
+                self._ready.unlink()

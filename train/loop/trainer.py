@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
+from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.wire.schema import Schema
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
-from ..interval import Recurrence, parse_interval
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
-from ..lr_schedule import parse_lr_schedule
 from ..peer import Peer
 from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
@@ -35,6 +34,8 @@ from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task, require_optimizer
 from ..tensors.cuda import find_device
+from ..timing.interval import Recurrence, parse_interval
+from ..timing.lr_schedule import parse_lr_schedule
 from .average import AverageEvaluation
 from .backward import BackwardSteps
 from .metrics import Recorder, Report, State
@@ -71,7 +72,8 @@ class Learner:
         self._peer = peer
         self._is_users_own = config.task not in BUILT_IN
         task = load_task(config.task, seed=config.seed)
-        self.task: Task = task.with_momentum(config.momentum).with_precision(config.precision)
+        task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
+        self.task: Task = task.with_precision(config.precision)
         self.steps: int | None = config.steps
         """How many there are to be; None where the swarm's clock alone says when to stop."""
         if config.steps is None and config.total_steps is None:
@@ -80,7 +82,9 @@ class Learner:
         """How many were taken, those of earlier incarnations included."""
         self.samples = 0
         """How many samples the last of them took."""
-        self._schedule = parse_lr_schedule(config.lr_schedule)
+        self.lr_schedule = config.lr_schedule or self.task.lr_schedule
+        """As people type it."""
+        self._schedule = parse_lr_schedule(self.lr_schedule)
         self.device = find_device(config.device)
         torch.manual_seed(config.seed)
         self.model: nn.Module = self.task.model().to(self.device)
@@ -329,6 +333,7 @@ class _Training:
         self._wall_s = 0.0
         requirements = requirements_of(self.peer.rule)
         self._by_samples = requirements.by_samples
+        self._waits = requirements.waits
         if requirements.overlaps:
             self.learner.overlap(self.peer.vector.schema, self.peer.trained_shard)
         self._exchange_s = 0.0
@@ -372,6 +377,9 @@ class _Training:
                 self._wall_s = time.perf_counter() - started_s
                 learner.close()
                 self._recorder.close()
+            if peer.ended_by == STOPPED and self._waits:
+                # Those who wait for one another in each step cannot all end after the same one.
+                stop.set()
             if stop.is_set():
                 _log.info("leaving after %d steps", learner.taken)
                 peer.leave()
@@ -517,4 +525,5 @@ def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
     without = {"out": None, "prefetch": 0, "options": None}
     found = asdict(config) | without | {"device": str(learner.device)}
+    found["lr_schedule"] = learner.lr_schedule
     return found | {"partition": partition_as_json(config.partition)}

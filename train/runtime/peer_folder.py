@@ -5,19 +5,20 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
-from torch import nn
+from torch import Tensor, nn
 
-from ...gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule
+from ...gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule, TrainingError
 from ...gossip.protocol.rule import requirements_of
+from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation
 from ..config import PeerConfig
-from ..interval import Interval, Recurrence
 from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng
 from ..storage.files import WriterThread
 from ..storage.incarnation import PeerTable, last_id, lock_folder, next_incarnation
 from ..tensors.vector import Vector
+from ..timing.interval import Interval, Recurrence
 from .session import PeerSession
 
 __all__ = ["PeerFolder"]
@@ -51,7 +52,9 @@ class PeerFolder:
             interval = config.checkpoint.interval
             self._checkpointing = Checkpointing(config.checkpoint, model, vector, self._writer)
         self._table = None if self._folder is None else PeerTable(self._folder)
+        self._vector = vector
         self._resumes = False
+        self._last_incarnation = 0
         self._seeds: tuple[str, ...] = ()
         self._lock: IO[bytes] | None = None
         self._save = Recurrence(interval)
@@ -69,28 +72,115 @@ class PeerFolder:
         """Addresses of those it knew then."""
         return self._seeds
 
+    @property
+    def may_resume(self) -> bool:
+        """Whether checkpoints are kept, and nobody has asked yet for the last one."""
+        return self._checkpointing is not None and not self._resumes
+
     def register(self, objects: Mapping[str, Stateful]) -> None:
         """Keep the state of further objects; see `Checkpointing.register`."""
         self._required().register(objects)
 
-    def resume(self) -> Past | None:
+    def resume(self, id: PeerId | None = None) -> Past | None:
         """Take up what an earlier incarnation left; None where it left no checkpoint.
 
+        Args:
+            id: What the peer is to be called; None for whatever it was.
+
         Raises:
-            ConfigError: Another process is in the folder, where nothing was changed; or see
-                `Checkpointing.load`.
-            TrainingError: Likewise.
+            ConfigError: Another process is in the folder, where nothing was changed; or the folder
+                is another peer's; or see `Checkpointing.load`.
+            TrainingError: See there.
         """
         if self._folder is not None and self._folder.exists():
             # What looks like a draft that a killed process left may be one that grows.
             self._keep_others_out(self._folder)
-        self.past = self._required().load()
+        try:
+            self.past = self._required().load()
+            owner = self.owner
+            if owner is not None and id not in (None, owner):
+                raise ConfigError(f"id is {id}: the checkpoint is of peer {owner}")
+        except BaseException:
+            self.let_others_in()
+            raise
         self._resumes = True
         self._seeds = () if self._table is None else self._table.addresses()
         if self.past is not None:
             self.steps = self.past.steps
             self._save.done(self.steps)
+            _log.info("resuming %s after %d steps", owner, self.steps)
+        elif owner is not None:
+            _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
         return self.past
+
+    def state(self, session: PeerSession) -> dict[str, Any]:
+        """What others are to keep of the peer; see `Peer.state_dict`."""
+        phase, swarm, anchored, clock, members = session.runtime.look(
+            lambda protocol: (
+                *(protocol.phase, protocol.swarm, protocol.is_anchored, protocol.clock.rows()),
+                protocol.last_heard(),
+            )
+        )
+        state: dict[str, Any] = {
+            "id": session.id,
+            "incarnation": session.incarnation,
+            "steps": self.steps,
+            # One that looks for a swarm may name one already, and has another model still.
+            "swarm": swarm.hex() if phase >= Phase.TRAINING else "",
+            "clock": {peer: int(steps) for peer, steps in clock.items()},
+            "addresses": [address for member in members for address in member.addresses],
+        }
+        flats = self._vector.anchor_flats
+        if anchored and flats is not None:
+            state["anchor"] = [flat.detach().cpu().clone() for flat in flats]
+        return state
+
+    def take_up(self, state: Mapping[str, Any], id: PeerId | None) -> PeerId | None:
+        """Be the next incarnation of a peer whose `state` others have kept.
+
+        Args:
+            state: Of it.
+            id: What this peer is to be called; None for whatever that one was.
+
+        Returns:
+            Its name; None where this is another peer.
+
+        Raises:
+            TrainingError: It is no such state; nothing was changed.
+        """
+        flats, anchor = self._vector.anchor_flats, state.get("anchor", ())
+        try:
+            steps, swarm = int(state["steps"]), bytes.fromhex(state.get("swarm", ""))
+            past = Past(
+                id=str(state.get("id", "")),
+                steps=steps,
+                swarm=swarm,
+                returns=flats is None or len(anchor) == len(flats),
+                clock={str(peer): int(count) for peer, count in state.get("clock", {}).items()},
+                rng={},
+            )
+            seeds = tuple(parse_address(str(each)) for each in state.get("addresses", ()))
+            incarnation = int(state.get("incarnation", 0))
+            fits = all(map(_alike, flats or (), anchor))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise TrainingError(f"this is no state of a peer: {error!r}") from None
+        if not fits:
+            raise TrainingError("the state of the peer is of another model: its anchor is another")
+        self.steps, self._resumes = steps, True
+        self._save.done(steps)
+        if not past.id:
+            return None
+        if id not in (None, past.id):
+            _log.warning("the state is of peer %s: %s joins as a newcomer", past.id, id)
+            return None
+        self._last_incarnation = incarnation
+        if swarm:
+            self.past, self._seeds = past, tuple(dict.fromkeys(seeds))
+            for flat, kept in zip(flats or (), anchor, strict=False):
+                flat.copy_(kept)
+            self._vector.forget_sent()
+        _log.info("%s goes on after %d steps", past.id, steps)
+        return past.id
 
     def require_ready(self, rule: Rule) -> None:
         """Make sure that the peer may start as it is.
@@ -99,9 +189,8 @@ class PeerFolder:
             ConfigError: It would write over another incarnation's checkpoints, has not given back
                 all that is in one, or its rule takes nobody in.
         """
-        if self._checkpointing is None:
-            return
-        if not self._resumes and not self._checkpointing.is_fresh:
+        checkpointing = self._checkpointing
+        if checkpointing is not None and not self._resumes and not checkpointing.is_fresh:
             raise ConfigError(
                 f"{self._folder} holds checkpoints of an earlier incarnation: resume it, or name a "
                 "new folder"
@@ -111,7 +200,8 @@ class PeerFolder:
                 f"a swarm that trains with {rule.name} takes nobody in once it has started, so "
                 "that no peer of it can resume: use a rule that can, such as gosgd"
             )
-        self._checkpointing.require_complete()
+        if checkpointing is not None:
+            checkpointing.require_complete()
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
         """Which incarnation is to begin; nobody has heard of it yet.
@@ -121,13 +211,14 @@ class PeerFolder:
         """
         if self._folder is not None and self._folder.exists():
             self._keep_others_out(self._folder)
-        return next_incarnation(self._folder, id, time.time(), self._ahead_ms_max)
+        following = next_incarnation(self._folder, id, time.time(), self._ahead_ms_max)
+        return max(following, self._last_incarnation + 1)
 
     def entered(self) -> None:
         """Note that the peer is a member now: random streams go on where they stood."""
         if self._folder is not None:
             self._keep_others_out(self._folder)
-        if self.past is not None:
+        if self.past is not None and self.past.rng:
             restore_rng(self.past.rng)
         self._save.done(self.steps)
 
@@ -169,12 +260,15 @@ class PeerFolder:
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and checkpointing.is_written)
 
-    def end(self, session: PeerSession) -> None:
-        """Write a last checkpoint, where any are; it is on disk when `close` returns."""
+    def end(self, session: PeerSession, *, wait: bool = False) -> None:
+        """Write a last checkpoint, where any are; it is on disk when `close` returns, or at once
+        with *wait*: then a peer that has merged and cannot be reached any more has written it."""
         if self._checkpointing is not None:
             if self._checkpointing.is_writing:
                 self._writer.wait()
             self._save_or_say(session)
+            if wait:
+                self._writer.wait()
 
     def close(self) -> None:
         """Finish writing."""
@@ -215,3 +309,7 @@ class PeerFolder:
         if self._checkpointing is None:
             raise LocalProtocolError("no checkpoints are kept: give PeerConfig a checkpoint")
         return self._checkpointing
+
+
+def _alike(flat: Tensor, kept: Tensor) -> bool:
+    return flat.shape == kept.shape and flat.dtype == kept.dtype

@@ -39,13 +39,12 @@ from ...gossip.effects.effects import (
     Wait,
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
-from ...gossip.errors import DecodeError
+from ...gossip.protocol.leave import STOPPED
 from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import PeerId, ShareId, SnapshotId
-from ...gossip.wire.codec import Buffer, checksum, decode_header
-from ...gossip.wire.messages import Chunk, Grant, Offer, Pending, Query
-from ..clock import uptime_s
+from ...gossip.wire.codec import Buffer, encode
+from ...gossip.wire.messages import Chunk, Grant, Hello, Inquire, Offer, Pending, Query, Status
 from ..storage.inputs import (
     Attached,
     Filled,
@@ -63,8 +62,11 @@ from ..storage.journal import Journal
 from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
-from .counters import Counters
+from ..timing.clock import uptime_s
+from .reception import Reception
 from .send_queue import BULK, SendQueue
+from .telling.counters import Counters
+from .telling.status import StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
 
@@ -73,17 +75,14 @@ NETWORK_THREAD: Final = "rumor-network"
 
 _log = logging.getLogger("rumor")
 
-# So long at most a thread sleeps: a bound on how late it sees that it shall stop.
+# Upper bound on a sleep, so that shutdown is noticed in time.
 _NAP_S: Final = 0.5
-
 # How often a snapshot is looked for that is on its way from a device.
 _DEVICE_POLL_S: Final = 0.001
 # Between two looks at memory that nobody uses.
 _SWEEP_S: Final = 1.0
-
-# Who waits for another peer says so as often.
+# Between two log lines of who is waited for.
 _SAY_S: Final = 5.0
-
 # Below this, a snapshot takes no longer than two threads take to hand over to one another.
 _EARLY_BYTES_MIN: Final = 16 << 20
 
@@ -97,14 +96,13 @@ class PeerRuntime:
     """Runs one protocol over real sockets and a real vector.
 
     Args:
-        protocol: Decides.
         transport: Sends and receives; it belongs to the network thread once `start` was called.
-        store: Holds the values.
         ledger: Where changes of weight are written, None for nowhere.
-        counters: Counts what happens.
         on_event: Called with every event, on either thread.
         journal: Where events are written, None for nowhere.
         mix_budget_s: How long a step may go on with mixing that was put off, seconds.
+        desk: Answers observers; None not to.
+        obeys_stops: Whether it stops where somebody asks for that over the network.
     """
 
     def __init__(
@@ -117,6 +115,9 @@ class PeerRuntime:
         on_event: Callable[[Event], None],
         journal: Journal | None = None,
         mix_budget_s: float = 0.0,
+        desk: StatusDesk | None = None,
+        *,
+        obeys_stops: bool = True,
     ) -> None:
         self.protocol = protocol
         self.counters = counters
@@ -128,16 +129,20 @@ class PeerRuntime:
         self._on_event = on_event
         self._journal = journal
         self._mix_budget_s = mix_budget_s
+        self._desk = desk
         self._lock = threading.Lock()
         # Held by the network thread from an event until all is carried out that it led to.
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._queue = SendQueue(transport, store, counters)
+        self._reception = Reception(transport, store, obeys=obeys_stops)
         self._failure: BaseException | None = None
         self._has_ended = False
         self._is_full: bool | None = None
         self._awaited: tuple[str, ...] = ()
+        self._later: list[Input] = []
+        self._is_waiting = False
         self._thread = threading.Thread(target=self._run, name=NETWORK_THREAD, daemon=True)
 
     @property
@@ -173,10 +178,10 @@ class PeerRuntime:
             self._raise_failure()
 
     def _fail(self, failure: BaseException, *, ends: bool) -> None:
-        """Note a failure, on whichever thread; `_raise_failure` tells the training thread.
+        """Note a failure, on whichever thread; `_raise_failure` tells the training thread of it,
+        and of none that follows from it.
 
         Args:
-            failure: What happened. The first one stays: what follows it is its consequence.
             ends: Whether this session ends with it, as by a crash. Otherwise it is said once, and
                 the peer may still leave in good order.
         """
@@ -212,9 +217,6 @@ class PeerRuntime:
     def call(self, event: Input) -> bool:
         """Let the protocol take in an event now, and carry out what it asks for.
 
-        Args:
-            event: What happens.
-
         Returns:
             Whether a synchronous rule has to wait.
 
@@ -228,6 +230,11 @@ class PeerRuntime:
             self._transport.wake()
         self._raise_failure()
         return waits
+
+    def later(self, event: Input) -> None:
+        """Let the network thread take an event in; on any thread."""
+        self._later.append(event)
+        self._transport.wake()
 
     def step(
         self,
@@ -250,12 +257,13 @@ class PeerRuntime:
             TransportError: Likewise.
         """
         self._store.follow()
-        waits = self.call(Step(trained, samples, lr))
+        self._is_waiting = self.call(Step(trained, samples, lr))
         self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
-        while waits and not (stop is not None and stop.is_set()):
+        stop = stop or threading.Event()
+        while self._is_waiting and not stop.is_set() and self.ended_by != STOPPED:
             self.wait_for_share(_NAP_S)
-            waits = self.call(Step(trained=False))
+            self._is_waiting = self.call(Step(trained=False))
             if time.monotonic() - spoke_s > _SAY_S:
                 spoke_s = time.monotonic()
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
@@ -368,10 +376,11 @@ class PeerRuntime:
                     waits, self._awaited = True, missing
                 case EndTraining(by):
                     self.ended_by = by
-                case Halt(reason):
+                # Whoever waits for others that were told to stop, too, is not held up by their end.
+                case Halt(reason) if self.ended_by != STOPPED:
                     self._fail(TrainingError(reason), ends=False)
-                case Record():
-                    pass  # written when it was decided
+                case Record() | Halt():
+                    pass  # what is recorded was written when it was decided
                 case _:
                     self._change_or_tell(effect, frame)
         return waits
@@ -452,6 +461,9 @@ class PeerRuntime:
             if uptime_s() >= due_s:
                 with self._carrying:
                     self._carry_out(self._decide(Wake()))
+            while self._later:
+                with self._carrying:
+                    self._carry_out(self._decide(self._later.pop(0)))
             if uptime_s() >= swept_s + _SWEEP_S:
                 swept_s = uptime_s()
                 self._store.free_idle()
@@ -486,16 +498,19 @@ class PeerRuntime:
     def _take_in(self, received: Received) -> None:
         self.counters.bytes_received += len(received.header)
         try:
-            envelope, check = decode_header(received.header)
-            if received.key and not self._transport.may_speak_as(received.key, envelope.source):
-                raise RemoteProtocolError("it speaks in another's name", envelope.source)
-            frame = self._receive_frame(envelope, check, received)
+            envelope, check = self._reception.read(received, self.look)
+            if isinstance(envelope.body, Inquire | Status):
+                self._answer(envelope, received)
+                return
+            stage = self.look(lambda protocol: protocol.place_of(envelope))
+            frame = self._store.staging.receive(stage, envelope, check, received)
             effects = self._decide(Receive(*as_heard(envelope, received)))
         except RemoteProtocolError as error:
             self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
             return
         self.counters.bytes_received += envelope.frame_bytes
+        self._note_heard(envelope, len(received.header) + envelope.frame_bytes)
         bulk = isinstance(envelope.body, BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
@@ -503,32 +518,22 @@ class PeerRuntime:
         if not isinstance(envelope.body, _IN_BETWEEN):
             self._ready.set()
 
-    def _receive_frame(self, envelope: Envelope, check: int, received: Received) -> Buffer:
-        """Take in the frame beside a message: where it belongs, if that is known by now.
+    def _note_heard(self, envelope: Envelope, size_bytes: int) -> None:
+        link, body = self.counters.link(envelope.source), envelope.body
+        link.heard_s = time.monotonic()
+        link.bytes_received += size_bytes
+        link.frames_received += envelope.frame_bytes > 0
+        if isinstance(body, Hello) and not body.reply:
+            link.answered()
 
-        Returns:
-            The frame, or nothing where it lies in its place.
-
-        Raises:
-            DecodeError: It is damaged, or not what the header says.
-        """
-        stage = self.look(lambda protocol: protocol.place_of(envelope))
-        if stage is None:
-            frame = received.frame()
-            _require_whole(envelope, len(frame), checksum(frame) == check, received)
-            return frame
-        try:
-            if self._store.staging.holds(stage, envelope.frame_bytes):
-                frame = received.frame()
-                _require_whole(envelope, len(frame), True, received)
-                self._store.staging.hold(stage, frame, check)
-                return b""
-            with self._store.staging.landing(stage, envelope.frame_bytes) as room:
-                size = received.frame_into(room) if received.more else 0
-                _require_whole(envelope, size, checksum(room) == check, received)
-        except TrainingError as error:
-            raise DecodeError(f"a share that cannot be read here: {error}") from error
-        return b""
+    def _answer(self, envelope: Envelope, received: Received) -> None:
+        """Tell somebody who asks how this peer is doing: no input of the protocol, and no trace."""
+        if self._desk is None:
+            return
+        awaits = self._awaited if self._is_waiting else ()
+        answer = self._desk.answer(envelope, self.look, awaits)
+        if answer is not None and self._transport.answer(received, parts := encode(answer)):
+            self._queue.count_sent(answer, parts)
 
 
 def _may_fill_memory(event: Input) -> bool:
@@ -541,10 +546,3 @@ def _may_fill_memory(event: Input) -> bool:
 def _without_frames(failure: BaseException) -> BaseException:
     kind = TrainingError if isinstance(failure, TrainingError) else TransportError
     return kind(str(failure))
-
-
-def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:
-    if size != envelope.frame_bytes or received.more:
-        raise DecodeError("the frame is not as long as the header says", envelope.source)
-    if not undamaged:
-        raise DecodeError("the frame was damaged", envelope.source)

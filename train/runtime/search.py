@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Final
 
 from ...gossip import IncompatiblePeer, Phase, TransportError
-from ...gossip.effects.events import Event, PeerRefused, StaleIncarnation
+from ...gossip.effects.events import Event, PeerDied, PeerRefused, StaleIncarnation
+from ...gossip.protocol.leave import STOPPED
 from ...gossip.transport.addresses import (
     is_loopback,
+    is_name_of_many,
     is_wildcard,
     key_in,
     split_address,
     with_key,
+    without_key,
 )
 from ...gossip.transport.keys.files import key_text
 from ...gossip.transport.keys.keyring import Keyring
@@ -24,6 +27,7 @@ from ...gossip.types import Incarnation
 from ..config import PeerConfig
 from ..storage.inputs import Join
 from .runner import PeerRuntime
+from .seeds import NamedSeeds
 
 __all__ = ["Rendezvous", "Search", "StaleIncarnationError", "advertised", "with_keys"]
 
@@ -55,7 +59,8 @@ def _advertised(config: PeerConfig, bound: Sequence[str], *, warns: bool) -> tup
         )
     if config.advertise:
         return (config.advertise,) if isinstance(config.advertise, str) else config.advertise
-    remote = [address for address in config.join if not is_loopback(address)]
+    given = (address.removeprefix("dns:") for address in config.join)
+    remote = [address for address in given if not is_loopback(address)]
     if bound and not open_ones and remote:
         _log.info("only dialling out: other machines cannot reach %s; see `bind`", ", ".join(bound))
         return ()
@@ -162,9 +167,10 @@ class Search:
         self._runtime = runtime
         self._config = config
         self._returning = returning
-        seeds = (*config.join, *known)
-        self._has_keys = keyring is not None
-        self._seeds = seeds if keyring is None else tuple(with_keys(seeds, keyring))
+        self._named = NamedSeeds(config.join, () if address is None else (without_key(address),))
+        self._keyring = keyring
+        one_each = (each for each in config.join if not is_name_of_many(each))
+        self._seeds = self._with_keys((*one_each, *known))
         self._founders = 1 if was_member else config.founders
         self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
         if self._meeting is not None and address is not None:
@@ -180,6 +186,20 @@ class Search:
             self._refusal = event
         elif isinstance(event, StaleIncarnation):
             self._outlived = event
+        elif isinstance(event, PeerDied):
+            self._named.lost(self._meet)
+
+    def close(self) -> None:
+        """Look nobody up any more."""
+        self._named.close()
+
+    def _meet(self, found: Sequence[str]) -> None:
+        """Greet whoever has an address now that stands behind a name."""
+        self._runtime.later(Join(self._with_keys(found), 1))
+
+    def _with_keys(self, addresses: Sequence[str]) -> tuple[str, ...]:
+        keyring = self._keyring
+        return tuple(addresses if keyring is None else with_keys(addresses, keyring))
 
     def run(self, stop: threading.Event) -> None:
         """Search until the swarm is founded or joined.
@@ -193,23 +213,38 @@ class Search:
             StaleIncarnationError: Others know a later incarnation of this peer.
         """
         started_s = spoke_s = time.monotonic()
-        hint = "" if self._has_keys else _HINT
+        hint = _HINT if self._keyring is None else ""
         while not self._is_over():
             now = time.monotonic()
+            if self._runtime.ended_by == STOPPED:
+                stop.set()
             if stop.is_set():
                 raise TransportError(f"stopped while joining: {self._wanting()}")
             if now - started_s > (self._config.join_timeout_s or float("inf")):
                 waited = f"{now - started_s:.0f} s"
-                raise TransportError(f"found no swarm in {waited}: {self._wanting()}")
+                raise TransportError(f"found no swarm in {waited}: {self._wanting()}{self._more()}")
             if now - spoke_s > _SAY_S:
                 spoke_s = now
                 waited_s = now - started_s
-                _log.warning("still joining after %.0f s: %s%s", waited_s, self._wanting(), hint)
+                wanting = f"{self._wanting()}{hint}{self._more()}"
+                _log.warning("still joining after %.0f s: %s", waited_s, wanting)
             self._runtime.wait_for_share(_POLL_S)
+
+    def _more(self) -> str:
+        """Who can tell more of addresses that were typed."""
+        asked = " ".join(
+            without_key(address).removeprefix("tcp://")
+            for address in self._config.join[:_NAMED_MAX]
+        )
+        return f"; `rumor doctor {asked}` says more" if asked else ""
 
     def _is_over(self) -> bool:
         runtime = self._runtime
-        seeds = (*self._seeds, *(self._meeting.others() if self._meeting else ()))
+        seeds = (*self._seeds, *self._with_keys(self._named.addresses()))
+        seeds = (*seeds, *(self._meeting.others() if self._meeting else ()))
+        if self._named.pending and not seeds:
+            # With nobody to look for, it would found.
+            return False
         runtime.call(Join(seeds, self._founders, self._returning))
         runtime.step(trained=False)
         if runtime.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
@@ -229,7 +264,8 @@ class Search:
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.
         greeted = tuple(dict(self._runtime.greeted))
-        words = [
+        words = [*self._named.silence()]
+        words += [
             f"{address} {'answers' if address in answering else self._silence(address)}"
             for address in greeted[:_NAMED_MAX]
         ]

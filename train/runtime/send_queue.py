@@ -1,5 +1,6 @@
 """What waits for the network thread: messages that leave, ways that open and close."""
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from ...gossip.types import PeerId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
 from ...gossip.wire.messages import Chunk, Hello, Leave, Offer, Query
 from ..tensors.store import TensorStore
-from .counters import Counters
+from .telling.counters import Counters
 
 __all__ = ["BULK", "Job", "SendQueue"]
 
@@ -100,7 +101,7 @@ class SendQueue:
 
     def _greet(self, address: str, envelope: Envelope) -> bool:
         parts = encode(envelope)
-        self._count_sent(envelope, parts)
+        self.count_sent(envelope, parts)
         return self._transport.greet(address, parts)
 
     def _send(self, effect: Send) -> bool:
@@ -113,11 +114,20 @@ class SendQueue:
             parts = encode(envelope, frame)
             bulk = isinstance(envelope.body, BULK)
             if self._transport.send(envelope.destination, parts, bulk=bulk):
-                self._count_sent(envelope, parts)
+                self.count_sent(envelope, parts)
+                self._note_link(envelope, parts)
                 return True
         return False
 
-    def _count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
+    def _note_link(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
+        link, body = self._counters.link(envelope.destination), envelope.body
+        link.bytes_sent += sum(len(part) for part in parts)
+        link.frames_sent += len(parts) > 1
+        if isinstance(body, Hello) and body.reply:
+            link.asked_s = time.monotonic()
+
+    def count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
+        """Count a message that was handed to the network."""
         size = sum(len(part) for part in parts)
         self._counters.messages += 1
         self._counters.frames += len(parts) > 1

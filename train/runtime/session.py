@@ -1,12 +1,15 @@
 """One session of a peer: its protocol, and what carries out its decisions."""
 
 import logging
+import os
+import platform
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -34,6 +37,7 @@ from ...gossip.effects.events import (
 )
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.rule import requirements_of
+from ...gossip.rules.registry import spec_of
 from ...gossip.transport.keys.certificates import covers
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.keys.receipts import write_receipts
@@ -53,11 +57,13 @@ from ..tensors.buffers import give_pages_back
 from ..tensors.shared_memory import Attachments, SegmentPool, host_id
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
-from .counters import Counters
-from .events import EVENTS, Events
 from .runner import PeerRuntime
 from .search import Search, advertised
 from .segments import Life, SharedSegments
+from .telling.counters import Counters
+from .telling.events import EVENTS, Events
+from .telling.model_sample import ModelSample
+from .telling.status import StatusDesk
 
 __all__ = ["Made", "PeerSession", "open_transport"]
 
@@ -106,6 +112,9 @@ class Made:
 
     opens: Callable[[PeerConfig], Transport] = open_transport
     """See `Peer.opens`."""
+
+    told: Callable[[], Mapping[str, float]] = dict
+    """See `Peer.told`."""
 
 
 class PeerSession:
@@ -162,6 +171,7 @@ class PeerSession:
             closing.callback(self._write_receipts)
             closing.callback(self._preallocation.close)
             closing.callback(self.runtime.stop)
+            closing.callback(self.search.close)
 
     def _close_journal(self) -> None:
         if self.journal is not None:
@@ -264,6 +274,21 @@ class PeerSession:
             _weakly(self._hear),
             self.journal,
             config.mix_budget_s,
+            self._make_desk(),
+            obeys_stops=not config.no_remote_stop,
+        )
+
+    def _make_desk(self) -> StatusDesk:
+        made, config = self._made, self._made.config
+        return StatusDesk(
+            schema=made.vector.schema.hash,
+            shards=config.shards,
+            settings=_settings(made),
+            counters=made.counters,
+            events=self._events,
+            told=made.told,
+            memory=made.vector.memory.use,
+            sample=ModelSample(made.vector.flats),
         )
 
     def _share(self, life: Life) -> SharedSegments | None:
@@ -336,6 +361,29 @@ class PeerSession:
             tensors = travelling_tensors(made.model, made.vector.schema)
             self.journal = Journal(folder / JOURNAL, head.as_json(), tensors)
         return ledger
+
+
+def _settings(made: Made) -> dict[str, str]:
+    """What observers are told of how a peer takes part."""
+    config, protocol = made.config, made.config.protocol
+    try:
+        rule = spec_of(made.rule)
+    except ConfigError:
+        rule = made.rule.name  # a class of the caller's own
+    return {
+        "host": platform.node(),
+        "pid": str(os.getpid()),
+        "version": version("rumor"),
+        "rule": rule,
+        "topology": config.topology,
+        "wire": protocol.wire,
+        "shards": str(config.shards),
+        "mixing": config.mixing,
+        "exact": str(protocol.exact).lower(),
+        "gossip_s": f"{protocol.gossip_s:g}",
+        "suspect_s": f"{protocol.suspect_s:g}",
+        "dead_s": f"{protocol.dead_s:g}",
+    }
 
 
 def _segments(vector: Vector) -> SegmentPool:

@@ -13,8 +13,8 @@ from ...gossip.weight import founders
 from ..storage.inputs import Finish, Leave
 from ..tensors.blocks import all_finite
 from ..tensors.vector import Vector
-from .counters import Counters
 from .runner import PeerRuntime
+from .telling.counters import Counters
 
 __all__ = ["MergeResult", "leave", "merge"]
 

@@ -93,7 +93,7 @@ class Past:
     """Optimizer steps of all peers."""
 
     rng: Mapping[str, Any]
-    """Where the global random streams stood."""
+    """Where the global random streams stood; empty where others restore them."""
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, *, needs_anchor: bool) -> Self:

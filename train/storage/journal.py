@@ -42,10 +42,10 @@ from ...gossip.rules.registry import make_rule, spec_of
 from ...gossip.wire.codec import HEADER_BYTES_MAX
 from ...gossip.wire.messages import is_name
 from ...topology import View
-from ..clock import uptime_s
 from ..config import PeerConfig
 from ..model import fingerprint
 from ..tensors.vector import Vector
+from ..timing.clock import uptime_s
 from .environment import machine
 from .files import fatal, json_of
 from .inputs import Input

@@ -15,10 +15,12 @@ import numpy as np
 from torch import Tensor
 
 from ...gossip.effects.effects import Attach, Stage
-from ...gossip.errors import DecodeError, LocalProtocolError
+from ...gossip.errors import DecodeError, LocalProtocolError, TrainingError
+from ...gossip.transport.received import Received
 from ...gossip.types import ShareId
-from ...gossip.wire.codec import Buffer, Checksum
+from ...gossip.wire.codec import Buffer, Checksum, checksum
 from ...gossip.wire.formats import Form
+from ...gossip.wire.messages import Envelope
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from .cuda import DONE, Held, Mark
 from .frames import Frames, Payload, as_tensor
@@ -109,6 +111,41 @@ class Staging:
                 staged.looks[start] = frame_bytes, finite
         finally:
             self._landed(staged)
+
+    def receive(
+        self, stage: Stage | None, envelope: Envelope, check: int, received: Received
+    ) -> Buffer:
+        """Take in the frame beside a message: where it belongs, if that is known by now.
+
+        Args:
+            stage: Where it belongs; None where that is not known.
+            envelope: The message.
+            check: The `checksum` that the frame must have.
+            received: Where it is still to be read from.
+
+        Returns:
+            The frame, or nothing where it lies in its place.
+
+        Raises:
+            DecodeError: It is damaged, or not what the header says.
+        """
+        size_bytes = envelope.frame_bytes
+        if stage is None:
+            frame = received.frame()
+            _require_whole(envelope, len(frame), checksum(frame) == check, received)
+            return frame
+        try:
+            if self.holds(stage, size_bytes):
+                frame = received.frame()
+                _require_whole(envelope, len(frame), True, received)
+                self.hold(stage, frame, check)
+                return b""
+            with self.landing(stage, size_bytes) as room:
+                size = received.frame_into(room) if received.more else 0
+                _require_whole(envelope, size, checksum(room) == check, received)
+        except TrainingError as error:
+            raise DecodeError(f"a share that cannot be read here: {error}") from error
+        return b""
 
     def holds(self, stage: Stage, frame_bytes: int) -> bool:
         """Whether a frame is to be held as it was received, see `hold`, and not copied."""
@@ -315,3 +352,10 @@ class Progress:
         """Return when so many bytes are there, or nothing more will be written."""
         with self._changed:
             self._changed.wait_for(lambda: self._over or self._bytes >= size_bytes)
+
+
+def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:
+    if size != envelope.frame_bytes or received.more:
+        raise DecodeError("the frame is not as long as the header says", envelope.source)
+    if not undamaged:
+        raise DecodeError("the frame was damaged", envelope.source)

@@ -161,13 +161,24 @@ def _variables(place: Place) -> dict[str, str]:
 
 _WAKE: Final = 'while read -r pid; do pids="$pids $pid"; done; kill -CONT $pids; exit 0'
 
+# Unlike SIGCONT, this must not reach another process that has got the number of a peer.
+_END: Final = (
+    'while read -r pid; do pids="$pids $pid"; done; for pid in $pids; do '
+    "tr '\\0' '\\n' 2>/dev/null </proc/$pid/environ | grep -q ^RUMOR_ID= && kill -TERM $pid; "
+    "done; exit 0"
+)
 
-def watchdog() -> "subprocess.Popen[bytes]":
-    """Start a shell that outlives this process, and then wakes the peers that it was told of.
+
+def watchdog(number: signal.Signals = signal.SIGCONT) -> "subprocess.Popen[bytes]":
+    """Start a shell that outlives this process, and then wakes the peers that it was told of, or
+    asks them to leave.
 
     It learns of the launcher's end from its stdin, a pipe that only the launcher holds open: the
     system closes it, however the launcher ends. To a process that is not paused, and to another one
     that has got the number of a peer, SIGCONT does nothing.
+
+    Args:
+        number: The signal by which it does so, SIGCONT or SIGTERM.
 
     Returns:
         The shell, which reads a process number in each line.
@@ -176,7 +187,7 @@ def watchdog() -> "subprocess.Popen[bytes]":
         OSError: It cannot be started.
     """
     return subprocess.Popen(
-        ("/bin/sh", "-c", _WAKE),
+        ("/bin/sh", "-c", _WAKE if number is signal.SIGCONT else _END),
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -113,6 +113,11 @@ class Keyring:
         return Signer(seed, self._signers, lambda: self._roster.founders)
 
     @property
+    def owner(self) -> bytes:
+        """Public key of whoever signs the roster, 32 bytes."""
+        return self._roster.owner
+
+    @property
     def version(self) -> int:
         """Of the roster."""
         return self._roster.version

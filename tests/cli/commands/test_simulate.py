@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import rumor.sim
 from rumor.cli.app import app, load
 from rumor.cli.commands.simulate import complaint
-from rumor.cli.console import time_left
-from rumor.cli.simulation_report import display_on, part, reached
+from rumor.cli.reports.console import time_left
+from rumor.cli.reports.simulation import display_on, part, reached
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
 from rumor.sim.batched.schedule import Progress
@@ -477,6 +477,36 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
     assert (process.returncode, title) == (130, "digits on 64 workers, exponential, gosgd\n")
     assert last.startswith("error: stopped ") and last.endswith("; nothing was kept")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_film_is_drawn_beside_the_folder(tmp_path: Path) -> None:
+    film = tmp_path / "film.gif"
+    command = ("-n", "2", "--steps", "4", "--task", "quadratic", "--out", str(tmp_path / "run"))
+    assert simulate(*command, "--animate", str(film)).exit_code == 0
+    assert film.read_bytes().startswith(b"GIF89a") and (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_film_that_cannot_be_drawn_is_refused_before_anything_is_computed(
+    tmp_path: Path,
+) -> None:
+    result = simulate("--animate", str(tmp_path / "film.mp4"))
+    assert result.exit_code == 2 and "must end in .gif or .webp" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [(OSError(28, "No space left on device"), "No space left"), (KeyboardInterrupt(), "stopped")],
+)
+def test_a_film_that_fails_costs_only_itself(
+    fake: Fake, error: BaseException, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Run, path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(Run, "animate", fail)
+    result = simulate("--animate", str(tmp_path / "film.gif"), "--out", str(tmp_path / "run"))
+    assert result.exit_code != 0 and words in result.output
+    assert (tmp_path / "run" / "summary.json").exists()
 
 
 def test_a_run_has_a_new_folder_to_itself_from_its_start(

@@ -19,7 +19,7 @@ import rumor.cli.commands.study as module
 import rumor.sim.study
 from rumor.cli.app import app
 from rumor.cli.commands.study import display_on, outline, progress_words
-from rumor.cli.console import duration
+from rumor.cli.reports.console import duration
 from rumor.gossip.errors import TransportError
 from rumor.sim.study import StudyProgress, plan_study
 from rumor.sim.study.execution.store import Store, locked

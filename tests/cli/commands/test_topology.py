@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.cli.commands.topology import check_path
-from rumor.cli.topology_report import describe
+from rumor.cli.reports.topology import describe
 from rumor.gossip.errors import ConfigError
 from rumor.topology import FAMILIES, MIXINGS, facts, parse
 from rumor.topology.families.registry import CATALOG

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -20,6 +21,8 @@ from rumor.cli.launch.faults import FaultInjector
 from rumor.cli.launch.processes.group import watchdog
 from rumor.sim.kernel.faults.files import Fault, read_faults, resolve
 from rumor.train.storage.jsonl import read_metrics
+from rumor.train.tasks import registry
+from rumor.train.tasks.quadratic import quadratic
 
 from ...train.loggers.fakes import Collected, Failing
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
@@ -154,6 +157,15 @@ def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> 
     assert summary["accuracy"] is None and summary["loss"] > 0
     assert [peer["peer"] for peer in summary["peers_detail"]] == [0, 1, 2, 3]
     assert summary["dead"] == []
+
+
+def test_what_the_mean_model_writes_is_told_and_commands_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = replace(quadratic(seed=0), sample=lambda model: f"{model.training} \x1b[31m\nx")
+    monkeypatch.setattr(registry, "BUILT_IN", {"quadratic": lambda: task})
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert summary["sample"] == "False \\x1b[31m\nx"
 
 
 def test_loggers_get_every_row_of_every_peer_and_the_summary(tmp_path: Path) -> None:

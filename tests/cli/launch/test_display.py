@@ -5,9 +5,9 @@ from typing import Any
 
 from rich.console import Console
 
-from rumor.cli.console import LINE_EVERY_S
 from rumor.cli.launch.display import display_on, render, report, summarize
 from rumor.cli.launch.monitor import PeerView, State
+from rumor.cli.reports.console import LINE_EVERY_S
 
 from .fakes import detail, summary
 
@@ -156,3 +156,9 @@ def test_models_that_agree_in_every_bit_are_called_identical() -> None:
 
 def test_a_mean_without_weights_is_called_one() -> None:
     assert "all count alike" in report_text_of(merged_by="equally")
+
+
+def test_what_a_language_model_writes_is_shown_last() -> None:
+    text = report_text_of(sample="def read(path):\n    [red]")
+    assert text.endswith("The merged model writes:\n    def read(path):\n        [red]\n")
+    assert "writes" not in report_text_of(sample=None)

@@ -20,7 +20,7 @@ from rumor.gossip.exchange.escrow import (
 )
 from rumor.gossip.exchange.flow_control import LinkEstimators, RateLimiter
 from rumor.gossip.exchange.outgoing import Outbox
-from rumor.gossip.exchange.snapshots import SnapshotRefs
+from rumor.gossip.exchange.transfer import SnapshotRefs
 from rumor.gossip.wire.messages import Offer, Push
 
 from ..scene import WIDE

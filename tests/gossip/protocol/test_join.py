@@ -65,7 +65,7 @@ def test_a_greeting_names_nobody_for_nobody_is_known_there() -> None:
     assert (envelope.destination, envelope.destination_incarnation) == ("", 0)
 
 
-def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -> None:
+def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member() -> None:
     scene = Scene()
     scene.enter("a")
     scene.join("a", "b")
@@ -75,7 +75,7 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_but_not_later() -
     scene.join("d")
     assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
-    assert greeted(passes(scene, "d", 2.0)) == []
+    assert greeted(passes(scene, "d", 2.0)) == ["e"]
 
 
 def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:

@@ -24,6 +24,8 @@ from rumor.gossip.wire.codec import (
     decode_header,
     encode,
     encoded_bytes,
+    is_version_notice,
+    version_notice,
 )
 from rumor.gossip.wire.fields import SEGMENT_LENGTH_MAX, SHARDS_MAX
 from rumor.gossip.wire.formats import REGISTERS_MAX, Form
@@ -36,9 +38,12 @@ from rumor.gossip.wire.messages import (
     Chunk,
     Describe,
     Envelope,
+    EventNote,
     Grant,
     Hello,
+    Inquire,
     Leave,
+    LinkStatus,
     Member,
     Offer,
     Pending,
@@ -48,6 +53,11 @@ from rumor.gossip.wire.messages import (
     Read,
     Receipts,
     Refer,
+    Sighting,
+    Standing,
+    Status,
+    Stop,
+    Stopping,
 )
 from rumor.gossip.wire.schema import (
     ALIGNMENT_BYTES,
@@ -148,6 +158,39 @@ SIGNATURE = st.binary(min_size=64, max_size=64)
 PROMISE = st.builds(Promise, LINK, SEQ, WEIGHT, WEIGHT, SIGNATURE)
 RECEIPT = st.builds(Receipt, PROMISE, WEIGHT, WEIGHT, SIGNATURE)
 
+SECONDS = st.floats(0, 1e11)
+NUMBER = st.floats(allow_nan=False)
+STATUS = st.builds(
+    Status,
+    me=MEMBER,
+    uptime_s=SECONDS,
+    swarm_steps=STEPS,
+    figures=st.lists(st.tuples(text(1, 32), NUMBER), max_size=4).map(tuple),
+    settings=st.lists(st.tuples(text(1, 32), text(0, 256)), max_size=3).map(tuple),
+    awaits=st.lists(PEER, max_size=3).map(tuple),
+    reasons=st.lists(st.tuples(text(1, 32), text(0, 256), COUNT), max_size=3).map(tuple),
+    links=st.lists(
+        st.builds(
+            LinkStatus,
+            peer=PEER,
+            shares_memory=st.booleans(),
+            **dict.fromkeys(("bytes_sent", "bytes_received"), COUNT),
+            **dict.fromkeys(("frames_sent", "frames_received"), COUNT),
+            **dict.fromkeys(("pushes", "refusals", "mixed", "in_flight"), COUNT),
+            roundtrip_s=SECONDS,
+            silent_s=SECONDS,
+        ),
+        max_size=3,
+    ).map(tuple),
+    events=st.lists(
+        st.builds(EventNote, number=SEQ, event=text(1, 32), peer=text(0, 64), ago_s=SECONDS),
+        max_size=3,
+    ).map(tuple),
+    members=st.lists(st.builds(Sighting, MEMBER, st.sampled_from(Standing)), max_size=3).map(tuple),
+    more=st.booleans(),
+    sample=st.lists(NUMBER, max_size=4).map(tuple),
+)
+
 BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Hello: st.builds(
         Hello,
@@ -173,6 +216,16 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
         st.lists(PROMISE | RECEIPT, max_size=3).map(tuple),
         st.lists(st.lists(PROMISE | RECEIPT, max_size=2).map(tuple), max_size=2).map(tuple),
     ),
+    Stop: st.builds(
+        Stop, st.lists(st.tuples(PEER, LIFE), max_size=4).map(tuple), SIGNATURE | st.just(b"")
+    ),
+    Stopping: st.builds(
+        Stopping, text(0, 256), WEIGHT, st.sampled_from(Phase), STEPS, st.booleans()
+    ),
+    Inquire: st.builds(
+        Inquire, events_after=COUNT, members=st.booleans(), members_after=text(0, 64)
+    ),
+    Status: STATUS,
 }
 
 
@@ -248,6 +301,36 @@ MEMBERS = tuple(
 )
 TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int64", shared=False))
 
+SAID = Status(
+    me=MEMBERS[0],
+    uptime_s=12.5,
+    swarm_steps=40,
+    figures=(("pushes", 3.0), ("loss", 0.25)),
+    settings=(("rule", "gosgd"),),
+    awaits=("b",),
+    reasons=(("skipped", "no memory", 2),),
+    links=(
+        LinkStatus(
+            peer="b",
+            shares_memory=False,
+            bytes_sent=100,
+            bytes_received=50,
+            frames_sent=1,
+            frames_received=0,
+            pushes=1,
+            refusals=0,
+            mixed=2,
+            in_flight=1,
+            roundtrip_s=0.001,
+            silent_s=0.5,
+        ),
+    ),
+    events=(EventNote(number=1, event="joined", peer="b", ago_s=3.0),),
+    members=(Sighting(MEMBERS[0], Standing.SUSPECTED),),
+    sample=(0.5, -2.0),
+)
+
+
 SAMPLES: dict[str, list[Buffer]] = {
     type(envelope.body).__name__.lower(): framed(envelope, frame)
     for envelope, frame in [
@@ -265,6 +348,10 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Refer(MEMBERS[:1])), b""),
         (sample(Read()), b""),
         (sample(Receipts((STATEMENT, STATEMENT.promise), ((STATEMENT,),))), b""),
+        (sample(Stop((("peer-1", 7),), bytes(64))), b""),
+        (sample(Stopping("", ONE // 2, Phase.QUIET, 40, True)), b""),
+        (sample(Inquire(events_after=3, members=True)), b""),
+        (sample(SAID), b""),
     ]
 }
 """One message of each kind."""
@@ -391,7 +478,8 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 
 def test_no_kind_of_message_ever_changes_its_number() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
-    order += ["query", "pending", "leave", "refer", "read", "receipts"]
+    order += ["query", "pending", "leave", "refer", "read", "receipts", "stop", "stopping"]
+    order += ["inquire", "status"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 
@@ -429,6 +517,22 @@ def test_a_header_beyond_its_limit_is_not_looked_at() -> None:
 def test_a_header_must_be_longer_than_its_prefix(size: int) -> None:
     with pytest.raises(DecodeError):
         decode([bytes(SAMPLES["ack"][0])[:size]])
+
+
+def test_a_notice_says_the_version_and_nothing_else() -> None:
+    (notice,) = version_notice()
+    assert is_version_notice(notice) and not is_version_notice(SAMPLES["ack"][0])
+    with pytest.raises(DecodeError, match="a header of no bytes"):
+        decode([notice])
+    other = bytearray(notice)
+    other[3] = VERSION + 1
+    with pytest.raises(IncompatiblePeer, match=f"it speaks version {VERSION + 1}, and this peer"):
+        decode([other])
+
+
+def test_an_answer_to_a_request_to_stop_tells_its_weight_in_units() -> None:
+    told = repr(Stopping("", 3 * UNIT, Phase.QUIET, 40, True))
+    assert "weight=3, phase=" in told and told.endswith("step=40, done=True)")
 
 
 def test_a_vector_in_more_shards_than_it_has_cache_lines_is_refused() -> None:
@@ -542,6 +646,23 @@ def test_a_frame_of_another_message_is_refused() -> None:
         (
             {"body": Receipts((replace(STATEMENT.promise, number=0),))},
             "statements must be number must be an integer in",
+        ),
+        ({"body": Inquire(events_after=-1)}, "events_after must be an integer in"),
+        ({"body": replace(SAID, uptime_s=float("nan"))}, "uptime_s must be a float in"),
+        ({"body": replace(SAID, uptime_s=2e11)}, "uptime_s must be a float in"),
+        ({"body": replace(SAID, uptime_s=1)}, "uptime_s must be a float in"),
+        ({"body": replace(SAID, figures=(("lr", True),))}, "figures must be value must be a float"),
+        ({"body": replace(SAID, figures=(("loss", float("nan")),))}, "a float that is a number"),
+        (
+            {"body": replace(SAID, figures=(("a", 1.0),) * 65)},
+            "figures must be an array of at most",
+        ),
+        ({"body": replace(SAID, settings=(("rule", "\x1b[2J"),))}, "value must be printable text"),
+        ({"body": replace(SAID, links=SAID.links * 65)}, "links must be an array of at most 64"),
+        ({"body": replace(SAID, events=SAID.events * 65)}, "events must be an array of at most 64"),
+        (
+            {"body": replace(SAID, members=(Sighting(MEMBERS[0], 4),))},  # type: ignore[arg-type]
+            "members must be standing must be an integer in",
         ),
         (
             {"body": Describe(Schema((TensorSpec("w", (1,), "complex64"),)))},

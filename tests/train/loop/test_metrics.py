@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rumor.train.loop.metrics import Recorder
-from rumor.train.runtime.counters import Counters
+from rumor.train.runtime.telling.counters import Counters
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.tensors.buffers import Memory
 

@@ -17,6 +17,7 @@ TOLD = {
     "RUMOR_COUNT": "3",
     "RUMOR_DEVICE": "cpu",
     "RUMOR_SIGNALS": "1",
+    "RUMOR_NO_REMOTE_STOP": "1",
     "RUMOR_FROZEN_MAY_DIFFER": "1",
     "RUMOR_JOIN": "tcp://node-a:7700, tcp://node-b:7700",
     "RUMOR_PROTOCOL": '{"wire": "float16"}',
@@ -33,6 +34,7 @@ def test_a_peer_finds_its_settings() -> None:
     told = environment(TOLD)
     config = told.fill(PeerConfig())
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
+    assert config.no_remote_stop
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")
     assert config.protocol.wire == "float16"
     assert config.metrics_port == 9101 and config.frozen_may_differ

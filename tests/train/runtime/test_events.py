@@ -21,7 +21,7 @@ from rumor.gossip.effects.events import (
     SwarmGivenUp,
     ViewFull,
 )
-from rumor.train.runtime.events import Events
+from rumor.train.runtime.telling.events import Events
 from rumor.train.storage.jsonl import read_metrics
 
 NOTED: list[tuple[Event, str, str | None, str]] = [

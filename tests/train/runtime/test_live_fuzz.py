@@ -12,7 +12,6 @@ staged shares taken until they stall. Only keys keep such people out.
 import os
 import random
 import resource
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,6 @@ from typing import Any
 import pytest
 import torch
 import zmq
-from torch import nn
 
 from rumor.gossip import ONE, Envelope, GoSGD, Member, Phase, ProtocolConfig, audit
 from rumor.gossip.transport.zmq_transport import Transport
@@ -46,8 +44,10 @@ from rumor.gossip.wire.messages import (
     Read,
 )
 from rumor.gossip.wire.schema import Schema, TensorSpec
-from rumor.train import Peer, PeerConfig
+from rumor.train import PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
+
+from ...hostile.victims import Victim
 
 pytestmark = pytest.mark.live
 
@@ -61,40 +61,6 @@ U63 = 2**63 - 1
 QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=3.0, found_s=0.3, stall_s=1.0)
 
 Message = list[bytes]
-
-
-class Trainee:
-    """A peer that takes steps on a thread of its own until it is told to end."""
-
-    def __init__(self, config: PeerConfig) -> None:
-        torch.manual_seed(0)  # all found from one anchor
-        self.peer = Peer(nn.Linear(4, 3), config)
-        self.error: BaseException | None = None
-        self._halt = threading.Event()
-        self._thread = threading.Thread(target=self._train, daemon=True)
-        self._thread.start()
-
-    def _train(self) -> None:
-        try:
-            with self.peer:
-                while not self._halt.is_set():
-                    self.peer.step()
-                    time.sleep(0.001)
-        except BaseException as error:
-            self.error = error
-
-    @property
-    def is_well(self) -> bool:
-        """Whether it trains on, and its network thread with it."""
-        return self.error is None and self._thread.is_alive()
-
-    def halt(self) -> None:
-        self._halt.set()
-
-    def end(self) -> None:
-        self.halt()
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive()
 
 
 class Wire:
@@ -135,7 +101,7 @@ class Pair:
     def __init__(self, folder: Path, wire: Wire) -> None:
         self.folder, self.wire = folder, wire
         self.trainees = [
-            Trainee(
+            Victim(
                 PeerConfig(
                     id=id,
                     founders=2,

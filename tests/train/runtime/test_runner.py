@@ -13,8 +13,8 @@ from rumor.gossip.effects.effects import Effect, Part, Release, Send, Snapshot, 
 from rumor.gossip.types import PeerId, ShareId, SnapshotId
 from rumor.gossip.wire.codec import Buffer, decode_header
 from rumor.gossip.wire.messages import Body, Chunk, Envelope, Grant, Query
-from rumor.train.runtime.counters import Counters
 from rumor.train.runtime.runner import PeerRuntime
+from rumor.train.runtime.telling.counters import Counters
 from rumor.train.storage.inputs import Inspected
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector

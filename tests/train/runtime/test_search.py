@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from rumor.gossip import Member, Phase, TransportError
+from rumor.gossip.protocol.leave import STOPPED
 from rumor.train import PeerConfig
 from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.search import Search
@@ -17,6 +18,7 @@ def words(
     live: tuple[str, ...] = (),
     join: tuple[str, ...] = (),
     unresolved: dict[str, str] | None = None,
+    ended_by: str = "",
 ) -> str:
     """What is said by one that has greeted these, and knows who listens at some of them."""
     members = [
@@ -31,12 +33,15 @@ def words(
         wait_for_share=lambda seconds: None,
         unresolved=lambda address: (unresolved or {}).get(address, ""),
         refusal=lambda address: "",
+        ended_by=ended_by,
     )
     search = Search(cast(PeerRuntime, runtime), PeerConfig(join=join), "me", None)
     stop = threading.Event()
-    stop.set()
+    if not ended_by:
+        stop.set()
     with pytest.raises(TransportError) as caught:
         search.run(stop)
+    assert stop.is_set()
     return str(caught.value)
 
 
@@ -65,3 +70,7 @@ def test_of_hundreds_of_addresses_a_few_are_named_and_the_rest_counted() -> None
 
 def test_one_that_has_greeted_nobody_says_so() -> None:
     assert words() == "stopped while joining: nobody has answered yet"
+
+
+def test_one_whose_swarm_is_told_to_stop_seeks_no_longer() -> None:
+    assert words(ended_by=STOPPED) == "stopped while joining: nobody has answered yet"

@@ -28,30 +28,32 @@ def test_clip_is_the_published_update(drawn: list[tuple[float, float]], tau: flo
     np.testing.assert_allclose(moved(apart, parts, weights.tolist()), expected, rtol=1e-12)
 
 
+def nearest(
+    drawn: list[tuple[float, float]], left_out: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distances and weights by distance, and which are near: all but so much of the weight."""
+    apart, weights = np.array(sorted(drawn)).T
+    near = np.cumsum(weights) <= (1 - left_out) * weights.sum() * (1 + 1e-12)
+    return apart, weights, near
+
+
 @given(neighbors, st.floats(0.05, 0.95))
 def test_scc_has_the_radius_of_the_theorem(drawn: list[tuple[float, float]], part: float) -> None:
-    apart, weights = np.array(sorted(drawn)).T
+    apart, weights, near = nearest(drawn, part)
     b = part * weights.sum()
-    near = np.cumsum(weights) <= (weights.sum() - b) * (1 + 1e-12)
     tau = math.sqrt((weights[near] * apart[near] ** 2).sum() / b)
-    expected = np.minimum(1, tau / apart)
-    np.testing.assert_allclose(
-        scc(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12
-    )
+    parts = scc(apart.tolist(), weights.tolist(), b)
+    np.testing.assert_allclose(parts, np.minimum(1, tau / apart), rtol=0, atol=1e-12)
 
 
 @given(neighbors, st.floats(0.05, 0.95))
 def test_cs_plus_clips_at_the_last_of_the_nearest(
     drawn: list[tuple[float, float]], part: float
 ) -> None:
-    apart, weights = np.array(sorted(drawn)).T
-    b = part * weights.sum()
-    near = np.cumsum(weights) <= (weights.sum() - 2 * b) * (1 + 1e-12)
+    apart, weights, near = nearest(drawn, 2 * part)
     tau = apart[near].max(initial=0.0)
-    expected = np.minimum(1, tau / apart)
-    np.testing.assert_allclose(
-        cs_plus(apart.tolist(), weights.tolist(), b), expected, rtol=0, atol=1e-12
-    )
+    parts = cs_plus(apart.tolist(), weights.tolist(), part * weights.sum())
+    np.testing.assert_allclose(parts, np.minimum(1, tau / apart), rtol=0, atol=1e-12)
 
 
 @given(neighbors, st.floats(0.05, 0.95))

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from rumor.gossip import ProtocolConfig, Schema, TensorSpec
 from rumor.gossip.rules.registry import make_rule
-from rumor.sim.kernel.plan import FleetPlan
+from rumor.sim.kernel.plan import FleetPlan, names_of
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import WorkerTopology
-from rumor.sim.simulate import names_of
 from rumor.topology import parse
 
 __all__ = ["flat", "plan_of", "settings_of_plans"]

@@ -1,0 +1,274 @@
+"""``rumor calibrate``: how fast real peers are, and the links between them, for a simulation."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from ...gossip.errors import ConfigError, RumorError
+from ..errors import FAILED, fail, not_written, understanding
+from ..reports.console import plain_table, print_json
+from ..settings.exchange import parse_rate
+from ..settings.options import OUTPUT, Json, Source, options_of
+
+if TYPE_CHECKING:
+    from ...sim.calibration import Calibration, PeerPace
+    from ...sim.models.network import NetworkConfig
+    from ...sim.results.live_run import LiveRun
+    from ...train.observe.probe import LinkProbe, Probe
+
+__all__ = ["CalibrateConfig", "calibrate", "network_between"]
+
+FILE = "calibration.json"
+
+MEASURING = "What is measured"
+
+STEPS_MIN = 2
+"""Of the slowest peer: fewer say nothing of its pace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateConfig:
+    """What is measured of running peers.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    join: tuple[str, ...] = ()
+    """A running peer: measure the links to all that train with it, and how fast these step, without
+    being one of them. May be given several times."""
+
+    key: Path | None = None
+    """This machine's key, where the running peers have keys; with ``roster``."""
+
+    roster: Path | None = None
+    """Their roster."""
+
+    watch_s: float = 10.0
+    """How long running peers are watched for their steps; not with LIVE_DIR."""
+
+    probe_mb: float = 16.0
+    """Most that is sent to each peer to measure its link, in millions of bytes."""
+
+    def __post_init__(self) -> None:
+        if (self.key is None) is not (self.roster is None):
+            raise ConfigError("--key and --roster belong together: give both or neither")
+        if not 0 < self.watch_s <= 3600:
+            raise ConfigError(f"--watch-s is {self.watch_s:g}: it must be above 0 and at most 3600")
+        if not 0.1 <= self.probe_mb <= 1000:
+            raise ConfigError(f"--probe-mb is {self.probe_mb:g}: it must be from 0.1 to 1000")
+
+
+@options_of(Source(CalibrateConfig, MEASURING))
+def calibrate(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="LIVE_DIR",
+            help="The folder of `rumor launch`, of one `rumor peer --out`, or one that holds "
+            "several of these; the run may still go on.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Where the measurement goes; one that is there is replaced.",
+            show_default=f"{FILE}, in LIVE_DIR where that is given",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Measure real peers, and write a file that `rumor simulate --from FILE` starts from.
+
+    From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links
+    are measured, and without LIVE_DIR the pace, too: running peers are asked what any stranger may
+    ask. They keep training; nothing of their models or weights changes hands.
+
+    What a run of 4 local peers would do with another rule:
+
+    `rumor calibrate runs/digits -o digits.json`, then
+    `rumor simulate --from digits.json --rule allreduce`
+
+    Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
+    wrong arguments.
+    """
+    if folder is None and not settings["join"]:
+        raise ConfigError("give the folder of a live run, or --join HOST:PORT, or both")
+    config = CalibrateConfig(**settings)
+    path = out or (folder or Path()) / FILE
+    if folder is None or folder.is_dir():
+        _check_place(path)
+    with understanding(folder):
+        found, links = _measure(folder, config)
+    complaint = _keep(found, path)
+    kept = None if complaint else path
+    if as_json:
+        told = {"links": [asdict(link) for link in links], "out": kept and str(kept)}
+        print_json({**found.as_json(), **told})
+    else:
+        _print(found, links, kept, Console())
+    if complaint:
+        fail(complaint, FAILED)
+
+
+def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
+    """The network that soundings speak for, the same between all.
+
+    Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
+    slowest link says what an uplink carries. Medians over the links.
+    """
+    from statistics import median
+
+    from ...sim.models.network import NetworkConfig
+
+    latency_s = median(link.roundtrip_s for link in links) / 2
+    mean_s = median(link.roundtrip_s_mean for link in links) / 2
+    return NetworkConfig(
+        latency_s=float(f"{latency_s:.4g}"),
+        jitter=float(f"{max(0.0, mean_s / latency_s - 1):.3g}"),
+        bandwidth_mbit=float(f"{min(link.bytes_s for link in links) * 8e-6:.4g}"),
+    )
+
+
+def _measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
+    run: LiveRun | None = None
+    if folder is not None:
+        from ...sim.results.live_run import read_live_run
+
+        # Before anybody is bothered with questions.
+        run = read_live_run(folder)
+        if not config.join:
+            return _of_run(run, None), []
+    from ...gossip.transport.keys.keyring import Keyring
+    from ...train.observe.probe import Probe
+
+    keyring = None
+    if config.key is not None and config.roster is not None:
+        keyring = Keyring.read(config.key, config.roster)
+    with Probe(keyring=keyring) as sounder:
+        addresses = _addresses(sounder, config.join)
+        bytes_max = round(config.probe_mb * 1e6)
+        links = [sounder.sound(address, bytes_max=bytes_max) for address in addresses]
+        network = network_between(links)
+        if run is not None:
+            return _of_run(run, network), links
+        return _watched(sounder, addresses, config.watch_s, network), links
+
+
+def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
+    from ...sim.calibration import calibrate as calibrate_run
+
+    rate = run.peers[0].options.get("bandwidth")
+    push_mbit = None if rate is None else parse_rate(rate) * 8e-6
+    return calibrate_run(run, network=network, push_mbit=push_mbit)
+
+
+def _addresses(sounder: "Probe", join: Sequence[str]) -> list[str]:
+    """The first address of everybody who trains, as those who are named know it."""
+    found: dict[str, str] = {}
+    for address in join:
+        for member in sounder.members(address):
+            if member.addresses:
+                found.setdefault(member.id, member.addresses[0])
+    if not found:
+        raise RumorError(f"nobody trains at {', '.join(join)} that could be asked")
+    return [found[id] for id in sorted(found)]
+
+
+def _watched(
+    sounder: "Probe", addresses: Sequence[str], watch_s: float, network: "NetworkConfig"
+) -> "Calibration":
+    """Paces from how many steps peers say they have taken, twice."""
+    from ...sim.calibration import Calibration
+
+    print(f"watching {len(addresses)} peers for {watch_s:g} s ...", file=sys.stderr, flush=True)
+    before = sounder.steps(addresses)
+    time.sleep(watch_s)
+    after = sounder.steps(addresses)
+    named = ", ".join(address.removeprefix("tcp://") for address in addresses)
+    return Calibration(
+        source=f"peers at {named}, watched for {watch_s:g} s",
+        peers=tuple(_pace(id, before[id], after[id]) for id in sorted(before) if id in after),
+        network=network,
+        notes=("no peer tells strangers its task, rule or topology: give simulate the same",),
+    )
+
+
+def _pace(id: str, before: tuple[float, int], after: tuple[float, int]) -> "PeerPace":
+    from ...sim.calibration import PeerPace
+
+    steps = after[1] - before[1]
+    if steps < STEPS_MIN:
+        raise RumorError(f"{id} took {steps} steps meanwhile: watch for longer (--watch-s)")
+    return PeerPace(id=id, step_s=(after[0] - before[0]) / steps, steps=steps)
+
+
+def _check_place(path: Path) -> None:
+    """See whether the file can be written, before anything is measured."""
+    from ...sim.results.files import check_writable
+
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+    check_writable(path.parent)
+
+
+def _keep(found: "Calibration", path: Path) -> str:
+    """Write the file; says what went wrong, because the figures are worth showing even so."""
+    try:
+        found.write(path)
+    except OSError as error:
+        return not_written(path, error)
+    return ""
+
+
+def _print(
+    found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None, console: Console
+) -> None:
+    table = plain_table("peer", ">step", ">varies by", ">an exchange adds", ">steps seen")
+    for peer in found.peers:
+        varies = f"{100 * peer.step_s_cv:.2g} %" if peer.step_s_cv else "-"
+        adds = f"{1000 * peer.exchange_s:.3g} ms" if peer.exchange_s else "-"
+        step = f"{1000 * peer.step_s:.4g} ms"
+        table.add_row(Text(peer.id), step, varies, adds, f"{peer.steps:,}")
+    console.print(table)
+    if links:
+        table = plain_table("link to", ">round trip, least", ">mean", ">carries")
+        for link in links:
+            table.add_row(
+                Text(link.address.removeprefix("tcp://")),
+                f"{1000 * link.roundtrip_s:.3g} ms",
+                f"{1000 * link.roundtrip_s_mean:.3g} ms",
+                f"{link.bytes_s * 8e-6:,.3g} Mbit/s",
+            )
+        console.print(table)
+    else:
+        console.print(Text(f"network: {_network_in_words(found.network)}"))
+    for note in found.notes:
+        console.print(Text(f"note: {note}"), style="dim", soft_wrap=True)
+    if path is not None:
+        console.print()
+        command = f"rumor simulate --from {path}"
+        console.print(command, highlight=False, markup=False, soft_wrap=True)
+
+
+def _network_in_words(network: "NetworkConfig") -> str:
+    from ...sim.models.network import PRESETS
+
+    name = next((name for name, preset in PRESETS.items() if preset == network), "its own")
+    return f"{name}, not measured"

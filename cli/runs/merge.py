@@ -1,0 +1,138 @@
+"""``rumor merge``: the models that peers left, made into one."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...gossip.errors import ConfigError
+from ...gossip.weight import from_units, in_units
+from ..errors import understanding
+from ..launch.monitor import State, read_report
+from ..reports.console import print_json
+from ..settings.options import Json, options_of
+
+__all__ = ["merge"]
+
+MODEL = "model.safetensors"
+
+
+@options_of()
+def merge(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...", help="Folders of peers, or of runs, which stand for all their peers."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where the merged model goes."),
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture",
+            metavar="FILE.png",
+            help="Draw loss, accuracy and consensus distance of the peers, as far as they tell "
+            "them.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Average the models of several peers, each weighted by the weight that it ended with.
+
+    Peers that hold no weight, because they left, do not count unless nobody holds any;
+    peers that failed never do.
+    """
+    for file in filter(None, (output, picture)):
+        if file.exists() and not force:
+            raise ConfigError(f"{file} is there already: give --force to overwrite it")
+        if file.is_dir() or not file.absolute().parent.is_dir():
+            raise ConfigError(f"{file} cannot be written: name a file in a folder that exists")
+    peers = [peer for folder in folders for peer in _peer_folders(folder)]
+    result = _merge(peers, output)
+    if picture is not None:
+        with understanding(", ".join(map(str, folders))):
+            _draw(peers, picture)
+    if as_json:
+        print_json(result)
+        return
+    weights = {peer: from_units(told) for peer, told in result["weights_units"].items()}
+    total = sum(weights.values())
+    for peer, weight in weights.items():
+        print(f"{peer}: {weight / total:.4f} of the whole")
+    for peer in result["skipped"]:
+        print(f"{peer}: left out")
+    print(f"{output}: digest {result['digest']}")
+
+
+def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
+    """Merge what lies in folders of peers, write it, and say what ``--json`` prints."""
+
+    from ...train.storage import merge as merged
+
+    opened = [merged.open_model(peer / MODEL) for peer in peers]
+    models = [model for model in opened if not _failed(model.path.parent)]
+    weights = merged.merging_weights(models)
+    state = merged.merge(models)
+    digest = merged.digest(state)
+    told = {peer: in_units(weight) for peer, weight in weights.items()}
+    listed = ",".join(f"{peer}:{units}" for peer, units in told.items())
+    merged.save_model(output, state, {"merged_from": listed, "digest": digest})
+    return {
+        "weights_units": told,
+        "skipped": sorted({model.id for model in opened} - set(weights)),
+        "digest": digest,
+        "output": str(output),
+    }
+
+
+def _draw(peers: Sequence[Path], path: Path) -> None:
+    """Draw what peers have told of their training."""
+    from ...sim.results.pictures.live_plots import draw
+    from ...train.storage import merge as merged
+    from ...train.storage.jsonl import read_metrics
+    from ..launch.summary import estimate
+
+    models = [merged.open_model(peer / MODEL) for peer in peers]
+    reports = [read_report(peer) or {} for peer in peers]
+    told: Mapping[str, Any] = next((each for each in reports if each.get("rule")), {})
+    summary = {
+        "task": "training",
+        "peers": len(peers),
+        "topology": told.get("topology", "exponential"),
+        "rule": told.get("rule", "gosgd"),
+        "p": told.get("p"),
+        "emission": "per-step",
+        "accuracy": None,
+        "loss": None,
+        "consensus_distance": merged.consensus_distance(models),
+        "peers_detail": [
+            {"id": model.id, "state": report.get("state", State.FINISHED)}
+            for model, report in zip(models, reports, strict=True)
+        ],
+    }
+    rows = [read_metrics(peer / "metrics.jsonl") for peer in peers]
+    draw(summary, rows, estimate(rows), path)
+
+
+def _peer_folders(folder: Path) -> list[Path]:
+    """The peers' folders that *folder* stands for: itself, or those of a run that have a model."""
+    # First, because a finished run has a merged model too.
+    if (folder / "peers").is_dir():
+        peers = sorted(path.parent for path in folder.glob(f"peers/*/{MODEL}"))
+        if peers:
+            return peers
+    elif (folder / MODEL).is_file():
+        return [folder]
+    raise ConfigError(
+        f"{folder} holds no model: give the folder of a peer (with {MODEL}) or of a run"
+    )
+
+
+def _failed(folder: Path) -> bool:
+    report = read_report(folder)
+    return report is not None and report.get("state") == State.FAILED

@@ -1,0 +1,411 @@
+"""What was measured on real peers, as a file that a simulation starts from."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ...gossip.errors import ConfigError
+from ...gossip.protocol.rule import requirements_of
+from ...gossip.rules.registry import read_rule
+from ...gossip.transport.addresses import is_loopback
+from ...train.storage.files import read_json, write_json
+from ..config import FLOAT_MAX, SimulationConfig
+from ..models.network import PRESETS, NetworkConfig, network_as_json, network_of, read_network
+from ..results.live_run import LivePeer, LiveRun, Row
+
+__all__ = [
+    "Calibration",
+    "PeerPace",
+    "calibrate",
+    "read_calibration",
+]
+
+
+FORMAT: Final = 1
+
+# They are of the peers and of the network, which a file says apart from the rest.
+_SAID_APART: Final = (
+    "workers",
+    "step_s",
+    "exchange_s",
+    "pace",
+    "speeds",
+    "slow",
+    "network",
+    "faults",
+)
+
+# A variation below this changes no barrier by more than a step's measurement does.
+_CV_MIN: Final = 0.005
+_CV_MAX: Final = 100.0
+
+# So many stretches tell what an exchange costs; a step that hardly takes longer than its sleep
+# hides it.
+_STRETCHES_MIN: Final = 5
+_HIDDEN: Final = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerPace:
+    """How long the steps of one peer take.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    id: str
+    """What it is called."""
+    step_s: float
+    """Mean duration of a step, seconds, without what it waited for others, nor what ``exchange_s``
+    says."""
+    step_s_cv: float = 0.0
+    """Standard deviation over mean."""
+    steps: int = 0
+    """How many were measured."""
+    exchange_s: float = 0.0
+    """What each push, and each mix, adds to it, seconds."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise ConfigError(f"id is {self.id!r}: it must be a name")
+        if not _is_number(self.step_s) or not 0 < self.step_s <= FLOAT_MAX:
+            raise ConfigError(f"step_s is {self.step_s!r}: it must be above 0, in seconds")
+        if not _is_number(self.exchange_s) or not 0 <= self.exchange_s <= FLOAT_MAX:
+            raise ConfigError(f"exchange_s is {self.exchange_s!r}: it must be a number, 0 or more")
+        if not _is_number(self.step_s_cv) or not 0 <= self.step_s_cv <= FLOAT_MAX:
+            raise ConfigError(f"step_s_cv is {self.step_s_cv!r}: it must be a number, 0 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The pace of real peers, the network between them, and what they were told to do.
+
+    Raises:
+        ConfigError: There is no peer, or a setting that a simulation does not have.
+    """
+
+    source: str
+    """Where it was measured, in words."""
+    peers: tuple[PeerPace, ...]
+    """In the order of the workers that stand for them."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """What lies between them; `ideal` unless it was measured."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `SimulationConfig`: what the run was told."""
+    notes: tuple[str, ...] = ()
+    """What a simulation will not do as the peers did, in sentences."""
+
+    def __post_init__(self) -> None:
+        if not self.peers:
+            raise ConfigError("peers is empty: a calibration needs the pace of one peer at least")
+        known = {entry.name for entry in fields(SimulationConfig)} - set(_SAID_APART)
+        if unknown := [name for name in self.settings if name not in known]:
+            raise ConfigError(f"settings has {unknown[0]!r}, which is no setting of a simulation")
+        object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
+
+    def simulation(self, workers: int | None = None) -> dict[str, Any]:
+        """Say what a simulation of these peers is asked for.
+
+        The fastest peer's pace is 1x, and how long the others take follows from ``slow``. Where
+        there are to be more workers than peers, these lend them their paces in turn.
+
+        Args:
+            workers: How many; as many as peers unless given.
+
+        Returns:
+            Fields of `SimulationConfig`.
+
+        >>> paces = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.3))
+        >>> found = Calibration(source="a test", peers=paces).simulation(workers=3)
+        >>> found["step_s"], found["slow"], found["pace"]
+        (0.1, ('1:3',), 'constant')
+        """
+        n = len(self.peers) if workers is None else workers
+        step_s = min(peer.step_s for peer in self.peers)
+        factors = [self.peers[worker % len(self.peers)].step_s / step_s for worker in range(n)]
+        return {
+            **self.settings,
+            "workers": n,
+            "step_s": step_s,
+            "exchange_s": float(np.median([peer.exchange_s for peer in self.peers])),
+            "pace": self._pace(),
+            "slow": tuple(
+                f"{worker}:{factor:.6f}".rstrip("0").rstrip(".")
+                for worker, factor in enumerate(factors)
+                if factor >= 1 + 1e-6
+            ),
+            "network": self.network,
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the file; one that is there is replaced when the new one is whole.
+
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        write_json(path, self.as_json())
+
+    def as_json(self) -> dict[str, Any]:
+        """What the file says, as values that JSON has."""
+        return {
+            "rumor_calibration": FORMAT,
+            "source": self.source,
+            "settings": dict(self.settings),
+            "peers": [{e.name: getattr(p, e.name) for e in fields(p)} for p in self.peers],
+            "network": network_as_json(self.network),
+            "notes": list(self.notes),
+        }
+
+    def _pace(self) -> str:
+        # A simulation has one variation for all: the root mean square keeps that of the sum.
+        squares = [peer.step_s_cv**2 for peer in self.peers]
+        cv = min(_CV_MAX, math.sqrt(math.fsum(squares) / len(squares)))
+        return "constant" if cv < _CV_MIN else f"lognormal:cv={cv:.3g}"
+
+
+def read_calibration(path: Path | str) -> Calibration:
+    """Read a file that `Calibration.write` wrote, or that somebody changed since.
+
+    Raises:
+        ConfigError: It cannot be read, or is not as that has it; the message names file and key.
+    """
+    path = Path(path)
+    try:
+        content = read_json(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict) or "rumor_calibration" not in content:
+        raise ConfigError(f"{path} is no calibration: `rumor calibrate -o FILE` writes one")
+    if content["rumor_calibration"] != FORMAT:
+        version = content["rumor_calibration"]
+        raise ConfigError(f"{path} is of format {version!r}: this rumor reads {FORMAT}")
+    try:
+        found = _calibration(content)
+        # Here, where the file can be named: whatever a simulation would refuse in it.
+        SimulationConfig(**found.simulation())
+    except (ConfigError, TypeError, ValueError, ArithmeticError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return found
+
+
+def _calibration(content: Mapping[str, Any]) -> Calibration:
+    peers = content.get("peers")
+    if not isinstance(peers, list) or not all(isinstance(peer, dict) for peer in peers):
+        raise ConfigError("peers must be a list of objects with id and step_s")
+    settings = content.get("settings", {})
+    if not isinstance(settings, dict):
+        raise ConfigError(f"settings is {settings!r}: it must be an object")
+    return Calibration(
+        source=str(content.get("source", "")),
+        peers=tuple(_peer(peer, f"peers[{index}]") for index, peer in enumerate(peers)),
+        network=_network(content.get("network", {})),
+        settings=settings,
+        notes=tuple(map(str, content.get("notes", ()))),
+    )
+
+
+def _network(said: object) -> NetworkConfig:
+    if isinstance(said, str):
+        return read_network(said)
+    if not isinstance(said, dict):
+        raise ConfigError(f"network is {said!r}: it must be an object, or the name of a network")
+    try:
+        return network_of(said)
+    except ConfigError as error:
+        raise ConfigError(f"network: {error}") from None
+
+
+def _peer(entry: Mapping[str, Any], where: str) -> PeerPace:
+    known = [each.name for each in fields(PeerPace)]
+    for key in entry:
+        if key not in known:
+            raise ConfigError(f"{where} has an unknown key {key!r}: it must be {', '.join(known)}")
+    if missing := [key for key in ("id", "step_s") if key not in entry]:
+        raise ConfigError(f"{where} needs {missing[0]}")
+    try:
+        return PeerPace(**entry)
+    except ConfigError as error:
+        raise ConfigError(f"{where}.{error}") from None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Options of `rumor peer` that are called as settings of a simulation are.
+_ALIKE: Final = (
+    *("task", "steps", "total_steps", "lr", "optimizer", "momentum", "precision", "batch_size"),
+    *("partition", "seed"),
+    *("topology", "rule"),
+    *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "exact", "timing"),
+    "eval_every",
+)
+
+# What a simulation has no word for, where it is not as said here.
+_UNSIMULATED: Final = {
+    "lr_schedule": ("constant", "a simulation keeps its learning rate"),
+    "mixing": ("step", "a simulation mixes between two steps, at once"),
+}
+
+
+def calibrate(
+    run: LiveRun, *, network: NetworkConfig | None = None, push_mbit: float | None = None
+) -> Calibration:
+    """Draw up what a simulation needs to go as a live run went.
+
+    A step lasts from the end of the one before: evaluations, logs and mixing count. Under a rule
+    that waits for others it lasts as long as it does without them, and at least ``step_s_min``.
+
+    Args:
+        run: The live run; one that still goes on is as good.
+        network: Between the peers, where it was measured.
+        push_mbit: What each peer might send, Mbit/s; None for as much as it liked.
+
+    Returns:
+        The calibration; its notes say what was left out.
+
+    Raises:
+        ConfigError: A peer has not been seen for two steps, or the rule is not known.
+    """
+    first = run.peers[0].options
+    settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}
+    if push_mbit is not None:
+        settings["push_mbit"] = push_mbit
+    rule = read_rule(
+        str(first.get("rule", "gosgd")), first.get("p"), first.get("emission", "per-step")
+    )
+    # Apart from the rule, so that another p or emission can be typed in their place.
+    settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
+    waits = requirements_of(rule.make()).waits
+    between, notes = (network, []) if network is not None else _network_of(run)
+    return Calibration(
+        source=str(run.folder),
+        peers=tuple(_pace(peer, waits=waits) for peer in run.peers),
+        network=between,
+        settings=settings,
+        notes=(*notes, *_notes(run)),
+    )
+
+
+class _Stretch(NamedTuple):
+    """What a peer did from one row of its table to the next."""
+
+    steps: int
+    seconds: float
+    exchanges: int
+    """Pushes and mixes together."""
+    row: Row
+    """At its end."""
+
+
+def _stretches(peer: LivePeer) -> list[_Stretch]:
+    """All of a peer's lives, in order.
+
+    Where it went back to a checkpoint, the stretch is left out; so is the first step of a life,
+    which takes longer than any other.
+    """
+    found = []
+    for before, row in (both for rows in peer.lives for both in pairwise(rows)):
+        steps, seconds = row["step"] - before["step"], row["time_s"] - before["time_s"]
+        done = sum((row.get(name) or 0) - (before.get(name) or 0) for name in ("pushes", "mixed"))
+        if steps > 0 and seconds > 0 and done >= 0:
+            found.append(_Stretch(steps, seconds, done, row))
+    return found
+
+
+def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
+    stretches = _stretches(peer)
+    steps, seconds = sum(s.steps for s in stretches), math.fsum(s.seconds for s in stretches)
+    if not steps:
+        raise ConfigError(f"{peer.id} has not been seen for two steps: let it train for longer")
+    if not waits:
+        exchange_s, each = _exchange(stretches, float(peer.options.get("step_s_min") or 0.0))
+        return PeerPace(
+            id=peer.id,
+            step_s=seconds / steps - exchange_s * each,
+            step_s_cv=_cv(stretches),
+            steps=steps,
+            exchange_s=exchange_s,
+        )
+    known = [(s.steps, s.row["own_s"]) for s in stretches if s.row.get("own_s") is not None]
+    if not known:
+        raise ConfigError(
+            f"the rows of {peer.id} do not say how long it waited for others: they are of an "
+            "older rumor"
+        )
+    own_s = math.fsum(n * mean for n, mean in known) / sum(n for n, _ in known)
+    least_s = float(peer.options.get("step_s_min") or 0.0)
+    # A step that sleeps sleeps less for having waited, so that what it takes alone is unknown.
+    cv = _cv(stretches, "own_s") if own_s >= least_s else 0.0
+    return PeerPace(id=peer.id, step_s=max(own_s, least_s), step_s_cv=cv, steps=steps)
+
+
+def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, float]:
+    """What a push, or a mix, adds to a step, seconds, and how many of them a step had.
+
+    By least squares over all stretches: whatever else the exchange takes, it takes at each step.
+
+    Args:
+        stretches: Of one peer.
+        asleep_s: A step sleeps until it has lasted so long.
+    """
+    found = [
+        (n, done, n * (row["step_s"] - row["own_s"]), n * row["step_s"])
+        for n, _, done, row in stretches
+        if row.get("own_s") is not None and row.get("step_s") is not None
+    ]
+    if len(found) < _STRETCHES_MIN:
+        return 0.0, 0.0
+    steps, done, exchange_s, whole_s = np.array(found, np.float64).T
+    # Sleep to the end of a step hides what it takes; and without variation nothing tells it apart.
+    if whole_s.sum() < _HIDDEN * asleep_s * steps.sum() or np.ptp(done / steps) == 0:
+        return 0.0, 0.0
+    columns = np.stack([steps, done], axis=1)
+    cost_s = float(np.linalg.lstsq(columns, exchange_s, rcond=None)[0][1])
+    # A step takes what is left, so that at the pace of exchanges that was measured all is as then.
+    most_s = float(exchange_s.sum() / done.sum())
+    return min(max(0.0, cost_s), most_s), float(done.sum() / steps.sum())
+
+
+def _cv(stretches: Sequence[_Stretch], name: str = "step_s") -> float:
+    """Standard deviation over mean of single steps, as far as the rows say it."""
+    known = [(n, row[name], row.get(f"{name}_sd")) for n, _, _, row in stretches if row.get(name)]
+    total = sum(n for n, _, _ in known)
+    if not total:
+        return 0.0
+    mean = math.fsum(n * each for n, each, _ in known) / total
+    square = math.fsum(n * ((sd or 0.0) ** 2 + (each - mean) ** 2) for n, each, sd in known) / total
+    return math.sqrt(square) / mean
+
+
+def _network_of(run: LiveRun) -> tuple[NetworkConfig, list[str]]:
+    """What can be said of the network without having measured it."""
+    addresses = [peer.address for peer in run.peers]
+    if all(address is None or is_loopback(address) for address in addresses):
+        return PRESETS["ideal"], ["all peers ran on one machine: messages take no time"]
+    words = "the network was not measured: lan is a guess (rumor calibrate --join measures it)"
+    return PRESETS["lan"], [words]
+
+
+def _notes(run: LiveRun) -> list[str]:
+    first, found = run.peers[0].options, []
+    for name, (usual, words) in _UNSIMULATED.items():
+        if first.get(name, usual) != usual:
+            found.append(f"{name} was {first[name]}: {words}")
+    for name in _ALIKE:
+        if any(peer.options.get(name) != first.get(name) for peer in run.peers):
+            found.append(f"{name} was not the same for all peers: that of {run.peers[0].id} is")
+    count = first.get("count", 1)
+    if first.get("partition", "shared") != "shared" and count != len(run.peers):
+        found.append(f"the data was cut into {count} parts, and {len(run.peers)} peers were seen")
+    if run.summary is not None and run.summary.get("faults"):
+        found.append("faults were done to the run: give simulate the same --faults")
+    return found

@@ -1,0 +1,401 @@
+"""The picture of a simulated run: a panel for each thing that there is to see over virtual time."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..title import describe, describe_world
+from .curves import (
+    ACCENT,
+    BLUE,
+    DIM,
+    FAULT_COLOR,
+    INK,
+    STYLE,
+    Floats,
+    Mark,
+    mark,
+    mark_lines,
+    new_figure,
+    plain_log_ticks,
+    say,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw", "marks", "set_scale"]
+
+# Inches.
+WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
+
+TITLE_MAX, WORLD_MAX = 95, 140
+"""Letters of a line above the panels, where it says what is run and in what world."""
+
+MARGIN = 0.17
+"""Room at the right for what came out at the end, as a part of the time."""
+
+MILESTONES_MAX = 3
+"""Accuracies whose time is marked, the best ones."""
+
+MILESTONE_LINE = 9
+"""How far below the next better one an accuracy's time is written, points."""
+
+WEIGHTS_APART = 0.05
+"""Founders that a picture of weights spans at least, to either side."""
+
+GROUPS_MAX = 6
+"""Parts of a partition whose own curves are drawn."""
+
+RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+
+CLOSE = 0.02
+"""Faults nearer to one another than this part of the run share a line."""
+
+PLURALS = {"crash": "crashes", "mass-restart": "mass restarts", "pause": "pauses", "loss": "loss"}
+
+NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
+"""Kinds that often last for most of a run."""
+
+POINTS_MARKED_MAX = 30
+"""Points of a curve that has a dot for each."""
+
+GAP_MIN = 0.1
+"""Least time between two points that a rate is computed from, over the median of these times."""
+
+LOG_FROM = 8.0
+"""Greatest value over least from which an axis is logarithmic."""
+
+
+Summary = Mapping[str, Any]
+Series = Mapping[str, Floats]
+Panel = Callable[["Axes", Summary, Series], None]
+
+
+def draw(summary: Summary, series: Series) -> "Figure":
+    """Draw a run.
+
+    Args:
+        summary: Of a run.
+        series: Of the same run.
+
+    Returns:
+        A figure with a panel for everything that the run has something to say on.
+    """
+    from matplotlib import rc_context
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    panels = _panels(summary, series)
+    title, world = wrap(describe(summary), TITLE_MAX), wrap(describe_world(summary), WORLD_MAX)
+    below = HEADER_LINE * (len(title) + len(world) + 0.7)
+    height = below + PANEL_HEIGHT * -(-len(panels) // 2)
+    with rc_context(STYLE):
+        rect = (0.0, 0.0, 1.0, 1 - below / height)
+        layout = ConstrainedLayoutEngine(rect=rect, hspace=0.06, wspace=0.03)
+        figure = new_figure(WIDTH, height, layout)
+        for index, text in enumerate([*title, *world]):
+            style: Any = {"fontsize": 9.5, "color": DIM}
+            if index < len(title):
+                style = {"fontsize": 12, "fontweight": "bold"}
+            y = 1 - HEADER_LINE * (index + 0.35) / height
+            figure.text(0.01, y, text, va="top", **style)
+        _place(figure, panels, summary, series)
+    return figure
+
+
+def _panels(summary: Summary, series: Series) -> list[Panel]:
+    """Those with something to show, the most telling first."""
+    several, has_model = summary["workers"] > 1, "disagreement" not in series
+    known: list[tuple[Panel, bool]] = [
+        (_draw_accuracy, _has_any(series.get("accuracy"))),
+        (_draw_loss, len(series.get("loss", ())) > 0),
+        (_draw_disagreement, _has_any(series.get("disagreement"))),
+        (_draw_consensus, several and has_model and _has_any(series.get("consensus_distance"))),
+        (_draw_weights, several and _has_any(series.get("weight_quantiles"))),
+        (_draw_traffic, several and _has_any(series.get("bytes_sent"))),
+        (_draw_members, _has_any(series.get("members"))),
+        (_draw_staleness, several and _is_ever(series.get("staleness_steps"))),
+        (_draw_idle, several and _is_ever(series.get("idle"))),
+    ]
+    return [panel for panel, is_shown in known if is_shown] or [_draw_nothing]
+
+
+def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: Series) -> None:
+    """Two in a row; of an odd number, the first has a row of its own."""
+    odd = len(panels) % 2
+    grid = figure.add_gridspec(-(-len(panels) // 2), 2)
+    end_s = float(np.nanmax(series["time_s"], initial=0.0)) or 1.0
+    for index, panel in enumerate(panels):
+        row, column = divmod(index + odd, 2)
+        axes = figure.add_subplot(grid[0, :] if odd and index == 0 else grid[row, column])
+        axes.set_xlim(0, end_s * (1 + MARGIN / (2 if odd and index == 0 else 1)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        panel(axes, summary, series)
+        if summary.get("faults"):
+            _mark_faults(axes, summary["faults"], end_s, labels=index == 0)
+        if index >= len(panels) - 2:
+            axes.set_xlabel("virtual time, s")
+
+
+def _draw_accuracy(axes: "Axes", summary: Summary, series: Series) -> None:
+    _draw_quality(axes, summary, series, "accuracy")
+    time_s, accuracy = series["time_s"], series["accuracy"]
+    times = {float(level): at_s for level, at_s in (summary.get("time_to") or {}).items()}
+    reached = [(level, at) for level, at in times.items() if at is not None and at < time_s[-1]]
+    for index, (level, at_s) in enumerate(sorted(reached, reverse=True)[:MILESTONES_MAX]):
+        place = at_s, float(np.interp(at_s, time_s, accuracy))
+        axes.plot(*place, color=ACCENT, marker="o", markersize=4.5, zorder=5)
+        axes.annotate(
+            f"{level:g} after {at_s:.3g} s", place, xytext=(6, -8 - MILESTONE_LINE * index),
+            textcoords="offset points", va="center", fontsize=8.5, color=ACCENT,
+        )  # fmt: skip
+
+
+def _draw_loss(axes: "Axes", summary: Summary, series: Series) -> None:
+    _draw_quality(axes, summary, series, "loss")
+
+
+def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
+    time_s, merged, quantiles = series["time_s"], series[name], series.get(f"{name}_quantiles")
+    axes.set_ylabel(name)
+    title = f"Held-out {name} of the merged model"
+    if summary["workers"] > 1 and quantiles is not None and _has_any(quantiles):
+        title += ", and of single workers'"
+        _band(axes, time_s, quantiles)
+    axes.set_title(title)
+    if name == "loss":
+        set_scale(axes, merged if quantiles is None else np.column_stack([merged, quantiles]))
+    if not _has_any(merged):
+        say(axes, "that of the merged model is finite at no point")
+        return
+    groups = series.get(f"{name}_of_groups")
+    for values in () if groups is None else groups.T[:GROUPS_MAX]:
+        axes.plot(time_s, values, color=INK, linewidth=1.1, linestyle="--")
+    _line(axes, time_s, merged, color=ACCENT, label="merged")
+    if groups is not None:
+        axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
+    _mark_last(axes, time_s, merged, "{:.4g}")
+    # The panels of both look alike: one legend will do.
+    if name == "accuracy" or not _has_any(series.get("accuracy")):
+        axes.legend(loc="lower right" if name == "accuracy" else "upper right", ncols=2)
+
+
+def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Disagreement: squared distances from the mean, per coordinate")
+    axes.set_ylabel("sum over the workers")
+    stationary = summary.get("disagreement_stationary")
+    form = "{:.3g}" if stationary is None else ""
+    is_drawn = _draw_distance(axes, series, "disagreement", "all workers agree", form)
+    if is_drawn and stationary is not None:
+        axes.axhline(stationary, color=BLUE, linestyle="--", label=f"stationary: {stationary:.4g}")
+        axes.legend(loc="best")
+
+
+def _draw_consensus(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Consensus distance: how far models are from their mean")
+    axes.set_ylabel("|x_i - mean| / |mean|, rms")
+    _draw_distance(axes, series, "consensus_distance", "all models are identical", "{:.2g}")
+
+
+def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str) -> bool:
+    """Whether there is any; with a form, the last one is marked."""
+    time_s, found = series["time_s"], series[name]
+    values = np.where(found > 0, found, np.nan)
+    if not _has_any(values):
+        say(axes, f"{none} at every point")
+        return False
+    _line(axes, time_s, values, color=INK, label=name.replace("_", " "))
+    set_scale(axes, values)
+    if form:
+        _mark_last(axes, time_s, values, form, zero=found[-1] == 0)
+    return True
+
+
+def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Weights of the workers")
+    axes.set_ylabel("founders")
+    quantiles = series["weight_quantiles"]
+    _band(axes, series["time_s"], quantiles)
+    set_scale(axes, quantiles)
+    least, most = axes.get_ylim()
+    if most - least < WEIGHTS_APART:
+        # Rules that push all alike differ by units: to scale, that would look like much.
+        axes.set_ylim(least - WEIGHTS_APART, most + WEIGHTS_APART)
+    if "disagreement" in series:
+        axes.legend(loc="best")
+
+
+def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Members of the swarm")
+    axes.set_ylabel("workers")
+    axes.step(series["time_s"], series["members"], where="post", color=INK, linewidth=1.4)
+    axes.set_ylim(bottom=0)
+
+
+def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Traffic of all workers together")
+    chosen = _spaced(series["time_s"])
+    time_s, total = series["time_s"][chosen], series["bytes_sent"][chosen]
+    lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
+    values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=lasted > 0)
+    most = np.nanmax(values, initial=0.0)
+    unit, name = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
+    axes.set_ylabel(name)
+    _stairs(axes, time_s, values / unit)
+    axes.set_ylim(bottom=0)
+
+
+def _draw_staleness(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Staleness of shares when they are mixed in")
+    axes.set_ylabel("steps behind")
+    chosen = _spaced(series["time_s"])
+    _stairs(axes, series["time_s"][chosen], series["staleness_steps"][chosen])
+    axes.set_ylim(bottom=0)
+
+
+def _draw_idle(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.set_title("Part of the workers' time that is spent waiting")
+    axes.set_ylabel("idle")
+    chosen = _spaced(series["time_s"])
+    _stairs(axes, series["time_s"][chosen], series["idle"][chosen])
+    axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
+    axes.set_ylim(bottom=0)
+
+
+def _draw_nothing(axes: "Axes", summary: Summary, series: Series) -> None:
+    say(axes, "nothing was measured")
+
+
+def _mark_last(
+    axes: "Axes", time_s: Floats, values: Floats, form: str, *, zero: bool = False
+) -> None:
+    """Stress the last value that there is; *zero* says that it is 0 after that."""
+    finite = np.flatnonzero(np.isfinite(values))
+    if len(finite):
+        last = finite[-1]
+        then = "" if last == len(values) - 1 else ",\nthen 0" if zero else ",\nthen not finite"
+        mark(axes, float(time_s[last]), float(values[last]), form.format(values[last]) + then)
+
+
+def _has_any(values: Floats | None) -> bool:
+    return values is not None and bool(np.isfinite(values).any())
+
+
+def _is_ever(values: Floats | None) -> bool:
+    """Whether there is anything but zeros and gaps."""
+    return values is not None and bool(np.any(np.isfinite(values) & (values != 0)))
+
+
+def _line(axes: "Axes", time_s: Floats, values: Floats, *, color: str, label: str) -> None:
+    """Draw a curve, with a dot for each point where they are few."""
+    marker = "o" if len(time_s) <= POINTS_MARKED_MAX else None
+    axes.plot(time_s, values, color=color, linewidth=1.6, marker=marker, markersize=3, label=label)
+
+
+def _band(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
+    """Draw quantiles over the workers: all, the half in the middle, and the median."""
+    least, quarter, median, three_quarters, most = quantiles.T
+    for low, high, alpha, label in (
+        (least, most, 0.13, "all workers"),
+        (quarter, three_quarters, 0.28, "the half in the middle"),
+    ):
+        if np.isfinite(low).sum() == 1:
+            # Of one point, an area is nothing.
+            axes.vlines(time_s, low, high, color=BLUE, alpha=alpha, linewidth=7, label=label)
+        else:
+            style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 0, "label": label}
+            axes.fill_between(time_s, low, high, **style)
+    marker = "." if len(time_s) <= POINTS_MARKED_MAX else None
+    axes.plot(
+        time_s, median, color=BLUE, linewidth=1.0, marker=marker, markersize=3,
+        label="median of workers",
+    )  # fmt: skip
+
+
+def _stairs(axes: "Axes", time_s: Floats, values: Floats) -> None:
+    """Draw values that each stand for the time since the point before."""
+    later = time_s > 0
+    if later.any():
+        edges = np.concatenate([[0.0], time_s[later]])
+        style: Any = {"baseline": None, "color": INK, "linewidth": 1.4}
+        axes.stairs(values[later], edges, **style)
+
+
+def _spaced(time_s: Floats) -> NDArray[np.int64]:
+    """Choose points that are far enough apart for rates between them to mean something.
+
+    The last one is always chosen: a run may end just after a measurement.
+
+    >>> _spaced(np.array([0.0, 1.0, 2.0, 3.0, 3.001])).tolist()
+    [0, 1, 2, 4]
+    """
+    gap_s = GAP_MIN * float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
+    chosen: list[int] = []
+    for index in reversed(range(len(time_s))):
+        if not chosen or time_s[chosen[-1]] - time_s[index] > gap_s:
+            chosen.append(index)
+    return np.array(chosen[::-1], np.int64)
+
+
+def set_scale(axes: "Axes", values: Floats) -> None:
+    """Make the vertical axis logarithmic where all *values* are positive and far apart."""
+    axes.yaxis.set_major_formatter("{x:g}")
+    finite = values[np.isfinite(values)]
+    if not len(finite) or finite.min() <= 0 or finite.max() < LOG_FROM * finite.min():
+        return
+    axes.set_yscale("log")
+    plain_log_ticks(axes, finite.max() / finite.min())
+
+
+def _mark_faults(
+    axes: "Axes", faults: Sequence[Mapping[str, Any]], end_s: float, *, labels: bool
+) -> None:
+    """Draw a line for each fault, and shade the time that one lasts."""
+    before = axes.get_ylim()
+    for fault in faults:
+        start_s, for_s = fault["at_s"], fault.get("for_s")
+        if for_s is not None and start_s < end_s and fault["kind"] not in NOT_SHADED:
+            stop_s = min(start_s + for_s, end_s)
+            axes.axvspan(start_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
+    mark_lines(axes, marks(faults, end_s), labels=labels)
+    axes.set_ylim(before)
+
+
+def marks(faults: Sequence[Mapping[str, Any]], end_s: float) -> list[Mark]:
+    """Say what is written where; faults that are close to one another share a line.
+
+    Args:
+        faults: As a file of them has them, in order of time.
+        end_s: When the run ended.
+
+    >>> marks([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 1.5, "kind": "crash", "peer": 3},
+    ...        {"at_s": 50.0, "kind": "heal"}], 100.0)
+    [Mark(x=1.0, text='2 crashes'), Mark(x=50.0, text='heal')]
+    """
+    groups: list[list[Mapping[str, Any]]] = []
+    for fault in faults:
+        if fault["at_s"] > end_s:
+            break
+        if groups and fault["at_s"] - groups[-1][0]["at_s"] < CLOSE * end_s:
+            groups[-1].append(fault)
+        else:
+            groups.append([fault])
+    return [Mark(group[0]["at_s"], _words(group)) for group in groups]
+
+
+def _words(group: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter[str]()
+    for fault in group:
+        counts[fault["kind"]] += fault.get("count", 1)
+    if len(group) == 1 and "peer" in group[0]:
+        return f"{group[0]['kind']} {group[0]['peer']}"
+    parts = [
+        kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
+        for kind, count in counts.items()
+    ]
+    return ", ".join(parts)

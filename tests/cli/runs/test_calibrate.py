@@ -1,0 +1,259 @@
+"""``rumor calibrate`` and ``rumor simulate --from``: what is measured, kept, and overridden."""
+
+import errno
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+from typer.testing import CliRunner
+
+import rumor.sim
+from rumor.cli.app import app
+from rumor.cli.runs.calibrate import network_between
+from rumor.sim import SimulationConfig
+from rumor.sim.calibration import read_calibration
+from rumor.sim.models.network import PRESETS
+from rumor.sim.results.run import Run
+from rumor.train import Peer, PeerConfig
+from rumor.train.observe.probe import LinkProbe, Probe
+
+from ...live.relay import Network
+from ...sim.live_folders import leave_run
+from ...sim.made_up import made_up
+
+PACES = (0.1, 0.1, 0.1, 0.3)
+
+
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
+    """What simulations are asked for, none of which is run."""
+    found: list[SimulationConfig] = []
+
+    def simulate(config: SimulationConfig, *, progress: Callable[[Any], None], **_: Any) -> Run:
+        found.append(config)
+        return made_up(points=5)
+
+    monkeypatch.setattr(rumor.sim, "simulate", simulate)
+    return found
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, [*arguments], env={"COLUMNS": "140"})
+
+
+def sounding(**changes: Any) -> LinkProbe:
+    given: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02, "share_bytes": 100}
+    return LinkProbe(**given | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
+
+
+def test_a_live_folder_gets_its_calibration(tmp_path: Path) -> None:
+    leave_run(tmp_path / "run", PACES)
+    shown = run("calibrate", "run")
+    assert shown.exit_code == 0
+    assert "300 ms" in shown.stdout
+    assert "network: ideal, not measured" in shown.stdout
+    assert "rumor simulate --from run/calibration.json" in shown.stdout
+    found = read_calibration("run/calibration.json")
+    assert [peer.step_s for peer in found.peers] == pytest.approx(PACES)
+
+
+def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
+    leave_run(tmp_path / "run", PACES, bandwidth="200mbit")
+    shown = run("calibrate", "run", "-o", "x.json", "--json")
+    said = json.loads(shown.stdout)
+    assert said["out"] == "x.json"
+    assert said["settings"]["push_mbit"] == pytest.approx(200.0)
+    assert {key: said[key] for key in said if key not in ("out", "links")} == json.loads(
+        Path("x.json").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give the folder of a live run, or --join HOST:PORT, or both"),
+        (["nowhere"], "which does not exist, is not the folder of a live run"),
+        (["--join", "x"], "address 'x' is malformed"),
+        (["--join", "a:1", "--watch-s", "0"], "--watch-s is 0"),
+        (["--join", "a:1", "--probe-mb", "0"], "--probe-mb is 0"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: list[str], message: str) -> None:
+    shown = run("calibrate", *arguments)
+    assert shown.exit_code == 2
+    assert message in shown.stderr
+    assert not Path("calibration.json").exists()
+
+
+def test_half_of_a_round_trip_is_the_latency() -> None:
+    fast, slow = sounding(), sounding(bytes_s=5e5)
+    network = network_between([fast, slow, fast])
+    assert network.latency_s == pytest.approx(0.01)
+    assert network.jitter == pytest.approx(0.5)
+    assert network.bandwidth_mbit == pytest.approx(4.0)
+
+
+def test_a_simulation_takes_all_that_was_measured(
+    tmp_path: Path, asked: list[SimulationConfig]
+) -> None:
+    leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03)
+    run("calibrate", "run")
+    shown = run("simulate", "--from", "run/calibration.json", "--no-plot")
+    assert shown.exit_code == 0
+    assert "note: all peers ran on one machine: messages take no time" in shown.stderr
+    (config,) = asked
+    assert (config.workers, config.slow, config.seed) == (4, ("3:3",), 1)
+    assert config.step_s == pytest.approx(0.1)
+    assert (config.p, config.lr, config.total_steps) == (0.5, 0.03, 900)
+    assert config.network == PRESETS["ideal"]
+
+
+def test_what_is_typed_overrides_it(tmp_path: Path, asked: list[SimulationConfig]) -> None:
+    leave_run(tmp_path / "run", PACES)
+    run("calibrate", "run")
+    options = ["--network", "wan", "--seed", "5", "--step-s", "0.2", "-n", "8"]
+    run("simulate", "--from", "run/calibration.json", "--no-plot", *options)
+    (config,) = asked
+    assert (config.network, config.seed, config.step_s) == ("wan", 5, 0.2)
+    assert (config.workers, config.slow) == (8, ("3:3", "7:3"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["--steps", "10"], {"steps": 10, "total_steps": None}),
+        (["--time-s", "10"], {"time_s": 10.0, "total_steps": None}),
+        (["--speeds", "1x:50%,2x:50%"], {"slow": ()}),
+        (["--rule", "sgp"], {"rule": "sgp", "p": None, "emission": "per-step"}),
+        (["--task", "quadratic"], {"lr": None, "batch_size": None}),
+        (["--lr", "0.5", "--p", "0.25"], {"lr": 0.5, "p": 0.25, "rule": "gosgd"}),
+    ],
+)
+def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(
+    tmp_path: Path, asked: list[SimulationConfig], typed: list[str], expected: dict[str, Any]
+) -> None:
+    leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03, batch_size=16)
+    run("calibrate", "run")
+    run("simulate", "--from", "run/calibration.json", "--no-plot", *typed)
+    (config,) = asked
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_a_file_that_is_no_calibration_is_refused(asked: list[SimulationConfig]) -> None:
+    Path("x.json").write_text("{}")
+    shown = run("simulate", "--from", "x.json")
+    assert shown.exit_code == 2
+    assert "x.json is no calibration: `rumor calibrate -o FILE` writes one" in shown.stderr
+    assert not asked
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """One that steps every few milliseconds, until the test is over."""
+    halt, inside = threading.Event(), threading.Event()
+    found = Peer(nn.Linear(4, 3), PeerConfig(id="ada", linger_s=0.0))
+
+    def train() -> None:
+        with found:
+            inside.set()
+            while not halt.is_set():
+                found.step()
+                halt.wait(0.005)
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    assert inside.wait(30)
+    yield found
+    halt.set()
+    thread.join(600)
+    assert not thread.is_alive()
+
+
+@pytest.mark.live
+def test_a_running_peer_is_measured_from_outside(peer: Peer) -> None:
+    assert peer.address is not None
+    shown = run("calibrate", "--join", peer.address, "--watch-s", "0.5", "--probe-mb", "1")
+    assert shown.exit_code == 0, shown.stderr
+    found = read_calibration("calibration.json")
+    assert [each.id for each in found.peers] == ["ada"]
+    assert found.peers[0].step_s >= 0.005
+    assert found.network.latency_s > 0
+    assert found.network.bandwidth_mbit is not None
+    assert "link to" in shown.stdout
+
+
+@pytest.mark.live
+def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
+    assert peer.address is not None
+    with closing(Network()) as network, Probe() as sounder:
+        network.addresses["ada"] = peer.address
+        address = network.toward("me", "ada")
+        network.limit("ada", 5e5)
+        for way in network.ways():
+            way.delay_s = 0.02
+        found = sounder.sound(address, bytes_max=200_000)
+    assert found.roundtrip_s >= 0.04
+    assert found.bytes_s < 6e5
+
+
+@pytest.mark.live
+def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, peer: Peer) -> None:
+    leave_run(tmp_path / "run", PACES)
+    assert peer.address is not None
+    shown = run("calibrate", "run", "--join", peer.address, "--probe-mb", "1")
+    assert shown.exit_code == 0, shown.stderr
+    found = read_calibration("run/calibration.json")
+    assert len(found.peers) == 4
+    assert found.network.latency_s > 0
+    assert found.notes == ()
+
+
+@pytest.mark.live
+def test_a_peer_that_does_not_step_has_no_pace(tmp_path: Path) -> None:
+    with Peer(nn.Linear(4, 3), PeerConfig(id="ada", linger_s=0.0)) as still:
+        assert still.address is not None
+        shown = run("calibrate", "--join", still.address, "--watch-s", "0.1", "--probe-mb", "1")
+    assert shown.exit_code == 1
+    assert "ada took 0 steps meanwhile: watch for longer (--watch-s)" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("nowhere/x.json", "nowhere/x.json cannot be written: there is no folder nowhere"),
+        ("run", "run is a folder: name a file"),
+    ],
+)
+def test_where_the_file_cannot_go_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, message: str
+) -> None:
+    leave_run(tmp_path / "run", PACES)
+    monkeypatch.setattr(
+        "rumor.cli.runs.calibrate._measure", lambda *_: pytest.fail("it was measured")
+    )
+    shown = run("calibrate", "run", "-o", out)
+    assert shown.exit_code == 2 and message in shown.stderr
+
+
+def test_what_was_measured_is_shown_where_it_cannot_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, value: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    leave_run(tmp_path / "run", PACES)
+    monkeypatch.setattr("rumor.sim.calibration.calibration.write_json", full)
+    shown = run("calibrate", "run")
+    assert shown.exit_code == 1 and "simulate --from" not in shown.stdout
+    assert "steps seen" in shown.stdout
+    assert "calibration.json cannot be written: No space left on device" in shown.stderr

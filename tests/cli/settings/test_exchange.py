@@ -1,0 +1,172 @@
+"""How peers exchange: what is typed, what a peer is told, and what a launch hands on."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app, load
+from rumor.cli.commands import peer as peer_command
+from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.folder import RunFolder
+from rumor.cli.settings.exchange import ExchangeConfig, parse_rate
+from rumor.gossip.errors import ConfigError
+from rumor.train import PeerConfig, RunConfig
+
+GIVEN: dict[str, Any] = {
+    "shards": 8,
+    "shards_per_push": 2,
+    "shard_order": "random",
+    "exact": True,
+    "bandwidth": "200mbit",
+    "mixing": "sliced",
+    "mix_budget_ms": 0.5,
+    "memory_models": 2.5,
+    "no_shared_memory": True,
+    "frozen_may_differ": True,
+    "timing": "wan",
+}
+TYPED = [
+    *("--shards=8", "--shards-per-push=2", "--shard-order=random", "--exact"),
+    *("--bandwidth=200mbit", "--mixing=sliced", "--mix-budget-ms=0.5", "--memory-models=2.5"),
+    *("--no-shared-memory", "--frozen-may-differ", "--timing=wan"),
+]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]:
+    """What ``rumor peer`` would have run."""
+    taken: list[tuple[RunConfig, PeerConfig]] = []
+
+    def note(run_config: RunConfig, peer_config: PeerConfig, *_: object) -> dict[str, Any]:
+        taken.append((run_config, peer_config))
+        return {}
+
+    monkeypatch.setattr(peer_command, "_run", note)
+    return taken
+
+
+def test_without_options_a_peer_exchanges_as_in_python(
+    asked: list[tuple[RunConfig, PeerConfig]],
+) -> None:
+    assert CliRunner().invoke(app, ["peer"]).exit_code == 0
+    [(run_config, peer_config)] = asked
+    defaults = PeerConfig()
+    names = ("shards", "frozen_may_differ", "mixing", "mix_budget_s", "memory_models", "protocol")
+    for name in names:
+        assert getattr(peer_config, name) == getattr(defaults, name)
+    assert run_config.prefetch == RunConfig().prefetch
+
+
+def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
+    result = CliRunner().invoke(app, ["peer", *TYPED, "--prefetch=3"])
+    assert result.exit_code == 0, result.stderr
+    [(run_config, peer_config)] = asked
+    protocol = peer_config.protocol
+    assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
+    assert (peer_config.mixing, peer_config.mix_budget_s) == ("sliced", 0.0005)
+    assert peer_config.memory_models == 2.5
+    assert (protocol.exact, protocol.shared_memory) == (True, False)
+    assert protocol.bandwidth_bytes_s == 25e6
+    assert (protocol.dead_s, protocol.found_alone_s) == (90, 90)
+    assert run_config.prefetch == 3
+
+
+def test_a_format_reaches_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
+    assert CliRunner().invoke(app, ["peer", "--wire", "topk:0.01"]).exit_code == 0
+    assert asked[0][1].protocol.wire == "topk:0.01"
+
+
+@pytest.mark.parametrize("changes", [{}, GIVEN, {"wire": "int8"}])
+def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
+    asked: list[tuple[RunConfig, PeerConfig]], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = LaunchConfig(peers=2, exchange=ExchangeConfig(**changes), prefetch=1)
+    place = RunFolder(config, 5, tmp_path, ("peer",)).found()[1]
+    result = CliRunner().invoke(app, list(place.command))
+    assert result.exit_code == 0, result.stderr
+    [(run_config, peer_config)] = asked
+    for name, value in config.exchange.settings().items():
+        assert getattr(peer_config, name) == value
+    assert run_config.prefetch == 1
+
+
+def test_what_is_as_by_default_is_not_handed_on() -> None:
+    assert ExchangeConfig().arguments() == []
+    assert ExchangeConfig(**GIVEN).arguments() == TYPED
+
+
+@pytest.mark.parametrize("command", ["peer", "launch"])
+def test_every_setting_has_an_option_and_the_same_default(command: str) -> None:
+    parameters = {p.name: p for p in load(command).params}
+    for field in fields(ExchangeConfig):
+        assert parameters[field.name].default == field.default
+
+
+@pytest.mark.parametrize("command", ["peer", "launch", "simulate"])
+def test_help_says_what_an_exchange_costs(command: str) -> None:
+    shown = " ".join(
+        CliRunner().invoke(app, [command, "--help"], terminal_width=200).stdout.split()
+    )
+    assert "What an exchange costs" in shown
+    for option in ("--wire", "--shards", "--shards-per-push", "--shard-order", "--exact"):
+        assert option in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_s"),
+    [
+        ("200mbit", 25e6),
+        ("200Mbit/s", 25e6),
+        ("200 Mbit/s", 25e6),
+        (" 200mbit ", 25e6),
+        ("1gbit", 125e6),
+        ("1.5Gbit", 187.5e6),
+        (".5gbit", 62.5e6),
+        ("64kbit", 8000.0),
+        ("8bit", 1.0),
+        ("100mbitps", 12.5e6),
+        ("25MB/s", 25e6),
+        ("25MB", 25e6),
+        ("25mB/s", 25e6),
+        ("1GB/s", 1e9),
+        ("500kB/s", 5e5),
+        ("1MiB/s", 1024.0**2),
+        ("1GiB", 1024.0**3),
+        ("800B/s", 800.0),
+        ("12KiB", 12288.0),
+    ],
+)
+def test_a_rate_is_a_number_and_a_unit(text: str, bytes_s: float) -> None:
+    assert parse_rate(text) == pytest.approx(bytes_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "200",
+        "mbit",
+        "fast",
+        "25mb",
+        "25mb/s",
+        "200mbps",
+        "-5mbit",
+        "0mbit",
+        "0.0MB/s",
+        "nanmbit",
+        "infmbit",
+        "1e3mbit",
+        "1,5gbit",
+        "1tbit",
+        "200mbit/h",
+        "200 m bit",
+        "\u0662mbit",
+        "9" * 400 + "gbit",
+    ],
+)
+def test_what_could_mean_two_things_or_none_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ConfigError, match="as in 200mbit, 1gbit or 25MB/s"):
+        parse_rate(text)

@@ -1,0 +1,147 @@
+"""A request to stop: obeyed once, by those whom it names, passed on, and answered."""
+
+from rumor.gossip import ONE, GoSGD, Phase
+from rumor.gossip.effects.effects import Effect, EndTraining, Send
+from rumor.gossip.effects.events import Event
+from rumor.gossip.protocol.leave import STOPPED
+from rumor.gossip.types import Incarnation, PeerId
+from rumor.gossip.wire.messages import Stop, Stopping
+
+from ..scene import Scene
+
+Effects = list[Effect | Event]
+
+
+def asks(scene: Scene, to: str, *lives: tuple[PeerId, Incarnation], by: str = "asker") -> Effects:
+    """Let somebody ask a peer to stop these lives."""
+    return scene.receive(scene.letter(by, to, Stop(lives)))
+
+
+def ended(effects: Effects) -> bool:
+    return EndTraining(STOPPED) in effects
+
+
+def told(effects: Effects) -> list[tuple[str, Stop]]:
+    """Who is told to stop."""
+    sends = [e.envelope for e in effects if isinstance(e, Send)]
+    return [(s.destination, s.body) for s in sends if isinstance(s.body, Stop)]
+
+
+def test_training_ends_once_however_often_it_is_asked_for() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    first, second = (asks(scene, "a", ("a", 1), ("b", 1)) for _ in range(2))
+    assert ended(first) and not ended(second)
+    assert scene.sent(first, Stopping) == scene.sent(second, Stopping)
+    (answer,) = scene.sent(first, Stopping)
+    assert answer == Stopping("", ONE, Phase.TRAINING, 0, False)
+
+
+def test_a_request_that_names_an_earlier_life_stops_nobody() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    assert not asks(scene, "a", ("b", 1))
+    assert not asks(scene, "a", ("a", 2), ("b", 1))
+
+
+def test_it_is_passed_on_to_whom_it_names_until_they_stop() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    request = Stop((("a", 1), ("b", 1)))
+    assert told(asks(scene, "a", *request.lives)) == [("b", request)]
+    assert told(scene.wake("a")) == []
+    scene.mail.clear()  # it was lost
+    scene.wait(1.0)
+    assert told(scene.wake("a")) == [("b", request)]
+    scene.deliver()
+    for id in ("a", "b"):
+        scene.finish(id)
+    scene.deliver()
+    scene.wait(1.0)
+    assert told(scene.wake("a")) == [] == told(scene.wake("b"))
+
+
+def test_a_member_that_passes_it_on_is_not_answered() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    effects = asks(scene, "a", ("a", 1), ("b", 1), by="b")
+    assert ended(effects) and not scene.sent(effects, Stopping)
+
+
+def test_whoever_asked_hears_how_far_it_is_until_nobody_needs_it() -> None:
+    scene, heard = Scene(), list[Stopping]()
+    scene.founded("a", "b", rules={"a": GoSGD(p=1.0), "b": GoSGD(p=1.0)})
+
+    def deliver() -> None:
+        while scene.mail:
+            envelope = scene.mail.popleft()
+            if envelope.destination in scene.peers:
+                scene.receive(envelope)
+            elif envelope.source == "a" and isinstance(envelope.body, Stopping):
+                heard.append(envelope.body)
+
+    asks(scene, "a", ("a", 1), ("b", 1))
+    deliver()
+    for id in ("a", "b"):
+        scene.finish(id)
+    for _ in range(60):
+        deliver()
+        for id in ("a", "b"):
+            scene.step(id, trained=False)
+    deliver()
+    assert [each.phase for each in heard[:2]] == [Phase.TRAINING, Phase.FINISHED]
+    assert heard[-1] == Stopping("", scene.peers["a"].weight, Phase.QUIET, 0, True)
+    assert len(heard) <= 4
+
+
+def test_a_later_request_adds_those_who_were_not_known() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    asks(scene, "a", ("a", 1), ("b", 1))
+    scene.mail.clear()
+    wider = Stop((("a", 1), ("b", 1), ("c", 1)))
+    assert told(asks(scene, "a", *wider.lives)) == [("b", wider), ("c", wider)]
+
+
+def test_of_two_requests_each_goes_to_whom_it_names() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    first, second = Stop((("a", 1), ("b", 1))), Stop((("a", 1), ("c", 1)))
+    assert told(asks(scene, "a", *first.lives)) == [("b", first)]
+    assert told(asks(scene, "a", *second.lives)) == [("b", first), ("c", second)]
+
+
+def test_a_narrower_request_adds_nothing() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    asks(scene, "a", ("a", 1), ("b", 1))
+    assert not told(asks(scene, "a", ("a", 1)))
+
+
+def test_one_that_merges_already_goes_on_with_that() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.finish("a")
+    effects = asks(scene, "a", ("a", 1), ("b", 1))
+    assert not ended(effects) and len(told(effects)) == 1
+    assert scene.sent(effects, Stopping)[0].phase is Phase.FINISHED
+
+
+def test_only_a_few_are_answered() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    answered = [
+        bool(scene.sent(asks(scene, "a", ("a", 1), by=f"asker-{number}"), Stopping))
+        for number in range(9)
+    ]
+    assert answered == [True] * 8 + [False]
+
+
+def test_in_a_crowd_each_tells_a_few_and_not_all_the_same() -> None:
+    scene = Scene()
+    names = [f"p{number:02}" for number in range(20)]
+    scene.founded(*names)
+    lives = [(name, 1) for name in names]
+    first = [to for to, _ in told(asks(scene, "p00", *lives))]
+    other = [to for to, _ in told(asks(scene, "p15", *lives))]
+    assert first == names[1:9] and other == [*names[16:], *names[:4]]

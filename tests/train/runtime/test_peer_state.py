@@ -1,0 +1,143 @@
+"""The state of a peer in checkpoints of somebody else's."""
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip import LocalProtocolError, ProtocolConfig, TrainingError, audit
+from rumor.train import Peer, PeerConfig
+from rumor.train.storage.ledger_file import read_ledgers
+
+pytestmark = pytest.mark.live
+
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=0.3)
+
+
+def config(**changes: Any) -> PeerConfig:
+    given: dict[str, Any] = {"protocol": QUICK, "linger_s": 0.0} | changes
+    return PeerConfig(**given)
+
+
+def trained(peer: Peer, steps: int) -> dict[str, Any]:
+    with peer:
+        for _ in range(steps):
+            peer.step()
+        return peer.state_dict()
+
+
+def test_a_peer_goes_on_as_its_next_incarnation(tmp_path: Path) -> None:
+    state = trained(Peer(nn.Linear(2, 2), config(out=tmp_path), checkpoints=False), 3)
+    # Nothing else is in it than what JSON has.
+    state = json.loads(json.dumps(state))
+    assert state["steps"] == 3 and state["weight"] == 1.0 and state["addresses"] == []
+    back = Peer(nn.Linear(2, 2), config(out=tmp_path), checkpoints=False)
+    back.load_state_dict(state)
+    assert (back.id, back.steps) == (state["id"], 3)
+    after = trained(back, 2)
+    assert after["steps"] == 5 and after["clock"] == {state["id"]: 5}
+    assert after["swarm"] == state["swarm"] and after["incarnation"] > state["incarnation"]
+    lives = read_ledgers(tmp_path)
+    assert len(lives) == 2 and audit(lives).balanced
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_without_a_folder_incarnations_still_grow() -> None:
+    state = trained(Peer(nn.Linear(2, 2), config(id="a")), 1)
+    # A clock that went back by an hour.
+    state["incarnation"] += 3_600_000
+    back = Peer(nn.Linear(2, 2), config(id="a"))
+    back.load_state_dict(state)
+    assert trained(back, 1)["incarnation"] == state["incarnation"] + 1
+
+
+def test_it_finds_the_others_by_what_it_knew() -> None:
+    one = Peer(nn.Linear(2, 2), config(id="one"))
+    inside, over = threading.Event(), threading.Event()
+
+    def train() -> None:
+        with one:
+            inside.set()
+            while not over.is_set():
+                one.step()
+                time.sleep(0.001)
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    assert inside.wait(600) and one.address is not None
+    try:
+        two = Peer(nn.Linear(2, 2), config(id="two", join=one.address))
+        state = trained(two, 1)
+        assert state["addresses"] == [one.address] and 0 < state["weight"] < 1
+        # It is not told where the others are.
+        back = Peer(nn.Linear(2, 2), config(id="two"))
+        back.load_state_dict(state)
+        with back:
+            assert back.live == ("one", "two") and back.swarm == one.swarm
+    finally:
+        over.set()
+        thread.join(600)
+
+
+def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:
+    wired = config(id="a", protocol=ProtocolConfig(wire="int8", found_alone_s=0.3))
+    state = trained(Peer(nn.Linear(2, 2), wired), 2)
+    (anchor,) = state["anchor"]
+    back = Peer(nn.Linear(2, 2), wired)
+    back.load_state_dict(state)
+    assert back.vector.anchor_flats is not None
+    assert torch.equal(back.vector.anchor_flats[0], anchor)
+    assert trained(back, 1)["swarm"] == state["swarm"]
+    other = Peer(nn.Linear(30, 30), wired)
+    with pytest.raises(TrainingError, match="its anchor is another"):
+        other.load_state_dict(state)
+    assert other.steps == 0
+
+
+def test_the_state_of_another_peer_gives_its_steps_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = trained(Peer(nn.Linear(2, 2), config(id="a")), 3)
+    other = Peer(nn.Linear(2, 2), config(id="b"))
+    other.load_state_dict(state)
+    assert (other.id, other.steps) == ("b", 3)
+    assert "the state is of peer a: b joins as a newcomer" in caplog.text
+    assert trained(other, 1)["swarm"] != state["swarm"]
+
+
+def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
+    peer = Peer(nn.Linear(2, 2), config(id="a"))
+    assert peer.state_dict() == {"id": "a", "steps": 0}
+    other = Peer(nn.Linear(2, 2), config())
+    other.load_state_dict({"id": "a", "steps": 4})
+    assert (other.id, other.steps) == ("a", 4)
+    trained(other, 1)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"steps": "many"},
+        {"steps": 1, "swarm": "xyz"},
+        {"steps": 1, "clock": [1]},
+        {"steps": 1, "addresses": ["nowhere"]},
+        {"steps": 1, "incarnation": None},
+    ],
+)
+def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
+    peer = Peer(nn.Linear(2, 2), config())
+    with pytest.raises(TrainingError, match="this is no state of a peer"):
+        peer.load_state_dict(state)
+    assert peer.steps == 0
+
+
+def test_a_peer_that_runs_takes_up_no_state() -> None:
+    with Peer(nn.Linear(2, 2), config()) as peer:
+        with pytest.raises(LocalProtocolError, match="resume before"):
+            peer.load_state_dict({"steps": 1})

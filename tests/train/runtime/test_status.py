@@ -1,0 +1,265 @@
+"""What a peer answers to observers: bounded, decodable, seldom, and without a trace."""
+
+import math
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rumor.gossip import ONE, Envelope, Member, Phase, Protocol
+from rumor.gossip.effects.effects import Record
+from rumor.gossip.effects.events import (
+    PeerDied,
+    PeerRecovered,
+    PeerSuspected,
+    PushSkipped,
+    ShareMixed,
+    ShareRefused,
+)
+from rumor.gossip.effects.ledger import Entry, Kind, Outstanding
+from rumor.gossip.wire.codec import HEADER_BYTES_MAX, decode, encode
+from rumor.gossip.wire.fields import EVENTS_TOLD_MAX, LINKS_TOLD_MAX, MEMBERS_TOLD_MAX
+from rumor.gossip.wire.messages import Hello, Inquire, Standing, Status
+from rumor.train.runtime.telling.counters import Counters
+from rumor.train.runtime.telling.events import Events
+from rumor.train.runtime.telling.status import ANSWERS_MAX, ANSWERS_S, StatusDesk
+from rumor.train.tensors.buffers import MemoryUse
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class World:
+    """All that a desk looks at."""
+
+    def __init__(self, told: Callable[[], Mapping[str, float]] = dict) -> None:
+        self.clock = Clock()
+        self.counters, self.events = Counters(), Events(None)
+        self.me = Member("me", 3, 1, Phase.TRAINING, 12)
+        self.live: list[Member] = []
+        self.dead: list[Member] = []
+        self.departed: tuple[str, ...] = ()
+        account = SimpleNamespace(
+            life=("me", 3), id="me", outstanding={("p0", 1): Outstanding(1, ONE // 4)}
+        )
+        self.protocol = SimpleNamespace(
+            account=account,
+            accounts=(account,),
+            swarm=b"s" * 16,
+            weight=ONE // 2,
+            staged=2,
+            clock=SimpleNamespace(total=99, rows=lambda: {"old": 7}),
+            live=lambda: (*self.live, self.me),
+            known=lambda: (*self.live, *self.dead),
+            last_heard=lambda: (*self.live, *self.dead),
+            departed=lambda: self.departed,
+            shares_memory=lambda peer: peer == "p0",
+        )
+        self.desk = StatusDesk(
+            schema=bytes(16),
+            shards=1,
+            settings={"rule": "gosgd", "odd": "a\nb" + "x" * 300},
+            counters=self.counters,
+            events=self.events,
+            told=told,
+            memory=lambda: MemoryUse(model_bytes=40, staged_bytes=8),
+            clock=self.clock,
+        )
+
+    def ask(self, asker: str = "watcher", **question: Any) -> Status | None:
+        """Ask, and read the answer as it travels."""
+        found = self.desk.answer(envelope_of(Inquire(**question), asker), self.look)
+        if found is None:
+            return None
+        parts = encode(found)
+        assert sum(map(len, parts)) < HEADER_BYTES_MAX
+        body = decode(parts).body
+        assert isinstance(body, Status) and found.destination == asker
+        return body
+
+    def look(self, glance: Callable[[Protocol], Envelope]) -> Envelope:
+        return glance(cast(Protocol, self.protocol))
+
+    def answer(self, **question: Any) -> Status:
+        found = self.ask(**question)
+        assert found is not None
+        return found
+
+
+def envelope_of(body: Any, asker: str) -> Envelope:
+    return Envelope(
+        swarm=b"",
+        schema=bytes(16),
+        source=asker,
+        source_incarnation=1,
+        destination="",
+        destination_incarnation=0,
+        body=body,
+    )
+
+
+def test_a_status_says_what_is_held_counted_and_measured() -> None:
+    world = World(lambda: {"loss": math.nan, "accuracy": 0.5})
+    world.counters.count(ShareMixed("p0", ONE, 4))
+    world.counters.count(ShareMixed("p0", ONE, 2))
+    world.clock.now = 8.0
+    status = world.answer()
+    figures = dict(status.figures)
+    assert (status.me.id, status.uptime_s, status.swarm_steps) == ("me", 8.0, 99)
+    assert figures["weight"] == 0.5 and figures["escrow"] == 0.25
+    assert (figures["mixed"], figures["staleness_steps"]) == (2, 6)
+    assert figures["staleness_steps_max"] == 4 and figures["queued"] == 2
+    # A model that has diverged.
+    assert figures["loss"] == math.inf and figures["accuracy"] == 0.5
+    assert (figures["model_bytes"], figures["staged_bytes"]) == (40, 8)
+    assert dict(status.settings) == {"rule": "gosgd", "odd": "a?b" + "x" * 253}
+    assert status.members == ()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, TypeError, ValueError])
+def test_a_loss_that_is_no_number_is_left_out(error: type[Exception]) -> None:
+    def told() -> Mapping[str, float]:
+        raise error("a loss of shape (3,)")
+
+    assert "loss" not in dict(World(told).answer().figures)
+
+
+def test_whom_it_waits_for_is_told() -> None:
+    world = World()
+    found = world.desk.answer(envelope_of(Inquire(), "x"), world.look, ("p1",))
+    assert found is not None and isinstance(found.body, Status)
+    assert found.body.awaits == ("p1",)
+
+
+def test_why_shares_came_to_nothing_is_counted() -> None:
+    world = World()
+    for effect in (PushSkipped("no credit"), PushSkipped("no credit"), ShareRefused("p0", "late")):
+        world.counters.count(effect)
+    assert world.answer().reasons == (("skipped", "no credit", 2), ("refused", "late", 1))
+    for number in range(100):
+        world.counters.count(ShareRefused("p0", f"of {number} registers"))
+    reasons = world.answer().reasons
+    assert len(reasons) <= 34 and ("refused", "other reasons", 70) in reasons
+    assert world.counters.refused == 101
+
+
+def test_links_say_what_has_passed() -> None:
+    world = World()
+    world.live = [Member("p0", 1, 1, Phase.TRAINING, 5), Member("p1", 1, 1, Phase.TRAINING, 5)]
+    counters = world.counters
+    counters.count(Record(Entry(Kind.PUSHED, ONE // 4, "p0", 1, 1)))
+    counters.count(Record(Entry(Kind.PUSHED, ONE // 4, "p1", 1, 2)))
+    counters.count(Record(Entry(Kind.SETTLED, 0, "p1", 1, 2)))
+    counters.link("p0").bytes_sent += 100
+    counters.link("stranger").bytes_sent += 999
+    link = counters.link("p1")
+    link.answered()
+    assert link.roundtrip_s == 0.0
+    link.asked_s = 0.0
+    link.answered()
+    told = {link.peer: link for link in world.answer().links}
+    assert list(told) == ["p0", "p1"]
+    assert (told["p0"].pushes, told["p0"].in_flight, told["p0"].shares_memory) == (1, 1, True)
+    assert (told["p1"].refusals, told["p1"].in_flight) == (1, 0)
+    assert told["p1"].roundtrip_s > 0 and told["p0"].roundtrip_s == 0
+
+
+def test_of_many_links_those_with_traffic_are_told() -> None:
+    world = World()
+    world.live = [Member(f"p{n}", 1, 1, Phase.TRAINING, 5) for n in range(200)]
+    for n in range(200):
+        world.counters.link(f"p{n}").bytes_sent = n
+    links = world.answer().links
+    assert len(links) == LINKS_TOLD_MAX
+    assert min(link.bytes_sent for link in links) == 200 - LINKS_TOLD_MAX
+
+
+def test_names_that_are_made_up_push_out_no_link_that_carries_models() -> None:
+    counters = Counters()
+    counters.link("neighbor").bytes_sent = 10**6
+    for number in range(3000):
+        counters.link(f"made-up-{number}").bytes_sent += 60
+    assert len(counters.links) == 1024 and "neighbor" in counters.links
+
+
+def test_events_are_told_from_the_one_that_is_known() -> None:
+    world = World()
+    for number in range(300):
+        world.events.tell(PeerDied(f"p{number}"))
+    latest = world.answer().events
+    assert len(latest) == EVENTS_TOLD_MAX and latest[-1].number == 300
+    later = world.answer(events_after=290).events
+    assert [(e.number, e.event, e.peer) for e in later][:1] == [(291, "died", "p290")]
+    assert world.answer(events_after=100).events[0].number == 101
+    assert world.answer(events_after=300).events == ()
+
+
+def test_members_are_told_with_what_is_thought_of_them() -> None:
+    world = World()
+    world.live = [
+        Member("a", 1, 1, Phase.TRAINING, 5, ("tcp://a:1",)),
+        Member("b", 1, 1, Phase.TRAINING, 5),
+        Member("c", 1, 1, Phase.TRAINING, 5),
+    ]
+    world.dead, world.departed = [Member("d", 1, 1, Phase.TRAINING, 5)], ("old",)
+    for event in (PeerSuspected("b"), PeerSuspected("c"), PeerRecovered("c")):
+        world.events.tell(event)
+    status = world.answer(members=True)
+    assert [(s.member.id, s.standing) for s in status.members] == [
+        ("a", Standing.LIVE),
+        ("b", Standing.SUSPECTED),
+        ("c", Standing.LIVE),
+        ("d", Standing.DEAD),
+        ("old", Standing.LEFT),
+    ]
+    assert status.members[-1].member.step == 7 and not status.more
+
+
+def test_a_large_table_is_told_in_pages_that_fit_whatever_members_call_themselves() -> None:
+    world = World()
+    long = tuple(f"tcp://{'h' * 240}:{n}" for n in range(16))
+    world.live = [
+        Member(f"{n:04}" + "n" * 60, 1, 1, Phase.TRAINING, 5, long if n % 2 else ())
+        for n in range(600)
+    ]
+    found: list[str] = []
+    after, pages = "", 0
+    while True:
+        world.clock.now += 1.0
+        status = world.answer(members=True, members_after=after)
+        assert len(status.members) <= MEMBERS_TOLD_MAX
+        found += [sighting.member.id for sighting in status.members]
+        after, pages = found[-1], pages + 1
+        if not status.more:
+            break
+    assert found == [member.id for member in world.live] and pages == 3
+
+
+def test_one_asker_and_all_together_are_answered_so_often_and_no_more() -> None:
+    world = World()
+    answers = [world.ask("one") is not None for _ in range(100)]
+    assert answers.count(True) == 16 and answers[0]
+    many = [world.ask(f"asker-{number}") is not None for number in range(500)]
+    assert many.count(True) == ANSWERS_MAX - 16
+    world.clock.now += 1.0
+    many = [world.ask(f"late-{number}") is not None for number in range(500)]
+    assert many.count(True) == ANSWERS_S
+
+
+def test_what_is_no_question_is_not_answered() -> None:
+    world = World()
+    hello = Hello(members=(), rooted=False, reply=True)
+    assert world.desk.answer(envelope_of(hello, "x"), world.look) is None
+
+
+def test_only_so_many_suspects_are_kept() -> None:
+    events = Events(None)
+    for number in range(8200):
+        events.tell(PeerSuspected(f"p{number}"))
+    assert len(events.suspected) == 8192

@@ -1,0 +1,91 @@
+"""Learning rates that follow the clock of the swarm, or the peer's own."""
+
+import math
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.train import RunConfig
+from rumor.train.loop.trainer import Learner
+from rumor.train.timing.lr_schedule import LrSchedule, parse_lr_schedule
+
+
+def test_the_cosine_falls_from_one_to_the_floor() -> None:
+    schedule = parse_lr_schedule("cosine:floor=0.2")
+    assert schedule.factor(0.0) == 1.0
+    assert schedule.factor(0.5) == pytest.approx(0.6)
+    assert schedule.factor(0.25) == pytest.approx(1 - 0.8 * (1 - math.cos(math.pi / 4)) / 2)
+    assert schedule.factor(1.0) == schedule.factor(3.0) == pytest.approx(0.2)
+
+
+def test_the_line_falls_straight() -> None:
+    schedule = parse_lr_schedule("linear")
+    assert [schedule.factor(x) for x in (0.0, 0.25, 1.0, 2.0)] == [1.0, 0.75, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("shape", ["constant", "cosine", "linear"])
+def test_a_warmup_rises_to_the_full_rate(shape: str) -> None:
+    schedule = parse_lr_schedule(f"{shape}:warmup=0.2")
+    assert schedule.factor(0.0) == 0.01  # nothing moves at a rate of 0
+    assert schedule.factor(0.1) == pytest.approx(0.5)
+    assert schedule.factor(0.2) == pytest.approx(1.0)
+    assert not schedule.is_constant
+
+
+def test_constant_is_left_alone() -> None:
+    assert parse_lr_schedule("constant") == LrSchedule() and LrSchedule().is_constant
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("step", "constant, cosine, linear"),
+        ("cosine:gamma=1", "is malformed"),
+        ("cosine:warmup", "is malformed"),
+        ("cosine:warmup=x", "is malformed"),
+        ("cosine:warmup=1", r"in \[0, 1\)"),
+        ("linear:floor=2", r"in \[0, 1\]"),
+        ("linear:floor=nan", r"in \[0, 1\]"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RunConfig(lr_schedule=text)
+
+
+def rates(config: RunConfig, swarm_steps: list[int]) -> list[float]:
+    learner = Learner(config, "a")
+    found = []
+    for steps in swarm_steps:
+        learner.step(swarm_steps=steps)
+        found.append(learner.lr)
+    return found
+
+
+def test_over_the_swarms_steps_where_these_are_limited() -> None:
+    config = RunConfig(lr=1.0, total_steps=100, steps=4, lr_schedule="linear")
+    assert rates(config, [0, 50, 75, 200]) == [1.0, 0.5, 0.25, 0.0]
+
+
+def test_over_the_peers_own_steps_where_only_they_are() -> None:
+    config = RunConfig(lr=1.0, steps=4, lr_schedule="linear")
+    assert rates(config, [0, 50, 75, 200]) == [1.0, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("config", "taken", "swarm_steps", "is_done"),
+    [
+        (RunConfig(steps=3), 2, 99, False),
+        (RunConfig(steps=3), 3, 0, True),
+        (RunConfig(total_steps=50), 10**6, 49, False),
+        (RunConfig(total_steps=50), 0, 50, True),
+        (RunConfig(total_steps=50, steps=3), 3, 4, True),
+        (RunConfig(), 0, 10**9, False),
+    ],
+)
+def test_a_peer_stops_by_its_own_steps_or_by_the_swarms(
+    config: RunConfig, taken: int, swarm_steps: int, is_done: bool
+) -> None:
+    learner = Learner(config, "a")
+    learner.taken = taken
+    assert learner.is_done(swarm_steps) is is_done
