@@ -80,8 +80,11 @@ def storm(
     The same file drives a simulation, a live swarm and a campaign of fuzzing:
 
     `rumor storm ft-diloco-125 -n 8 --lasts 10min --scale 6 --out storm`
+
     `rumor simulate -n 8 --faults storm/faults.json`
+
     `rumor launch -n 8 --faults storm/faults.json`
+
     `rumor fuzz --workers 8 --faults storm/faults.json`
 
     What each models, and whose figures these are: docs/reference/faults.md#storms.
