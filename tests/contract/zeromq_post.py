@@ -14,7 +14,7 @@ from .post import Letter
 
 __all__ = ["ZeroMQPost"]
 
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 120.0
 _SETTLED_S = 0.4
 _UNDER_WAY_BYTES = 1_000_000
 _SLOW_BYTES_S = 20e6

@@ -24,7 +24,7 @@ from ..live.swarm import until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-TIMEOUT_S = 90.0
+TIMEOUT_S = 300.0
 
 pytestmark = pytest.mark.skipif(not EXAMPLES.exists(), reason="examples are not beside the tests")
 

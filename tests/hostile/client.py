@@ -30,7 +30,7 @@ FOUNDER = 2**40
 """Units of weight that a founder brings."""
 
 _PREFIX = struct.Struct("<3sBI")
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 120.0
 _ASKED_MAX = 150
 
 Parts = list[bytes]

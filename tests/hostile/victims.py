@@ -28,7 +28,7 @@ __all__ = ["OWN", "QUICK", "Run", "Victim", "resident_bytes"]
 OWN = "m"
 """The attacker's name; with keys, names that begin with it and a dot are its own, too."""
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 QUICK = ProtocolConfig(
     gossip_s=0.1, seek_s=0.05, suspect_s=1.0, dead_s=2.0, found_s=0.3, stall_s=1.0, retry_s=0.1

@@ -13,7 +13,7 @@ from ...live.swarm import until
 
 __all__ = ["SCRIPT", "Machines"]
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 300.0
 
 SCRIPT = """
 import argparse, sys, time
@@ -40,6 +40,7 @@ with Peer(model) as peer:
 _SSH = """\
 #!{python}
 import json, os, subprocess, sys, threading
+from contextlib import suppress
 from pathlib import Path
 
 machine, command = sys.argv[-2:]
@@ -52,8 +53,9 @@ front = ["ip", "netns", "exec", namespace] if namespace else []
 run = subprocess.Popen([*front, "sh", "-c", command], stdin=-1, stdout=-1, cwd=here)
 
 def pump(source, sink):
-    while data := os.read(source, 65536):
-        os.write(sink, data)
+    with suppress(BrokenPipeError):  # of a program that has ended
+        while data := os.read(source, 65536):
+            os.write(sink, data)
     os.close(sink)
 
 for ends in ((0, run.stdin.fileno()), (run.stdout.fileno(), 1)):

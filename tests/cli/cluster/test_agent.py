@@ -17,7 +17,7 @@ from rumor.cli.cluster.agent import Agent, Outgoing
 
 from ...live.swarm import until
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 
 # Leaves when it is asked to, as a peer does.
 POLITE = "trap 'echo asked; exit 0' TERM; echo here; while :; do sleep 0.05; done"

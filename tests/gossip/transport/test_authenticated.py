@@ -17,7 +17,7 @@ from .keyrings import Swarm, address_of
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 MACHINE = bytes(32)
 FRAME = bytes(range(256)) * 4
 

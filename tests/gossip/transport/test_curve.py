@@ -18,7 +18,7 @@ from .keyrings import Swarm, address_of
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture

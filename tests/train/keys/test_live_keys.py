@@ -20,7 +20,7 @@ from rumor.train.storage.ledger_file import read_ledgers
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 ENDLESS = "1000000"
 MEMBER = ("--task", "quadratic", "--steps", "40", "--step-s-min", "0.02", "--json")
 

@@ -15,7 +15,7 @@ from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 RATE_BYTES_S = 12.5e6
 PAGE = Path(__file__).parents[3] / "docs/how-to/keys.md"
 

@@ -15,7 +15,7 @@ from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
 
 

@@ -17,7 +17,7 @@ from .watched import Member
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.runtime import seeds
 from rumor.train.runtime.seeds import NamedSeeds
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 300.0
 SWARM = "swarm.test"
 
 

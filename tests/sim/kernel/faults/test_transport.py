@@ -22,7 +22,7 @@ from ....contract.post import Letter, letter
 pytestmark = pytest.mark.live
 
 IDS = ("a", "b", "c")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 FULL_S = 0.3
 """A way that has taken nothing for so long is full."""
 FRAME = bytes(range(256)) * 1024
