@@ -104,7 +104,7 @@ def _rows(found: Sequence[Mapping[str, Any]], size_mb: float, link_mbit_s: float
             made = next(each["made"] for each in found if each["id"] == id)
             during += ages_of(made, arrivals, began_s, over_s)
             before += ages_of(made, arrivals, 0.0, began_s)
-    if not during or not before:
+    if not during:
         return
     yield Row(
         name="newest heartbeat's age, worst",
@@ -113,6 +113,8 @@ def _rows(found: Sequence[Mapping[str, Any]], size_mb: float, link_mbit_s: float
         unit="s",
         note=f"asked for; of {len(during)} heartbeats between all hosts, one every {_GOSSIP_S:g} s",
     )
+    if not before:
+        return
     yield Row(
         name="the same, beside quiet",
         ours=max(during),
@@ -215,18 +217,23 @@ def _beat(
         # They share a kernel, and must not notice.
         protocol=ProtocolConfig(shared_memory=False, gossip_s=_GOSSIP_S),
     )
-    model = Flat(n_params)
-    if not founds:
+    model, over, met = Flat(n_params), Path(done), Path(f"{done}.met")
+    while not (founds or met.exists()):
         # Until founders have met, and have beaten for a while.
-        time.sleep(2 * quiet_s)
+        time.sleep(_STEP_S)
     began_s = time.monotonic()
     with Peer(model, config) as peer:
         joined_s = time.monotonic()
-        while not (over := Path(done)).exists():
+        while not over.exists():
             time.sleep(_STEP_S)
             peer.step()
-            if not founds and time.monotonic() > joined_s + quiet_s / 2:
+            now = time.monotonic()
+            if not founds and now > joined_s + quiet_s / 2:
                 over.touch()
+            if len(peer.live) < _FOUNDERS:
+                joined_s = now
+            elif founds and now > joined_s + quiet_s:
+                met.touch()
         found = {
             "id": f"host-{index}",
             "began_s": began_s,

@@ -30,10 +30,10 @@ class BenchConfig:
     """How long soak or storm lasts; ten unless given."""
 
     peers: int | None = None
-    """How many processes soak or storm has; 32 or 8 unless given."""
+    """How many processes soak, storm, straggler, memory or membership has; its own unless given."""
 
     task: str | None = None
-    """What storm trains; code-3.3m unless given."""
+    """What storm or netcheck trains; code-3.3m or mnist unless given."""
 
     seed: int | None = None
     """Of everything random in storm; 0 unless given."""

@@ -3,17 +3,12 @@ alike."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import mean, median
 
 __all__ = [
-    "Course",
-    "Participation",
-    "Pause",
-    "Returns",
-    "longest_pause",
-    "participation",
-    "returns",
+    *("Course", "Participation", "Pause", "Returns", "Strikes"),
+    *("longest_pause", "participation", "returns"),
 ]
 
 Span = tuple[float, float]
@@ -46,6 +41,40 @@ class Course:
             for a, b in pairwise(self.steps_s)
             if not any(begin < b and end > a for begin, end in self.down)
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strikes:
+    """What was done to the process of one peer, or is to be; times in seconds."""
+
+    kills_s: tuple[float, ...] = ()
+    starts_s: tuple[float, ...] = ()
+    """When it was started again."""
+    pauses: tuple[Span, ...] = ()
+
+    def down(self, end_s: float) -> tuple[Span, ...]:
+        """When there was no process, or it stood still: apart from one another, in order.
+
+        Args:
+            end_s: When it is over in any case.
+        """
+        found = [
+            (kill_s, min((s for s in self.starts_s if s >= kill_s), default=end_s))
+            for kill_s in self.kills_s
+        ]
+        for begin_s, over_s in self.pauses:
+            # A pause ends with the process that stands still.
+            killed_s = min((s for s in self.kills_s if s >= begin_s), default=end_s)
+            found.append((begin_s, min(over_s, killed_s, end_s)))
+        found = sorted((begin_s, over_s) for begin_s, over_s in found if over_s > begin_s)
+        reach = accumulate((over_s for _, over_s in found), max)
+        merged: list[Span] = []
+        for (begin_s, _), over_s in zip(found, reach, strict=True):
+            if merged and begin_s <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], over_s)
+            else:
+                merged.append((begin_s, over_s))
+        return tuple(merged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

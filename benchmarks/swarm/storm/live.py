@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from ....gossip.errors import RumorError
 from ....sim.results.live_run import LivePeer, LiveRun, read_live_run
 from ....train.model import with_own_names
 from ....train.tasks.task import Task
-from .figures import Course, Span
+from .figures import Course, Span, Strikes
 
 __all__ = ["Ran", "StormError", "courses_of", "held_out_loss", "launch"]
 
@@ -105,78 +105,49 @@ def courses_of(
         faults: What was done to them, as a launch's summary tells it.
         began_unix_s: What times are counted from.
     """
-    return tuple(_course(peer, _deeds(faults, peer.id), began_unix_s) for peer in peers)
+    return tuple(
+        _course(peer, _strikes(faults, peer.id, began_unix_s), began_unix_s) for peer in peers
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Deeds:
-    """What was done to one peer, by the calendar."""
-
-    kills: list[float]
-    starts: list[float]
-    pauses: list[Span]
-
-
-def _deeds(faults: Sequence[Mapping[str, Any]], id: str) -> _Deeds:
-    found = _Deeds([], [], [])
+def _strikes(faults: Sequence[Mapping[str, Any]], id: str, began_unix_s: float) -> Strikes:
+    kills: list[float] = []
+    starts: list[float] = []
+    pauses: list[Span] = []
     for fault in faults:
-        done = [(each["unix_s"], each["what"]) for each in fault["done"]]
+        done = [(each["unix_s"] - began_unix_s, each["what"]) for each in fault["done"]]
         if not done or not done[0][1].startswith(f"{id} "):
             continue
         (when_s, what), *later = done
         if what.endswith(_KILLED):
-            found.kills.append(when_s)
+            kills.append(when_s)
         elif _AGAIN in what:
-            found.starts.append(when_s)
+            starts.append(when_s)
         elif what.endswith(_STILL):
-            found.pauses.append((when_s, later[0][0] if later else float("inf")))
-    return found
+            pauses.append((when_s, later[0][0] if later else inf))
+    return Strikes(kills_s=tuple(kills), starts_s=tuple(sorted(starts)), pauses=tuple(pauses))
 
 
-def _course(peer: LivePeer, deeds: _Deeds, began_unix_s: float) -> Course:
+def _course(peer: LivePeer, strikes: Strikes, began_unix_s: float) -> Course:
     rows = sorted(peer.rows, key=lambda row: row["unix_s"])
-    end_s = max(rows[-1]["unix_s"], *deeds.kills, *deeds.starts, began_unix_s)
-    exchanges, last, lives = [], 0, iter([*sorted(deeds.starts), float("inf")])
+    times = [row["unix_s"] - began_unix_s for row in rows]
+    exchanges, last, lives = [], 0, iter([*strikes.starts_s, inf])
     next_life_s = next(lives)
-    for row in rows:
-        while row["unix_s"] > next_life_s:
+    for row, time_s in zip(rows, times, strict=True):
+        while time_s > next_life_s:
             # Counts begin again in each life.
             last, next_life_s = 0, next(lives)
         count = row["pushes"] + row["mixed"]
         if count > last:
-            exchanges.append(row["unix_s"])
+            exchanges.append(time_s)
         last = count
     return Course(
         id=peer.id,
-        steps_s=_since(began_unix_s, (row["unix_s"] for row in rows)),
-        exchanges_s=_since(began_unix_s, exchanges),
-        down=tuple((a - began_unix_s, b - began_unix_s) for a, b in _down(deeds, end_s)),
-        starts_s=_since(began_unix_s, deeds.starts),
+        steps_s=tuple(times),
+        exchanges_s=tuple(exchanges),
+        down=strikes.down(max(times[-1], *strikes.kills_s, *strikes.starts_s, 0.0)),
+        starts_s=strikes.starts_s,
     )
-
-
-def _since(began_unix_s: float, times: Iterable[float]) -> tuple[float, ...]:
-    return tuple(time_s - began_unix_s for time_s in times)
-
-
-def _down(deeds: _Deeds, end_s: float) -> list[Span]:
-    """Times without a running process, apart from one another."""
-    found = []
-    for kill_s in deeds.kills:
-        found.append((kill_s, min((s for s in deeds.starts if s >= kill_s), default=end_s)))
-    for begin_s, over_s in deeds.pauses:
-        # A pause ends with the process that stands still.
-        killed_s = min((s for s in deeds.kills if s >= begin_s), default=end_s)
-        found.append((begin_s, min(over_s, max(killed_s, begin_s), end_s)))
-    found.sort()
-    reach = list(accumulate((over_s for _, over_s in found), max))
-    merged: list[Span] = []
-    for (begin_s, _), over_s in zip(found, reach, strict=True):
-        if merged and begin_s <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], over_s)
-        else:
-            merged.append((begin_s, over_s))
-    return merged
 
 
 def held_out_loss(task: Task, state: Mapping[str, Tensor]) -> float:

@@ -13,7 +13,8 @@ from ....sim.kernel.fleet import Fleet
 from ....sim.kernel.worker import Worker
 from ....sim.simulate import Simulation, simulate
 from ....train.tasks.task import Task
-from .figures import Course, Span
+from .figures import Course, Strikes
+from .schedule import put_off, strikes_on
 
 __all__ = ["Predicted", "predict_courses", "predict_model"]
 
@@ -42,12 +43,7 @@ class _Traced:
     id: str
     steps_s: list[float] = field(default_factory=list)
     exchanges_s: list[float] = field(default_factory=list)
-    down: list[Span] = field(default_factory=list)
-    starts_s: list[float] = field(default_factory=list)
     seen: tuple[int, int] = (0, 0)
-    since_s: float | None = None
-    """Since when it is down."""
-    was_running: bool = True
 
     def look(self, worker: Worker, now: float) -> None:
         """See what has changed since the last look."""
@@ -57,36 +53,33 @@ class _Traced:
         if exchanges > self.seen[1]:
             self.exchanges_s.append(now)
         self.seen = steps, exchanges
-        up = worker.running and (worker.awake or not worker.pauses)
-        if not up and self.since_s is None:
-            self.since_s = now
-        if up and self.since_s is not None:
-            self.down.append((self.since_s, now))
-            self.since_s = None
-        if worker.running and not self.was_running:
-            self.starts_s.append(now)
-        self.was_running = worker.running
 
-    def course(self, end_s: float) -> Course:
+    def course(self, strikes: Strikes, end_s: float) -> Course:
         """What it did until then."""
-        down = [*self.down, *([] if self.since_s is None else [(self.since_s, end_s)])]
         return Course(
             id=self.id,
             steps_s=tuple(self.steps_s),
             exchanges_s=tuple(self.exchanges_s),
-            down=tuple(down),
-            starts_s=tuple(self.starts_s),
+            down=strikes.down(end_s),
+            starts_s=tuple(time_s for time_s in strikes.starts_s if time_s < end_s),
         )
 
 
 def predict_courses(
-    settings: Mapping[str, Any], faults: Sequence[Fault], *, time_s: float, total_steps: int | None
+    settings: Mapping[str, Any],
+    faults: Sequence[Fault],
+    *,
+    start_s: float = 0.0,
+    time_s: float,
+    total_steps: int | None,
 ) -> Predicted:
     """Follow the workers of a simulation, without computing a value.
 
     Args:
         settings: Fields of `SimulationConfig`, as `Calibration.simulation` gives them.
-        faults: What is done to them.
+        faults: What is done to them, peers by position.
+        start_s: What a process takes from its start to its first message, seconds: a simulated one
+            takes none, and so comes so much later.
         time_s: How long they are followed, virtual seconds, where *total_steps* is None.
         total_steps: Of all together, at which they end.
 
@@ -94,7 +87,7 @@ def predict_courses(
         What they did; times are seconds since the start, with a resolution of a twentieth of a
         step.
     """
-    config = _config(settings, faults, total_steps)
+    config = _config(settings, put_off(faults, start_s), total_steps)
     fleet = Simulation(config).fleet()
     traced = [_Traced(id=worker.id) for worker in fleet.workers]
     look_s = config.step_s / _LOOKS
@@ -109,24 +102,32 @@ def predict_courses(
             break
     end_s = max((trace.steps_s[-1] for trace in traced if trace.steps_s), default=0.0)
     return Predicted(
-        courses=tuple(trace.course(fleet.now) for trace in traced),
+        courses=tuple(
+            trace.course(strikes_on(faults, index), fleet.now) for index, trace in enumerate(traced)
+        ),
         end_s=end_s,
         steps=_steps(fleet),
     )
 
 
 def predict_model(
-    settings: Mapping[str, Any], faults: Sequence[Fault], *, task: Task, total_steps: int
+    settings: Mapping[str, Any],
+    faults: Sequence[Fault],
+    *,
+    start_s: float = 0.0,
+    task: Task,
+    total_steps: int,
 ) -> Mapping[str, Tensor]:
     """Compute what the workers of a simulation learn; the merged model.
 
     Args:
         settings: As `predict_courses` takes them.
         faults: What is done to the workers.
+        start_s: As `predict_courses` takes it.
         task: What they train; it is measured twice, at the start and at the end.
         total_steps: Of all together, at which they end.
     """
-    config = _config(settings, faults, total_steps)
+    config = _config(settings, put_off(faults, start_s), total_steps)
     model = simulate(config, task=task, eval_every=total_steps).model
     assert model is not None
     return model

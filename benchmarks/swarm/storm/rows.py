@@ -48,7 +48,7 @@ class Storm:
     start_s: float
     """What a process's start took in the calibration, seconds."""
     calm: Seen
-    """Of the calibration: one kill and nothing else."""
+    """Of the calibration: a few kills, far apart, and nothing else."""
     ledger: Mapping[str, object]
     """Where all weight is, as a launch's summary has it."""
     alone: Mapping[str, float | str]
@@ -96,7 +96,7 @@ def _pauses(storm: Storm) -> Iterator[Row]:
     seen, told, calm = storm.measured.pause, storm.predicted.pause, storm.calm.pause
     if seen is None or told is None:
         return
-    quiet = "" if calm is None else f"; {calm.steps:.2f} in the calibration, with one kill"
+    quiet = "" if calm is None else f"; {calm.steps:.2f} in the calibration, with a few kills"
     yield Row(
         name="longest pause of a survivor",
         ours=seen.steps,
@@ -120,7 +120,6 @@ def _returns(storm: Storm) -> Iterator[Row]:
     if not seen.seconds:
         return
     cut = f"; {seen.cut_short} were struck again before" if seen.cut_short else ""
-    # A simulated process starts at once: what a start takes is from the calibration.
     for name, ours, reference in (
         ("victim steps again, median", seen.median_s, told.median_s),
         ("victim steps again, worst", seen.worst_s, told.worst_s),
@@ -128,7 +127,7 @@ def _returns(storm: Storm) -> Iterator[Row]:
         yield Row(
             name=name,
             ours=ours,
-            reference=reference + storm.start_s if told.seconds else 0.0,
+            reference=reference,
             unit="s",
             note=f"{_predicted(storm)}, {storm.start_s:.2f} s of it for the start, from the "
             f"calibration; {len(seen.seconds)} starts, by a fork that has imported all{cut}",

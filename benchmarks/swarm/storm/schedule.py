@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
 from ....sim.kernel.faults.files import Fault, faults_as_json
 from ....sim.kernel.faults.storms import read_storm
 from ....train.storage.files import write_json
+from .figures import Strikes
 
-__all__ = ["drawn", "one_kill", "put_off", "write_faults"]
+__all__ = ["drawn", "kills_in_turn", "put_off", "strikes_on", "write_faults"]
 
 _CALM: Final = 0.1
 """The part of a run, from its end, in which nothing goes wrong any more."""
+
+_KILLS: Final = 4
 
 
 def drawn(name: str, peers: int, seconds: float, seed: int, scale: float) -> tuple[Fault, ...]:
@@ -42,11 +46,39 @@ def _is_for_good(faults: Sequence[Fault], at: int) -> bool:
     return not any(each.kind == "restart" and each.peer == fault.peer for each in later)
 
 
-def one_kill(at_s: float, down_s: float) -> tuple[Fault, ...]:
-    """Kill the last of a few peers once, so that a calibration sees how long a start takes."""
-    return (
-        Fault(at_s=at_s, kind="crash", peer=1),
-        Fault(at_s=at_s + down_s, kind="restart", peer=1, state="kept"),
+def kills_in_turn(peers: int, seconds: float, down_s: float) -> tuple[Fault, ...]:
+    """Kill some peers one after another, so that a calibration sees how long a start takes.
+
+    Args:
+        peers: How many there are; the first is spared.
+        seconds: How long the run is meant to last.
+        down_s: How long each is down, seconds.
+    """
+    found = []
+    for number in range(1, _KILLS + 1):
+        at_s = round(number * seconds / (_KILLS + 2), 3)
+        peer = 1 + (number - 1) % (peers - 1)
+        found.append(Fault(at_s=at_s, kind="crash", peer=peer))
+        found.append(Fault(at_s=at_s + down_s, kind="restart", peer=peer, state="kept"))
+    return tuple(found)
+
+
+def strikes_on(faults: Sequence[Fault], peer: int) -> Strikes:
+    """What a schedule does to the process of one peer, as a launch does it.
+
+    Args:
+        faults: In order of time, peers by position.
+        peer: Its position.
+    """
+    own = [fault for fault in faults if fault.peer == peer]
+    return Strikes(
+        kills_s=tuple(fault.at_s for fault in own if fault.kind == "crash"),
+        starts_s=tuple(fault.at_s for fault in own if fault.kind == "restart"),
+        pauses=tuple(
+            (fault.at_s, inf if fault.for_s is None else fault.at_s + fault.for_s)
+            for fault in own
+            if fault.kind == "pause"
+        ),
     )
 
 

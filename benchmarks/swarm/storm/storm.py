@@ -27,7 +27,7 @@ from .live import Ran, StormError, held_out_loss, launch
 from .predicted import Predicted, predict_courses, predict_model
 from .rivals import RIVALS, rival_rows
 from .rows import Seen, Storm, rows_of
-from .schedule import drawn, one_kill, put_off, write_faults
+from .schedule import drawn, kills_in_turn, write_faults
 from .tasks import lean, lean_spec
 
 __all__ = ["measure_storm"]
@@ -221,8 +221,7 @@ def _busy_s(task: Task, batch_size: int) -> float:
 def _measure(asked: _Asked, strikes: tuple[Fault, ...], folder: Path) -> Storm:
     settings, start_s, calm = _calibrate(asked, folder)
     file = write_faults(strikes, folder / "faults.json")
-    put = put_off(strikes, start_s)
-    given: dict[str, Any] = {"settings": settings, "faults": put}
+    given: dict[str, Any] = {"settings": settings, "faults": strikes, "start_s": start_s}
     total = predict_courses(**given, time_s=asked.seconds, total_steps=None).steps
     fleet = predict_courses(**given, time_s=asked.seconds, total_steps=total)
     _log.info("predicting %d steps", total)
@@ -277,7 +276,7 @@ def _done(faults: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _calibrate(asked: _Asked, folder: Path) -> tuple[Mapping[str, Any], float, Seen]:
-    """Run the same peers for a while, and kill one of them.
+    """Run the same peers for a while, and kill a few of them, one after another.
 
     Returns:
         Settings of a simulation; how long a process takes from its start to its first message,
@@ -286,12 +285,12 @@ def _calibrate(asked: _Asked, folder: Path) -> tuple[Mapping[str, Any], float, S
     least_s, most_s = _CALIBRATED_S
     seconds = min(most_s, max(least_s, _CALIBRATED * asked.seconds))
     total = ceil(seconds / asked.step_s) * asked.peers
-    kill = one_kill(round(seconds / 3, 3), _DOWN_S)
+    kills = kills_in_turn(asked.peers, seconds, _DOWN_S)
     _log.info("calibrating: %g s, %d steps", seconds, total)
     ran = launch(
         folder / "calibration",
         asked.of_peers | {"total-steps": total},
-        faults=write_faults(kill, folder / "calibration.faults.json"),
+        faults=write_faults(kills, folder / "calibration.faults.json"),
         timeout_s=3 * seconds + _END_S,
     )
     found = calibrate(ran.run)
@@ -300,7 +299,7 @@ def _calibrate(asked: _Asked, folder: Path) -> tuple[Mapping[str, Any], float, S
         "checkpoint_every_s": asked.checkpoint_s,
         "task": lean(asked.spec, seed=asked.seed),
     }
-    fleet = predict_courses(settings, kill, time_s=seconds, total_steps=total)
+    fleet = predict_courses(settings, kills, time_s=seconds, total_steps=total)
     calm = _seen(asked, ran, ran.courses, None)
     start_s = max(0.0, calm.returns.median_s - returns(fleet.courses).median_s)
     return settings, start_s, calm
