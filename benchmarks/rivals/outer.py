@@ -32,7 +32,7 @@ _VICTIM: Final = 1
 _STARTS_S_MAX: Final = 120.0
 _TIMEOUT_S: Final = 10.0
 """What a rival waits for somebody who does not answer, where it lets one choose."""
-_OUTER: Final = {"lr": 0.7, "momentum": 0.9, "nesterov": True}
+_OUTER_LR, _OUTER_MOMENTUM = 0.7, 0.9
 
 Note = Callable[[str], None]
 
@@ -193,15 +193,16 @@ def _train_torchft(
     address: str,
 ) -> None:
     note = _notes(folder, rank, life)
-    from torch.distributed import TCPStore
+    from torch import distributed
     from torchft import Manager, ProcessGroupGloo
     from torchft.local_sgd import DiLoCo
 
     torch.set_num_threads(1)
     note("imported")
     model = _model(n_params)
-    inner, outer = SGD(model.parameters(), lr=1e-3), SGD(model.parameters(), **_OUTER)
-    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    inner = SGD(model.parameters(), lr=1e-3)
+    outer = SGD(model.parameters(), lr=_OUTER_LR, momentum=_OUTER_MOMENTUM, nesterov=True)
+    store = distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     wait = timedelta(seconds=_TIMEOUT_S)
     manager = Manager(
         pg=ProcessGroupGloo(timeout=wait),
