@@ -63,6 +63,7 @@ FAULTS = [
     done((103.5, "p1 begins its next life with what it kept")),
     done((101.5, "p2 stands still"), (103.0, "p2 goes on")),
     done((101.6, "p2 stands still"), (102.0, "p2 stands still by another fault")),
+    {"groups": [["p1"]]} | done((103.0, "nothing passes"), (103.4, "the partition ends")),
     done((104.0, "p0 runs: it is not started again")),
     done(),
 ]
@@ -81,6 +82,7 @@ def test_rows_and_faults_of_a_launch_become_courses(courses: tuple[Course, ...])
     p0, p1, p2 = courses
     assert p0.down == () and p0.starts_s == ()
     assert p1.down == ((1.5, 3.0),) and p1.starts_s == (3.0,)
+    assert p1.cuts[0] == pytest.approx((2.5, 2.9)) and p0.cuts == p2.cuts == ()
     assert p2.down == ((1.0, 2.5),), "two pauses that overlap are one time down"
     assert p0.exchanges_s == (0.5, 4.5)
     assert p1.exchanges_s == (1.0, 5.0), "counts begin again in the next life"
@@ -123,6 +125,8 @@ def test_a_return_lasts_from_the_start_to_the_next_step(courses: tuple[Course, .
     found = returns([again])
     assert found == Returns(seconds=(2.0,), cut_short=1), "the first was struck before it stepped"
     assert (found.median_s, found.worst_s) == (2.0, 2.0)
+    assert returns([replace(again, cuts=((6.5, 8.0),))]) == Returns(seconds=(), cut_short=2)
+    assert returns([replace(again, cuts=((7.5, 8.0),))]) == found
     assert (Returns(seconds=(), cut_short=0).median_s, returns([]).worst_s) == (0.0, 0.0)
 
 
@@ -185,6 +189,8 @@ def test_what_a_schedule_does_to_a_process_is_what_a_launch_does() -> None:
     faults = [pause, crash(3.0, 0), crash(3.5, 1), restart(4.0, 0), crash(8.0, 0)]
     assert strikes_on(faults, 0).down(9.0) == ((1.0, 4.0), (8.0, 9.0))
     assert strikes_on(faults, 1).down(2.0) == ()
+    cut = Fault(at_s=1.0, kind="partition", groups=((1, 2),), for_s=2.0)
+    assert strikes_on([cut], 2).cuts == ((1.0, 3.0),) and strikes_on([cut], 0).cuts == ()
     assert strikes_on([replace(pause, for_s=None)], 0).down(5.0) == ((1.0, 5.0),)
 
 
@@ -239,7 +245,7 @@ def test_each_row_holds_what_was_measured_beside_what_was_predicted(storm: Storm
     assert rows["victim steps again, median"].ours == 2.0
     assert rows["victim steps again, median"].reference == 1.5
     assert rows["victim steps again, worst"].reference == 2.0
-    assert "2 were struck again" in rows["victim steps again, worst"].note
+    assert "2 were struck again or cut off" in rows["victim steps again, worst"].note
     assert rows["loss of the merged model"].reference == 2.1
     alone = rows["loss, equal steps"]
     assert alone.ratio == pytest.approx(1.01) and "101 steps of 16" in alone.note
@@ -297,11 +303,15 @@ def test_a_rival_stands_beside_the_one_kill_of_the_calibration(
     assert back.reference == 0 and "its victim took no step" in back.note
 
 
-def test_peers_measure_little_and_the_task_is_another_only_where_that_takes_long() -> None:
+def test_peers_measure_little_and_the_task_is_another_only_where_that_takes_long(
+    tmp_path: Path,
+) -> None:
     task = lean("digits", seed=0)
     assert isinstance(task.test, tuple) and len(task.test[0]) == 8
-    assert lean_spec("digits") == "digits"
-    assert lean_spec("code-3.3m") == "rumor.benchmarks.swarm.storm.tasks:code_3m"
+    assert lean_spec("digits", tmp_path) == "digits" and not list(tmp_path.iterdir())
+    assert lean_spec("code-3.3m", tmp_path) == "storm_task:code_3m"
+    code = (tmp_path / "storm_task.py").read_text()
+    assert "def code_3m" in code and "benchmarks import" not in code
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ class Course:
     """When its process was not there, or stood still."""
     starts_s: tuple[float, ...]
     """When its process was started again after a kill."""
+    cuts: tuple[Span, ...] = ()
+    """When it was cut off from most others."""
 
     def ran_s(self, begin_s: float, end_s: float) -> float:
         """How long its process ran in a span of time, seconds; its times down do not overlap."""
@@ -51,6 +53,8 @@ class Strikes:
     starts_s: tuple[float, ...] = ()
     """When it was started again."""
     pauses: tuple[Span, ...] = ()
+    cuts: tuple[Span, ...] = ()
+    """When it was cut off from those that no group of a partition names."""
 
     def down(self, end_s: float) -> tuple[Span, ...]:
         """When there was no process, or it stood still: apart from one another, in order.
@@ -114,7 +118,7 @@ class Returns:
     seconds: tuple[float, ...]
     """Of each that came to a step, ascending."""
     cut_short: int
-    """Of those that were struck again before."""
+    """Of those that were struck again before, or cut off from those they were to join."""
 
     @property
     def median_s(self) -> float:
@@ -169,7 +173,8 @@ def returns(courses: Sequence[Course]) -> Returns:
         for start_s in course.starts_s:
             struck_s = min((a for a, _ in course.down if a > start_s), default=float("inf"))
             first_s = min((s for s in course.steps_s if s > start_s), default=float("inf"))
-            if first_s < struck_s:
+            cut = any(a < first_s and b > start_s for a, b in course.cuts)
+            if first_s < struck_s and not cut:
                 seconds.append(first_s - start_s)
             else:
                 cut_short += 1

@@ -56,7 +56,7 @@ def launch(
     """Launch peers and wait for their end.
 
     Args:
-        out: The run's folder, which does not exist yet.
+        out: The run's folder, absolute, which does not exist yet; peers work in the one above.
         options: Of `rumor launch`, by their names without dashes.
         faults: What is done to the peers.
         threads: That each computes with.
@@ -73,6 +73,7 @@ def launch(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd=out.parent,
         env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )
     try:
@@ -114,18 +115,28 @@ def _strikes(faults: Sequence[Mapping[str, Any]], id: str, began_unix_s: float) 
     kills: list[float] = []
     starts: list[float] = []
     pauses: list[Span] = []
+    cuts: list[Span] = []
     for fault in faults:
         done = [(each["unix_s"] - began_unix_s, each["what"]) for each in fault["done"]]
-        if not done or not done[0][1].startswith(f"{id} "):
+        if not done:
             continue
         (when_s, what), *later = done
+        if any(id in group for group in fault.get("groups", ())):
+            cuts.append((when_s, later[0][0] if later else inf))
+        if not what.startswith(f"{id} "):
+            continue
         if what.endswith(_KILLED):
             kills.append(when_s)
         elif _AGAIN in what:
             starts.append(when_s)
         elif what.endswith(_STILL):
             pauses.append((when_s, later[0][0] if later else inf))
-    return Strikes(kills_s=tuple(kills), starts_s=tuple(sorted(starts)), pauses=tuple(pauses))
+    return Strikes(
+        kills_s=tuple(kills),
+        starts_s=tuple(sorted(starts)),
+        pauses=tuple(pauses),
+        cuts=tuple(cuts),
+    )
 
 
 def _course(peer: LivePeer, strikes: Strikes, began_unix_s: float) -> Course:
@@ -147,6 +158,7 @@ def _course(peer: LivePeer, strikes: Strikes, began_unix_s: float) -> Course:
         exchanges_s=tuple(exchanges),
         down=strikes.down(max(times[-1], *strikes.kills_s, *strikes.starts_s, 0.0)),
         starts_s=strikes.starts_s,
+        cuts=strikes.cuts,
     )
 
 

@@ -62,6 +62,7 @@ class _Traced:
             exchanges_s=tuple(self.exchanges_s),
             down=strikes.down(end_s),
             starts_s=tuple(time_s for time_s in strikes.starts_s if time_s < end_s),
+            cuts=strikes.cuts,
         )
 
 

@@ -119,7 +119,7 @@ def _returns(storm: Storm) -> Iterator[Row]:
     seen, told = storm.measured.returns, storm.predicted.returns
     if not seen.seconds:
         return
-    cut = f"; {seen.cut_short} were struck again before" if seen.cut_short else ""
+    cut = f"; {seen.cut_short} were struck again or cut off before" if seen.cut_short else ""
     for name, ours, reference in (
         ("victim steps again, median", seen.median_s, told.median_s),
         ("victim steps again, worst", seen.worst_s, told.worst_s),

@@ -1,6 +1,6 @@
 """The faults of a storm: drawn so that all who are killed come back, and put off for prediction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Final
 from ....sim.kernel.faults.files import Fault, faults_as_json
 from ....sim.kernel.faults.storms import read_storm
 from ....train.storage.files import write_json
-from .figures import Strikes
+from .figures import Span, Strikes
 
 __all__ = ["drawn", "kills_in_turn", "put_off", "strikes_on", "write_faults"]
 
@@ -71,14 +71,18 @@ def strikes_on(faults: Sequence[Fault], peer: int) -> Strikes:
         peer: Its position.
     """
     own = [fault for fault in faults if fault.peer == peer]
+    cut = [f for f in faults if f.kind == "partition" and any(peer in g for g in f.groups or ())]
     return Strikes(
         kills_s=tuple(fault.at_s for fault in own if fault.kind == "crash"),
         starts_s=tuple(fault.at_s for fault in own if fault.kind == "restart"),
-        pauses=tuple(
-            (fault.at_s, inf if fault.for_s is None else fault.at_s + fault.for_s)
-            for fault in own
-            if fault.kind == "pause"
-        ),
+        pauses=_spans(fault for fault in own if fault.kind == "pause"),
+        cuts=_spans(cut),
+    )
+
+
+def _spans(faults: Iterable[Fault]) -> tuple[Span, ...]:
+    return tuple(
+        (fault.at_s, inf if fault.for_s is None else fault.at_s + fault.for_s) for fault in faults
     )
 
 

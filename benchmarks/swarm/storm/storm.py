@@ -63,6 +63,10 @@ class _Asked:
 
     spec: str
     """Of the task, as people type it."""
+    told: str
+    """The same, as peers are told."""
+    folder: Path
+    """Where all of it goes; the working directory of peers, too."""
     task: Task
     """The same, with all its held-out data."""
     peers: int
@@ -76,7 +80,7 @@ class _Asked:
     def options(self) -> dict[str, object]:
         """Of `rumor launch`, whatever is launched."""
         return {
-            "task": lean_spec(self.spec),
+            "task": self.told,
             "seed": self.seed,
             "device": "cpu",
             "log-every": 1,
@@ -142,14 +146,14 @@ def measure_storm(
     if peers < 2:
         raise ConfigError(f"peers is {peers}: a storm takes 2 at least")
     seconds = 60 * minutes
-    asked = _asked(task, peers, seconds, seed, p)
     with _folder(out) as folder:
+        asked = _asked(task, folder, peers, seconds, seed, p)
         if faults is None:
             scale = 3600 / seconds if scale is None else scale
             strikes = drawn(storm, peers, seconds, seed, scale)
         else:
             strikes = read_faults(faults)
-        found = _measure(asked, strikes, folder)
+        found = _measure(asked, strikes)
     title = f"{peers} peers, {task}, {minutes:g} minutes, {len(strikes)} faults"
     if faults is None:
         title += f" of {storm}, {scale:g} times as fast"
@@ -165,16 +169,16 @@ def measure_storm(
 def _folder(out: Path | str | None) -> Iterator[Path]:
     if out is None:
         with TemporaryDirectory() as folder:
-            yield Path(folder)
+            yield Path(folder).resolve()
         return
     path = Path(out)
     if path.exists() and any(path.iterdir()):
         raise ConfigError(f"{path} is not empty: name a folder that does not exist")
     path.mkdir(parents=True, exist_ok=True)
-    yield path
+    yield path.resolve()
 
 
-def _asked(spec: str, peers: int, seconds: float, seed: int, p: float) -> _Asked:
+def _asked(spec: str, folder: Path, peers: int, seconds: float, seed: int, p: float) -> _Asked:
     task = load_task(spec, seed=seed)
     batch_size = _BATCHES.get(spec, task.batch_size)
     busy_s = _busy_s(task, batch_size)
@@ -183,6 +187,8 @@ def _asked(spec: str, peers: int, seconds: float, seed: int, p: float) -> _Asked
     _log.info("a step takes %.3g s of a core, and is to last %.3g s", busy_s, step_s)
     return _Asked(
         spec=spec,
+        told=lean_spec(spec, folder),
+        folder=folder,
         task=task,
         peers=peers,
         seconds=seconds,
@@ -218,8 +224,9 @@ def _busy_s(task: Task, batch_size: int) -> float:
     return median(taken_s[1:])
 
 
-def _measure(asked: _Asked, strikes: tuple[Fault, ...], folder: Path) -> Storm:
-    settings, start_s, calm = _calibrate(asked, folder)
+def _measure(asked: _Asked, strikes: tuple[Fault, ...]) -> Storm:
+    folder = asked.folder
+    settings, start_s, calm = _calibrate(asked)
     file = write_faults(strikes, folder / "faults.json")
     given: dict[str, Any] = {"settings": settings, "faults": strikes, "start_s": start_s}
     total = predict_courses(**given, time_s=asked.seconds, total_steps=None).steps
@@ -275,14 +282,14 @@ def _done(faults: list[dict[str, Any]]) -> dict[str, int]:
     return found
 
 
-def _calibrate(asked: _Asked, folder: Path) -> tuple[Mapping[str, Any], float, Seen]:
+def _calibrate(asked: _Asked) -> tuple[Mapping[str, Any], float, Seen]:
     """Run the same peers for a while, and kill a few of them, one after another.
 
     Returns:
         Settings of a simulation; how long a process takes from its start to its first message,
         seconds; what was seen.
     """
-    least_s, most_s = _CALIBRATED_S
+    folder, (least_s, most_s) = asked.folder, _CALIBRATED_S
     seconds = min(most_s, max(least_s, _CALIBRATED * asked.seconds))
     total = ceil(seconds / asked.step_s) * asked.peers
     kills = kills_in_turn(asked.peers, seconds, _DOWN_S)
