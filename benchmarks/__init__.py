@@ -10,9 +10,10 @@ from . import (
     topology,
 )
 from .exchange import exchange, stall
-from .network import control, netcheck, slow_link
+from .network import control, heartbeats, netcheck, slow_link
 from .results import Result, Row
 from .swarm import joining, membership, soak, start
+from .swarm.storm import storm
 
 __all__ = ["BENCHMARKS", "Result", "Row"]
 
@@ -26,6 +27,7 @@ BENCHMARKS: dict[str, collections.abc.Callable[..., Result]] = {
     "memory": memory.measure_memory,
     "control": control.measure_control,
     "slow-link": slow_link.measure_slow_link,
+    "heartbeats": heartbeats.measure_heartbeats,
     "joining": joining.measure_joining,
     "joining-simulated": joining.measure_joining_simulated,
     "membership": membership.measure_membership,
@@ -33,11 +35,13 @@ BENCHMARKS: dict[str, collections.abc.Callable[..., Result]] = {
     "sim": simulator.measure_sim,
     "netcheck": netcheck.measure_network,
     "soak": soak.measure_soak,
+    "storm": storm.measure_storm,
 }
 """Every benchmark, by the name that people type, in the order in which they run.
 
-Most take a minute or two, ``exchange``, ``stall``, ``topology`` and ``joining`` some four,
-``membership`` eight, ``sim`` and ``soak`` ten, ``netcheck`` fifteen. ``joining`` takes up to 16 GB
-where there is so much, the others less than 6. ``stall`` and ``sim`` install rivals the first time,
-``control``, ``slow-link`` and ``netcheck`` need root.
+Most take a minute or two, ``exchange``, ``stall``, ``topology``, ``joining`` and ``heartbeats``
+some four, ``membership`` eight, ``sim`` and ``soak`` ten, ``netcheck`` fifteen, ``storm`` three
+quarters of an hour. ``joining`` takes up to 16 GB where there is so much, the others less than 6.
+``stall``, ``sim`` and ``storm`` install rivals the first time, ``control``, ``slow-link``,
+``heartbeats`` and ``netcheck`` need root.
 """

@@ -202,6 +202,10 @@ class Simulation:
         plan = self._plan(self._checked.schema, self._checked.anchor)
         return choose_decider(self.config.decide, plan, self._steps_total())
 
+    def fleet(self) -> Fleet:
+        """The workers as they decide, for whoever looks at them while no value is computed."""
+        return Fleet(self._plan(self._checked.schema, self._checked.anchor))
+
     def prepare(self) -> None:
         """Choose how to compute, which takes as long as some steps do.
 

@@ -18,7 +18,10 @@ from typing import Any
 
 from ...gossip.errors import RumorError
 
-__all__ = ["DECENT", "GOSSIPY", "HIVEMIND", "Rival", "RivalError", "install", "measure", "place"]
+__all__ = [
+    *("DECENT", "GOSSIPY", "HIVEMIND", "TORCHFT", "Rival", "RivalError"),
+    *("install", "measure", "place"),
+]
 
 _log = logging.getLogger("rumor.benchmarks")
 
@@ -85,6 +88,30 @@ HIVEMIND = Rival(
     ),
 )
 """Averages with whoever is found in a distributed hash table; its wheel brings a daemon."""
+
+
+TORCHFT = Rival(
+    name="torchft",
+    version="0.2.0",
+    also=(
+        "certifi==2026.10.19.post1",
+        "charset-normalizer==3.5.3",
+        "googleapis-common-protos==1.76.0",
+        "idna==3.20",
+        "opentelemetry-api==1.45.2",
+        "opentelemetry-exporter-http-transport==0.66b2",
+        "opentelemetry-exporter-otlp-common==0.66b2",
+        "opentelemetry-exporter-otlp-proto-common==1.45.2",
+        "opentelemetry-exporter-otlp-proto-http==1.45.2",
+        "opentelemetry-proto==1.45.2",
+        "opentelemetry-sdk==1.45.2",
+        "opentelemetry-semantic-conventions==0.66b2",
+        "protobuf==7.36.2",
+        "requests==2.34.2",
+        "urllib3==2.8.0",
+    ),
+)
+"""Fault-tolerant data parallel training, and DiLoCo, with a lighthouse that knows who is there."""
 
 
 def place(rival: Rival, cache: Path | None = None) -> Path:

@@ -3,8 +3,8 @@
 import logging
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -14,25 +14,49 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ..reports.console import print_json
-from ..settings.options import Json, options_of
+from ..settings.options import Json, Source, option, options_of
 
 if TYPE_CHECKING:
     from ...benchmarks import Result
 
-__all__ = ["bench", "reproduce"]
+__all__ = ["BenchConfig", "bench", "reproduce"]
 
 
-@options_of()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchConfig:
+    """What some benchmarks let one choose; each goes with one that is named."""
+
+    minutes: float | None = None
+    """How long soak or storm lasts; ten unless given."""
+
+    peers: int | None = None
+    """How many processes soak, storm, straggler, memory or membership has; its own unless given."""
+
+    task: str | None = None
+    """What storm or netcheck trains; code-3.3m or mnist unless given."""
+
+    seed: int | None = None
+    """Of everything random in storm; 0 unless given."""
+
+    out: Path | None = None
+    """Where storm keeps its runs, its faults and its prediction; nowhere unless given."""
+
+    picture: Path | None = None
+    """Draw what was seen into this PNG file: joining or soak."""
+
+
+@options_of(
+    Source(
+        BenchConfig, "Of one benchmark", metavars={"task": "NAME", "out": "DIR", "picture": "FILE"}
+    )
+)
 def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="Benchmarks to run, all unless given."),
     ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option(help="Draw what was seen into this PNG file: one benchmark, joining or soak."),
-    ] = None,
     as_json: Json = False,
+    **settings: Any,
 ) -> None:
     """Measure speed: each figure beside a limit, or a plainer way, of the same run.
 
@@ -44,15 +68,13 @@ def bench(
     for name in names or ():
         if name not in BENCHMARKS:
             raise ConfigError(f"unknown benchmark {name!r}. Valid names: {', '.join(BENCHMARKS)}")
-    drawing: dict[str, Any] = {}
-    if picture is not None:
-        drawing["picture"] = _checked(picture, names or ())
+    chosen = _chosen(BenchConfig(**settings), names or ())
     _say_progress()
     today = datetime.now(UTC).date().isoformat()
     results = []
     for name in names or BENCHMARKS:
         start_s = time.perf_counter()
-        result = BENCHMARKS[name](**drawing)
+        result = BENCHMARKS[name](**chosen)
         results.append(replace(result, date=today, wall_s=time.perf_counter() - start_s))
     if as_json:
         print_json({"benchmarks": [result.as_json() for result in results]})
@@ -95,16 +117,29 @@ def reproduce(
         _print(results)
 
 
-def _checked(picture: Path, names: Sequence[str]) -> Path:
-    """Where to draw, if that can be done."""
+def _chosen(config: BenchConfig, names: Sequence[str]) -> dict[str, Any]:
+    """What was given for the one benchmark that takes it."""
     from ...benchmarks import BENCHMARKS
 
-    drawn = [name for name, run in BENCHMARKS.items() if "picture" in signature(run).parameters]
-    if len(names) != 1 or names[0] not in drawn:
-        raise ConfigError(f"--picture goes with one benchmark that draws: {' or '.join(drawn)}")
-    if not picture.parent.is_dir():
-        raise ConfigError(f"--picture is {picture}: there is no folder {picture.parent}")
-    return picture
+    given = {each.name: getattr(config, each.name) for each in fields(config)}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    for name in chosen:
+        takes = [one for one, run in BENCHMARKS.items() if _takes(run, name)]
+        if len(names) != 1 or names[0] not in takes:
+            which = " or ".join(takes)
+            raise ConfigError(f"{option(name)} goes with one benchmark that takes it: {which}")
+    if config.picture is not None and not config.picture.parent.is_dir():
+        path = config.picture
+        raise ConfigError(f"--picture is {path}: there is no folder {path.parent}")
+    return chosen
+
+
+def _takes(run: Callable[..., Any], name: str) -> bool:
+    """Whether a benchmark has an argument of that name for one such value, and not several."""
+    found = signature(run).parameters.get(name)
+    if found is None:
+        return False
+    return not isinstance(found.default, tuple | list)
 
 
 def _print(results: Sequence["Result"]) -> None:

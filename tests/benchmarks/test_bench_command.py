@@ -82,13 +82,16 @@ def test_an_unknown_name_exits_with_2_lists_the_valid_ones_and_runs_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--picture", "x.png"], "goes with one benchmark that draws: joining or soak"),
-        (["memory", "--picture", "x.png"], "goes with one benchmark that draws"),
-        (["joining", "soak", "--picture", "x.png"], "goes with one benchmark that draws"),
+        (["--picture", "x.png"], "goes with one benchmark that takes it: joining or soak"),
+        (["memory", "--picture", "x.png"], "goes with one benchmark that takes it"),
+        (["joining", "soak", "--picture", "x.png"], "goes with one benchmark that takes it"),
+        (["sim", "--minutes", "2"], "--minutes goes with one benchmark that takes it: soak or"),
+        (["start", "--peers", "2"], "--peers goes with one benchmark that takes it"),
+        (["storm", "--minutes", "0"], "minutes is 0: it must be above 0"),
         (["joining", "--picture", "nowhere/x.png"], "there is no folder nowhere"),
     ],
 )
-def test_a_picture_that_nobody_draws_is_status_2(arguments: list[str], message: str) -> None:
+def test_an_option_that_nobody_takes_is_status_2(arguments: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["bench", *arguments])
     assert result.exit_code == 2 and message in result.stderr.replace("\n", " ")
     assert "Traceback" not in result.stderr
@@ -108,3 +111,16 @@ def test_a_picture_is_handed_to_the_one_benchmark(
     picture = tmp_path / "joining.png"
     assert CliRunner().invoke(app, ["bench", "joining", "--picture", str(picture)]).exit_code == 0
     assert drawn == [picture]
+
+
+def test_options_are_handed_to_the_one_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[tuple[float, int, str, int]] = []
+
+    def measure(minutes: float = 10, peers: int = 8, task: str = "a", seed: int = 0) -> Result:
+        taken.append((minutes, peers, task, seed))
+        return canned("storm", [])()
+
+    monkeypatch.setattr(rumor.benchmarks, "BENCHMARKS", {"storm": measure})
+    given = ("--minutes", "0.5", "--peers", "3", "--seed", "7")
+    assert CliRunner().invoke(app, ["bench", "storm", *given]).exit_code == 0
+    assert taken == [(0.5, 3, "a", 7)]

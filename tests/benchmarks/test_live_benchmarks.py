@@ -10,7 +10,7 @@ from rumor.benchmarks.exchange.exchange import Way, measure_exchange
 from rumor.benchmarks.exchange.processes import Pipe, partner
 from rumor.benchmarks.exchange.stall import measure_stall, measure_straggler
 from rumor.benchmarks.memory import measure_memory
-from rumor.benchmarks.network import control, slow_link
+from rumor.benchmarks.network import control, heartbeats, slow_link
 from rumor.benchmarks.network.control import measure_control
 from rumor.benchmarks.network.hosts import HostsError
 from rumor.benchmarks.network.slow_link import measure_slow_link
@@ -152,3 +152,33 @@ def test_a_partner_answers_until_it_is_killed() -> None:
         with pytest.raises(TimeoutError, match="has ended"):
             other.hear(60)
         assert time.monotonic() - started_s < 60
+
+
+def test_an_age_lasts_from_a_heartbeat_to_the_coming_of_the_next_new_one() -> None:
+    made = [(1, 0.0), (2, 0.2), (3, 0.4), (4, 0.6)]
+    # The third never came, and an old one came late; the last was nobody's.
+    arrivals = [(1, 0.1), (2, 0.3), (1, 0.5), (4, 0.9), (9, 1.0)]
+    assert heartbeats.ages_of(made, arrivals, 0.0, 2.0) == pytest.approx([0.3, 0.7])
+    assert heartbeats.ages_of(made, arrivals, 0.5, 2.0) == pytest.approx([0.7])
+    assert heartbeats.ages_of(made, [], 0.0, 2.0) == []
+
+
+@pytest.mark.slow
+def test_heartbeats_are_timed_while_a_model_crosses_a_cable() -> None:
+    result = heartbeats.measure_heartbeats(link_mbit_s=100, size_mb=2, quiet_s=2)
+    if result.rows[0].name == "not measured":
+        pytest.skip(result.rows[0].note)
+    crossed, *ages = checked(result).rows
+    assert crossed.ours > crossed.reference and "2.0 MB came" in crossed.note
+    assert [row.unit for row in ages] == ["s"] * 3
+
+
+def test_without_namespaces_heartbeats_have_a_row_that_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(n: int, rate_bytes_s: float) -> None:
+        raise HostsError("out of wire")
+
+    monkeypatch.setattr(heartbeats, "hosts", refuse)
+    (row,) = heartbeats.measure_heartbeats().rows
+    assert (row.name, row.note, row.ratio) == ("not measured", "out of wire", 0)

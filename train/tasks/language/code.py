@@ -5,6 +5,7 @@ without tests. Peers train on one text only if they run the same version of Pyth
 a hash of it, which peers compare when one joins.
 """
 
+import os
 import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -75,10 +76,9 @@ def read_packages(folder: Path) -> Corpus:
         ConfigError: There are no two packages.
     """
     found: dict[str, list[bytes]] = {}
-    for path in sorted(folder.rglob("*.py")):
-        parts = path.relative_to(folder).parts
-        if not _NOT_TAKEN.intersection(parts):
-            found.setdefault(parts[0].removesuffix(".py"), []).append(path.read_bytes())
+    for path in _sources(folder):
+        package = path.relative_to(folder).parts[0].removesuffix(".py")
+        found.setdefault(package, []).append(path.read_bytes())
     texts = {name: b"\n".join(files) for name, files in found.items()}
     test = {name: text for name, text in texts.items() if _is_held_out(name)}
     train = {name: text for name, text in texts.items() if name not in test}
@@ -138,6 +138,16 @@ def code(size: str = "120k") -> Task:
         batch_size=16,
         steps=_STEPS[size],
     )
+
+
+def _sources(folder: Path) -> list[Path]:
+    """Python files below a folder, in order."""
+    found: list[Path] = []
+    for where, folders, files in os.walk(folder):
+        # Not even looked into: most files lie there, and every peer that starts waits for this.
+        folders[:] = [name for name in folders if name not in _NOT_TAKEN]
+        found += [Path(where, name) for name in files if name.endswith(".py")]
+    return sorted(found)
 
 
 def _is_held_out(package: str) -> bool:
