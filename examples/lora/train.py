@@ -1,6 +1,6 @@
 """Fine-tune a language model on Python source as one peer of a swarm: only adapters travel.
 
-    rumor run -n 3 --p 0.5 -- python examples/lora/train.py --model models/smollm2
+    rumor run -n 3 --p 0.5 --wire bfloat16 -- python examples/lora/train.py --model models/smollm2
 
 MODEL is a folder in Hugging Face's format; weights.py makes one that needs no network. Trained and
 averaged are adapters of rank 8 (LoRA) on the query and value projections. The model beneath them
@@ -20,7 +20,6 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rumor.gossip import ProtocolConfig
 from rumor.train import CheckpointConfig, Peer, PeerConfig, environment
 from rumor.train.tasks.language.code import standard_library
 
@@ -28,8 +27,8 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--model", type=Path, required=True, help="folder of the model to begin with")
 parser.add_argument("--out", type=Path, default="lora", help="where to, unless `rumor run` says")
 parser.add_argument("--join", action="append", default=[], help="address of any member")
-parser.add_argument("--steps", type=int, default=100)
-parser.add_argument("--tokens", type=int, default=64, help="of a sample")
+parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--tokens", type=int, default=128, help="of a sample")
 parser.add_argument("--batch", type=int, default=1, help="samples of a step")
 parser.add_argument("--held-out", type=int, default=32, help="samples that the loss is measured on")
 parser.add_argument("--lr", type=float, default=1e-3, help="falls to 0 as the swarm takes steps")
@@ -73,7 +72,7 @@ def held_out_loss() -> tuple[float, float]:
     return mean, mean * (arguments.tokens - 1) * len(pieces) / n_bytes
 
 
-def written(prompt: str = "def read_lines(path):\n") -> str:
+def written(prompt: str = "def read_lines(path):") -> str:
     """What the model goes on with, always taking the likeliest token."""
     model.eval()
     tokens = tokenizer(prompt, return_tensors="pt").to(device)
@@ -82,11 +81,10 @@ def written(prompt: str = "def read_lines(path):\n") -> str:
     return tokenizer.decode(whole[0], skip_special_tokens=True)
 
 
-def report(when: str) -> float:
+def report(when: str) -> None:
     a_token, a_byte = held_out_loss()
     print(f"{when}: {a_token:.4f} nats a token, {a_byte:.4f} a byte, held out", flush=True)
     print("\n".join(f"    | {line}" for line in written().splitlines()), flush=True)
-    return a_token
 
 
 corpus = standard_library()
@@ -96,7 +94,6 @@ held_out = b"\n".join(corpus.test.values())
 config = PeerConfig(
     out=out,
     checkpoint=CheckpointConfig(folder=out / "checkpoints", every_s=arguments.checkpoint_s),
-    protocol=ProtocolConfig(wire="bfloat16"),
     save_frozen=False,
 )
 peer = Peer(model, config, join=arguments.join)
@@ -107,7 +104,8 @@ if told.index == 0 and not is_back:
 
 with peer:
     began_s, before = time.monotonic(), peer.steps
-    print(f"{peer.id} trains from step {before} on, with {', '.join(peer.live)}", flush=True)
+    came = peer.counters.bytes_received
+    print(f"{peer.id} trains from step {before} on, {came} bytes have come to it", flush=True)
     while peer.steps < arguments.steps:
         optimizer.param_groups[0]["lr"] = arguments.lr * (
             1 - peer.progress(arguments.steps * told.count)
@@ -121,8 +119,8 @@ with peer:
     step_s = (time.monotonic() - began_s) / max(1, peer.steps - before)
     sent, shares = peer.counters.bytes_sent, peer.counters.pushes
     print(f"{step_s:.2f} s a step; {sent} bytes sent, with {shares} shares", flush=True)
-    peer.merge(timeout_s=600)  # the model is now the swarm's average
-    if told.index == 0:
-        peer.evaluated(loss=report("after"))
 
+# Leaving the block has merged: the model is now the swarm's average.
 model.save_pretrained(out / "adapter")
+if told.index == 0:
+    report("after" if peer.merged else "after, while others still train")
