@@ -1,6 +1,6 @@
 """Fine-tune a language model on Python source as one peer of a swarm: only adapters travel.
 
-    rumor run -n 3 --p 0.5 --wire bfloat16 -- python examples/lora/train.py --model models/smollm2
+    rumor run -n 3 --p 0.5 --wire bfloat16 -- python examples/lora/train.py --model build/smollm2
 
 MODEL is a folder in Hugging Face's format; weights.py makes one that needs no network. Trained and
 averaged are adapters of rank 8 (LoRA) on the query and value projections. The model beneath them
@@ -26,7 +26,6 @@ from rumor.train.tasks.language.code import standard_library
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--model", type=Path, required=True, help="folder of the model to begin with")
 parser.add_argument("--out", type=Path, default="lora", help="where to, unless `rumor run` says")
-parser.add_argument("--join", action="append", default=[], help="address of any member")
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--tokens", type=int, default=128, help="of a sample")
 parser.add_argument("--batch", type=int, default=1, help="samples of a step")
@@ -96,7 +95,7 @@ config = PeerConfig(
     checkpoint=CheckpointConfig(folder=out / "checkpoints", every_s=arguments.checkpoint_s),
     save_frozen=False,
 )
-peer = Peer(model, config, join=arguments.join)
+peer = Peer(model, config)
 peer.register(optimizer=optimizer)
 is_back = peer.resume()
 if told.index == 0 and not is_back:

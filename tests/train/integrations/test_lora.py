@@ -23,7 +23,6 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.merge import merge, open_model
 
 from ...forked import forked
-from ...live.swarm import until
 
 transformers: Any = pytest.importorskip("transformers", reason="needs rumor[lora]")
 peft: Any = pytest.importorskip("peft", reason="needs rumor[lora]")
@@ -87,7 +86,8 @@ def train(model: Any, peer: Peer, seed: int, entered: threading.Event) -> None:
 def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
     """Two models after two peers have trained and merged."""
     protocol = ProtocolConfig(wire=wire, gossip_s=0.1, seek_s=0.05, found_alone_s=0.3)
-    models, peers, threads = [with_adapters(1), with_adapters(2)], [], []
+    models, threads = [with_adapters(1), with_adapters(2)], []
+    peers: list[Peer] = []
     for index, model in enumerate(models):
         config = PeerConfig(
             id="ab"[index],
@@ -220,8 +220,7 @@ def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
                 processes.append(forked(log, script, *words, "--steps", str(steps)))
             logs.append(log)
         for process, log in zip(processes, logs, strict=True):
-            until(lambda process=process: process.poll() is not None, _WAIT_S, log.name)  # type: ignore[misc]
-            assert process.poll() == 0, log.read_text()
+            assert process.wait(_WAIT_S) == 0, log.read_text()
         return [log.read_text() for log in logs]
 
     first, second = run(12)
