@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -192,9 +193,17 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
     faults = [
         {"at_s": 0.5, "kind": "crash", "peer": 1},
         {"at_s": 0.5, "kind": "join"},
+        {"at_s": 0.6, "kind": "pause", "peer": 0, "for_s": 0.2},
         {"at_s": 1.0, "kind": "restart", "peer": 1},
     ]
     (tmp_path / "faults.json").write_text(json.dumps(faults))
+    watchdogs: list[bool] = []
+
+    def watchdog() -> AbstractContextManager[None]:
+        watchdogs.append(True)
+        return nullcontext()
+
+    monkeypatch.setattr("rumor.cli.commands.run.watchdog", watchdog)
     with forked_peers():
         options = ("--faults", "faults.json", "--p", "0.3", "--log-every", "1", "--out", "run")
         result = called("-n", "2", *options, "--json", "--", "mine.py", "--steps", "300")
@@ -209,6 +218,9 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
     assert summary["weight_units_total"] == summary["weight_units_expected"]
     done = {fault["kind"]: fault["done"][0]["what"] for fault in summary["faults"]}
     assert done["crash"] == "peer-1 is killed" and done["join"] == "join-1 starts"
+    # If the launcher is killed meanwhile, nobody must stand still for ever.
+    assert watchdogs == [True]
+    assert done["pause"] == "peer-0 stands still"
     assert done["restart"] == "peer-1 begins its next life with what it kept"
     log = (tmp_path / "run" / "peers" / "peer-1" / "log.txt").read_text()
     assert log.count("taking part as peer-1") == 2
