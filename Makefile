@@ -2,7 +2,7 @@
 # make test        the test suite, but for what the next three run
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    pages in a browser
-# make test-integrations  peers in the trainers of transformers, Lightning and Accelerate
+# make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
 # make test-compiled   the fast path of simulations in machine code, once it is compiled
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types

@@ -177,6 +177,11 @@ class PeerConfig:
     in fewer bits; the same for all peers. Otherwise they are compared, and a newcomer with others
     is refused."""
 
+    save_frozen: bool = True
+    """Whether the model that is written at the end, and by `Peer.save_model`, has frozen parameters
+    too. False for a small part that is trained on a large base, such as the adapters of a LoRA:
+    each file then has what is averaged, and buffers, and no copy of the base."""
+
     mixing: Mixing = "step"
     """When shares are mixed in: ``step``, at once, between two optimizer steps; ``sliced``, there
     too, but no longer than ``mix_budget_s`` at a time."""

@@ -23,6 +23,7 @@ __all__ = [
     "NamedTensor",
     "deep_copy",
     "fingerprint",
+    "frozen_names",
     "frozen_tensors",
     "local_tensor",
     "memory_order",
@@ -165,6 +166,21 @@ def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
         crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         for tensor in tensors
     )
+
+
+def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
+    """Plain names of the parameters that do not travel, all of a tie.
+
+    Args:
+        module: Whose.
+        moving: Its tensors that travel; what was frozen after the peer was made is among them.
+
+    >>> sorted(frozen_names(nn.Linear(2, 1), ()))
+    ['bias', 'weight']
+    """
+    plain, ids = plain_names(module), {id(tensor) for tensor in moving}
+    named = module.named_parameters(remove_duplicate=False)
+    return frozenset(plain(name) for name, one in named if id(local_tensor(name, one)) not in ids)
 
 
 def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTensor, ...]:

@@ -4,6 +4,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,14 +17,14 @@ from ..launch.command import complaint, conclude, logging_to
 from ..launch.display import Display, display_on, report
 from ..launch.folder import Place
 from ..launch.monitor import Monitor, PeerView, State, read_report
-from ..launch.processes.group import ProcessGroup
+from ..launch.processes.group import ProcessGroup, watchdog
 from ..launch.script import (
     MachinesConfig,
     ScriptConfig,
+    ScriptFolder,
     config_from,
     find_command,
     find_folder,
-    found,
     settings_of,
     variables,
 )
@@ -32,6 +33,7 @@ from ..reports.console import print_json
 from ..settings.options import EXCHANGE, GOSSIP, MACHINES, OUTPUT, Json, Source, given, options_of
 
 if TYPE_CHECKING:
+    from ...sim.kernel.faults.files import Fault
     from ..cluster.fleet import Fleet
 
 __all__ = ["run"]
@@ -86,6 +88,10 @@ def run(
     requeued goes on in its folder, runs/slurm-JOB. `torchrun --no-python ... rumor run` does the
     same for torchrun's workers. docs/how-to/clusters.md has more, Kubernetes among it.
 
+    With --faults, things go wrong as a file says: processes are killed, paused, slowed and started
+    again, newcomers join. One that is started again goes on from its last checkpoint, if there is
+    one.
+
     What each prints is in DIR/peers/NAME/log.txt. Ctrl-C makes all leave in order, handing their
     weight on; a second one kills them.
 
@@ -115,16 +121,29 @@ def _on_this_machine(
 ) -> dict[str, Any] | None:
     """Start the peers here and see them through; None where it was only to be shown."""
     command, script = find_command(words)
+    faults = _faults(config)
     out = find_folder(config, script)
     if dry_run:
         told = {id: variables(config, out, index) for index, id in enumerate(config.ids())}
         _show(command, settings_of(config) | {"out": str(out)}, told, as_json=as_json)
         return None
+    folder = ScriptFolder(config, command, out)
     try:
-        group = ProcessGroup(found(config, command, out))
+        places = folder.found()
     except OSError as error:
         raise ConfigError(not_written(out, error)) from None
-    return _run(config, group, script, out)
+    pauses = any(fault.kind in ("pause", "slow") for fault in faults)
+    with watchdog() if pauses else nullcontext() as awake:
+        return _run(config, ProcessGroup(places, awake), script, out, faults, folder)
+
+
+def _faults(config: ScriptConfig) -> "tuple[Fault, ...]":
+    """What is to be done to the processes; nothing is read where nothing is."""
+    if config.faults is None:
+        return ()
+    from ..launch.faults import read_live_faults
+
+    return read_live_faults(config.faults, config.ids(), script=True)
 
 
 def _end(summary: Mapping[str, Any]) -> None:
@@ -141,15 +160,25 @@ def _end(summary: Mapping[str, Any]) -> None:
 
 
 def _run(
-    config: ScriptConfig, group: "ProcessGroup | Fleet", script: str, out: Path
+    config: ScriptConfig,
+    group: "ProcessGroup | Fleet",
+    script: str,
+    out: Path,
+    faults: "Sequence[Fault]" = (),
+    folder: ScriptFolder | None = None,
 ) -> dict[str, Any]:
     fleet = None if isinstance(group, ProcessGroup) else group
     with logging_to(config.loggers, out, config.described(script, ())) as log:
         monitor = Monitor(group.places, group.processes, None, on_row=log.row)
+        injector = None
+        if isinstance(group, ProcessGroup) and folder is not None and faults:
+            from ..launch.faults import FaultInjector
+
+            injector = FaultInjector(faults, group, monitor, folder, seed=config.seed)
         started_s = time.monotonic()
         with display_on(sys.stderr, f"{script} on {config.peers} peers, in {out}") as display:
             shown = display if fleet is None else _with_lines(fleet, display)
-            views = supervise(group, monitor, shown)
+            views = supervise(group, monitor, shown, injector)
             if fleet is not None:
                 fleet.close()
                 shown(views, (), time.monotonic() - started_s)
@@ -161,7 +190,8 @@ def _run(
         described = config.described(script, _reports(group.places))
         if fleet is not None:
             described["unreached"] = sorted({*fleet.unreached})
-        log.summary = conclude(described, None, out, wall_s, outcomes)
+        done = [] if injector is None else injector.records
+        log.summary = conclude(described, None, out, wall_s, outcomes, done)
     return log.summary
 
 
@@ -185,6 +215,7 @@ def _on_hosts(
 ) -> dict[str, Any] | None:
     from ..cluster.launch import Remote
 
+    _require_no_faults(config, "on other machines")
     remote = Remote.read(config, machines, words, names)
     if dry_run:
         settings = settings_of(remote.config) | remote.settings() | {"out": str(remote.out)}
@@ -192,6 +223,11 @@ def _on_hosts(
         return None
     with remote.connected() as fleet:
         return _run(remote.config, fleet, remote.script, remote.out)
+
+
+def _require_no_faults(config: ScriptConfig, where: str) -> None:
+    if config.faults is not None:
+        raise ConfigError(f"--faults are done to processes of this machine, and not {where}")
 
 
 def _becomes_task(
@@ -213,6 +249,7 @@ def _becomes_task(
     task = find_task(machines, launches=launches)
     if task is None:
         return False
+    _require_no_faults(config, f"in a job of {task.scheduler}")
     out = task_folder(config, task)
     told = task_variables(config, machines, task, out)
     if not dry_run:

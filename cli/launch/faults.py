@@ -23,7 +23,7 @@ from ...sim.kernel.faults.files import (
 )
 from ...sim.kernel.faults.transport import NetworkPlan
 from ...sim.kernel.worker import Slowness
-from .folder import RunFolder
+from .folder import Places
 from .monitor import Monitor, State
 from .processes.group import ProcessGroup
 
@@ -78,7 +78,7 @@ class FaultInjector:
         faults: Sequence[Fault],
         group: ProcessGroup,
         monitor: Monitor,
-        run_folder: RunFolder,
+        run_folder: Places,
         *,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
@@ -366,13 +366,16 @@ def _all_ids(ids: Sequence[str], faults: Sequence[Fault]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*ids, *(f"join-{number}" for number in range(1, last + 1))]))
 
 
-def read_live_faults(path: Path, peers: Sequence[str], *, journal: bool) -> tuple[Fault, ...]:
+def read_live_faults(
+    path: Path, peers: Sequence[str], *, journal: bool = False, script: bool = False
+) -> tuple[Fault, ...]:
     """Read a schedule of faults and check it against a run of real processes.
 
     Args:
         path: The file.
         peers: Names of those that found the run.
         journal: Whether they keep journals.
+        script: Whether they are somebody's own script, which opens its own sockets.
 
     Returns:
         The faults in order of time, peers by name.
@@ -384,14 +387,18 @@ def read_live_faults(path: Path, peers: Sequence[str], *, journal: bool) -> tupl
         faults = read_faults(path)
         check_faults(faults, peers, LIVE_KINDS)
         for position, fault in enumerate(faults, 1):
-            _check(replace(fault, row=fault.row or position), journal=journal)
+            _check(replace(fault, row=fault.row or position), journal=journal, script=script)
     except ConfigError as error:
         raise ConfigError(f"--faults {path}: {error}") from None
     return resolve(faults, peers)
 
 
-def _check(fault: Fault, *, journal: bool) -> None:
+def _check(fault: Fault, *, journal: bool, script: bool) -> None:
     where = f"fault {fault.row} ({fault.kind})"
+    if script and fault.kind in NETWORK_KINDS:
+        raise ConfigError(
+            f"{where}: a script's network cannot be made to fail, that of `rumor launch` can"
+        )
     for name in ("after", "accepting"):
         if getattr(fault, name):
             raise ConfigError(

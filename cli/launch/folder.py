@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import split_address
 from ..settings.options import option
 from .config import LaunchConfig, step_s_min
 
-__all__ = ["PROGRAM", "Place", "RunFolder"]
+__all__ = ["PROGRAM", "Place", "Places", "RunFolder", "set_aside"]
 
 # -P, or a file types.py in the working directory would stand in for Python's own.
 PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
@@ -31,6 +31,27 @@ class Place:
     """Folders of earlier lives, where those are not this one's."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of its environment, beside what it inherits."""
+
+
+class Places(Protocol):
+    """What faults need of a run's folder: places for those who come back, and for newcomers."""
+
+    network_faults: Path | None
+    """Where peers read what happens to the network; None where nothing does."""
+
+    def newcomer(self, number: int) -> Place:
+        """Make a place for a peer that joins: join-1, join-2 and so on.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+
+    def next_life(self, place: Place, *, kept: bool) -> Place:
+        """A place for the next life of a peer, which goes on from what it left, if that is kept.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
 
 
 class RunFolder:
@@ -100,10 +121,7 @@ class RunFolder:
         """
         bind = f"--bind=tcp://127.0.0.1:{self._port_again(place.id)}"
         if kept:
-            for name in ("peer.json", "model.safetensors"):
-                # How the last life ended would pass for the end of this one.
-                with suppress(FileNotFoundError):
-                    (place.folder / name).replace(place.folder / f"former.{name}")
+            set_aside(place.folder)
             if not (place.folder / "options.json").exists():
                 # It was killed before it had begun: there is nothing to go on from.
                 first = (each for each in place.command if not each.startswith("--founders="))
@@ -164,6 +182,13 @@ class RunFolder:
         if index < config.peers and (batch_size := config.own_batch_sizes()[index]) is not None:
             options["batch_size"] = batch_size
         return {option(name): value for name, value in options.items()}
+
+
+def set_aside(folder: Path) -> None:
+    """Rename what a peer wrote at its end: it would pass for the end of its next life."""
+    for name in ("peer.json", "model.safetensors"):
+        with suppress(FileNotFoundError):
+            (folder / name).replace(folder / f"former.{name}")
 
 
 def _port_in(path: Path) -> int | None:

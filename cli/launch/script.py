@@ -7,7 +7,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -21,16 +21,16 @@ from ..run_folder import new_folders
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import config_of, option, read_settings
 from .config import parse_slow, peer_ids, require_keys
-from .folder import Place
+from .folder import Place, set_aside
 
 __all__ = [
     "MachinesConfig",
     "ScriptConfig",
+    "ScriptFolder",
     "check_settings",
     "config_from",
     "find_command",
     "find_folder",
-    "found",
     "read_file",
     "script_of",
     "settings_of",
@@ -76,6 +76,12 @@ class ScriptConfig:
     slow: tuple[str, ...] = ()
     """Steps of that peer take FACTOR times as long as they would, asleep: 3:10 slows peer 3
     tenfold. May be given several times."""
+
+    faults: Path | None = None
+    """What is done to the processes, and when: a JSON list such as [{"at_s": 30, "kind": "crash",
+    "peer": 2}, {"at_s": 45, "kind": "restart", "peer": 2}]. Times count from when all peers train.
+    docs/reference/faults.md names the kinds, of which those of the network are for ``rumor
+    launch``; none unless given."""
 
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
@@ -392,22 +398,75 @@ def _exchange(exchange: ExchangeConfig) -> dict[str, Any]:
     return told
 
 
-def found(config: ScriptConfig, command: Sequence[str], out: Path) -> list[Place]:
-    """Make the run's folders.
+class ScriptFolder:
+    """The folder of a run of a script, and all places in it.
 
-    Raises:
-        OSError: A folder cannot be made.
+    Args:
+        config: The run.
+        command: What starts a process.
+        out: The run's folder.
     """
-    (out / "rendezvous").mkdir(parents=True)
-    places = []
-    for index, id in enumerate(config.ids()):
-        folder = out / "peers" / id
+
+    network_faults: Path | None = None
+    """A script's peers open their own sockets: their network cannot be made to fail."""
+
+    def __init__(self, config: ScriptConfig, command: Sequence[str], out: Path) -> None:
+        self._config = config
+        self._command = tuple(command)
+        self._out = out
+
+    def found(self) -> list[Place]:
+        """Make the run's folders.
+
+        Returns:
+            The places of the peers that found it.
+
+        Raises:
+            OSError: A folder cannot be made.
+        """
+        (self._out / "rendezvous").mkdir(parents=True)
+        places = []
+        for index, id in enumerate(self._config.ids()):
+            places.append(self._make(index, id, id, variables(self._config, self._out, index)))
+        return places
+
+    def newcomer(self, number: int) -> Place:
+        """Make a place for a peer that joins: join-1, join-2 and so on. Its ``environment().index``
+        is one that another has, too, so that scripts find a part of the data for it.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        id, local = f"join-{number}", self._config.peers + number - 1
+        told = variables(self._config, self._out, local % self._config.peers, local)
+        told.pop("RUMOR_SLOW", None)
+        return self._make(local, id, id, told | {"RUMOR_ID": id, "RUMOR_FOUNDERS": "1"})
+
+    def next_life(self, place: Place, *, kept: bool) -> Place:
+        """A place for the next life of a peer.
+
+        Args:
+            place: Of the life that is over.
+            kept: Whether it goes on from its last checkpoint; else it gets a new folder.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        told = {**place.variables, "RUMOR_FOUNDERS": "1"}
+        if kept:
+            set_aside(place.folder)
+            return replace(place, variables=told | {"RUMOR_RESUME": "1"})
+        earlier = (*place.earlier, place.folder)
+        fresh = self._make(place.index, place.id, f"{place.id}.life-{len(earlier) + 1}", told)
+        return replace(fresh, earlier=earlier)
+
+    def _make(self, index: int, id: str, name: str, told: Mapping[str, str]) -> Place:
+        folder = self._out / "peers" / name
         folder.mkdir(parents=True)
         # Else what a script printed would be in its log once it is over.
-        told = variables(config, out, index) | {"PYTHONUNBUFFERED": "1"}
-        place = Place(index=index, id=id, folder=folder, command=tuple(command), variables=told)
-        places.append(place)
-    return places
+        more = {"RUMOR_OUT": str(folder.absolute()), "PYTHONUNBUFFERED": "1"}
+        own = {**told, **more}
+        return Place(index=index, id=id, folder=folder, command=self._command, variables=own)
 
 
 def settings_of(config: ScriptConfig) -> dict[str, Any]:

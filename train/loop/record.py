@@ -14,7 +14,7 @@ from ...gossip.weight import Units
 from ..config import PeerConfig
 from ..loggers.logger import LoggedRun
 from ..loggers.writer import LogWriter
-from ..model import named_state
+from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
 from ..storage.ledger_file import ledger_paths
 from ..storage.merge import save_model
@@ -239,10 +239,15 @@ def logged_run(peer: Recorded, settings: Mapping[str, Any] | None = None) -> Log
 def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:
     """Write a peer's model with what merging needs to know: the peer, its weight, its shards.
 
+    Frozen parameters are in it unless `PeerConfig.save_frozen` says no.
+
     Raises:
         OSError: It cannot be written; what was there still is.
     """
     schema, state = peer.vector.schema, named_state(model)
+    if not peer.config.save_frozen:
+        left_out = frozen_names(model, peer.vector.layout.travelling)
+        state = {name: value for name, value in state.items() if name not in left_out}
     metadata = {
         "peer": peer.id,
         "weight_units": str(peer.weight_units),

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def called(*arguments: str) -> Result:
         (["--out", "mine.py", "--", "mine.py"], "mine.py is a file"),
         (["--logger", "tensorbord", "--", "mine.py"], "did you mean 'tensorboard'?"),
         (["--metrics-port", "99999", "--", "mine.py"], "metrics_port is 99999"),
+        (["--faults", "nowhere.json", "--", "mine.py"], "--faults nowhere.json: "),
         (["nowhere.toml"], "nowhere.toml: No such file"),
     ],
 )
@@ -151,6 +153,77 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log(
     series = {path.name for path in (tmp_path / "run" / "tensorboard").iterdir()}
     assert series == {"peer-0", "peer-1", "peer-2", "swarm"}
     assert "metrics at http://127.0.0.1:" in (tmp_path / "run/peers/peer-1/log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"kind": "crash", "peer": 9}, "9 is no peer"),
+        ({"kind": "loss", "rate": 0.5}, "a script's network cannot be made to fail"),
+    ],
+)
+def test_faults_that_make_no_sense_are_refused_before_the_start(
+    tmp_path: Path, fault: dict[str, object], message: str
+) -> None:
+    (tmp_path / "faults.json").write_text(json.dumps([{"at_s": 1} | fault]))
+    result = called("-n", "2", "--faults", "faults.json", "--out", "run", "--", "mine.py")
+    assert result.exit_code == 2 and message in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_faults_are_for_the_processes_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "faults.json").write_text("[]")
+    (tmp_path / "hosts.txt").write_text("there\n")
+    result = called("--hosts", "hosts.txt", "--faults", "faults.json", "--", "mine.py")
+    assert result.exit_code == 2 and "and not on other machines" in result.stderr
+    told = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "x"}
+    for name, value in {**told, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    result = called("--faults", "faults.json", "--", "mine.py")
+    assert result.exit_code == 2 and "and not in a job of torchrun" in result.stderr
+
+
+@pytest.mark.live
+def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
+    faults = [
+        {"at_s": 0.5, "kind": "crash", "peer": 1},
+        {"at_s": 0.5, "kind": "join"},
+        {"at_s": 0.6, "kind": "pause", "peer": 0, "for_s": 0.2},
+        {"at_s": 1.0, "kind": "restart", "peer": 1},
+    ]
+    (tmp_path / "faults.json").write_text(json.dumps(faults))
+    watchdogs: list[bool] = []
+
+    def watchdog() -> AbstractContextManager[None]:
+        watchdogs.append(True)
+        return nullcontext()
+
+    monkeypatch.setattr("rumor.cli.commands.run.watchdog", watchdog)
+    with forked_peers():
+        options = ("--faults", "faults.json", "--p", "0.3", "--log-every", "1", "--out", "run")
+        result = called("-n", "2", *options, "--json", "--", "mine.py", "--steps", "300")
+    summary = json.loads(result.stdout)
+    assert result.exit_code == 0, result.stderr
+    ends = {peer["id"]: [end["state"] for end in peer["ends"]] for peer in summary["peers_detail"]}
+    assert ends == {
+        "peer-0": ["finished"],
+        "peer-1": ["killed", "finished"],
+        "join-1": ["finished"],
+    }
+    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    done = {fault["kind"]: fault["done"][0]["what"] for fault in summary["faults"]}
+    assert done["crash"] == "peer-1 is killed" and done["join"] == "join-1 starts"
+    # If the launcher is killed meanwhile, nobody must stand still for ever.
+    assert watchdogs == [True]
+    assert done["pause"] == "peer-0 stands still"
+    assert done["restart"] == "peer-1 begins its next life with what it kept"
+    log = (tmp_path / "run" / "peers" / "peer-1" / "log.txt").read_text()
+    assert log.count("taking part as peer-1") == 2
 
 
 @pytest.mark.live

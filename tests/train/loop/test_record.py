@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
@@ -46,6 +47,40 @@ def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) 
     first, last = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["loss"], last["accuracy"], last["test_loss"]) == (None, 0.75, None)
     assert open_model(tmp_path / "model.safetensors").id == "solo"
+
+
+class Tied(nn.Module):
+    """A frozen base under two names, a buffer, and a part that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Embedding(3, 2).requires_grad_(False)
+        self.head = nn.Linear(2, 3, bias=False)
+        self.head.weight = self.base.weight
+        self.norm = nn.BatchNorm1d(2)
+        self.adapter = nn.Linear(2, 2, bias=False)
+
+
+@pytest.mark.parametrize("save_frozen", [True, False])
+def test_frozen_parameters_are_left_out_of_the_model_on_demand(
+    tmp_path: Path, save_frozen: bool
+) -> None:
+    model = Tied()
+    with Peer(model, config(save_frozen=save_frozen), out=tmp_path) as peer:
+        # What is frozen from now on is averaged all the same.
+        model.norm.requires_grad_(False)
+        peer.step()
+        peer.save_model(tmp_path / "now.safetensors")
+    frozen = {"base.weight", "head.weight"}
+    expected = set(model.state_dict()) - (set() if save_frozen else frozen)
+    assert frozen < set(model.state_dict())
+    for name in ("model.safetensors", "now.safetensors"):
+        assert {each for each, _ in open_model(tmp_path / name).tensors} == expected
+    if not save_frozen:
+        missing, unexpected = Tied().load_state_dict(
+            load_file(tmp_path / "model.safetensors"), strict=False
+        )
+        assert (set(missing), unexpected) == (frozen, [])
 
 
 def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Path) -> None:
