@@ -63,7 +63,7 @@ def reproduce_shmcaffe(*, quick: bool = False) -> Result:
     return Result(
         name="shmcaffe",
         title="ShmCaffe: T_iter = max(T_comp, T_write + T_accumulate) + T_read + T_update on "
-        f"shared segments of {parameters / 1e6:.1f} million float32, milliseconds; bytes between groups",
+        f"shared segments of {parameters / 1e6:.1f} million float32; bytes between groups",
         columns=("what", "measured", "predicted", "ratio", "unit", "note"),
         rows=(*rows, _speedup(alone), *_between_groups()),
     )
