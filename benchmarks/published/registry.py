@@ -8,7 +8,9 @@ from ..results import Result
 from .averaging import reproduce_base_k, reproduce_equitopo, reproduce_moshpit
 from .noise import reproduce_noise
 from .relaysgd import reproduce_relaysgd
-from .theano_mpi import reproduce_theano_mpi
+from .scaffe import reproduce_scaffe
+from .shmcaffe import reproduce_shmcaffe
+from .theano_mpi import reproduce_theano_mpi, reproduce_theano_mpi_rules
 
 __all__ = ["REPRODUCTIONS"]
 
@@ -20,6 +22,9 @@ REPRODUCTIONS: Final[Mapping[str, Callable[..., Result]]] = MappingProxyType(
         "base-k": reproduce_base_k,
         "equitopo": reproduce_equitopo,
         "theano-mpi": reproduce_theano_mpi,
+        "theano-mpi-rules": reproduce_theano_mpi_rules,
+        "s-caffe": reproduce_scaffe,
+        "shmcaffe": reproduce_shmcaffe,
     }
 )
 """Tables that can be made again, by the name that people type.

@@ -96,9 +96,11 @@ def reproduce(
     """Make published tables again: each figure beside the one that was published.
 
     relaysgd: rounds of four rules on random quadratics, with the search for the learning rate.
-    moshpit: rounds of averaging in groups, of whom some fail. noise: GoSGD's consensus under noise.
-    base-k: exact averages on base-(k+1) graphs. equitopo: how its error shrinks as graphs grow.
-    theano-mpi: seconds of communication, twelve predicted from three.
+    moshpit: rounds of averaging in groups and in a grid, of whom some fail. noise: GoSGD's
+    consensus under noise. base-k: exact averages on base-(k+1) graphs. equitopo: how its error
+    shrinks as graphs grow. theano-mpi: seconds of communication, twelve predicted from three.
+    theano-mpi-rules: its four rules on the same links. s-caffe: steps of 32 and of 160 workers.
+    shmcaffe: its equation of an iteration, timed on segments that processes of this machine share.
     """
     from ...benchmarks.published.registry import REPRODUCTIONS
 

@@ -1,9 +1,12 @@
 """Make published tables again, and write them to docs/reproductions.md.
 
-``make reproductions``, from the root of the repository; it takes some ten minutes. What stands
-above the marker on the page is written by hand, and kept.
+``make reproductions``, from the root of the repository; it takes some twenty minutes. Names behind
+``python docs/scripts/reproductions.py`` choose the tables that are made again; the others stay.
+What stands above the marker on the page is written by hand, and kept.
 """
 
+import argparse
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +15,7 @@ from pathlib import Path
 from rumor.benchmarks import Result
 from rumor.benchmarks.published.registry import REPRODUCTIONS
 
-__all__ = ["MARKER", "PAGE", "main", "table"]
+__all__ = ["MARKER", "PAGE", "main", "sections", "table"]
 
 PAGE = Path("docs/reproductions.md")
 MARKER = (
@@ -41,17 +44,28 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or value >= 100 else f"{value:.3g}"
 
 
+def sections(text: str) -> dict[str, str]:
+    """Tables of a page, by name, each with its heading."""
+    found = re.split(r"^## (.+)$", text, flags=re.MULTILINE)[1:]
+    pairs = zip(found[::2], found[1::2], strict=True)
+    return {name: f"## {name}{below.rstrip()}\n" for name, below in pairs}
+
+
 def main() -> None:
     """Write the page."""
-    head = PAGE.read_text().partition(MARKER)[0]
-    lines = [MARKER, ""]
-    for name, reproduce in REPRODUCTIONS.items():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", choices=[[], *REPRODUCTIONS], help="all unless given")
+    asked = parser.parse_args().names or list(REPRODUCTIONS)
+    head, _, below = PAGE.read_text(encoding="utf-8").partition(MARKER)
+    kept = sections(below)
+    for name in asked:
         print(f"{name} ...", file=sys.stderr, flush=True)
         start_s = time.perf_counter()
-        result = reproduce()
-        lines += table(result, f"rumor reproduce {name}", time.perf_counter() - start_s)
-    lines.append(result.machine)
-    PAGE.write_text(head + "\n".join(lines).rstrip() + "\n")
+        result = REPRODUCTIONS[name]()
+        lines = table(result, f"rumor reproduce {name}", time.perf_counter() - start_s)
+        kept[name] = "\n".join([*lines, result.machine]) + "\n"
+    shown = [kept[name] for name in REPRODUCTIONS if name in kept]
+    PAGE.write_text("\n".join([f"{head}{MARKER}\n", *shown]), encoding="utf-8")
 
 
 if __name__ == "__main__":

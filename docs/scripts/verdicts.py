@@ -6,7 +6,7 @@ stands outside the two markers is written by hand, and kept.
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rumor.sim.study.analysis.ranking import SIGNIFICANT, Comparison, Row
@@ -54,6 +54,11 @@ def _null() -> Iterator[Line]:
                 ends = "stuck" if is_stuck else "nearly there"
                 words = f"{percent(miss)} do not arrive, and end {ends}"
             yield Line(words=f"{points} points, {seeds} seeds; {words}", world=world)
+    world = World(points=27, seeds=5)
+    yield Line(words="27 points, 5 seeds; all arrive", world=world)
+    for world in (World(points=5, seeds=3), world):
+        words = f"{world.points} points, {world.seeds} seeds, a reference; all arrive"
+        yield Line(words=words, world=replace(world, has_reference=True))
 
 
 def _power() -> Iterator[Line]:
@@ -70,6 +75,14 @@ def _power() -> Iterator[Line]:
                 yield Line(words=f"{head} one {often}, and ends {ends}", world=world)
     world = World(points=28, worse=14, slower=1.5)
     yield Line(words="28 points, 3 seeds; half of them are 1.5 times as slow", world=world)
+    for points, seeds in ((5, 3), (27, 5)):
+        world = World(points=points, seeds=seeds, worse=points - 1, slower=1.2)
+        for words, has_reference in (("", False), (", the first is the reference", True)):
+            yield Line(
+                words=f"{points} points, {seeds} seeds{words}; all but the first are 1.2 times as "
+                "slow",
+                world=replace(world, has_reference=has_reference),
+            )
 
 
 NULL: tuple[Line, ...] = tuple(_null())

@@ -197,6 +197,11 @@ class Study:
     """The axis, such as ``lr``, of which every point of the others is shown at its best value; the
     search is shown beside. Empty for none."""
 
+    reference: str = ""
+    """The point of the first axis that the others are to be held against, named before anything is
+    known: where it is first, as many comparisons count as there are others, and not all pairs.
+    Empty for none."""
+
     source: str = ""
     """Where optimizer, momentum and learning rate come from, for people."""
 
@@ -217,6 +222,7 @@ class Study:
         _check_apart(self.settings, self.axes)
         self._check_skips()
         self._check_tuned()
+        self._check_reference()
 
     def trials(self) -> Iterator[Trial]:
         """All trials in the order of the axes, the last of which changes fastest, seeds within.
@@ -240,6 +246,14 @@ class Study:
             raise ConfigError(f"tune is {self.tune!r}: it must be an axis, {', '.join(names)}")
         if len(names) == 1:
             raise ConfigError(f"tune is {self.tune!r}, the only axis: there is nothing to compare")
+
+    def _check_reference(self) -> None:
+        compared = next((axis for axis in self.axes if axis.name != self.tune), self.axes[0])
+        if self.reference and self.reference not in compared.labels:
+            raise ConfigError(
+                f"reference is {self.reference!r}: it must be a point of grid.{compared.name}, "
+                f"such as {compared.labels[0]!r}"
+            )
 
     def _places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""

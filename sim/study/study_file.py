@@ -37,7 +37,7 @@ SETTINGS: Final = tuple(
 """Arguments of `rumor.sim.simulate` that a study may set or vary."""
 
 _KEYS: Final = (
-    *("title", "question", "seeds", "target", "metrics", "tune", "source"),
+    *("title", "question", "seeds", "target", "metrics", "tune", "reference", "source"),
     *("settings", "grid", "skip"),
 )
 _SEEDS: Final = 3
@@ -55,6 +55,7 @@ def read_study(path: Path) -> Study:
         target = 0.9                    # the accuracy that times are taken to
         metrics = ["time_to_target_s"]  # what points are compared by, the first ranks them
         tune = "lr"                     # an axis that each point is shown at the best value of
+        reference = "ring"              # the point that others are held against, named beforehand
         source = "..."                  # where optimizer, momentum and learning rate come from
 
         [settings]                      # the same in all trials
@@ -112,6 +113,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         target=float(_given(content, "target", 0.9, "a number")),
         metrics=tuple(_metrics(content.get("metrics", []))),
         tune=_given(content, "tune", "", "the name of an axis"),
+        reference=_given(content, "reference", "", "the name of a point").strip(),
         source=_given(content, "source", "", "a text").strip(),
     )
 

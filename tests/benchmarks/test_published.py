@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rumor.benchmarks.published import relaysgd, theano_mpi
+from rumor.benchmarks.published import averaging, relaysgd, scaffe, shmcaffe, theano_mpi
 from rumor.benchmarks.published.averaging import reproduce_base_k, reproduce_equitopo
 from rumor.benchmarks.published.noise import reproduce_noise
 from rumor.benchmarks.published.registry import REPRODUCTIONS
@@ -21,6 +21,9 @@ def test_names_are_those_of_the_results() -> None:
         "base-k",
         "equitopo",
         "theano-mpi",
+        "theano-mpi-rules",
+        "s-caffe",
+        "shmcaffe",
     ]
 
 
@@ -87,3 +90,61 @@ def test_links_that_were_fitted_give_back_what_they_were_fitted_to() -> None:
     links = theano_mpi._fit(theano_mpi._FITTED)
     for cards, seconds in zip((2, 4, 8), theano_mpi._FITTED.seconds, strict=True):
         assert links.seconds(theano_mpi._FITTED, cards) == pytest.approx(seconds)
+
+
+def test_lines_of_moshpits_grid_average_as_soon_as_published() -> None:
+    rounds = [averaging._rounds("grid of 32 x 32", 0.0, 1e-4, seed) for seed in range(5)]
+    assert all(3 <= each <= 5 for each in rounds)
+    assert averaging._by_protocol("grid of 32 x 32").ratio == pytest.approx(1, abs=0.15)
+
+
+def test_traffic_of_theano_mpis_rules_is_what_their_settings_make_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(theano_mpi, "_ACCURACY_STEPS", 5)
+    rows = {row.name: row for row in theano_mpi.reproduce_theano_mpi_rules(quick=True).rows}
+    assert list(rows) == ["BSP", "EASGD, alpha .5, every 10", "GoSGD, p .01", "swap"]
+    # A ring sends 1.75 models, recursive doubling 3, a third of them to the other socket.
+    assert rows["BSP"].ratio == pytest.approx(1.19, abs=0.02)
+    assert rows["swap"].ratio == pytest.approx(1, abs=0.02)
+    assert rows["EASGD, alpha .5, every 10"].ratio == pytest.approx(1, abs=0.02)
+    assert 0.3 < rows["GoSGD, p .01"].ratio < 2
+    waits = {name: float(row.note.partition("waits ")[2].split()[0]) for name, row in rows.items()}
+    assert waits["GoSGD, p .01"] == 0 and waits["EASGD, alpha .5, every 10"] == 0
+    assert waits["BSP"] == pytest.approx(rows["BSP"].ours, rel=0.05)
+
+
+def test_the_identity_of_s_caffe_is_exact_and_whole_vectors_in_stages_are_not_it() -> None:
+    identity, leaders = scaffe.reproduce_scaffe(quick=True).rows
+    assert identity.ratio == pytest.approx(1)
+    # One stage of 2 hosts, 3 of 8, and two for those that are more than 8.
+    assert 4.5 < float(leaders.note.split()[3]) < 6.5
+    assert leaders.ratio < 0.5
+
+
+def test_who_gossips_between_hosts_waits_for_no_backbone() -> None:
+    assert scaffe._step_s("hybrid", 4, 1.0, 2, 8.0) == pytest.approx(1.0, abs=1e-6)
+    assert scaffe._exchange_s("allreduce", 4, 1.0, 2) > 1e-3
+
+
+def test_every_term_of_an_iteration_is_timed_on_real_segments() -> None:
+    found = shmcaffe._measured(2, 1000, 1, 2)
+    assert set(found) == set(shmcaffe._WAYS) and all(seconds > 0 for seconds in found.values())
+    beside, in_turn = shmcaffe._rows("both", found)
+    terms = max(found["compute"], found["give"]) + found["read and update"]
+    assert beside.reference == pytest.approx(1e3 * terms)
+    assert beside.ours == pytest.approx(1e3 * found["beside"])
+    assert in_turn.reference == pytest.approx(1e3 * (found["compute"] + found["exchange"]))
+
+
+def test_an_equation_whose_exchange_costs_nothing_speeds_up_by_the_number_of_workers() -> None:
+    free = {"compute": 1.0, "give": 0.5, "read and update": 0.0}
+    assert shmcaffe._speedup(free).ours == pytest.approx(16)
+    hidden = free | {"give": 2.0}
+    assert shmcaffe._speedup(hidden).ours == pytest.approx(8)
+
+
+def test_groups_send_as_much_less_as_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shmcaffe, "_STEPS", 20)
+    for row in shmcaffe._between_groups():
+        assert row.ratio == pytest.approx(1, abs=0.4) and row.ratio >= 1

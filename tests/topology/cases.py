@@ -41,6 +41,12 @@ def _box(name: str) -> Strategy:
 
 
 @st.composite
+def _moshpit(draw: st.DrawFn, name: str) -> Case:
+    side, d = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    return f"{name}:side={side},d={d}", draw(st.integers(1, min(24, side**d)))
+
+
+@st.composite
 def _random_regular(draw: st.DrawFn, name: str) -> Case:
     d = draw(st.integers(2, 8))
     n = draw(st.integers(d + 1, 24).filter(lambda n: n * d % 2 == 0))
@@ -84,6 +90,7 @@ _CASES: Mapping[str, Callable[[str], Strategy]] = MappingProxyType(
         "torus": _box,
         "hypercube": _power_of_two,
         "hypercube-matching": _power_of_two,
+        "moshpit": _moshpit,
         "spanning-tree": _trees,
         "p-peer-exponential": _with("p", st.integers(1, 5)),
         "base-k": _with("k", st.integers(1, 5)),

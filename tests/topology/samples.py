@@ -45,6 +45,7 @@ FIXED: tuple[Case, ...] = (
     *(("grid", 1), ("grid", 12), ("grid:rows=2", 10), ("grid:rows=3,cols=5", 15)),
     *(("torus", 4), ("torus", 12), ("torus:cols=2", 10), ("torus:rows=3,cols=5", 15)),
     *(("hypercube", n) for n in (1, 2, 16)),
+    *(("moshpit", 1), ("moshpit", 13), ("moshpit:side=3,d=3", 20), ("moshpit:side=8", 3)),
     *(("tree", n) for n in (1, 2, 12)),
     *(("spanning-tree:of=torus", 12), ("spanning-tree:of=exponential", 13)),
     *(("exponential", n) for n in (1, 2, 3, 13)),

@@ -1,18 +1,24 @@
-"""Static graphs on which nodes find their neighbors by arithmetic: rings, grids, hypercubes.
+"""Graphs on which nodes find their neighbors by arithmetic: rings, grids, hypercubes, Moshpit's.
 
 Where n does not fit, a live view builds the nearest graph that exists for every n.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isqrt, prod
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import TopologyError
+from ..hashing import key, shuffled
 from ..schedules.cayley import Cayley, Step, circulant
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
 from .family import Built, Family, Parameter, Site, Values, at_least, whole
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = [
     "FAMILIES",
@@ -21,12 +27,19 @@ __all__ = [
     "grid",
     "hypercube",
     "incomplete_hypercube",
+    "moshpit",
     "path",
     "ring",
     "star",
     "torus",
     "twisted_torus",
 ]
+
+
+Nodes = NDArray[np.int64]
+
+_DRAWS_MAX = 100
+_CELLS_MAX = 2**20
 
 
 def ring(n: int) -> Cayley:
@@ -96,6 +109,60 @@ def incomplete_hypercube(n: int) -> Fixed:
     none = np.empty(0, np.int64)
     left, right = zip(*pairs, strict=True) if pairs else ((none,), (none,))
     return undirected(n, np.concatenate(left), np.concatenate(right))
+
+
+def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
+    """Nodes on cells of a box; those of a line average, along one axis after another.
+
+    Where every cell is taken, the average is exact after as many rounds as there are axes. Of more
+    cells than nodes, those that are taken are drawn at random, again until lines connect all; of so
+    many that this hardly ever comes off, the first ones are taken in order, which does.
+
+    Args:
+        n: Number of nodes, at most side ** dimensions.
+        side: Cells along each axis.
+        dimensions: Number of axes.
+        seed: Of the draw.
+
+    Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021, algorithm 1, and the
+    averaging experiment in their repository.
+    """
+    size = side**dimensions
+    draws = (shuffled(key(seed, "moshpit", draw), size)[:n] for draw in range(_DRAWS_MAX))
+    for cells in (*draws, np.arange(n)):
+        lines = tuple(_lines(cells, side, dimensions))
+        if _are_connected(n, lines):
+            break
+    return Fixed(rounds=tuple(_averages(line) for line in lines))
+
+
+def _lines(cells: Nodes, side: int, dimensions: int) -> Iterator[Nodes]:
+    """For each axis, the number of the line along it that a node lies on, int64 ``(n_nodes,)``."""
+    for axis in range(dimensions):
+        step = side**axis
+        yield np.unique(cells - cells // step % side * step, return_inverse=True)[1]
+
+
+def _are_connected(n: int, lines: tuple[Nodes, ...]) -> bool:
+    """Whether each node reaches each other over lines that share a node."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    firsts = np.cumsum([n, *(line.max() + 1 for line in lines)])
+    ends = np.concatenate([line + first for line, first in zip(lines, firsts, strict=False)])
+    links = csr_array(
+        (np.ones(len(ends)), (np.tile(np.arange(n), len(lines)), ends)), shape=(firsts[-1],) * 2
+    )
+    return bool(connected_components(links, directed=False, return_labels=False) == 1)
+
+
+def _averages(group_of: Nodes) -> "csr_array":
+    """``W`` of groups that average, float64 ``(n, n)``."""
+    from scipy.sparse import csr_array, diags_array
+
+    n = len(group_of)
+    belongs = csr_array((np.ones(n), (np.arange(n), group_of)))
+    return (belongs @ diags_array(1.0 / np.bincount(group_of)) @ belongs.T).tocsr()
 
 
 def dimensions(n: int) -> int:
@@ -204,6 +271,44 @@ def _composites_near(n: int) -> str:
     return " or ".join(f"n={m}" for m in sorted(near))
 
 
+def _build_moshpit(site: Site, values: Values) -> Schedule:
+    side = whole(values, "side") if "side" in values else _least_side(site.n, values)
+    if side ** whole(values, "d") < site.n:
+        raise TopologyError(
+            f"side={side}, d={values['d']}: {side ** whole(values, 'd')} cells are too few; "
+            f"side={_least_side(site.n, values)} would do"
+        )
+    return moshpit(site.n, side, whole(values, "d"), site.seed)
+
+
+def _live_moshpit(site: Site, values: Values) -> Schedule:
+    least = _least_side(site.n, values)
+    return _build_moshpit(site, {**values, "side": max(least, int(values.get("side", least)))})
+
+
+def _least_side(n: int, values: Values) -> int:
+    """Of a box that holds n."""
+    side = 2
+    while side ** whole(values, "d") < n:
+        side += 1
+    return side
+
+
+def _check_moshpit(values: Values) -> None:
+    cells = int(values.get("side", 2)) ** int(values.get("d", 2))
+    if cells > _CELLS_MAX:
+        raise TopologyError(
+            f"{', '.join(f'{name}={value}' for name, value in values.items())}: these are more "
+            f"than {_CELLS_MAX:,} cells"
+        )
+
+
+def _moshpits(n: int, degree: int) -> Iterable[str]:
+    """Boxes whose lines are no longer than the degree allows, the flattest first."""
+    dimensions = range(2, max(2, n.bit_length()) + 1)
+    return [f"d={d}" for d in dimensions if _least_side(n, {"d": d}) <= degree + 1]
+
+
 def _boxes(n: int, degree: int) -> Iterable[str]:
     """The box nearest to a square, then all others."""
     widest = _sides(n)[0]
@@ -279,5 +384,20 @@ FAMILIES: Mapping[str, Family] = {
         fallback="the incomplete hypercube (Katseff 1988): the next larger one without the nodes "
         "that are not there; undirected still, of degree and diameter at most ceil(log2 n)",
         needs="needs a power of 2",
+    ),
+    "moshpit": Family(
+        summary="cells of a box; lines along one axis after another average exactly",
+        source="Ryabinin et al., NeurIPS 2021 (Moshpit)",
+        build=_build_moshpit,
+        layout="circle",
+        parameters=(
+            at_least(2, "side", default_text="the least that holds all"),
+            at_least(1, "d", 2),
+        ),
+        live=_live_moshpit,
+        fallback="any number of peers will do; side grows where cells are too few",
+        check=_check_moshpit,
+        candidates=_moshpits,
+        exact_for="exact where every cell is taken",
     ),
 }

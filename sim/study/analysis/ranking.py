@@ -159,6 +159,9 @@ class Comparison:
     noise_known: bool
     """Whether there is more than one seed, so that differences can be held against the noise."""
 
+    reference: str = ""
+    """The point that the study named beforehand, where it has results; else empty."""
+
     @property
     def ranked(self) -> tuple[Row, ...]:
         """The first, and those whose figures can be held against it: they have one, and lack no
@@ -297,6 +300,7 @@ def compare(
         missing=tuple(group[0] for group in seeds if group[0] not in groups),
         metrics=study.metrics,
         noise_known=any(row.n > 1 for row in rows),
+        reference=study.reference if study.reference in groups else "",
     )
     return _with_gaps(found)
 
@@ -393,10 +397,7 @@ def _with_gaps(found: Comparison) -> Comparison:
         # Nothing is a factor of zero, and a loss may be less.
         found = replace(found, metric=replace(found.metric, is_ratio=False))
     first, *others = found.ranked
-    n = len(others) + 1 + len(found.late)
-    # Whoever is compared with the best of n, and learns from the same data which one that is, has
-    # chosen from so many pairs.
-    pairs = max(1, n * (n - 1) // 2)
+    pairs = _chosen_from(len(others) + 1 + len(found.late), first.label, found.reference)
     rows = [*_held_by_figures(found, others, values, pairs), *_held_by_arrivals(found, pairs)]
     corrected = holm([row.p for row in rows], family=pairs)
     judged = {
@@ -405,6 +406,20 @@ def _with_gaps(found: Comparison) -> Comparison:
     }
     judged[first.label] = replace(first, verdict=Verdict.FIRST)
     return replace(found, rows=tuple(judged.get(row.label, row) for row in found.rows))
+
+
+def _chosen_from(n: int, first: str, reference: str) -> int:
+    """How many comparisons those of n points with the first were chosen from.
+
+    Whoever is compared with the best of n, and learns from the same data which one that is, has
+    chosen from all pairs. A reference that was named beforehand has been chosen from none: where it
+    is first, there are n - 1, of which only the side counts that says "worse". That takes half of
+    the level, so where another is first, the other half is left for all pairs.
+    """
+    pairs = max(1, n * (n - 1) // 2)
+    if not reference:
+        return pairs
+    return max(1, n - 1) if first == reference else 2 * pairs
 
 
 def _verdict(row: Row, p: float) -> Verdict:

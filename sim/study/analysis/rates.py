@@ -64,6 +64,9 @@ class World:
     misses_of_worse: float | None = None
     """Probability that a trial of theirs does not arrive; as that of the others unless given."""
 
+    has_reference: bool = False
+    """Whether the study names the first point as its reference beforehand."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
@@ -135,6 +138,7 @@ def made_up(world: World, rng: np.random.Generator) -> Results:
         axes=(axis,),
         seeds=tuple(range(world.seeds)),
         target=_TARGET,
+        reference=_label(0) if world.has_reference else "",
     )
     trials = study.trials()
     return Results(study=study, results=tuple(_drawn(world, rng, trials)), failures={})

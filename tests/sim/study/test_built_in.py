@@ -24,7 +24,8 @@ def test_a_study_asks_something_with_several_seeds(study: Study) -> None:
 def test_every_family_of_graphs_is_compared() -> None:
     points = find_study("graphs").axes[0].points
     families = [point.settings["topology"].partition(":")[0] for point in points]
-    assert sorted(families) == sorted(set(CATALOG) - {"file"})
+    # A file is anybody's; with all of its 64 cells taken, moshpit:d=3 is base-k:k=3.
+    assert sorted(families) == sorted(set(CATALOG) - {"file", "moshpit"})
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

@@ -153,9 +153,10 @@ def test_what_is_compared_tuned_and_where_settings_come_from_is_read_and_kept(
     tmp_path: Path,
 ) -> None:
     text = 'metrics = ["accuracy_least", "accuracy"]\ntune = "p"\nsource = " by hand "\n' + FULL
+    text = 'reference = "ring"\n' + text
     study = read_study(written(tmp_path, text))
     assert (study.metrics, study.tune) == (("accuracy_least", "accuracy"), "p")
-    assert study.source == "by hand"
+    assert (study.source, study.reference) == ("by hand", "ring")
     write_folder(tmp_path, study, ["key"])
     assert read_folder(tmp_path)[0] == study
 
@@ -168,6 +169,7 @@ def test_what_is_compared_tuned_and_where_settings_come_from_is_read_and_kept(
         ('metrics = ["accuracy", "accuracy"]', "metrics has one twice"),
         ('tune = "lr"', "it must be an axis, topology, p, data"),
         ("source = 3", "it must be a text"),
+        ('reference = "rign"', "it must be a point of grid.topology, such as"),
     ],
 )
 def test_what_is_compared_and_tuned_is_checked(tmp_path: Path, line: str, why: str) -> None:

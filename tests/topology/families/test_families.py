@@ -152,6 +152,7 @@ DEGREES: Mapping[str, Callable[[int, Mapping[str, object]], Iterable[float]]] = 
     "grid": lambda n, _: [2, 3, 4],
     "torus": lambda n, _: [2, 3, 4],
     "hypercube": lambda n, _: [log2(n)],
+    "moshpit": lambda n, given: range(min(n, int(str(given["side"])))),
     "tree": lambda n, _: [0] if n == 1 else [1, 2, 3],
     "exponential": lambda n, _: [ceil(log2(n))],
     "one-peer-exponential": lambda n, _: [min(1, n - 1)],

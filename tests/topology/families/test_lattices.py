@@ -119,3 +119,30 @@ def test_an_incomplete_hypercube_lacks_only_those_who_are_not_there(n: int) -> N
 )
 def test_a_million_nodes_are_no_trouble_where_all_are_alike(spec: str, degree: int) -> None:
     assert len(parse(spec, 2**20).neighbors(7)) == degree
+
+
+@pytest.mark.parametrize(("spec", "n", "rounds"), [("moshpit", 25, 2), ("moshpit:d=3", 64, 3)])
+def test_a_moshpit_whose_cells_are_all_taken_is_exact_after_a_round_of_each_axis(
+    spec: str, n: int, rounds: int
+) -> None:
+    topology = parse(spec, n, seed=3)
+    assert topology.period == rounds
+    product = np.linalg.multi_dot([dense(topology, round) for round in range(rounds)])
+    assert np.allclose(product, 1 / n, rtol=0, atol=1e-15)
+
+
+def test_lines_of_a_moshpit_average_whoever_is_there() -> None:
+    topology = parse("moshpit:side=8", 30, seed=1)
+    for round in range(2):
+        matrix = dense(topology, round)
+        sizes = {tuple(np.flatnonzero(row)): row.max() for row in matrix}
+        assert sorted(node for line in sizes for node in line) == list(range(30))
+        assert all(share == pytest.approx(1 / len(line)) for line, share in sizes.items())
+    # Of other seeds, other cells are taken.
+    assert not np.array_equal(dense(topology), dense(parse("moshpit:side=8", 30, seed=2)))
+
+
+def test_of_far_too_many_cells_the_first_are_taken_which_connect_all() -> None:
+    topology = parse("moshpit:side=50", 4)
+    assert out_degrees(topology, 0) == [3, 3, 3, 3]
+    assert out_degrees(topology, 1) == [0, 0, 0, 0]

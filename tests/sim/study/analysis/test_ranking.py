@@ -129,6 +129,43 @@ def test_the_same_figure_with_every_seed_is_a_tie() -> None:
     )
 
 
+TIMES = {
+    "gosgd": (4.0, 5.0, 6.0), "sgp": (5.6, 6.2, 7.7), "dpsgd": (5.6, 6.3, 7.6),
+    "adpsgd": (5.7, 6.2, 7.5), "relaysgd": (5.5, 6.4, 7.6), "swap": (5.7, 6.3, 7.4),
+}  # fmt: skip
+
+
+def _named_before(reference: str) -> Results:
+    results = _exact(TIMES)
+    return replace(results, study=replace(results.study, reference=reference))
+
+
+def test_a_reference_that_is_first_is_held_against_each_other_and_not_all_pairs() -> None:
+    plain, named = compare(_named_before("")), compare(_named_before("gosgd"))
+    assert (plain.reference, named.reference) == ("", "gosgd")
+    # Six points have 15 pairs, and 5 of them are with one point.
+    least, other = (min(row.p for row in found.rows[1:]) for found in (plain, named))
+    assert other == pytest.approx(least / 3)
+    assert all(row.verdict is Verdict.APART for row in named.rows[1:])
+    seen = [[row.seen_from for row in found.rows[1:]] for found in (plain, named)]
+    assert all(finer < coarse for coarse, finer in zip(*seen, strict=True))
+
+
+def test_where_another_is_first_half_of_the_level_is_left() -> None:
+    plain, named = compare(_named_before("")), compare(_named_before("sgp"))
+    least, other = (min(row.p for row in found.rows[1:]) for found in (plain, named))
+    assert other == pytest.approx(min(1.0, 2 * least))
+
+
+def test_a_reference_without_results_is_none() -> None:
+    results = _named_before("gosgd")
+    rest = tuple(one for one in results.results if one.trial.group[0] != "gosgd")
+    found = compare(replace(results, results=rest))
+    assert found.reference == ""
+    wanted = compare(replace(_named_before(""), results=rest))
+    assert [row.p for row in found.rows[1:]] == [row.p for row in wanted.rows[1:]]
+
+
 def test_another_metric_has_verdicts_of_its_own() -> None:
     results = results_of(
         {"rule": ["gosgd", "sgp"]},

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +48,14 @@ def test_trials_in_two_heaps_are_not_told_apart_by_chance(is_stuck: bool) -> Non
 def test_who_never_arrives_is_seen() -> None:
     world = World(points=5, seeds=6, worse=1, misses_of_worse=1.0)
     assert rates(world, 40).seen > 0.9
+
+
+def test_a_reference_named_beforehand_sees_more_and_is_wrong_no_more_often() -> None:
+    alike = World(points=12, seeds=5, has_reference=True)
+    assert rates(alike, FEW).wrong <= 15 / FEW
+    behind = World(points=12, seeds=5, worse=11, slower=1.25)
+    plain, named = rates(behind, 25).seen, rates(replace(behind, has_reference=True), 25).seen
+    assert named > plain + 0.1
 
 
 def test_rates_are_of_the_seed_alone() -> None:
