@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -306,16 +306,24 @@ class Task:
         Raises:
             TrainingError: There is no held-out batch, or a batch is not of the form it must be.
         """
-        modes = [(module, module.training) for module in model.modules()]
-        model.eval()
         # Tensors draw nothing; a dataset or loader may, and shall not change what is drawn later.
         draws = nullcontext() if is_tensors(self.test) else seeded(0)
-        try:
-            with draws:
-                return self._mean_over_batches(model)
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        with draws, _evaluating(model):
+            return self._mean_over_batches(model)
+
+    @torch.no_grad()
+    def loss_of(self, model: nn.Module, batch: Batch) -> float:
+        """The loss of *model* as it is on a batch: in evaluation mode, and without a trace.
+
+        Args:
+            model: On any device.
+            batch: There, too.
+
+        Raises:
+            TrainingError: As for `batch_loss`.
+        """
+        with seeded(0, _device_of(model)), _evaluating(model):
+            return float(self.batch_loss(model, batch))
 
     @torch.no_grad()
     def _mean_over_batches(self, model: nn.Module) -> Evaluation:
@@ -414,6 +422,18 @@ class Task:
         if len(set(known.values())) > 1 or min(known.values(), default=1) < 1:
             told = ", ".join(f"{count:,} by {name}" for name, count in known.items())
             raise ConfigError(f"task {self.name} has different numbers of samples: {told}")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Have a model in evaluation mode; every submodule then is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def _name_of(function: Callable[..., Any]) -> str:

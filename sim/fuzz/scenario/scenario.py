@@ -217,6 +217,7 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gosgd": lambda: GoSGD(0.6),
         "layers": lambda: GoSGD(0.6, layers=3),
         "clipped": lambda: GoSGD(0.6, robust="clip:tau=2"),
+        "judged": lambda: GoSGD(0.6, robust="mozi:rho=1"),
         "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
         "sgp": SGP,
         "adpsgd": ADPSGD,

@@ -120,10 +120,27 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
 
 
+@pytest.mark.parametrize("robust", ["clip:tau=0.05", "mozi:rho=1"])
 @pytest.mark.parametrize("change", [{"window": 1}, {"engine": "batched", "threads": 2}], ids=str)
-def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
-    settings = SETTINGS | {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8}
+def test_how_measured_values_are_computed_changes_no_bit(
+    change: dict[str, Any], robust: str
+) -> None:
+    settings = SETTINGS | {"rule": f"gosgd:p=0.7,robust={robust}", "steps": 8}
     check_same(simulate(**settings | change), simulate(**settings))
+
+
+@pytest.mark.parametrize("case", MEASURED)
+@pytest.mark.parametrize("rule", ["gosgd:p=0.7,robust=mozi:rho=1", "dpsgd:robust=mozi"])
+def test_losses_are_computed_wherever_values_are(rule: str, case: str) -> None:
+    settings = SETTINGS | {"steps": 12} | MEASURED[case]
+    waits = rule.startswith("dpsgd")
+    if waits and not {"exact", "shards", "faults"}.isdisjoint(settings):
+        return
+    found = simulate(**settings, rule=rule).summary
+    plain = simulate(**settings, rule=rule.partition(",")[0].partition(":r")[0]).summary
+    assert found["digest"] != plain["digest"] and found["mixed"] > 0
+    assert waits or 0 < found["refusals"]
+    assert case == "faults" or found["weight_units_total"] == found["weight_units_expected"]
 
 
 def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict[str, Tensor]:
