@@ -298,7 +298,7 @@ def _workshop(
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
     module = task.model()
-    require_optimizer(rule, task)
+    require_optimizer(rule, task, module)
     alone = ParameterMatrix(deep_copy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
     config_of_all = replace(config, workers=len(ids))

@@ -323,7 +323,7 @@ class _Training:
         self._config = config
         self._loggers = loggers
         self.learner = Learner(config, peer_config.named())
-        require_optimizer(peer_config.make_rule(), self.learner.task)
+        require_optimizer(peer_config.make_rule(), self.learner.task, self.learner.model)
         every = config.eval_average_every
         self.peer = Peer(
             self.learner.model,
