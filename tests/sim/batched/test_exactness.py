@@ -143,8 +143,23 @@ def test_losses_are_computed_within_a_round(case: str) -> None:
     settings = SETTINGS | {"steps": 12} | MEASURED[case]
     found = simulate(**settings, rule="dpsgd:robust=mozi").summary
     plain = simulate(**settings, rule="dpsgd").summary
-    assert found["disagreement"] != plain["disagreement"] and found["mixed"] == plain["mixed"]
+    name = "disagreement" if case == "vectors" else "consensus_distance"
+    assert found[name] != plain[name] and found["mixed"] == plain["mixed"]
     assert found["weight_units_total"] == found["weight_units_expected"]
+
+
+def test_two_levels_of_all_reduce_agree_and_come_to_what_one_does() -> None:
+    settings = SETTINGS | {"topology": "hosts:sizes=4x2", "engine": "batched"}
+    flat = simulate(**settings, rule="allreduce").summary
+    deep = simulate(**settings, rule="allreduce:levels=2").summary
+    assert flat["consensus_distance"] == deep["consensus_distance"] == 0
+    assert deep["loss"] == pytest.approx(flat["loss"], rel=1e-5)
+    # 6 peers: 2 to and from the inner 4, and 4 * 2 there; 4 up, 4 down, and 2 between leaders.
+    assert (flat["mixed"], deep["mixed"]) == (5 * 12, 5 * 10)
+    check_same(
+        simulate(**settings | {"engine": "loop"}, rule="allreduce:levels=2"),
+        simulate(**settings, rule="allreduce:levels=2"),
+    )
 
 
 def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,7 @@ def of_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     biases = list[nn.Parameter]()
     for part in parameters:
         (weights if part.ndim > 1 else biases).append(part)
-    groups = [{"params": weights}, {"params": biases, "lr": 2 * lr}]
+    groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 2 * lr}]
     return SGD([group for group in groups if group["params"]], lr=lr)
 
 
