@@ -26,9 +26,7 @@ __all__ = ["RuleContext"]
 ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
 
-_PLAIN, _READY = Form(), IncomingState.READY
-_ONLY_SHARD = (0,)
-_NOTHING: Mapping[ShareId, float] = {}
+_PLAIN, _READY, _ONLY_SHARD = Form(), IncomingState.READY, (0,)
 
 
 class RuleContext:
@@ -43,8 +41,6 @@ class RuleContext:
         returned: Pushes that came back whole since the last call.
         rng: The rule's own random stream.
     """
-
-    _distances: Mapping[ShareId, float] | None = None
 
     def __init__(
         self, state: State, now: float, *, trained: bool, merging: bool, within_step: bool = False
@@ -69,12 +65,8 @@ class RuleContext:
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(self._shard_states) == 1 else None
-        if not within_step:
+        if not (within_step or self.measured):
             state.called_s = now
-
-    def answer(self, distances: Mapping[ShareId, float], called_s: float | None) -> None:
-        """Be the answer to `measure`, in a turn that began with a call at that time, seconds."""
-        self._distances, self._state.called_s = distances, called_s
 
     @property
     def lr(self) -> float | None:
@@ -84,7 +76,7 @@ class RuleContext:
     @property
     def measured(self) -> bool:
         """Whether this is the answer to `measure`, at the same step boundary."""
-        return self._distances is not None
+        return self._state.answers is not None
 
     @property
     def me(self) -> PeerId:
@@ -326,11 +318,7 @@ class RuleContext:
         if shard_state.weight:
             accepted = acceptable_of(self._state, share.sender, shard_state.weight, accepted)
         self._state.log.ask(Mix(share.id, mixing_fraction(shard_state.weight, accepted), form))
-        if self._fresh:
-            self._fresh.forget(X)
-        if self._distances:
-            same = share.id.shard
-            self._distances = {s: d for s, d in self._distances.items() if s.shard != same}
+        self._changed(X, share.id.shard)
         self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:
@@ -349,10 +337,20 @@ class RuleContext:
         before the next optimizer step, with `measured`, and `distance` has the answer."""
         self._state.measuring.append(share.id)
 
+    def judge(self, share: Share, fraction: float = 1.0) -> None:
+        """Ask for the `loss`, likewise, with a share mixed in by a fraction, and without it."""
+        self._state.judging.append((share.id, fraction))
+
     def distance(self, share: Share) -> float | None:
         """Euclidean norm of the difference between a share's first register and its shard of ``x``;
         None where it was not measured, or ``x`` has changed since."""
-        return (self._distances or _NOTHING).get(share.id)
+        answers = self._state.answers
+        return None if answers is None else answers.distances.get(share.id)
+
+    def loss(self, share: Share | None = None) -> float | None:
+        """Loss on one own batch with a share mixed in, or of the model as it is; None likewise."""
+        answers = self._state.answers
+        return None if answers is None else answers.losses.get(share.id if share else None)
 
     def combine(self, register: str, terms: Iterable[tuple[float, Term]]) -> None:
         """Set ``register = sum of coefficient * term``.
@@ -533,11 +531,11 @@ class RuleContext:
         free = "no neighbor free" if state.rate_limiter.is_free(self.now) else "no bandwidth"
         return NO_MEMORY if state.lacks_memory else free
 
-    def _changed(self, register: str) -> None:
+    def _changed(self, register: str, shard: int | None = None) -> None:
         if self._fresh:
             self._fresh.forget(register)
-        if self._distances and register == X:
-            self._distances = _NOTHING
+        if self._state.answers is not None and register == X:
+            self._state.answers.forget(shard)
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         id, behind = transfer.id, self.step - transfer.offer.step

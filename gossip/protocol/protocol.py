@@ -48,7 +48,7 @@ from .limits import Limits
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
-from .state import Neighbors, make_state
+from .state import Answers, Losses, Neighbors, make_state
 from .validation import MessageFilter, why_refused
 
 __all__ = ["Protocol"]
@@ -290,7 +290,7 @@ class Protocol:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
-        state.samples, state.lr, state.gave = samples, lr, False
+        state.samples, state.lr, state.gave, state.answers = samples, lr, False, None
         if len(state.shard_states) > 1:
             state.list_idle()
         phase = state.table.phase
@@ -323,7 +323,7 @@ class Protocol:
         if self.phase is Phase.TRAINING and not state.closing and overlaps(rule):
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
             # What the step before gave was a step ago.
-            state.steps_going_on, state.gave = 1, False
+            state.steps_going_on, state.gave, state.answers = 1, False, None
             try:
                 rule.trained_shard(context, shard)
             finally:
@@ -402,13 +402,17 @@ class Protocol:
         """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
         return self._state.in_memory()
 
-    def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
+    def measured(
+        self, distances: Mapping[ShareId, float], now: float, losses: Losses | None = None
+    ) -> list[Effect | Event]:
         """Answer a `Measure`, before the next optimizer step; the rule is called again.
 
-        *distances*: Euclidean norms of what was measured; shares that were dropped are left out.
+        *distances*: Euclidean norms of what was measured; shares that were dropped are left out,
+        here and in *losses*.
         """
         if Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing:
-            self._call_rule(now, False, merging=self.merging, distances=distances)
+            answers = (self._state.answers or Answers()).add(distances, losses or {})
+            self._call_rule(now, False, merging=self.merging, answers=answers)
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:
@@ -457,13 +461,15 @@ class Protocol:
             self._stops.follow()
         if phase is not self._membership.told:
             if phase is Phase.TRAINING and has_start(self._rule):
+                state.answers = None
                 self._rule.start(RuleContext(state, now, trained=False, merging=False))
             self._membership.tell_phase()
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
-        if state.measuring:
-            state.log.ask(Measure(tuple(state.measuring)))
-            state.measuring.clear()
+        if state.measuring or state.judging:
+            asked = tuple(state.measuring), tuple(state.judging)
+            state.log.ask(Measure(*asked, state.table.step if state.judging else 0))
+            state.measuring, state.judging = [], []
         return state.log.take() if state.log.effects else []
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
@@ -526,20 +532,13 @@ class Protocol:
                 pass
 
     def _call_rule(
-        self,
-        now: float,
-        trained: bool,
-        *,
-        merging: bool,
-        distances: Mapping[ShareId, float] | None = None,
+        self, now: float, trained: bool, *, merging: bool, answers: Answers | None = None
     ) -> None:
         state = self._state
-        before, called_s = state.round, state.called_s
+        before, state.answers = state.round, answers
         context = RuleContext(state, now, trained=trained, merging=merging)
         # Once at each step boundary: an answer to what was measured comes at the same one.
-        is_first = distances is None
-        if distances is not None:
-            context.answer(distances, called_s)
+        is_first = answers is None
         if is_first and self._is_open and (self._donations.asking or self._donations.given):
             self._donations.give(context)
         outcome = self._rule.step(context)

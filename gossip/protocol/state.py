@@ -22,7 +22,10 @@ from ..wire.formats import Form
 from ..wire.messages import Chunk, Envelope, Member, Offer
 from ..wire.schema import Schema
 
-__all__ = ["Neighbors", "ShardState", "State", "Weighing", "make_state"]
+__all__ = ["Answers", "Losses", "Neighbors", "ShardState", "State", "Weighing", "make_state"]
+
+Losses = Mapping[ShareId | None, float]
+"""Of the model as it would be with a share mixed into it; of the model itself, under None."""
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
@@ -34,6 +37,27 @@ class Weighing(Protocol):
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
         """Row of the matrix: what *peer* takes of itself and of whom it mixes from."""
+
+
+class Answers:
+    """What a rule was told of values at this step boundary; nothing once they have changed."""
+
+    def __init__(self) -> None:
+        self.distances: dict[ShareId, float] = {}
+        """How far shares are from the model."""
+        self.losses: Losses = {}
+
+    def add(self, distances: Mapping[ShareId, float], losses: Losses) -> "Answers":
+        """Take more in; losses are compared with others of the same answer, on the same batch."""
+        self.distances |= distances
+        self.losses = losses or self.losses
+        return self
+
+    def forget(self, shard: int | None = None) -> None:
+        """Forget what is no longer so after a change of one shard of the model, or of all."""
+        self.losses = {}
+        kept = () if shard is None else self.distances.items()
+        self.distances = {share: far for share, far in kept if share.shard != shard}
 
 
 @dataclass(slots=True)
@@ -102,6 +126,10 @@ class State:
     """Snapshots that the rule keeps, whether a share reads them or not."""
     measuring: list[ShareId] = field(default_factory=list)
     """Shares whose distance from ``x`` the rule has asked for in this call."""
+    judging: list[tuple[ShareId, float]] = field(default_factory=list)
+    """Shares and fractions by which they would be mixed: the rule has asked for the loss then."""
+    answers: Answers | None = None
+    """What it was told at this step boundary; None before it has asked."""
     cursor: int = 0
     """The shard to be pushed next."""
     rooted: bool = False

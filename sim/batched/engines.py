@@ -54,6 +54,8 @@ class Workshop:
     """Of these, cores that batched steps may use: deciding may need one of its own."""
     compiled: bool = False
     """Whether passes over rows may use machine code."""
+    judges: Callable[[], Batches] | None = None
+    """Makes those on which losses are computed that a rule asks for; None where none does."""
     device: torch.device = CPU
     """Where the rows of `make_rows` and the batches lie."""
 

@@ -1,20 +1,23 @@
 """The models of all workers: trained by a stepper, measured one by one and merged."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.fast_path.levels import AnyLevel
+from ..kernel.plan import Question
 from .batched import why_unstacked
+from .loop import Batches
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
 from .stepper import Failures, Stepper
 from .vector_tasks import Present
@@ -40,6 +43,8 @@ class Models:
         stepper: Takes optimizer steps.
         failures: Where the stepper notes what went wrong.
         task: What is trained.
+        judges: Makes the batches on which losses are computed that a rule asks for; None where
+            none does.
         may_overflow: Whether finite values may not fit into the wire's format.
     """
 
@@ -49,6 +54,7 @@ class Models:
         stepper: Stepper,
         failures: Failures,
         task: Task,
+        judges: Callable[[], Batches] | None = None,
         *,
         may_overflow: bool = False,
     ) -> None:
@@ -56,6 +62,8 @@ class Models:
         self.task = task
         self.stepper = stepper
         self._failures = failures
+        self._make_judges = judges
+        self._judges: Batches | None = None
         self._may_overflow = may_overflow
         # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
         self._test: tuple[Tensor, ...] | None = None
@@ -87,14 +95,30 @@ class Models:
                 self._failures.note(order, worker, step)
         self._failures.check()
 
-    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Iterable[int]) -> list[float]:
-        """Do what was scheduled, and see how far shares then are from a worker's model.
+    def measure(
+        self, levels: Iterable[AnyLevel], question: Question
+    ) -> tuple[list[float], list[float]]:
+        """Do what was scheduled, and see how far shares then are from a worker's model; and what
+        the losses are, of the model itself and with shares mixed into it.
 
         Raises:
             Failure: As `execute` does.
         """
         self.execute(levels)
-        return [self.rows.distance(worker, slot) for slot in slots]
+        distances = [self.rows.distance(question.worker, slot) for slot in question.slots]
+        return distances, [*self._losses(question)] if question.judged else []
+
+    def _losses(self, question: Question) -> Iterator[float]:
+        if self._judges is None:
+            assert self._make_judges is not None
+            self._judges = self._make_judges()
+        worker, batch = question.worker, self._judges.one(question.worker, question.batch)
+        state = self._state_of(worker)
+        with self._lent(tensors_of(self.rows.module) | state) as module:
+            yield self.task.loss_of(module, batch)
+            for slot, fraction in question.judged:
+                with self.rows.mixed(worker, slot, fraction):
+                    yield self.task.loss_of(module, batch)
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
         """Average all workers' models, each by its weight, in float64, in the order of ids.
@@ -126,16 +150,29 @@ class Models:
 
     def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
         """Measure a state_dict on the held-out data, as a live peer measures its model."""
-        module = self.rows.module
-        tensors = tensors_of(module)
+        with self._lent(state) as module:
+            return self.task.evaluate(module)
+
+    @contextmanager
+    def _lent(self, state: dict[str, Tensor]) -> Iterator[nn.Module]:
+        """Lend the module the values of a state_dict, inside."""
+        tensors = tensors_of(self.rows.module)
         own = {name: tensor.data for name, tensor in tensors.items()}
         try:
             for name, tensor in tensors.items():
                 tensor.data = state[name]
-            return self.task.evaluate(module)
+            yield self.rows.module
         finally:
             for name, tensor in tensors.items():
                 tensor.data = own[name]
+
+    def _state_of(self, worker: int) -> dict[str, Tensor]:
+        """A worker's tensors by all their names, as views."""
+        return {
+            name: view
+            for placed, view in self.rows.tensors(worker)
+            for name in self.rows.names[placed.spec.name]
+        }
 
     @torch.no_grad()
     def evaluate_workers(
@@ -169,11 +206,7 @@ class Models:
 
     def _evaluate_one(self, worker: int) -> Evaluation:
         task = self.task
-        state = {
-            name: view
-            for placed, view in self.rows.tensors(worker)
-            for name in self.rows.names[placed.spec.name]
-        }
+        state = self._state_of(worker)
         if self._test is None or task.loss is None:
             return self.evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test

@@ -1,6 +1,7 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -124,6 +125,10 @@ class ParameterMatrix:
     def distance(self, worker: int, slot: int) -> float:
         """How far the first register in a slot is from its shard of a worker's ``x``."""
         return self._shares.distance(worker, slot)
+
+    def mixed(self, worker: int, slot: int, fraction: float) -> AbstractContextManager[None]:
+        """Have the first register in a slot mixed into a worker's ``x``, inside."""
+        return self._shares.mixed(worker, slot, fraction)
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.

@@ -7,7 +7,8 @@ by the same functions, so that a simulated worker gets the same numbers in every
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -254,18 +255,42 @@ class Shares:
     @torch.no_grad()
     def distance(self, worker: int, slot: int) -> float:
         """How far the first register in a slot is from its shard of a worker's ``x``."""
+        numbers = self._part(self._rows[X][worker], self._rooms[slot].shard)
+        each = zip(numbers, self._first(slot), strict=True)
+        return math.sqrt(math.fsum([squared_distance(part, row) for row, part in each]))
+
+    @contextmanager
+    def mixed(self, worker: int, slot: int, fraction: float) -> Iterator[None]:
+        """Have the first register in a slot mixed into its shard of a worker's ``x``, inside; then
+        that is what it was, bit for bit."""
+        kept = tuple(part.clone() for part in self._rows[X][worker])
+        with torch.no_grad():
+            row, shard = self._rows[X][worker], self._rooms[slot].shard
+            numbers = self._part(row, shard)
+            for own, told in zip(numbers, self._first(slot), strict=True):
+                if fraction == 1.0:
+                    own.copy_(told)
+                else:
+                    own.lerp_(told.to(own.dtype), fraction)
+            self._put(row, shard, numbers)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for part, before in zip(self._rows[X][worker], kept, strict=True):
+                    part.copy_(before)
+
+    def _first(self, slot: int) -> Iterator[Tensor]:
+        """The numbers of the first register in a slot, part by part."""
         room = self._rooms[slot]
-        numbers = self._part(self._rows[X][worker], room.shard)
         anchors = self._part(self._anchor, room.shard)
-        parts = []
         # Of several registers, the first is looked at.
-        each = zip(numbers, room.parts, anchors, room.converted, strict=False)
-        for row, part, anchor, converted in each:
+        for part, anchor, converted in zip(room.parts, anchors, room.converted, strict=False):
             if converted:
                 given = part, room.wire, anchor.dtype, len(anchor)
-                part = formats.read(*given, anchor=anchor, bare=room.bare)
-            parts.append(squared_distance(part, row))
-        return math.sqrt(math.fsum(parts))
+                yield formats.read(*given, anchor=anchor, bare=room.bare)
+            else:
+                yield part
 
     def _snap(self, operation: Snapshot) -> bool:
         worker, cut = operation.worker, operation.cut

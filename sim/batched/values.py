@@ -19,6 +19,7 @@ from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.model import deep_copy
+from ...train.tasks.data import judge_of
 from ...train.tasks.registry import build_task
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
@@ -297,7 +298,7 @@ def _workshop(
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
     module = task.model()
-    require_optimizer(rule, task)
+    require_optimizer(rule, task, module)
     alone = ParameterMatrix(deep_copy(module), 1)
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
     config_of_all = replace(config, workers=len(ids))
@@ -308,14 +309,16 @@ def _workshop(
     # Too many shards for this model are refused before anything is tried with it.
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
     sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
+
+    def batches(ids: Sequence[PeerId]) -> Batches:
+        given = task, ids, config.partition, sizes, config.seed, config.workers
+        return Batches(*given, device=device, flipped=flipped)
+
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
-        batches=Batches(
-            *(task, ids, config.partition, sizes, config.seed, config.workers),
-            device=device,
-            flipped=flipped,
-        ),
+        batches=batches(ids),
+        judges=partial(batches, [judge_of(id) for id in ids]),
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
@@ -354,7 +357,7 @@ def _of_models(
         failures = Failures()
         stepper = choice.make(rows, failures)
         may_overflow = not parse_wire(config.wire).is_native
-        return Models(rows, stepper, failures, task, may_overflow=may_overflow)
+        return Models(*(rows, stepper, failures, task, workshop.judges), may_overflow=may_overflow)
 
     return Values(make, choice.name, choice.why)
 

@@ -17,6 +17,7 @@ from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
+from ..kernel.plan import Question
 from ..kernel.program import (
     Combine,
     Exchange,
@@ -33,7 +34,7 @@ from .compiled.row_passes import RowPasses, over_vectors
 from .shares import Rows, Segments, Shares, always_there, rows_of
 from .stepper import WorkerCheckpoints
 
-__all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
+__all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "half_square", "noise"]
 
 DIM = 8
 STEPS = 200
@@ -55,6 +56,11 @@ gradient of each one's own objective at its vector, of the same shape."""
 
 Objective = Callable[[Array], float]
 """Given the mean of all vectors, float64, axes ``(dim,)``: what is to be small."""
+
+
+def half_square(vector: Array) -> float:
+    """The loss of tasks that have none: half of the squared norm."""
+    return float(np.square(vector).sum()) / 2
 
 
 class VectorTask:
@@ -263,14 +269,29 @@ class VectorRows:
             for worker in workers:
                 self.x[worker] += next(self._steps[worker])
 
-    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Iterable[int]) -> list[float]:
-        """Do what was scheduled, and see how far shares then are from a worker's vector."""
+    def measure(
+        self, levels: Iterable[AnyLevel], question: Question
+    ) -> tuple[list[float], list[float]]:
+        """Do what was scheduled, and see how far shares then are from a worker's vector; and what
+        the losses are, of the vector itself and with others mixed into it: the task's objective, or
+        half of the squared norm where it has none."""
         self.execute(levels)
-        shares = self._shares
+        losses = [*self._losses(question)] if question.judged else []
+        shares, worker = self._shares, question.worker
         if shares is not None:
-            return [shares.distance(worker, slot) for slot in slots]
-        apart = [self._slots[slot][0] - self.x[worker] for slot in slots]
-        return [math.sqrt(float(np.square(each).sum())) for each in apart]
+            return [shares.distance(worker, slot) for slot in question.slots], losses
+        apart = [self._slots[slot][0] - self.x[worker] for slot in question.slots]
+        return [math.sqrt(float(np.square(each).sum())) for each in apart], losses
+
+    def _losses(self, question: Question) -> Iterator[float]:
+        loss, x = self.task.objective or half_square, self.x[question.worker]
+        yield loss(x)
+        for slot, fraction in question.judged:
+            if self._shares is None:
+                yield loss(x + fraction * (self._slots[slot][0] - x))
+            else:
+                with self._shares.mixed(question.worker, slot, fraction):
+                    yield loss(x)
 
     def _carry_out_with(self, shares: Shares, operations: Sequence[Operation]) -> None:
         """Do what was scheduled where vectors are cut, or do not travel as they are."""

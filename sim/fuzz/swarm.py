@@ -20,6 +20,7 @@ from ...gossip.effects.effects import (
     Greet,
     Halt,
     Inspect,
+    Measure,
     Mix,
     Reclaim,
     Release,
@@ -28,7 +29,7 @@ from ...gossip.effects.effects import (
     Stage,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
-from ...gossip.types import Incarnation, ShareId
+from ...gossip.types import Incarnation
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Offer, later_life
@@ -37,7 +38,7 @@ from ..kernel.clock import Priority
 from ..kernel.faults.files import Fault
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint, FaultPlan
-from ..kernel.worker import Handler, Worker
+from ..kernel.worker import Handler, Measured, Worker
 from ..models.links import address_of, uniform
 from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
@@ -446,10 +447,9 @@ class FuzzSwarm:
             raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
         return found, frame
 
-    def measure(self, worker: Worker, shares: Sequence[ShareId]) -> dict[ShareId, float]:
-        """How far staged shares are from a peer's model."""
-        vector = self.peers[worker.id].vector
-        return {share: vector.distance(share) for share in shares if share in vector.staged}
+    def measure(self, worker: Worker, effect: Measure) -> Measured:
+        """How far staged shares are from a peer's model, and half squares in place of losses."""
+        return self.peers[worker.id].vector.measured(effect)
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Values are looked at a little later, when the share may be decided already.

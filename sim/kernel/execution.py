@@ -25,10 +25,10 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import ShareId, SharePart
+from ...gossip.types import SharePart
 from .plan import Traffic
 from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Payload, Worker
+from .worker import Handler, Harness, Measured, Payload, Worker
 
 __all__ = ["Carrier"]
 
@@ -43,7 +43,7 @@ class Carrier:
         more: Handlers of further effects; the others are for people to read.
         harness: Looks on, if there is one.
         crash: Ends a worker whose crash is due.
-        measure: Says how far shares are from a worker's model.
+        measure: Says how far shares are from a worker's model, and what losses are with them.
 
     Attributes:
         payload: What came beside the message that is being taken in.
@@ -60,7 +60,7 @@ class Carrier:
         harness: Harness | None = None,
         crash: Callable[[Worker], None] | None = None,
         *,
-        measure: Callable[[Worker, Sequence[ShareId]], Mapping[ShareId, float]],
+        measure: Callable[[Worker, Measure], Measured],
     ) -> None:
         self.payload: Payload = None
         self.waits = False
@@ -71,7 +71,7 @@ class Carrier:
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
         self._harness = harness
         self._crash = crash
-        self._distances = measure
+        self._measured = measure
         self._segments: dict[tuple[bytes, str], _Segment] = {}
 
     def carry_out(
@@ -198,7 +198,8 @@ class Carrier:
             self.carry_out(worker, effects, now)
 
     def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
-        effects = worker.protocol.measured(self._distances(worker, effect.shares), now)
+        distances, losses = self._measured(worker, effect)
+        effects = worker.protocol.measured(distances, now, losses)
         # The rule's answer to what was measured stands for that of the whole turn.
         self.waits = False
         self.carry_out(worker, effects, now, "measured")

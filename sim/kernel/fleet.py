@@ -13,10 +13,9 @@ from functools import partial
 from itertools import filterfalse
 
 from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
-from ...gossip.effects.effects import Effect
+from ...gossip.effects.effects import Effect, Measure
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
-from ...gossip.types import ShareId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
@@ -24,10 +23,10 @@ from .deliveries import Deliveries
 from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
-from .plan import FleetPlan, Stop, Traffic
+from .plan import FleetPlan, Question, Stop, Traffic
 from .processes import Processes
 from .program import Program
-from .worker import Harness, Incarnations, Payload, Values, Worker
+from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
 
 __all__ = ["Fleet"]
 
@@ -429,14 +428,18 @@ class Fleet:
         """
         self.carrier.carry_out(worker, effects, now, cause)
 
-    def _measure(self, worker: Worker, shares: Sequence[ShareId]) -> dict[ShareId, float]:
+    def _measure(self, worker: Worker, effect: Measure) -> Measured:
         """Have computed what was decided by now, and see how far shares are from a model."""
         measure = self._plan.measure
         if measure is None:
             raise LocalProtocolError("values are computed later: requirements.measures is not set")
-        slots = {share: worker.shares[share] for share in shares if share in worker.shares}
-        numbers = [slot.number for slot in slots.values()]
-        return dict(zip(slots, measure(self.program.take(), worker.index, numbers), strict=True))
+        there = worker.shares
+        shares = {share: there[share].number for share in effect.shares if share in there}
+        mixed = {s: (there[s].number, part) for s, part in effect.losses if s in there}
+        question = Question(worker.index, [*shares.values()], [*mixed.values()], effect.batch)
+        distances, losses = measure(self.program.take(), question)
+        told = dict(zip([None, *mixed], losses, strict=True)) if mixed else {}
+        return dict(zip(shares, distances, strict=True)), told
 
     def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         size_bytes, traffic = encoded_bytes(envelope), self.traffic

@@ -14,8 +14,8 @@ from ..models.step_time import StepTime
 from .program import Level
 
 __all__ = [
-    *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Stop", "Traffic", "names_of"),
-    "worker_names",
+    *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring", "Question"),
+    *("Stop", "Traffic", "names_of", "worker_names"),
 ]
 
 
@@ -100,6 +100,24 @@ class Attack(NamedTuple):
     stop_s: float
 
 
+class Question(NamedTuple):
+    """What a rule asks of values."""
+
+    worker: int
+    """Whose."""
+    slots: Sequence[int]
+    """How far these are from its model."""
+    judged: Sequence[tuple[int, float]] = ()
+    """Of which losses are wanted, with each mixed in by a fraction; that of the model as it is
+    comes first, where there are any."""
+    batch: int = 0
+    """Names the batch."""
+
+
+Measuring = Callable[[Sequence[Level], Question], tuple[Sequence[float], Sequence[float]]]
+"""Computes what was decided by now, and then how far shares are from a model, and the losses."""
+
+
 class Stop(NamedTuple):
     """Where a worker's values stopped being finite, as a run over the same plan has found."""
 
@@ -164,9 +182,8 @@ class FleetPlan:
     """Whether the rule pushes shards while a step goes on."""
     lr: Callable[[int], float] | None = None
     """Learning rate of each step, counted from 0, for a rule that looks at it; else None."""
-    measure: Callable[[Sequence[Level], int, Sequence[int]], Sequence[float]] | None = None
-    """Computes what was decided by now, and says how far slots are from a worker's model, for a
-    rule that asks; None where values are computed later."""
+    measure: Measuring | None = None
+    """Answers a rule that asks of values; None where values are computed later."""
     exchange_s: float = 0.0
     """By how much each push, and each mix, makes a worker's next step longer, seconds."""
 

@@ -9,9 +9,10 @@ from typing import Any
 from typing import Protocol as Structural
 
 from ...gossip import Account, Audit, Envelope, PeerId, Protocol, Rule, audit
-from ...gossip.effects.effects import Effect
+from ...gossip.effects.effects import Effect, Measure
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
+from ...gossip.protocol.state import Losses
 from ...gossip.types import Incarnation, ShareId, SnapshotId, stream
 from ...gossip.wire.formats import parse_wire
 from ..models.links import address_of
@@ -25,6 +26,7 @@ __all__ = [
     "Handler",
     "Harness",
     "Incarnations",
+    "Measured",
     "Payload",
     "Slowness",
     "Values",
@@ -224,6 +226,9 @@ class Incarnations:
         )
 
 
+Measured = tuple[Mapping[ShareId, float], Losses]
+"""How far shares are from a worker's model, and losses with them."""
+
 Handler = Callable[[Worker, Any, float], None]
 """Carries out one effect of a worker, at a time on that worker's clock."""
 
@@ -283,8 +288,8 @@ class Harness(Values, Structural):
     def done(self, worker: Worker) -> None:
         """Take note that all effects of the event were carried out."""
 
-    def measure(self, worker: Worker, shares: Sequence[ShareId]) -> dict[ShareId, float]:
-        """How far staged shares are from a worker's model, now; of those that are still there."""
+    def measure(self, worker: Worker, effect: Measure) -> Measured:
+        """What is asked for, now; of those shares that are still there."""
 
 
 class FleetControl(Structural):

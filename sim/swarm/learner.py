@@ -2,7 +2,8 @@
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import sqrt
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ...gossip import PeerId, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
-from ...train.tasks.data import Loader, make_loader
+from ...train.tasks.data import Loader, judge_of, make_loader
 from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.sources import batch_length
@@ -62,17 +63,17 @@ class Course:
             place: In order of coming; those who come when all parts are given share them, in turn.
         """
         index, count = place % len(self._parts), len(self._parts)
-        loader = make_loader(
+        make = partial(
+            make_loader,
             self.task,
             self._parts[index],
             batch_size=self.task.batch_size,
             seed=self._seed,
-            peer=peer,
             index=index,
             count=count,
             device=_CPU,
         )
-        return Learner(self.task, self.build(peer), loader, (self._seed, peer))
+        return Learner(self.task, self.build(peer), make, (self._seed, peer))
 
 
 class Learner:
@@ -84,12 +85,16 @@ class Learner:
     Args:
         task: What is trained.
         model: The peer's own.
-        loader: Gives the peer's batches.
+        make_loader: Makes what gives the batches of a *peer*.
         rng_key: The run's seed, and the peer's id.
     """
 
     def __init__(
-        self, task: Task, model: nn.Module, loader: Loader, rng_key: tuple[int, PeerId]
+        self,
+        task: Task,
+        model: nn.Module,
+        make_loader: Callable[..., Loader],
+        rng_key: tuple[int, PeerId],
     ) -> None:
         self.model = model
         self.steps = 0
@@ -100,7 +105,9 @@ class Learner:
         trainable = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = task.optimizer(trainable, task.lr)
         self._scaler = make_scaler(task.precision, _CPU)
-        self._loader = loader
+        self._make_loader = make_loader
+        self._loader = make_loader(peer=rng_key[1])
+        self._judge: Loader | None = None
         self._rng_key = rng_key
 
     def step(self) -> None:
@@ -119,6 +126,12 @@ class Learner:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")
+
+    def loss_on(self, number: int) -> float:
+        """The loss of the model as it is on a batch of the peer's own, see `judge_of`."""
+        if self._judge is None:
+            self._judge = self._make_loader(peer=judge_of(self._rng_key[1]))
+        return self._task.loss_of(self.model, self._judge.take(number))
 
 
 def _seed_all(word: int) -> None:

@@ -152,9 +152,9 @@ class SwarmDriver:
                 case Attach(share):
                     # No memory is shared here: each peer stands for a host of its own.
                     self._carry_out(self._decide(Attached(share, usable=False)))
-                case Measure(shares):
-                    distances = self._workbench.distances(shares)
-                    waits = self._carry_out(self._decide(Measured(distances)))
+                case Measure():
+                    answer = Measured(*self._workbench.measured(effect))
+                    waits = self._carry_out(self._decide(answer))
                 case (
                     Snapshot() | Release() | Reclaim() | Stage() | Mix() | Combine() | Exchange()
                     | Drop()
@@ -307,6 +307,7 @@ class SwarmPeer:
         self.paused_until_s = 0.0
         shared = segments.held_while(lambda: self.running)
         store = TensorStore(vector, rounding, shared=shared)
+        store.loss = learner.loss_on
         self._driver = SwarmDriver(protocol, store, clock, post, observer)
         self._pace = pace
         self._clock = clock

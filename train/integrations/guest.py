@@ -3,7 +3,7 @@
 import atexit
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,7 @@ from ..loop.record import Loss
 from ..loop.signals import SignalHandling
 from ..peer import Peer
 from ..runtime.script.environment import told_of
+from ..tasks.task import require_one_lr
 
 __all__ = ["Guest", "require_whole", "settings_of"]
 
@@ -151,9 +152,15 @@ class Guest:
         _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.live))
         return peer
 
-    def about_to_step(self, lr: float) -> None:
-        """Note the learning rate of the step that the optimizer takes now."""
-        self._lr = lr
+    def about_to_step(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Note the learning rate of the step that the optimizer takes now, from its groups.
+
+        Raises:
+            ConfigError: The rule looks at it, and they have several.
+        """
+        self._lr = float(groups[0]["lr"])
+        if self.peer is not None:
+            require_one_lr(self.peer.rule, groups)
 
     def stepped(self, loss: Loss | None = None, samples: int | None = None) -> bool:
         """Mix and push after a step of the optimizer.

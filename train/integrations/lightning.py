@@ -104,7 +104,7 @@ class RumorCallback(Callback):
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Note the learning rate before the scheduler changes it."""
-        self._guest.about_to_step(float(optimizer.param_groups[0]["lr"]))
+        self._guest.about_to_step(optimizer.param_groups)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int

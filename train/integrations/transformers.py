@@ -94,7 +94,7 @@ class RumorCallback(TrainerCallback):
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Note the learning rate before the scheduler changes it."""
-        self._guest.about_to_step(float(given["optimizer"].param_groups[0]["lr"]))
+        self._guest.about_to_step(given["optimizer"].param_groups)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Mix and push; the optimizer has taken a step."""

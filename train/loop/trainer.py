@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from ..loggers.writer import LogWriter
 from ..peer import Peer
 from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
-from ..tasks.data import make_loader
+from ..tasks.data import Loader, judge_of, make_loader
 from ..tasks.partition import partition_as_json, partition_name
 from ..tasks.precision import descend, make_scaler
 from ..tasks.random_state import seed_of
@@ -103,17 +104,18 @@ class Learner:
         prefetch = config.prefetch
         if prefetch is None:
             prefetch = _PREFETCH.get(self.device.type, 0)
-        self._loader = make_loader(
+        self._make_loader = partial(
+            make_loader,
             self.task,
             samples,
             batch_size=batch_size,
             seed=config.seed,
-            peer=peer,
             index=config.index,
             count=config.count,
             device=self.device,
-            prefetch=prefetch,
         )
+        self._loader = self._make_loader(peer=peer, prefetch=prefetch)
+        self._judge: Loader | None = None
 
     def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
         """Take optimizer steps within the backward pass, shard by shard, from now on.
@@ -140,6 +142,16 @@ class Learner:
     def batch(self) -> NDArray[np.int64]:
         """The samples of the next step: int64, axes ``(batch_size,)``, see `Loader.samples`."""
         return self._loader.samples(self.taken)
+
+    def loss_on(self, number: int) -> float:
+        """The loss of the model as it is on a batch of this peer's samples, which *number* names.
+
+        The samples come in another order than those of the steps: on the batch of the last step
+        this peer's model would do better than any other that is as good.
+        """
+        if self._judge is None:
+            self._judge = self._make_loader(peer=judge_of(self._peer))
+        return self.task.loss_of(self.model, self._judge.take(number))
 
     @property
     def lr(self) -> float:
@@ -311,13 +323,14 @@ class _Training:
         self._config = config
         self._loggers = loggers
         self.learner = Learner(config, peer_config.named())
-        require_optimizer(peer_config.make_rule(), self.learner.task)
+        require_optimizer(peer_config.make_rule(), self.learner.task, self.learner.model)
         every = config.eval_average_every
         self.peer = Peer(
             self.learner.model,
             peer_config,
             evaluate=None if every is None else self._evaluate,
             evaluate_every=every,
+            loss=self.learner.loss_on,
         )
         if config.journal:
             self.peer.journaled = _settings(config, self.learner)

@@ -368,10 +368,10 @@ class PeerRuntime:
                 case Attach():
                     usable = self._store.staging.attach(effect)
                     self._carry_out(self._decide(Attached(effect.share, usable)))
-                case Measure(shares):
+                case Measure():
                     # The rule's answer to what was measured stands for that of the whole turn.
-                    distances = self._store.distances(shares)
-                    waits = self._carry_out(self._decide(Measured(distances)))
+                    answer = Measured(*self._store.measured(effect))
+                    waits = self._carry_out(self._decide(answer))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case EndTraining(by):

@@ -55,6 +55,7 @@ from ..storage.journal import JOURNAL, Head, Journal
 from ..storage.ledger_file import LedgerFile, new_ledger_path
 from ..tensors.buffers import give_pages_back
 from ..tensors.shared_memory import Attachments, SegmentPool, host_id
+from ..tensors.staging import Loss
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
@@ -94,7 +95,7 @@ def open_transport(config: PeerConfig) -> Transport:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Made:
     """What a peer is made of, whichever incarnation."""
 
@@ -115,6 +116,9 @@ class Made:
 
     told: Callable[[], Mapping[str, float]] = dict
     """See `Peer.told`."""
+
+    loss: Loss | None = None
+    """Computes the model's own on a batch of a given number; see `Peer`."""
 
 
 class PeerSession:
@@ -260,6 +264,7 @@ class PeerSession:
             mixing=config.mixing,
             shared=self._share(protocol.account.life),
         )
+        store.loss = made.loss
         wire = NATIVE if config.protocol.exact else config.protocol.wire
         form = Form(wire, registers=requirements_of(made.rule).share_registers)
         self._preallocation = Preallocation(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -42,6 +42,7 @@ __all__ = [
     "MakeOptimizer",
     "Task",
     "fraction_right",
+    "require_one_lr",
     "require_optimizer",
     "sgd",
     "trained_by",
@@ -306,16 +307,24 @@ class Task:
         Raises:
             TrainingError: There is no held-out batch, or a batch is not of the form it must be.
         """
-        modes = [(module, module.training) for module in model.modules()]
-        model.eval()
         # Tensors draw nothing; a dataset or loader may, and shall not change what is drawn later.
         draws = nullcontext() if is_tensors(self.test) else seeded(0)
-        try:
-            with draws:
-                return self._mean_over_batches(model)
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        with draws, _evaluating(model):
+            return self._mean_over_batches(model)
+
+    @torch.no_grad()
+    def loss_of(self, model: nn.Module, batch: Batch) -> float:
+        """The loss of *model* as it is on a batch: in evaluation mode, and without a trace.
+
+        Args:
+            model: On any device.
+            batch: There, too.
+
+        Raises:
+            TrainingError: As for `batch_loss`.
+        """
+        with seeded(0, _device_of(model)), _evaluating(model):
+            return float(self.batch_loss(model, batch))
 
     @torch.no_grad()
     def _mean_over_batches(self, model: nn.Module) -> Evaluation:
@@ -416,6 +425,18 @@ class Task:
             raise ConfigError(f"task {self.name} has different numbers of samples: {told}")
 
 
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Have a model in evaluation mode; every submodule then is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def _name_of(function: Callable[..., Any]) -> str:
     """What a function is called, without its module."""
     while isinstance(function, partial):
@@ -478,20 +499,50 @@ def trained_by(task: Task, lr: float | None = None) -> dict[str, Any]:
     return {"optimizer": kind, "momentum": group.get("momentum"), "lr": lr}
 
 
-def require_optimizer(rule: Rule, task: Task) -> None:
+def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) -> None:
     """Check that a rule can work behind the optimizer of a task.
+
+    Args:
+        rule: The algorithm.
+        task: What makes the optimizer.
+        model: Of the task, whose parameters may be in several groups; one of a single parameter
+            unless given.
 
     Raises:
         ConfigError: It cannot.
     """
-    if not requirements_of(rule).plain_sgd:
+    requirements = requirements_of(rule)
+    if not (requirements.plain_sgd or requirements.lr):
         return
-    optimizer = task.optimizer([nn.Parameter(torch.zeros(1))], task.lr)
+    own = [nn.Parameter(torch.zeros(1))] if model is None else model.parameters()
+    optimizer = task.optimizer([each for each in own if each.requires_grad], task.lr)
     kind = type(optimizer).__name__
     momentum = max((group.get("momentum", 0.0) for group in optimizer.param_groups), default=0.0)
-    if type(optimizer) is not SGD or momentum:
+    if requirements.plain_sgd and (type(optimizer) is not SGD or momentum):
         has = f"{kind} with momentum {momentum:g}" if type(optimizer) is SGD else kind
         raise ConfigError(
             f"rule {rule.name!r} needs plain SGD, and the task trains with {has}: give momentum 0 "
             "(--momentum 0) and a learning rate to fit, or use another rule"
+        )
+    require_one_lr(rule, optimizer.param_groups)
+
+
+def require_one_lr(rule: Rule, groups: Iterable[Mapping[str, Any]]) -> None:
+    """Check that an optimizer has one learning rate, where a rule looks at it.
+
+    Args:
+        rule: The algorithm.
+        groups: The optimizer's, of parameters.
+
+    Raises:
+        ConfigError: They have several.
+    """
+    if not requirements_of(rule).lr:
+        return
+    rates = sorted({float(group["lr"]) for group in groups})
+    if len(rates) > 1:
+        raise ConfigError(
+            f"rule {rule.name!r} goes by the learning rate of a step, and the optimizer's groups "
+            f"of parameters have {len(rates)}, from {rates[0]:g} to {rates[-1]:g}: give all the "
+            "same one, or use a rule that does not look at it, such as gosgd or dpsgd"
         )

@@ -20,6 +20,7 @@ from ...gossip.effects.effects import (
     Drop,
     Effect,
     Exchange,
+    Measure,
     Mix,
     Reclaim,
     Release,
@@ -31,13 +32,12 @@ from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form, parse_wire
-from .blocks import squared_distance
 from .buffers import IDLE_S, not_finite
 from .cuda import DeviceSnapshot, Held, Mark
 from .layout import Part
 from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
-from .staging import Progress, Staged, Staging
+from .staging import Distances, Loss, Losses, Progress, Staged, Staging, distances_of, losses_of
 from .vector import Term, Vector
 
 __all__ = ["Preallocation", "Segments", "TensorStore"]
@@ -130,6 +130,8 @@ class TensorStore:
         straight = vector.is_here and self._mixer is None
         self.staging = Staging(vector, attachments, straight=straight)
         """Shares on their way in: frames land there, and neighbors' memory is attached."""
+        self.loss: Loss | None = None
+        """Computes the model's own, for rules that compare losses; None where nobody can."""
         self._snapshots: dict[SnapshotId, _Kept] = {}
         self._lock = threading.Lock()
         self._released: OrderedDict[SnapshotId, None] = OrderedDict()
@@ -237,20 +239,12 @@ class TensorStore:
             return staged is not None
         return self._vector.anchor_matches(staged.payload, staged.form, staged.shard, swarm)
 
-    def distances(self, shares: Iterable[ShareId]) -> tuple[tuple[ShareId, float], ...]:
-        """How far staged shares are from ``x``: Euclidean norms of the differences between their
-        first registers and the shards of ``x``; of those that were not dropped by now."""
-        found = []
+    def measured(self, effect: Measure) -> tuple[Distances, Losses]:
+        """What a `Measure` asks for, of those shares that were not dropped by now."""
         with self._values:
             self.settle()
-            for share in shares:
-                with self.staging.reading(share) as staged:
-                    if staged is not None:
-                        given = staged.payload, staged.form, staged.shard
-                        pairs = self._vector.numbers_in(*given)
-                        parts = [squared_distance(theirs, own) for theirs, own, _ in pairs]
-                        found.append((share, math.sqrt(math.fsum(parts))))
-        return tuple(found)
+            given = self.staging, self._vector
+            return distances_of(*given, effect.shares), losses_of(*given, effect, self.loss)
 
     def frame_of(self, effect: Send) -> Buffer | None:
         """The bytes beside a message, not copied; None where their snapshot is of no use.

@@ -57,7 +57,10 @@ class SGP:
         method = parse_robust(robust)
         self._mixing = None if method is None else RobustMixing(method)
         self.requirements = Requirements(
-            staged_max=outstanding_max, whole=False, measures=method is not None
+            staged_max=outstanding_max,
+            whole=False,
+            measures=method is not None,
+            losses=method is not None and method.compares_losses,
         )
         self._round = 0
         self._passed_over: PeerId | None = None

@@ -24,6 +24,8 @@ class _Stage(NamedTuple):
     partner: PeerId
     sends: bool
     takes: bool
+    adds: bool = True
+    """Whether what is taken is added to the own partial sum, and not in its place."""
 
 
 class AllReduce:
@@ -39,6 +41,11 @@ class AllReduce:
     added, so that sums of 16-bit floats do not overflow; that is exact where n is a power of two,
     and elsewhere rounds each term once.
 
+    With ``levels`` of 2, the peers of one machine sum up first, along a binomial tree; its first
+    one, the leader, then doubles recursively with those of other machines; and what comes of it
+    goes back down the tree. Between m machines go no more messages then than between m peers,
+    however many there are on each. Those are of one machine that can share memory.
+
     With ``samples``, the mean is weighted by the samples of each peer's step: models are multiplied
     by ``n_i / samples`` before they are divided by n, and how many samples are behind a partial sum
     goes along in the share's note. Where all steps take ``samples``, no bit is another.
@@ -46,7 +53,8 @@ class AllReduce:
     Raises:
         ConfigError: An argument is out of range.
 
-    Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4.
+    Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4; two levels: Awan, Hamidouche,
+    Hashmi and Panda, PPoPP 2017 (S-Caffe), there of gradients.
     """
 
     name = "allreduce"
@@ -67,10 +75,21 @@ class AllReduce:
                 low=0,
             ),
         ] = 0,
+        levels: Annotated[
+            int,
+            Parameter(
+                "2 to sum up within each machine before its leader exchanges with those of others; "
+                "1 where all are alike.",
+                low=1,
+                high=2,
+            ),
+        ] = 1,
     ) -> None:
         self.samples = samples
-        if samples:
-            self.requirements = replace(self.requirements, by_samples=True)
+        self.levels = levels
+        self.requirements = replace(
+            self.requirements, by_samples=samples > 0, by_machine=levels > 1
+        )
         self._own = self._count = 0
         self._rounds = Rounds(self.name, agrees=True)
         self._round = 0
@@ -103,7 +122,7 @@ class AllReduce:
         outcome = self._fill(context, [(scale / len(members), X)])
         if outcome is None:
             self._count = self._own
-            self._todo = deque(_stages(members, members.index(context.me)))
+            self._todo = deque(self._stages(context, members))
         return outcome
 
     def _go_on(self, context: RuleContext) -> Wait | Halt | None:
@@ -121,7 +140,6 @@ class AllReduce:
     def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
         """Do what one stage asks for, as far as that was not done before."""
         rounds, partner = self._rounds, stage.partner
-        last = len(rounds.members).bit_length()
         tag = self._tag + stage.number
         if stage.sends and self._sent < tag:
             rounds.post(context, tag, self._part, [partner], note=self._count)
@@ -137,7 +155,7 @@ class AllReduce:
                 f"{partner} or {context.me} weighs models by samples, and the other does not: give "
                 f"all peers the same rule, {self.name} or {self.name}:samples=N"
             )
-        kept = [] if stage.number == last else [(1.0, self._part)]
+        kept = [(1.0, self._part)] if stage.adds else []
         outcome = self._fill(context, [*kept, (1.0, share)])
         if outcome is None:
             self._count = share.note + (self._count if kept else 0)
@@ -147,7 +165,17 @@ class AllReduce:
     @property
     def _tag(self) -> int:
         """That of the first stage of this round; all rounds have as many."""
-        return self._round * (len(self._rounds.members).bit_length() + 1)
+        doublings = len(self._rounds.members).bit_length()
+        return self._round * (doublings + 1 if self.levels == 1 else 3 * doublings + 2)
+
+    def _stages(self, context: RuleContext, members: Sequence[PeerId]) -> Iterator[_Stage]:
+        """What this peer has to do in one round."""
+        if self.levels == 1:
+            return _doubling(members, members.index(context.me))
+        machines: dict[bytes, list[PeerId]] = {}
+        for peer in members:
+            machines.setdefault(context.machine(peer), []).append(peer)
+        return _two_levels([*machines.values()], context.me)
 
     @property
     def _part(self) -> str:
@@ -164,19 +192,45 @@ class AllReduce:
         return outcome
 
 
-def _stages(members: Sequence[PeerId], place: int) -> Iterator[_Stage]:
-    """What the member at a *place* has to do in one round."""
+def _doubling(members: Sequence[PeerId], place: int, first: int = 0) -> Iterator[_Stage]:
+    """What the member at a *place* has to do, in stages that count from *first* on."""
     doublings = len(members).bit_length() - 1
     inner = 1 << doublings
+    last = first + doublings + 1
     if place >= inner:
         partner = members[place - inner]
-        yield _Stage(0, partner, sends=True, takes=False)
-        yield _Stage(doublings + 1, partner, sends=False, takes=True)
+        yield _Stage(first, partner, sends=True, takes=False)
+        yield _Stage(last, partner, sends=False, takes=True, adds=False)
         return
     has_outer = place + inner < len(members)
     if has_outer:
-        yield _Stage(0, members[place + inner], sends=False, takes=True)
+        yield _Stage(first, members[place + inner], sends=False, takes=True)
     for doubling in range(doublings):
-        yield _Stage(doubling + 1, members[place ^ (1 << doubling)], sends=True, takes=True)
+        partner = members[place ^ (1 << doubling)]
+        yield _Stage(first + doubling + 1, partner, sends=True, takes=True)
     if has_outer:
-        yield _Stage(doublings + 1, members[place + inner], sends=True, takes=False)
+        yield _Stage(last, members[place + inner], sends=True, takes=False)
+
+
+def _two_levels(machines: Sequence[Sequence[PeerId]], me: PeerId) -> Iterator[_Stage]:
+    """What a peer has to do where those of one machine sum up before its first one goes on."""
+    own = next(machine for machine in machines if me in machine)
+    place = own.index(me)
+    depth = max(len(machine) - 1 for machine in machines).bit_length()
+    # The parent of a place lacks its lowest bit; the children have one more, below that.
+    above = (place & -place).bit_length() - 1 if place else depth
+    below = [height for height in range(above) if place + (1 << height) < len(own)]
+    for height in below:
+        yield _Stage(height, own[place + (1 << height)], sends=False, takes=True)
+    leaders = [machine[0] for machine in machines]
+    # As many stages as leaders can need, so that all count alike.
+    down = depth + len(leaders).bit_length() + 1
+    if place:
+        parent = own[place - (1 << above)]
+        yield _Stage(above, parent, sends=True, takes=False)
+        yield _Stage(down + depth - above, parent, sends=False, takes=True, adds=False)
+    else:
+        yield from _doubling(leaders, leaders.index(me), depth)
+    for height in reversed(below):
+        child = own[place + (1 << height)]
+        yield _Stage(down + depth - height, child, sends=True, takes=False)

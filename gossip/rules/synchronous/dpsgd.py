@@ -35,4 +35,5 @@ class DPSGD(MatrixRule):
         super().__init__(method)
         self.robust = robust
         if method is not None:
-            self.requirements = replace(SYNCHRONOUS, measures=True)
+            losses = method.compares_losses
+            self.requirements = replace(SYNCHRONOUS, measures=True, losses=losses)

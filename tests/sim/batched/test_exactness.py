@@ -120,10 +120,46 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
 
 
+@pytest.mark.parametrize("robust", ["clip:tau=0.05", "mozi:rho=1"])
 @pytest.mark.parametrize("change", [{"window": 1}, {"engine": "batched", "threads": 2}], ids=str)
-def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
-    settings = SETTINGS | {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8}
+def test_how_measured_values_are_computed_changes_no_bit(
+    change: dict[str, Any], robust: str
+) -> None:
+    settings = SETTINGS | {"rule": f"gosgd:p=0.7,robust={robust}", "steps": 8}
     check_same(simulate(**settings | change), simulate(**settings))
+
+
+@pytest.mark.parametrize("case", MEASURED)
+def test_losses_are_computed_wherever_values_are(case: str) -> None:
+    settings = SETTINGS | {"steps": 12} | MEASURED[case]
+    found = simulate(**settings, rule="gosgd:p=0.7,robust=mozi:rho=1").summary
+    plain = simulate(**settings, rule="gosgd:p=0.7").summary
+    assert 0 < found["mixed"] < plain["mixed"]
+    assert case == "faults" or found["weight_units_total"] == found["weight_units_expected"]
+
+
+@pytest.mark.parametrize("case", ["digits", "vectors"])
+def test_losses_are_computed_within_a_round(case: str) -> None:
+    settings = SETTINGS | {"steps": 12} | MEASURED[case]
+    found = simulate(**settings, rule="dpsgd:robust=mozi").summary
+    plain = simulate(**settings, rule="dpsgd").summary
+    name = "disagreement" if case == "vectors" else "consensus_distance"
+    assert found[name] != plain[name] and found["mixed"] == plain["mixed"]
+    assert found["weight_units_total"] == found["weight_units_expected"]
+
+
+def test_two_levels_of_all_reduce_agree_and_come_to_what_one_does() -> None:
+    settings = SETTINGS | {"topology": "hosts:sizes=4x2", "engine": "batched"}
+    flat = simulate(**settings, rule="allreduce").summary
+    deep = simulate(**settings, rule="allreduce:levels=2").summary
+    assert flat["consensus_distance"] == deep["consensus_distance"] == 0
+    assert deep["loss"] == pytest.approx(flat["loss"], rel=1e-5)
+    # 6 peers: 2 to and from the inner 4, and 4 * 2 there; 4 up, 4 down, and 2 between leaders.
+    assert (flat["mixed"], deep["mixed"]) == (5 * 12, 5 * 10)
+    check_same(
+        simulate(**settings | {"engine": "loop"}, rule="allreduce:levels=2"),
+        simulate(**settings, rule="allreduce:levels=2"),
+    )
 
 
 def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict[str, Tensor]:

@@ -74,7 +74,7 @@ def test_a_guest_steps_and_merges(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="saw no training begin"):
         guest.stepped()
     peer = guest.begin(nn.Linear(2, 2), 1, None)
-    guest.about_to_step(0.1)
+    guest.about_to_step([{"lr": 0.1}, {"lr": 0.2}])
     assert not guest.stepped(loss=0.5, samples=32)
     guest.evaluated({"top1": torch.tensor(0.75), "other": 1.0}, "top1", "loss")
     guest.end()
@@ -82,6 +82,16 @@ def test_a_guest_steps_and_merges(tmp_path: Path) -> None:
     assert peer.steps == 1 and peer.merged is not None and not guest.is_inside
     report = json.loads((tmp_path / "peer.json").read_text())
     assert (report["state"], report["accuracy"]) == ("finished", 0.75)
+
+
+def test_groups_of_several_rates_are_refused_where_the_rule_goes_by_them() -> None:
+    guest = Guest(config(rule="d2", founders=1), signals=False)
+    guest.begin(nn.Linear(2, 2), 1, None)
+    guest.about_to_step([{"lr": 0.1}, {"lr": 0.1}])
+    assert not guest.stepped()
+    with pytest.raises(ConfigError, match=r"'d2' goes by .* have 2, from 0\.1 to 0\.2: give all"):
+        guest.about_to_step([{"lr": 0.1}, {"lr": 0.2}])
+    guest.end()
 
 
 def test_begun_anew_it_is_a_later_incarnation(

@@ -236,6 +236,24 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
     torch.testing.assert_close(models, models[:1].expand(4, -1), rtol=1e-2, atol=0)
 
 
+def test_machines_sum_up_within_before_their_leaders_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = "rumor.train.runtime.session._host"
+    monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
+    rule = "allreduce:levels=2"
+    members = [Member(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
+    for member in members:
+        member.thread.join(600)
+        assert not member.thread.is_alive() and member.error is None
+    ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
+    account = audit(ledgers)
+    assert account.balanced and account.held == account.founded == 4 * ONE
+    for step in range(19):
+        one, *others = [member.history[step] for member in members]
+        assert all(torch.equal(one, other) for other in others)
+
+
 def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:
     members = [Member(number, tmp_path, "seasgd", steps=10**6, count=3) for number in range(2)]
     _kill_beside(members, tmp_path, "seasgd")

@@ -110,6 +110,8 @@ INPUTS: list[Input] = [
     Measured(()),
     ShardTrained(7),
     Measured(((SHARE, 0.1), (SHARE._replace(shard=2), math.inf))),
+    Measured((), ((None, 0.1), (SHARE, math.inf))),
+    Measured(((SHARE, 0.1),), ((None, 2.5), (SHARE, 0.3))),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 from rumor.gossip import ConfigError
+from rumor.gossip.rules.registry import make_rule
+from rumor.sim import simulate
 from rumor.train.tasks.digits import digits, noisy_digits
-from rumor.train.tasks.task import OPTIMIZERS, trained_by
+from rumor.train.tasks.task import OPTIMIZERS, Task, require_optimizer, trained_by
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -56,3 +59,28 @@ def test_an_optimizer_that_wants_a_whole_model_is_told_by_the_name_of_its_functi
 
     task = replace(digits(), optimizer=picky)
     assert trained_by(task, 0.3) == {"optimizer": "picky", "momentum": None, "lr": 0.3}
+
+
+def of_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    """Biases learn at another rate, as many recipes have it."""
+    weights = list[nn.Parameter]()
+    biases = list[nn.Parameter]()
+    for part in parameters:
+        (weights if part.ndim > 1 else biases).append(part)
+    groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 2 * lr}]
+    return SGD([group for group in groups if group["params"]], lr=lr)
+
+
+@pytest.mark.parametrize("rule", ["d2", "gradient-tracking", "qg-dsgdm"])
+def test_a_rule_that_goes_by_the_rate_of_a_step_is_refused_where_there_are_several(
+    rule: str,
+) -> None:
+    task: Task = replace(digits(), optimizer=of_two_rates)
+    with pytest.raises(
+        ConfigError, match=rf"{rule}.* have 2, from 0\.1 to 0\.2: give all the same"
+    ):
+        require_optimizer(make_rule(rule), task, task.model())
+    with pytest.raises(ConfigError, match=r"from 0\.05 to 0\.1: give all"):
+        simulate(task=replace(task, lr=0.05), rule=rule, workers=2, steps=1, threads=1)
+    require_optimizer(make_rule("dpsgd"), task, task.model())
+    require_optimizer(make_rule(rule), task.with_momentum(0.0), nn.Linear(1, 1, bias=False))

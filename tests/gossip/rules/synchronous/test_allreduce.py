@@ -1,11 +1,13 @@
 """All-reduce gives everybody the mean of all, to the same bit, for any number of peers."""
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, PeerId, Phase, Rule
+from rumor.gossip import ONE, PeerId, Phase, Rule, RuleContext
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import ring
@@ -86,3 +88,46 @@ def test_one_who_weighs_by_samples_and_one_who_does_not_are_told_so() -> None:
     assert (
         reasons and "give all peers the same rule, allreduce or allreduce:samples=N" in reasons[0]
     )
+
+
+def on_machines_of(size: int, n: int, weather: NetworkConfig, **given: int) -> Crowd:
+    return Crowd(
+        lambda peer: AllReduce(**given),
+        n,
+        ring,
+        weather,
+        host=lambda peer: bytes([1 + int(peer[1:]) // size]) * 16,
+    )
+
+
+@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+@pytest.mark.parametrize(("n", "size"), [(1, 1), (2, 2), (5, 2), (6, 1), (7, 4), (9, 3), (10, 7)])
+def test_two_levels_end_with_the_same_mean_at_all(
+    n: int, size: int, weather: NetworkConfig
+) -> None:
+    x = starts(n)
+    for after in on_machines_of(size, n, weather, levels=2).history(4):
+        assert (after == after[0]).all()
+        stepped = [row - LR * gradient(place, row) for place, row in enumerate(x)]
+        x = np.mean(stepped, axis=0)[None].repeat(n, 0)
+        np.testing.assert_allclose(after, x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("levels", "between", "within"), [(1, 16, 16), (2, 4, 18)])
+def test_between_machines_go_as_many_messages_as_between_so_many_peers(
+    levels: int, between: int, within: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 peers on 3 machines: 8 in the inner circle, of one level; of two, 2 of 3 leaders."""
+    pushed, push = Counter[bool](), RuleContext.push
+
+    def counting(context: RuleContext, peer: PeerId, *args: Any, **given: Any) -> None:
+        pushed[int(context.me[1:]) // 4 != int(peer[1:]) // 4] += 1
+        push(context, peer, *args, **given)
+
+    monkeypatch.setattr(RuleContext, "push", counting)
+    crowd = on_machines_of(4, 12, CALM, levels=levels)
+    rounds = 5
+    crowd.run(2000.0, steps=rounds)
+    # Some may have begun the next round already.
+    assert pushed[True] / rounds == pytest.approx(between, abs=between / rounds)
+    assert pushed[False] / rounds == pytest.approx(within, abs=within / rounds)

@@ -14,6 +14,7 @@ from rumor.gossip.rules.robust.registry import parse_robust
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.rounds import Rounds
 from rumor.sim import NetworkConfig
+from rumor.sim.batched.vector_tasks import half_square
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
@@ -88,7 +89,7 @@ def test_every_round_mixes_with_the_matrix_of_its_topology(
 
 
 @WEATHERS
-@pytest.mark.parametrize("robust", ["clip", "clip:tau=0.3", "scc", "cs+", "nna"])
+@pytest.mark.parametrize("robust", ["clip", "clip:tau=0.3", "scc", "cs+", "nna", "mozi:rho=0.8"])
 def test_robust_rounds_take_a_part_of_each_neighbor(robust: str, weather: NetworkConfig) -> None:
     """``x_i <- x_i + sum_j w_ij c_j (x_j - x_i)``, c by the distances of the round."""
     n, method = 6, parse_robust(robust)
@@ -101,7 +102,9 @@ def test_robust_rounds_take_a_part_of_each_neighbor(robust: str, weather: Networ
         for me in range(n):
             others = [place for place in range(n) if place != me]
             apart = [float(np.linalg.norm(stepped[other] - stepped[me])) for other in others]
-            parts = method.coefficients(apart, [1 / n] * len(others))
+            losses = [half_square(stepped[other]) for other in others]
+            given = apart, [1 / n] * len(others), losses, half_square(stepped[me])
+            parts = method.coefficients(*given)
             x[me] += sum(
                 c / n * (stepped[j] - stepped[me]) for c, j in zip(parts, others, strict=True)
             )
