@@ -334,8 +334,9 @@ class RunConfig:
     """Samples per step and peer; the task's unless given."""
     partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a peer), shards:K, package (all samples of a target at one peer), a JSON file
-    of index lists, one for each peer, or MODULE:FUNCTION, a function that returns such lists."""
+    fewer classes at a peer), shards:K, package (all samples of a target at one peer), live (dealt
+    anew in each epoch of the swarm's clock to those who are there) or live:PASSES, a JSON file of
+    index lists, one for each peer, or MODULE:FUNCTION, a function that returns such lists."""
     index: int = 0
     """Which part of the data is this peer's, from 0 to ``count`` - 1."""
     count: int = 1

@@ -19,6 +19,7 @@ from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.model import deep_copy
+from ...train.tasks.live_partition import Epoch
 from ...train.tasks.registry import build_task
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
@@ -174,6 +175,8 @@ class Checked:
     """What they will take, an estimate."""
     samples: tuple[int, ...]
     """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
+    epoch: Epoch | None = None
+    """How long an epoch of the samples is, where they are dealt by who is there."""
 
 
 def check_values(
@@ -326,7 +329,8 @@ def _workshop(
         device=device,
     )
     samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())
-    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples)
+    epoch = workshop.batches.epoch
+    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples, epoch)
 
 
 def _of_models(
@@ -350,6 +354,7 @@ def _of_models(
             ids=ids,
             seed=config.seed,
             device=workshop.device,
+            deal=workshop.batches.deal,
         )
         failures = Failures()
         stepper = choice.make(rows, failures)

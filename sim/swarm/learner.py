@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...gossip import PeerId, TrainingError
+from ...gossip import PeerId, Protocol, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
 from ...train.tasks.data import Loader, make_loader
+from ...train.tasks.live_partition import live_passes, training_of
 from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.sources import batch_length
@@ -43,6 +44,7 @@ class Course:
         self.task = task
         self._parts = task.split(partition, n, seed)
         self._seed = seed
+        self._passes = live_passes(partition)
 
     def build(self, peer: PeerId) -> nn.Module:
         """A peer's model at its start.
@@ -71,6 +73,7 @@ class Course:
             index=index,
             count=count,
             device=_CPU,
+            passes=self._passes,
         )
         return Learner(self.task, self.build(peer), loader, (self._seed, peer))
 
@@ -102,6 +105,12 @@ class Learner:
         self._scaler = make_scaler(task.precision, _CPU)
         self._loader = loader
         self._rng_key = rng_key
+
+    def look(self, protocol: Protocol) -> None:
+        """Deal samples before the next step, where they are dealt by who is there."""
+        live = self._loader.live
+        if live is not None and live.is_due(protocol.swarm_steps):
+            live.look(protocol.swarm_steps, training_of(protocol), self.steps)
 
     def step(self) -> None:
         """Take one optimizer step.
