@@ -186,8 +186,8 @@ def test_samples_dealt_by_who_is_there_are_dealt_alike_in_the_replay(
     out = tmp_path / "run"
     launched("--peers", "3", "--partition", "live", "--out", str(out))
     assert replay(out).identical
-    rows = [json.loads(line) for line in open(out / "peers" / "peer-0" / "metrics.jsonl")]
-    last = rows[-1]
+    rows = (out / "peers" / "peer-0" / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(rows[-1])
     # Sixty steps of each in batches of 8, of 200 samples: an epoch is 25 steps of all.
     assert last["epoch"] >= 1 and 1 <= last["epoch_members"] <= 3
     assert 0 < last["epoch_seen"] <= 1 and last["epoch_passes_max"] >= last["epoch_passes_min"]

@@ -142,7 +142,7 @@ def test_batches_for_a_loop_of_ones_own_follow_the_peer() -> None:
     peer = FakePeer()
     data = torch.utils.data.TensorDataset(torch.arange(40))
     batches = LiveBatches(peer, 40, 5, seed=3)
-    loader = iter(torch.utils.data.DataLoader(data, batch_sampler=batches))  # type: ignore[arg-type]
+    loader = iter(torch.utils.data.DataLoader(data, batch_sampler=batches))
     first = torch.cat([batch[0] for batch in islice(loader, 4)])
     assert len(set(first.tolist())) == 20 and batches.seen is None
     peer.swarm_steps, peer.training = 8, {"bob": 4}
@@ -179,7 +179,7 @@ def test_a_loader_of_a_tasks_own_cannot_be_dealt_samples() -> None:
     task = Task(
         name="own",
         model=lambda: torch.nn.Linear(1, 1),
-        train=lambda context: torch.utils.data.DataLoader([(torch.ones(1), torch.ones(1))]),
+        train=lambda context: iter([(torch.ones(1, 1), torch.ones(1, 1))]),
         test=(torch.ones(1, 1), torch.ones(1, 1)),
         loss=torch.nn.functional.mse_loss,
         n_samples=1,
