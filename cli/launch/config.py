@@ -271,8 +271,8 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     out = config.out if resumes and config.out is not None else _folder(config)
     from ...train.config import PeerConfig
     from ...train.loop.metrics_port import require_free_ports
-    from ...train.tasks.registry import load_task
     from ...train.tasks.live_partition import live_passes
+    from ...train.tasks.registry import load_task
     from ...train.timing.interval import parse_interval
     from ...train.timing.lr_schedule import parse_lr_schedule
 
