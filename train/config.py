@@ -145,9 +145,13 @@ class PeerConfig:
     of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. In Python,
     also objects with the methods of `rumor.train.loggers.Logger`."""
 
+    metrics_host: str = "127.0.0.1"
+    """Where metrics are served with ``metrics_port``: on this machine alone, unless given; 0.0.0.0
+    lets others read them, too."""
+
     metrics_port: int | None = None
-    """Serve Prometheus metrics at http://HOST:PORT/metrics, where HOST is that of ``bind`` (extra
-    prometheus); with 0, the system chooses the port and the log tells it; not served unless
+    """Serve Prometheus metrics at http://HOST:PORT/metrics (extra prometheus), where HOST is
+    ``metrics_host``; with 0, the system chooses the port and the log tells it; not served unless
     given."""
 
     signals: bool = False

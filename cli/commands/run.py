@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -15,8 +16,9 @@ from ..errors import FAILED, fail, not_written
 from ..launch.command import complaint, conclude, logging_to
 from ..launch.display import Display, display_on, report
 from ..launch.folder import Place
-from ..launch.monitor import Monitor, PeerView, State, read_report
+from ..launch.monitor import LifeEnd, Monitor, PeerView, State, read_report
 from ..launch.processes.group import ProcessGroup
+from ..launch.resume import lives_before
 from ..launch.script import (
     MachinesConfig,
     ScriptConfig,
@@ -121,10 +123,12 @@ def _on_this_machine(
         _show(command, settings_of(config) | {"out": str(out)}, told, as_json=as_json)
         return None
     try:
-        group = ProcessGroup(found(config, command, out))
+        places = found(config, command, out)
+        before = lives_before(out, places)
+        group = ProcessGroup(places)
     except OSError as error:
         raise ConfigError(not_written(out, error)) from None
-    return _run(config, group, script, out)
+    return _run(config, group, script, out, before)
 
 
 def _end(summary: Mapping[str, Any]) -> None:
@@ -141,11 +145,18 @@ def _end(summary: Mapping[str, Any]) -> None:
 
 
 def _run(
-    config: ScriptConfig, group: "ProcessGroup | Fleet", script: str, out: Path
+    config: ScriptConfig,
+    group: "ProcessGroup | Fleet",
+    script: str,
+    out: Path,
+    before: Mapping[int, Sequence[LifeEnd]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     fleet = None if isinstance(group, ProcessGroup) else group
     with logging_to(config.loggers, out, config.described(script, ())) as log:
         monitor = Monitor(group.places, group.processes, None, on_row=log.row)
+        for index, ends in before.items():
+            for end in ends:
+                monitor.recall(index, end)
         started_s = time.monotonic()
         with display_on(sys.stderr, f"{script} on {config.peers} peers, in {out}") as display:
             shown = display if fleet is None else _with_lines(fleet, display)

@@ -13,7 +13,7 @@ from ...gossip.transport.addresses import split_address
 from ..settings.options import option
 from .config import LaunchConfig, step_s_min
 
-__all__ = ["PROGRAM", "Place", "RunFolder"]
+__all__ = ["PROGRAM", "Place", "RunFolder", "set_aside"]
 
 # -P, or a file types.py in the working directory would stand in for Python's own.
 PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
@@ -100,10 +100,7 @@ class RunFolder:
         """
         bind = f"--bind=tcp://127.0.0.1:{self._port_again(place.id)}"
         if kept:
-            for name in ("peer.json", "model.safetensors"):
-                # How the last life ended would pass for the end of this one.
-                with suppress(FileNotFoundError):
-                    (place.folder / name).replace(place.folder / f"former.{name}")
+            set_aside(place.folder)
             if not (place.folder / "options.json").exists():
                 # It was killed before it had begun: there is nothing to go on from.
                 first = (each for each in place.command if not each.startswith("--founders="))
@@ -164,6 +161,13 @@ class RunFolder:
         if index < config.peers and (batch_size := config.own_batch_sizes()[index]) is not None:
             options["batch_size"] = batch_size
         return {option(name): value for name, value in options.items()}
+
+
+def set_aside(folder: Path) -> None:
+    """Keep how a peer's last life ended apart: it would pass for the end of the next one."""
+    for name in ("peer.json", "model.safetensors"):
+        with suppress(FileNotFoundError):
+            (folder / name).replace(folder / f"former.{name}")
 
 
 def _port_in(path: Path) -> int | None:

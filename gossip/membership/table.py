@@ -170,10 +170,10 @@ class MemberTable:
     @property
     def linked(self) -> Set[PeerId]:
         """Those who only dial out, as this one does, and were lately heard through a relay."""
-        if self.me.addresses or not self._config.relays:
+        outward, since_s = self.outward, self._ticked_s - self._config.suspect_s
+        if self.me.addresses or not self._config.relays or len(outward) == len(self.takers()):
             return frozenset()
-        since_s = self._ticked_s - self._config.suspect_s
-        return frozenset([peer for peer in self.outward if self.spoke_since(peer, since_s)])
+        return frozenset([peer for peer in outward if self.spoke_since(peer, since_s)])
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""
@@ -281,7 +281,7 @@ class MemberTable:
             self.news.append(Meet(peer, known.member.addresses))
 
     def take_news(self) -> list[Change]:
-        """Hand over what `heard` and `learn` have changed, and begin anew."""
+        """Hand over what `heard` and `learn` have changed."""
         news, self.news = self.news, []
         return news
 

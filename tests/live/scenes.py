@@ -220,7 +220,7 @@ def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int =
         a = swarm.start("a")
         until(lambda: a.is_in, _PATIENCE_S, "the founder starts")
         # As with keys: nobody passes anything on.
-        alone = {"bind": None, "join": (a.address,), "relay_bytes_s": 0.0}
+        alone: dict[str, Any] = {"bind": None, "join": (a.address,), "relay_bytes_s": 0.0}
         hidden = [swarm.start(id, **alone) for id in "bcd"]
         until(lambda: all(each.is_in for each in hidden), _PATIENCE_S, "the others join")
         peers = [a, *hidden]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rumor.gossip import Phase, RuleContext
 from rumor.gossip.membership.dialing import pair, relay_of
+from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.weight import ONE
 
 from ..scene import SMALL, Scene
@@ -250,3 +251,24 @@ def test_the_relay_between_two_is_the_same_from_both_ends() -> None:
                 found = relay_of(one, other, members, outward)
                 assert found in members[5:] and found == relay_of(other, one, members, outward)
     assert relay_of("p0", "p1", members[:2], {"p0", "p1"}) is None
+
+
+def test_a_rule_that_waits_does_without_relays() -> None:
+    scene = Scene(RELAYED, requirements=Requirements(waits=True))
+    for id in ("a", "b", "z"):
+        scene.enter(id, addresses=(id,) if id == "z" else ())
+    for id in ("a", "b", "z"):
+        scene.join(id, *(["z"] if id != "z" else []), founders=3)
+    settle(scene, 8)
+    assert neighbors_in(scene) == {"a": ("z",), "b": ("z",), "z": ("a", "b")}
+
+
+def test_where_the_last_one_that_listens_takes_nothing_more_there_are_no_links() -> None:
+    scene = relayed_scene(2)
+    assert neighbors_in(scene)["a0"] == ("a1", "z")
+    scene.finish("z")
+    scene.leave("z")
+    settle(scene, 3)
+    seen: list[tuple[str, ...]] = []
+    scene.act("a0", lambda context: seen.append(context.neighbors()))
+    assert seen == [()]

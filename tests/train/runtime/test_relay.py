@@ -196,8 +196,8 @@ class Swarm:
 
     def start(self, id: str, **settings: Any) -> Peer:
         torch.manual_seed(0)
-        settings = {"protocol": QUICK, "linger_s": 20.0, "rule": "gosgd:p=1"} | settings
-        config = PeerConfig(id=id, out=self._folder / id, signals=False, **settings)
+        given: dict[str, Any] = {"protocol": QUICK, "linger_s": 20.0, "rule": "gosgd:p=1"}
+        config = PeerConfig(id=id, out=self._folder / id, signals=False, **given | settings)
         peer = self.peers[id] = Peer(nn.Linear(self._size, 1), config)
         thread = self._threads[id] = threading.Thread(target=self._train, args=(peer,), name=id)
         thread.start()
@@ -248,7 +248,12 @@ def founded(swarm: Swarm, **settings: Any) -> Peer:
 def test_two_behind_nat_exchange_through_the_third(swarm: Swarm, inline_bytes_max: int) -> None:
     protocol = replace(QUICK, inline_bytes_max=inline_bytes_max, shared_memory=False)
     listener = founded(swarm, topology="ring", protocol=protocol)
-    out = {"bind": None, "join": listener.address, "topology": "ring", "protocol": protocol}
+    out: dict[str, Any] = {
+        "bind": None,
+        "join": listener.address,
+        "topology": "ring",
+        "protocol": protocol,
+    }
     ann, bob = swarm.start("a", **out), swarm.start("b", **out)
     assert eventually(lambda: bob.counters.link("a").mixed > 3 and ann.counters.link("b").mixed > 3)
     assert listener.counters.relayed > 10 and listener.counters.relayed_bytes > 1000
@@ -261,7 +266,7 @@ def test_two_behind_nat_exchange_through_the_third(swarm: Swarm, inline_bytes_ma
 @pytest.mark.live
 def test_where_nobody_passes_on_they_exchange_with_the_third(swarm: Swarm) -> None:
     listener = founded(swarm, relay_bytes_s=0.0)
-    out = {"bind": None, "join": listener.address}
+    out: dict[str, Any] = {"bind": None, "join": listener.address}
     ann, bob = swarm.start("a", **out), swarm.start("b", **out)
     assert eventually(lambda: min(p.counters.link("z").mixed for p in (ann, bob)) > 3)
     assert eventually(lambda: "b" in ann.live and "a" in bob.live)
