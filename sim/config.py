@@ -140,7 +140,8 @@ class SimulationConfig:
     ``gosgd:samples=32``, say, it then counts for as much more."""
     partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a worker), shards:K, a JSON file of index lists, one for each worker, or
+    fewer classes at a worker), shards:K, live (dealt anew in each epoch of the swarm's clock to
+    those who are there) or live:PASSES, a JSON file of index lists, one for each worker, or
     MODULE:FUNCTION, a function of yours that returns such lists."""
     seed: int = 0
     """Seeds everything random: the model, the data, the choice of neighbors, times and faults."""

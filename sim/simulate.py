@@ -367,6 +367,7 @@ class Simulation:
             attacks=self._attacks,
             exchange_s=config.exchange_s,
             samples=self._checked.samples if requirements_of(rule).by_samples else (),
+            epoch=self._checked.epoch,
             overlaps=requirements_of(rule).overlaps,
             lr=self._lr if requirements_of(rule).lr else None,
             machines=machines_of(rule, self._topology, config.seed, self.ids),

@@ -107,6 +107,11 @@ class PeerConfig:
     """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
     and ``roster``, which names the founders; all peers of a swarm alike."""
 
+    relay_bytes_s: float = 12.5e6
+    """What this peer passes on, at most, between members that only dial out and so cannot reach
+    each other: bytes per second. 0 for nothing; it then exchanges with no such member through
+    others, either. With keys nothing is passed on: who speaks on a connection must be its owner."""
+
     no_remote_stop: bool = False
     """Do not obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys,
     only the roster's owner can."""
@@ -140,9 +145,13 @@ class PeerConfig:
     of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. In Python,
     also objects with the methods of `rumor.train.loggers.Logger`."""
 
+    metrics_host: str = "127.0.0.1"
+    """Where metrics are served with ``metrics_port``: on this machine alone, unless given; 0.0.0.0
+    lets others read them, too."""
+
     metrics_port: int | None = None
-    """Serve Prometheus metrics at http://HOST:PORT/metrics, where HOST is that of ``bind`` (extra
-    prometheus); with 0, the system chooses the port and the log tells it; not served unless
+    """Serve Prometheus metrics at http://HOST:PORT/metrics (extra prometheus), where HOST is
+    ``metrics_host``; with 0, the system chooses the port and the log tells it; not served unless
     given."""
 
     signals: bool = False
@@ -220,6 +229,8 @@ class PeerConfig:
                 f"memory_models is {self.memory_models}: it must be at least {MEMORY_MODELS_MIN}, "
                 "for one share that leaves and one that comes"
             )
+        if not 0 <= self.relay_bytes_s < float("inf"):
+            raise ConfigError(f"relay_bytes_s is {self.relay_bytes_s}: it must be 0 or more")
         if self.shards < 1:
             raise ConfigError(f"shards is {self.shards}: it must be at least 1")
         if self.log_every is not None and self.log_every < 1:
@@ -233,6 +244,9 @@ class PeerConfig:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
         set_field = object.__setattr__
+        relays = self.relay_bytes_s > 0 and self.key is None
+        if relays is not self.protocol.relays:
+            set_field(self, "protocol", replace(self.protocol, relays=relays))
         set_field(self, "loggers", tuple(self.loggers))
         set_field(self, "bind", _parse_binds(self.bind))
         for name, parse in (("join", parse_seed), ("advertise", parse_address)):
@@ -339,8 +353,9 @@ class RunConfig:
     """Samples per step and peer; the task's unless given."""
     partition: str | IndexLists | PartitionFunction = "shared"
     """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a peer), shards:K, package (all samples of a target at one peer), a JSON file
-    of index lists, one for each peer, or MODULE:FUNCTION, a function that returns such lists."""
+    fewer classes at a peer), shards:K, package (all samples of a target at one peer), live (dealt
+    anew in each epoch of the swarm's clock to those who are there) or live:PASSES, a JSON file of
+    index lists, one for each peer, or MODULE:FUNCTION, a function that returns such lists."""
     index: int = 0
     """Which part of the data is this peer's, from 0 to ``count`` - 1."""
     count: int = 1

@@ -33,6 +33,7 @@ from .runtime.telling.counters import Counters
 from .storage.checkpointer import Stateful
 from .storage.inputs import ShardTrained
 from .storage.journal import Journal
+from .tasks.live_partition import training_of
 from .tensors.buffers import MemoryUse
 from .tensors.staging import Loss as OwnLoss
 from .tensors.vector import Vector
@@ -133,18 +134,14 @@ class Peer:
         self._session: PeerSession | None = None
         self.merged: MergeResult | None = None
         """How the last `merge` ended, that at the end of the block included; None before."""
-        self._left = False
+        self._left, self._pace_s, self._told = False, _PACE_S, told
         self._stepped_s: float | None = None
-        self._pace_s = _PACE_S
-        self._told = told
         self._telemetry = Telemetry(self.config, model, evaluate, evaluate_every, told.ready)
         self._signals = SignalHandling(self.stop)
 
     def register(self, **objects: Stateful) -> None:
-        """Keep the state of these in checkpoints, too: optimizer, scheduler, sampler, anything
-        with ``state_dict`` and ``load_state_dict``, under the names given here.
-
-        Where the peer has resumed, they get it back at once.
+        """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,
+        anything with ``state_dict`` and ``load_state_dict``. One that resumed gets it back now.
 
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
@@ -199,10 +196,8 @@ class Peer:
         self.id = self._folder.take_up(state, self.config.id) or self.id
 
     def save_checkpoint(self, *, wait: bool = False) -> bool:
-        """Write a checkpoint now, besides those that are written by the clock.
-
-        Training is held up while the state is copied; a thread writes it to disk, for which this
-        call waits with *wait*.
+        """Write a checkpoint now, besides those that are written by the clock: training is held up
+        while the state is copied; a thread writes it to disk, for which this waits with *wait*.
 
         Returns:
             Whether it is being written, or was; False while the last one still is.
@@ -359,6 +354,11 @@ class Peer:
     def live(self) -> tuple[str, ...]:
         """Ids of everybody who is believed to run, this peer included, sorted."""
         return self._running().look(lambda p: tuple(member.id for member in p.live()))
+
+    @property
+    def training(self) -> dict[str, int]:
+        """Steps of everybody in `live` who takes optimizer steps, by id."""
+        return self._running().look(training_of)
 
     @property
     def queue(self) -> int:

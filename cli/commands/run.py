@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -16,8 +17,9 @@ from ..errors import FAILED, fail, not_written
 from ..launch.command import complaint, conclude, logging_to
 from ..launch.display import Display, display_on, report
 from ..launch.folder import Place
-from ..launch.monitor import Monitor, PeerView, State, read_report
+from ..launch.monitor import LifeEnd, Monitor, PeerView, State, read_report
 from ..launch.processes.group import ProcessGroup, watchdog
+from ..launch.resume import lives_before
 from ..launch.script import (
     MachinesConfig,
     ScriptConfig,
@@ -130,11 +132,12 @@ def _on_this_machine(
     folder = ScriptFolder(config, command, out)
     try:
         places = folder.found()
+        before = lives_before(out, places)
     except OSError as error:
         raise ConfigError(not_written(out, error)) from None
     pauses = any(fault.kind in ("pause", "slow") for fault in faults)
     with watchdog() if pauses else nullcontext() as awake:
-        return _run(config, ProcessGroup(places, awake), script, out, faults, folder)
+        return _run(config, ProcessGroup(places, awake), script, out, before, faults, folder)
 
 
 def _faults(config: ScriptConfig) -> "tuple[Fault, ...]":
@@ -164,12 +167,16 @@ def _run(
     group: "ProcessGroup | Fleet",
     script: str,
     out: Path,
+    before: Mapping[int, Sequence[LifeEnd]] = MappingProxyType({}),
     faults: "Sequence[Fault]" = (),
     folder: ScriptFolder | None = None,
 ) -> dict[str, Any]:
     fleet = None if isinstance(group, ProcessGroup) else group
     with logging_to(config.loggers, out, config.described(script, ())) as log:
         monitor = Monitor(group.places, group.processes, None, on_row=log.row)
+        for index, ends in before.items():
+            for end in ends:
+                monitor.recall(index, end)
         injector = None
         if isinstance(group, ProcessGroup) and folder is not None and faults:
             from ..launch.faults import FaultInjector

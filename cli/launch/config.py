@@ -271,6 +271,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     out = config.out if resumes and config.out is not None else _folder(config)
     from ...train.config import PeerConfig
     from ...train.loop.metrics_port import require_free_ports
+    from ...train.tasks.live_partition import live_passes
     from ...train.tasks.registry import load_task
     from ...train.timing.interval import parse_interval
     from ...train.timing.lr_schedule import parse_lr_schedule
@@ -282,6 +283,11 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
         require_free_ports(config.metrics_port, config.peers)
     parse_interval(config.checkpoint_every)
     parse_lr_schedule(config.lr_schedule or "constant")
+    if config.batch_sizes and live_passes(config.partition):
+        raise ConfigError(
+            "partition live needs batches of one size: an epoch is so many steps of all together. "
+            "Leave --batch-sizes out, or take another partition"
+        )
     task = load_task(config.task, seed=config.seed).with_optimizer(config.optimizer)
     task.with_precision(config.precision).split(config.partition, config.peers, config.seed)
     return task, out

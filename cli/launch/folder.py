@@ -185,7 +185,7 @@ class RunFolder:
 
 
 def set_aside(folder: Path) -> None:
-    """Rename what a peer wrote at its end: it would pass for the end of its next life."""
+    """Keep how a peer's last life ended apart: it would pass for the end of the next one."""
     for name in ("peer.json", "model.safetensors"):
         with suppress(FileNotFoundError):
             (folder / name).replace(folder / f"former.{name}")

@@ -25,8 +25,10 @@ __all__ = [
     "CHANGEABLE",
     "Resumption",
     "life_ends_of",
+    "lives_before",
     "read_life_ends",
     "read_run",
+    "require_over",
 ]
 
 
@@ -52,6 +54,13 @@ def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
         ]
         return {life: end for end in ends for life in end.lives}
     return {}
+
+
+def lives_before(out: Path, places: Sequence[Place]) -> dict[int, list[LifeEnd]]:
+    """How the lives of the peers of a run ended, by their index, before any begins again."""
+    told = read_life_ends(out)
+    been = [place for place in places if ledger_paths(place.folder)]
+    return {place.index: life_ends_of(place, told) for place in been}
 
 
 def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
@@ -181,7 +190,7 @@ def read_run(out: Path, typed: Mapping[str, Any], *, trust: bool = False) -> Res
             f"but for {allowed}"
         )
     folders = _folders(out)
-    _require_over(out, folders)
+    require_over(out, folders)
     kept = {id: _options(several[-1]) for id, several in folders.items()}
     files = {folders[id][-1] / "options.json": options for id, options in kept.items()}
     require_trust(out, files, typed, trust=trust)
@@ -210,8 +219,16 @@ def read_run(out: Path, typed: Mapping[str, Any], *, trust: bool = False) -> Res
     )
 
 
-def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
-    """Refuse a run whose peers outlived its launcher: their next lives could not begin."""
+def require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
+    """See that no peer of a run has outlived its launcher: its next life could not begin.
+
+    Args:
+        out: The run's folder.
+        folders: Those of each peer, by its name.
+
+    Raises:
+        ConfigError: One still runs; it says how to stop it.
+    """
     from ...train.storage.incarnation import is_locked
 
     running = [

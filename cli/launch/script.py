@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.rules.robust.registry import NONE
 from ...gossip.transport.addresses import PORT_MAX
@@ -22,6 +23,7 @@ from ..settings.exchange import ExchangeConfig
 from ..settings.options import config_of, option, read_settings
 from .config import parse_slow, peer_ids, require_keys
 from .folder import Place, set_aside
+from .resume import require_over
 
 __all__ = [
     "MachinesConfig",
@@ -99,13 +101,19 @@ class ScriptConfig:
 
     loggers: tuple[str, ...] = ()
 
+    metrics_host: str = "127.0.0.1"
+
     metrics_port: int | None = None
-    """Peer 0 serves Prometheus metrics at http://127.0.0.1:PORT/metrics, peer 1 at the next port,
+    """Peer 0 serves Prometheus metrics at http://HOST:PORT/metrics, peer 1 at the next port,
     and so on (extra prometheus); with 0, the system chooses, and each peer's log tells; not served
     unless given."""
 
     out: Path | None = None
     """The run's folder; runs/SCRIPT-TIME unless given."""
+
+    resume: bool = False
+    """Go on in the folder of ``out`` from the checkpoints that peers left there; begin where it is
+    not there. So the same command line starts a run, and starts it again."""
 
     def __post_init__(self) -> None:
         for name in ("peers", "log_every"):
@@ -118,8 +126,21 @@ class ScriptConfig:
         if self.device is not None:
             _device(self.device, 0)
         self.ids()
-        if self.rule_spec is not None:
-            self.rule_spec.make()
+        rule = None if self.rule_spec is None else self.rule_spec.make()
+        if self.resume and self.out is None:
+            raise ConfigError(
+                "--resume goes on in the folder of an earlier run: name it with --out"
+            )
+        if self.resume and rule is not None and requirements_of(rule).fixed_members:
+            raise ConfigError(
+                f"a swarm that trains with {rule.name} takes nobody in once it has begun: no peer "
+                "of it can resume, so leave --resume out"
+            )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a run to go on with."""
+        return self.resume and self.out is not None and (self.out / "peers").is_dir()
 
     @property
     def rule_spec(self) -> RuleSpec | None:
@@ -338,12 +359,35 @@ def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path
     name = Path(script).stem
     out = config.out or next(path for path in new_folders(name) if not os.path.exists(path))
     check_settings(config, out)
+    if config.resume and not here:
+        raise ConfigError(
+            "--resume is for peers on this machine: with --hosts, name a new --out; checkpoints "
+            "stay in each peer's folder on its own"
+        )
     if here:
         require_keys(config.key, config.roster, config.ids())
         if config.metrics_port is not None:
-            require_free_ports(config.metrics_port, config.peers)
-    check_folder(out)
+            require_free_ports(config.metrics_port, config.peers, config.metrics_host)
+    if config.goes_on:
+        _require_same(config, out)
+    else:
+        check_folder(out)
     return out
+
+
+def _require_same(config: ScriptConfig, out: Path) -> None:
+    """See that the run in a folder is over, and had the same peers.
+
+    Raises:
+        ConfigError: It was another one, or some of its peers still run.
+    """
+    folders = {path.name: [path] for path in sorted((out / "peers").iterdir()) if path.is_dir()}
+    if other := sorted({*folders} - {*config.ids()}):
+        raise ConfigError(
+            f"--resume {out}: {other[0]} was a peer there, and would be none now: give the same "
+            "options as before, -n among them"
+        )
+    require_over(out, folders)
 
 
 def variables(
@@ -363,7 +407,8 @@ def variables(
         "index": index,
         "local_index": local,
         "count": config.peers,
-        "founders": config.peers,
+        # Who has no checkpoint joins those that have one.
+        "founders": 1 if config.goes_on else config.peers,
         "seed": config.seed,
         "out": (out / "peers" / id).absolute(),
         "rendezvous": (out / "rendezvous").absolute(),
@@ -374,6 +419,8 @@ def variables(
     }
     if config.key is not None and config.roster is not None:
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
+    if config.resume:
+        told["resume"] = 1
     if config.device is not None:
         told["device"] = _device(config.device, local)
     if config.topology is not None:
@@ -381,6 +428,7 @@ def variables(
     if config.rule_spec is not None:
         told["rule"] = config.rule_spec
     if config.metrics_port is not None:
+        told["metrics_host"] = config.metrics_host
         told["metrics_port"] = config.metrics_port and config.metrics_port + local
     if (factor := parse_slow(config.slow, config.peers).get(index)) is not None:
         told["slow"] = factor
@@ -416,7 +464,7 @@ class ScriptFolder:
         self._out = out
 
     def found(self) -> list[Place]:
-        """Make the run's folders.
+        """Make the run's folders, or find those of a run that goes on.
 
         Returns:
             The places of the peers that found it.
@@ -424,10 +472,16 @@ class ScriptFolder:
         Raises:
             OSError: A folder cannot be made.
         """
-        (self._out / "rendezvous").mkdir(parents=True)
+        goes_on = self._config.goes_on
+        # Before the folders are there: whether they are says who founds.
+        each = [variables(self._config, self._out, index) for index in range(self._config.peers)]
+        (self._out / "rendezvous").mkdir(parents=True, exist_ok=goes_on)
+        for path in (self._out / "rendezvous").glob("*.addr"):
+            path.unlink()  # nobody listens there any more
         places = []
         for index, id in enumerate(self._config.ids()):
-            places.append(self._make(index, id, id, variables(self._config, self._out, index)))
+            places.append(self._make(index, id, id, each[index], exist_ok=goes_on))
+            set_aside(places[-1].folder)
         return places
 
     def newcomer(self, number: int) -> Place:
@@ -460,9 +514,11 @@ class ScriptFolder:
         fresh = self._make(place.index, place.id, f"{place.id}.life-{len(earlier) + 1}", told)
         return replace(fresh, earlier=earlier)
 
-    def _make(self, index: int, id: str, name: str, told: Mapping[str, str]) -> Place:
+    def _make(
+        self, index: int, id: str, name: str, told: Mapping[str, str], *, exist_ok: bool = False
+    ) -> Place:
         folder = self._out / "peers" / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=exist_ok)
         # Else what a script printed would be in its log once it is over.
         more = {"RUMOR_OUT": str(folder.absolute()), "PYTHONUNBUFFERED": "1"}
         own = {**told, **more}

@@ -98,7 +98,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     OUTPUT: (
         *("out", "resume", "trust", "log_every", "eval_every", "eval_average_every"),
-        *("checkpoint_every", "journal", "loggers", "metrics_port"),
+        *("checkpoint_every", "journal", "loggers", "metrics_host", "metrics_port"),
         *("format", "no_plot", "no_report", "draw"),
     ),
 }
@@ -119,6 +119,7 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 _METAVARS: Final[Mapping[str, str]] = {
     "advertise": "HOST:PORT",
     "bandwidth": "RATE",
+    "relay": "RATE",
     "batch_sizes": "PEER:N",
     "bind": "ADDRESS",
     "bulk_port": "PORT",
@@ -132,6 +133,7 @@ _METAVARS: Final[Mapping[str, str]] = {
     "loggers": "SPEC",
     "loss": "PART",
     "lr_schedule": "SPEC",
+    "metrics_host": "HOST",
     "metrics_port": "PORT",
     "mixing": "step|sliced",
     "network": "NAME|FILE.json",

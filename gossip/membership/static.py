@@ -118,6 +118,7 @@ class StaticMemberTable:
         self.step = me.step
         self.clock = StaticProgress(membership, self)
         self.outward: Set[PeerId] = frozenset()
+        self.linked: Set[PeerId] = frozenset()
         self.unmet: dict[PeerId, int] = {}
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}

@@ -2,9 +2,8 @@
 
 A peer raises its own heartbeat once per gossip interval. An entry whose heartbeat stands still
 for too long is considered dead, until it rises again or its owner is heard. What is only known from
-hearsay does not count as live before its owner speaks or its heartbeat has risen twice.
-
-An entry that stands still for a while is first *suspected*: pushes pass it over, and it is asked.
+hearsay does not count as live before its owner speaks or its heartbeat has risen twice. An entry
+that stands still for a while is first *suspected*: pushes pass it over, and it is asked.
 
 Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection); Das, Gupta
 and Motivala, DSN 2002, section 4.2 (suspicion).
@@ -91,11 +90,8 @@ class MemberTable:
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
     def stepped(self, now: float) -> int:
-        """Count an optimizer step of this peer; others learn of it with the next heartbeat.
-
-        Returns:
-            The steps of all peers that ever were.
-        """
+        """Count an optimizer step of this peer, of which others learn with the next heartbeat;
+        returns the steps of all peers that ever were."""
         self.clock.tick(now)
         self.me = at_step(self.me, self.clock.own)
         return self.clock.total
@@ -163,13 +159,21 @@ class MemberTable:
         if self.unmet and member.id in self.unmet:
             self.unmet[member.id] += 1
             return False
-        return bool(self.me.addresses or member.addresses)
+        return bool(self.me.addresses or member.addresses) or member.id in self.linked
 
     @property
     def outward(self) -> Set[PeerId]:
         """Those among `takers` who only dial out."""
         self.takers()
         return self._outward
+
+    @property
+    def linked(self) -> Set[PeerId]:
+        """Those who only dial out, as this one does, and were lately heard through a relay."""
+        outward, since_s = self.outward, self._ticked_s - self._config.suspect_s
+        if self.me.addresses or not self._config.relays or len(outward) == len(self.takers()):
+            return frozenset()
+        return frozenset([peer for peer in outward if self.spoke_since(peer, since_s)])
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""
@@ -249,11 +253,8 @@ class MemberTable:
         return known is None or known.member.phase is Phase.LEFT
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Take any message of *peer* as a sign that it is alive.
-
-        Returns:
-            False where a later incarnation of *peer* is known, so that the message is stale.
-        """
+        """Take any message of *peer* as a sign that it is alive; returns False where a later
+        incarnation of *peer* is known, so that the message is stale."""
         known = self._others.get(peer)
         if known is None or known.member.incarnation < incarnation:
             return True
@@ -280,7 +281,7 @@ class MemberTable:
             self.news.append(Meet(peer, known.member.addresses))
 
     def take_news(self) -> list[Change]:
-        """Hand over what `heard` and `learn` have changed, and begin anew."""
+        """Hand over what `heard` and `learn` have changed."""
         news, self.news = self.news, []
         return news
 

@@ -78,6 +78,9 @@ class Eviction:
 _TOLD_MAX = 64
 """Peers that one speaks to at once: n peers that all told all others would be n^2 messages."""
 
+_LINKS_SOUGHT_MAX = 4
+"""Peers that only dial out, as this one does, of whom one asks at a tick whether they are heard."""
+
 _DIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
 
@@ -245,6 +248,8 @@ class Membership:
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
             self._say_hello(partners[int(self._rng.integers(len(partners)))].id, reply=True)
+        if self._state.config.relays:
+            self._seek_links(now)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
         dead = {m.id: m for m in table.others(alive=False) if table.can_meet(m)}
         due = self._backoff.due(dead, now, _DIALS_MAX)
@@ -253,6 +258,21 @@ class Membership:
             *(p for p in due if self._dead_sockets.try_out(dead[p])),
         ]:
             self._say_hello(peer, reply=True)
+
+    def _seek_links(self, now: float) -> None:
+        """Ask some of those who only dial out, as this peer does, whether a relay leads there."""
+        state, table = self._state, self._state.table
+        since_s = now - state.config.suspect_s / 2
+        silent = [p for p in sorted(table.outward) if not table.spoke_since(p, since_s)]
+        silent = [peer for peer in silent if peer != table.id]
+        if table.me.addresses or len(table.outward) == len(table.takers()):
+            return
+        if len(silent) > _LINKS_SOUGHT_MAX:
+            chosen = self._rng.choice(len(silent), _LINKS_SOUGHT_MAX, replace=False, shuffle=False)
+            silent = [silent[index] for index in sorted(chosen.tolist())]
+        for peer in silent:
+            hello = self._joining.hello(reply=True, alone=True)
+            state.log.send(peer, table.incarnation(peer), hello)
 
     def tell_phase(self) -> None:
         """Let live peers know at once where this one has moved on: all, where they are not many."""

@@ -180,14 +180,14 @@ class RuleContext:
         state = self._state
         round = state.round + state.passed if round is None else round
         members = state.table.takers() if members is None else members
-        me, outward = state.table.id, state.table.outward
+        me, outward, near = state.table.id, state.table.outward, state.table.linked
         if len(outward) < 2:
             return tuple(state.neighbors(members, me, round))
-        return pair(lambda peer: state.neighbors(members, peer, round), me, members, outward)
+        return pair(lambda one: state.neighbors(members, one, round), me, members, outward, near)
 
     @property
     def outward(self) -> Set[PeerId]:
-        """Live peers that take shares and only dial out: two of them cannot exchange."""
+        """Live peers that take shares and only dial out: two of them may not reach each other."""
         return self._state.table.outward
 
     def weights(

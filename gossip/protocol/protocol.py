@@ -71,10 +71,8 @@ class Protocol:
         membership: The static membership that it shares with others of one process; None for a
             member table of its own, which gossip keeps up to date.
         keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
-        host: Alike for peers that can read one another's memory, 16 bytes; empty for one whose
-            memory nobody shall read.
-        clock: Optimizer steps of peers, its own earlier ones among them, as a checkpoint
-            remembers them.
+        host: Alike for peers that read one another's memory, 16 bytes; empty for nobody's.
+        clock: Optimizer steps of peers, its own earlier ones too, as a checkpoint remembers them.
         receipts: Signs for weight and says who may found, where the swarm has receipts.
 
     Raises:
@@ -103,6 +101,9 @@ class Protocol:
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
         self._requirements = requirements = requirements_of(rule)
         self._is_open = not requirements.fixed_members
+        if config.relays and requirements.waits:
+            # Who waits for another must be sure that it sends: two may be linked one way only.
+            config = replace(config, relays=False)
         if requirements.staged_max > config.staged_max:
             config = replace(config, staged_max=requirements.staged_max)
         me = Member(

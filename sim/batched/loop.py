@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from ...gossip import ConfigError, PeerId
 from ...train.tasks.data import Loader, Sampler, make_loader
+from ...train.tasks.live_partition import Deal, Epoch, LiveSampler, live_passes
 from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.sources import Batch, is_pair
@@ -74,6 +75,10 @@ class Batches:
         self.flipped = flipped
         if flipped:
             self._last_class = _last_class(task)
+        passes = live_passes(partition)
+        self.epoch: Epoch | None = None
+        """How long an epoch is, where samples are dealt by who is there; else None."""
+        self._live: list[LiveSampler] = []
         if not (is_pair(task.train) and task.augment is None):
             self._loaders: list[Loader] = [
                 make_loader(
@@ -85,24 +90,51 @@ class Batches:
                     index=at % len(found),
                     count=len(found),
                     device=device,
+                    passes=passes,
                 )
                 for at, id in enumerate(ids)
             ]
+            self._follow([loader.live for loader in self._loaders])
             return
         self._loaders = []
+        self._inputs, self._targets = (side.to(device) for side in task.train)
+        if passes is not None:
+            n_samples, each = len(self._targets), zip(sizes, ids, strict=False)
+            self._follow(
+                [LiveSampler(n_samples, b, seed=seed, peer=id, passes=passes) for b, id in each]
+            )
+            return
         # Of tensors it is known how many there are.
         own = [part for part in parted if part is not None]
         self._samplers = [
             Sampler(part, size, seed=seed, peer=id)
             for part, size, id in zip(own, sizes, ids, strict=False)
         ]
-        self._inputs, self._targets = (side.to(device) for side in task.train)
         self._lengths = np.array([len(part) for part in own])
         self._starts = np.cumsum(self._lengths) - self._lengths
         # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
         dtype = np.min_scalar_type(len(self._targets))
         self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
         self._epochs = np.full(len(ids), -1)
+
+    def deal(self, worker: int, dealt: Deal) -> None:
+        """Take note of which samples a worker trains on from now on."""
+        self._live[worker].deal(dealt)
+
+    def _follow(self, samplers: Sequence[LiveSampler | None]) -> None:
+        """Let samples be dealt by who is there.
+
+        Raises:
+            ConfigError: Batches differ in size, and so would the length of an epoch.
+        """
+        self._live = [sampler for sampler in samplers if sampler is not None]
+        epochs = {sampler.epoch for sampler in self._live}
+        if len(epochs) > 1:
+            raise ConfigError(
+                "partition live needs batches of one size: an epoch is so many steps of all "
+                "together. Leave batch_sizes out, or take another partition"
+            )
+        self.epoch = next(iter(epochs), None)
 
     @property
     def may_draw(self) -> bool:
@@ -113,7 +145,8 @@ class Batches:
         """One worker's batch, on the device; of a pair of tensors inputs and targets."""
         if self._loaders:
             return self._loaders[worker].take(step)
-        indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
+        sampler = self._live[worker] if self._live else self._samplers[worker]
+        indices = torch.from_numpy(sampler.batch(step)).to(self._device)
         targets = self._targets[indices]
         if worker in self.flipped:
             targets = self._last_class - targets
@@ -134,6 +167,11 @@ class Batches:
         Returns:
             What their samplers say, axes ``(worker, batch)``.
         """
+        if self._live:
+            each = zip(workers.tolist(), steps.tolist(), strict=True)
+            return np.stack([self._live[worker].batch(step) for worker, step in each]).astype(
+                np.int32
+            )
         size, lengths = int(self._sizes[workers[0]]), self._lengths[workers]
         epochs, at = np.divmod(steps * size, lengths)
         for index in np.flatnonzero(self._epochs[workers] != epochs):

@@ -1,6 +1,6 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -10,6 +10,7 @@ from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
+from ...train.tasks.live_partition import Deal
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
@@ -40,6 +41,7 @@ class ParameterMatrix:
         ids: Names of the workers, and
         seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
         device: Where the values lie, whatever device the module was made on.
+        deal: Takes note of who trains on which samples, where that follows who is there.
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
@@ -57,6 +59,7 @@ class ParameterMatrix:
         ids: Sequence[PeerId] = (),
         seed: int = 0,
         device: torch.device = CPU,
+        deal: Callable[[int, Deal], None] | None = None,
     ) -> None:
         vector = Vector(module, shards=shards, scattered=scattered)
         module.to(device)
@@ -91,6 +94,7 @@ class ParameterMatrix:
         self._threads = 1
         self._passes: RowPasses | None = None
         self._shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
+        self._shares.deal = deal
 
     def row(self, worker: int) -> Parts:
         """One worker's vector, as views."""

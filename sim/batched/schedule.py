@@ -5,7 +5,7 @@ import math
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -105,6 +105,8 @@ class Ending:
     """What has decided."""
     fault_report: FaultReport | None = None
     """What became of faults, where there were any."""
+    seen: Mapping[str, Any] | None = None
+    """How evenly samples were seen, where they are dealt by who is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +286,7 @@ class ByProtocols:
             halts=fleet.halts,
             decided=self._decided,
             fault_report=None if faults is None else faults.report(),
+            seen=None if fleet.dealing is None else fleet.dealing.figures(),
         )
 
     def _of_members(self) -> dict[str, Any]:
@@ -533,18 +536,13 @@ class Progress:
 
     steps: int
     """Optimizer steps that all workers together have taken."""
-
     steps_total: int | None
     """How many it will be; None where virtual time ends the run."""
-
     time_s: float
     """Virtual time, seconds."""
-
     wall_s: float
     """Time since the start on a clock on the wall, seconds."""
-
     loss: float | None
     """Of the merged model at the last measurement; None before it, or where there is none."""
-
     accuracy: float | None
     """Likewise."""

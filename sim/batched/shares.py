@@ -22,12 +22,14 @@ from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.types import stream
 from ...gossip.wire.formats import Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
+from ...train.tasks.live_partition import Deal
 from ...train.tensors.blocks import exchange, squared_distance, widened
 from ...train.tensors.wires import formats
 from ..kernel.faults.forgeries import Vector
 from ..kernel.program import (
     Combine,
     Cut,
+    DealSamples,
     Exchange,
     Forge,
     Keep,
@@ -216,6 +218,8 @@ class Shares:
         self._segments = Segments()
         self.begin_again: Callable[[Keep | Start], None] | None = None
         """Carries out what concerns a worker's lives, where there are several."""
+        self.deal: Callable[[int, Deal], None] | None = None
+        """Takes note of who trains on which samples, where that follows who is there."""
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.
@@ -239,6 +243,9 @@ class Shares:
                     self._combine(operation)
                 case Exchange(worker, _, register):
                     self._segments.exchange(operation, self._rows[register][worker])
+                case DealSamples(worker, dealt):
+                    assert self.deal is not None
+                    self.deal(worker, dealt)
                 case Keep() | Start():
                     assert self.begin_again is not None
                     self.begin_again(operation)

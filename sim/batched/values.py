@@ -20,6 +20,8 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.model import deep_copy
 from ...train.tasks.data import judge_of
+from ...train.tasks.live_partition import Epoch, live_passes
+from ...train.tasks.partition import Partition
 from ...train.tasks.registry import build_task
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
@@ -175,6 +177,8 @@ class Checked:
     """What they will take, an estimate."""
     samples: tuple[int, ...]
     """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
+    epoch: Epoch | None = None
+    """How long an epoch of the samples is, where they are dealt by who is there."""
 
 
 def check_values(
@@ -310,15 +314,18 @@ def _workshop(
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
     sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
 
-    def batches(ids: Sequence[PeerId]) -> Batches:
-        given = task, ids, config.partition, sizes, config.seed, config.workers
+    def batches(ids: Sequence[PeerId], partition: Partition) -> Batches:
+        given = task, ids, partition, sizes, config.seed, config.workers
         return Batches(*given, device=device, flipped=flipped)
+
+    # Nobody deals samples to be judged on.
+    judged = "shared" if live_passes(config.partition) is not None else config.partition
 
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
-        batches=batches(ids),
-        judges=partial(batches, [judge_of(id) for id in ids]),
+        batches=batches(ids, config.partition),
+        judges=partial(batches, [judge_of(id) for id in ids], judged),
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
@@ -329,7 +336,8 @@ def _workshop(
         device=device,
     )
     samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())
-    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples)
+    epoch = workshop.batches.epoch
+    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples, epoch)
 
 
 def _of_models(
@@ -353,6 +361,7 @@ def _of_models(
             ids=ids,
             seed=config.seed,
             device=workshop.device,
+            deal=workshop.batches.deal,
         )
         failures = Failures()
         stepper = choice.make(rows, failures)

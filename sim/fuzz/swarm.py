@@ -4,6 +4,7 @@ The network gives no more guarantees than ZeroMQ does: messages vanish silently,
 life of a peer, or stop in the middle of a transfer.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -281,15 +282,17 @@ class FuzzSwarm:
         return not self._made.dials_out(id)
 
     def reaches(self, source: Worker, to: Worker) -> bool:
-        """Whether a process listens there, or dialled this one before."""
-        if self.listens(to.id):
+        """Whether a process listens there, dialled this one before, or both dialled a relay."""
+        if self.listens(to.id) or self._is_open(source, to):
             return True
-        ends = source.protocol.account.life, to.protocol.account.life
-        opened_s = self.opened.get(ends)
-        network = self.processes.network_faults
-        return opened_s is not None and not network.was_reset(
-            opened_s, self.now, source.index, to.index
-        )
+        relays = self._made.config.relays and not self.listens(source.id)
+        there = [worker for worker in self.fleet.workers if relays and worker.running]
+        return any(self._is_open(one, source) and self._is_open(one, to) for one in there)
+
+    def _is_open(self, listener: Worker, dialer: Worker) -> bool:
+        ends = listener.protocol.account.life, dialer.protocol.account.life
+        given = self.opened.get(ends, math.inf), self.now, listener.index, dialer.index
+        return ends in self.opened and not self.processes.network_faults.was_reset(*given)
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
         """Tell a sender a moment later that nobody listens there, if this network does."""
@@ -349,7 +352,7 @@ class FuzzSwarm:
             self.invariants.seen["duplicate"] += 1
         # What is kept stays alive, so that no other message gets its number.
         self._seen[id(envelope)] = envelope
-        if not self.listens(envelope.source):
+        if self.listens(peer.id) and not self.listens(envelope.source):
             dialled = envelope.source, envelope.source_incarnation
             self.opened[peer.life, dialled] = self.now
 

@@ -19,6 +19,7 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
+from .dealing import Dealing
 from .deliveries import Deliveries
 from .execution import Carrier
 from .faults.attacks import Attacks
@@ -67,6 +68,10 @@ class Fleet:
         """Workers whose rule could not go on, and why."""
         self._plan = plan
         self._samples = plan.samples
+        self.dealing: Dealing | None = None
+        """Who trains on which samples, where that follows who is there."""
+        if plan.epoch is not None:
+            self.dealing = Dealing(plan.epoch, plan.ids, plan.seed)
         self._overlaps = plan.overlaps
         self._stops = _by_worker(stops)
         self.deliveries = Deliveries(self.clock, plan.links())
@@ -218,6 +223,8 @@ class Fleet:
         if worker.spoilt or (self._stops and self._is_stopped(worker)):
             self._stop(worker)
             return False
+        if self.dealing is not None and (dealt := self.dealing.look(worker)) is not None:
+            self.program.deal(worker.index, dealt)
         self.values.step(worker.index, worker.steps)
         worker.steps += 1
         if self.values.steps >= self._steps_most:

@@ -9,6 +9,7 @@ from ...gossip import PeerId, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import frozen
 from ...gossip.wire.messages import ClockRow
+from ...train.tasks.live_partition import Epoch
 from ..models.links import Links
 from ..models.step_time import StepTime
 from .program import Level
@@ -178,6 +179,8 @@ class FleetPlan:
     """Which workers lie, and how."""
     samples: Sequence[int] = ()
     """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
+    epoch: Epoch | None = None
+    """How long an epoch of the samples is, where they are dealt by who is there; else None."""
     overlaps: bool = False
     """Whether the rule pushes shards while a step goes on."""
     lr: Callable[[int], float] | None = None

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from ...gossip.types import SnapshotId
 from ...gossip.wire.formats import Form
+from ...train.tasks.live_partition import Deal
 from .faults.forgeries import Forgery
 
 __all__ = [
     "Combine",
     "Cut",
+    "DealSamples",
     "Exchange",
     "Forge",
     "Keep",
@@ -142,7 +144,14 @@ class Start(NamedTuple):
     kept: bool
 
 
-Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start
+class DealSamples(NamedTuple):
+    """From its next step on, a worker trains on other samples."""
+
+    worker: int
+    dealt: Deal
+
+
+Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | DealSamples
 
 
 class Level:
@@ -291,6 +300,10 @@ class Program:
     def start(self, worker: int, *, kept: bool) -> None:
         """Let a worker begin anew, with what was last kept of it or as at the very start."""
         self._levels[self._row_levels[worker]].operations.append(Start(worker, kept))
+
+    def deal(self, worker: int, dealt: Deal) -> None:
+        """Let a worker train on other samples from its next step on."""
+        self._levels[self._row_levels[worker]].operations.append(DealSamples(worker, dealt))
 
     def let_go(self, slot: Slot) -> None:
         """One reader less; with the last one the slot is free."""

@@ -43,6 +43,7 @@ from ...train.storage.journal import Entry, Head, JournalFile
 from ...train.storage.journal_records import (
     Began,
     Closed,
+    Dealt,
     Decided,
     Exchanged,
     Fingerprint,
@@ -50,6 +51,7 @@ from ...train.storage.journal_records import (
     batch_checksum,
     in_words,
 )
+from ...train.tasks.live_partition import Deal
 from ...train.tensors.vector import Term, Vector
 from .result import Difference, Differs, first_difference
 from .segments import ExchangeKey, SegmentReplays, marks_of
@@ -395,6 +397,9 @@ class PeerReplay:
 
     def _take(self, entry: Entry) -> Iterator[Key]:
         match entry.record:
+            case Dealt(epoch, members):
+                if (live := self._learner.live) is not None:
+                    live.deal(Deal(epoch, members, self.steps))
             case Began(batch):
                 self._train(batch)
             case Trained(loss):

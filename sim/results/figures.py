@@ -52,6 +52,7 @@ def describe_run(summary: dict[str, Any]) -> list[Row]:
         *_reached(summary),
         *_traffic(summary),
         *_waiting(summary),
+        *_seen(summary),
         *_stopped(summary),
         *describe_faults(summary),
         _speed(summary),
@@ -76,6 +77,19 @@ def notebook_rows(summary: dict[str, Any]) -> list[Row]:
         summary: Of a run.
     """
     return [row for row in describe_run(summary) if row.name in _IN_NOTEBOOKS]
+
+
+def _seen(summary: dict[str, Any]) -> Iterator[Row]:
+    """How evenly samples were seen, where they are dealt by who is there."""
+    if summary.get("sample_seen_mean") is None:
+        return
+    least, most = summary["sample_seen_min"], summary["sample_seen_max"]
+    text = f"{summary['sample_seen_mean']:.3g} +- {summary['sample_seen_sd']:.2g}"
+    yield Row("seen", text, f"times by which each sample was trained on, from {least} to {most}")
+    if summary["epochs"]:
+        part, worst = summary["epoch_seen_mean"], summary["epoch_seen_min"]
+        words = f"of all samples, mean of {summary['epochs']} epochs; {worst:.3f} in the worst"
+        yield Row("seen in an epoch", f"{part:.3f}", words)
 
 
 def _device(summary: dict[str, Any]) -> Iterator[Row]:

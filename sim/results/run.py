@@ -281,6 +281,7 @@ def summarize(
         **_weights(ending.audit, config.shards),
         **_of_faults(config, faults, ids, ending, series),
         **_of_attacks(attacks, faults, ids),
+        **(ending.seen or {}),
         **_traffic(series),
         "idle": _idle(series),
         "virtual_time_s": _last(series, "time_s"),

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...gossip import PeerId, TrainingError
+from ...gossip import PeerId, Protocol, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
 from ...train.tasks.data import Loader, judge_of, make_loader
+from ...train.tasks.live_partition import live_passes, training_of
 from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.sources import batch_length
@@ -44,6 +45,7 @@ class Course:
         self.task = task
         self._parts = task.split(partition, n, seed)
         self._seed = seed
+        self._passes = live_passes(partition)
 
     def build(self, peer: PeerId) -> nn.Module:
         """A peer's model at its start.
@@ -73,7 +75,7 @@ class Course:
             count=count,
             device=_CPU,
         )
-        return Learner(self.task, self.build(peer), make, (self._seed, peer))
+        return Learner(self.task, self.build(peer), make, (self._seed, peer), self._passes)
 
 
 class Learner:
@@ -87,6 +89,7 @@ class Learner:
         model: The peer's own.
         make_loader: Makes what gives the batches of a *peer*.
         rng_key: The run's seed, and the peer's id.
+        passes: As `make_loader` takes it, for the batches of steps.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Learner:
         model: nn.Module,
         make_loader: Callable[..., Loader],
         rng_key: tuple[int, PeerId],
+        passes: int | None = None,
     ) -> None:
         self.model = model
         self.steps = 0
@@ -106,9 +110,15 @@ class Learner:
         self._optimizer = task.optimizer(trainable, task.lr)
         self._scaler = make_scaler(task.precision, _CPU)
         self._make_loader = make_loader
-        self._loader = make_loader(peer=rng_key[1])
+        self._loader = make_loader(peer=rng_key[1], passes=passes)
         self._judge: Loader | None = None
         self._rng_key = rng_key
+
+    def look(self, protocol: Protocol) -> None:
+        """Deal samples before the next step, where they are dealt by who is there."""
+        live = self._loader.live
+        if live is not None and live.is_due(protocol.swarm_steps):
+            live.look(protocol.swarm_steps, training_of(protocol), self.steps)
 
     def step(self) -> None:
         """Take one optimizer step.

@@ -385,6 +385,7 @@ class SwarmPeer:
 
     def _train(self) -> None:
         """Take an optimizer step, and then a turn."""
+        self.learner.look(self.protocol)
         self.learner.step()
         if not self._is_finite():
             raise TrainingError(f"a parameter is not finite after step {self.learner.steps}")

@@ -219,7 +219,9 @@ def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int =
     with Swarm(folder, size_bytes=size_bytes, step_s=step_s, p=0.5) as swarm:
         a = swarm.start("a")
         until(lambda: a.is_in, _PATIENCE_S, "the founder starts")
-        hidden = [swarm.start(id, bind=None, join=(a.address,)) for id in "bcd"]
+        # As with keys: nobody passes anything on.
+        alone: dict[str, Any] = {"bind": None, "join": (a.address,), "relay_bytes_s": 0.0}
+        hidden = [swarm.start(id, **alone) for id in "bcd"]
         until(lambda: all(each.is_in for each in hidden), _PATIENCE_S, "the others join")
         peers = [a, *hidden]
         until(lambda: all(x.sees(*"abcd") for x in peers), _PATIENCE_S, "they see one another")

@@ -1,9 +1,9 @@
 """A peer's figures for Prometheus, read when they are scraped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...gossip.transport.addresses import join_address, split_address
+from ...gossip.transport.addresses import join_address
 from ..tensors.buffers import MemoryUse
 from .metrics import Observed
 from .metrics_port import port_in_use
@@ -15,7 +15,6 @@ __all__ = [
     "Configured",
     "Exported",
     "Exporter",
-    "host_of",
 ]
 
 
@@ -53,6 +52,9 @@ _COUNTERS: Final = (
     ("rumor_sent_bytes", "bytes_sent", "Bytes handed to the network."),
     ("rumor_membership_bytes", "membership_bytes", "Sent bytes that say who lives."),
     ("rumor_received_bytes", "bytes_received", "Bytes received."),
+    ("rumor_relayed_messages", "relayed", "Messages passed on between others."),
+    ("rumor_relayed_bytes", "relayed_bytes", "Bytes passed on between others."),
+    ("rumor_relay_dropped_messages", "relay_dropped", "Messages for others, not passed on."),
     ("rumor_dropped_messages", "errors", "Messages dropped for breaking the protocol."),
 )
 
@@ -72,14 +74,13 @@ class Exporter:
     Args:
         peer: Whose.
         port: Where; 0 for a free one.
-        bind: The addresses that the peer listens on; the metrics are served at the first one's
-            host, and at this machine's own where there is none.
+        host: The address of this machine at which it is served.
 
     Raises:
         ConfigError: The port is in use, or cannot be had.
     """
 
-    def __init__(self, peer: Exported, port: int, bind: str | Sequence[str] | None) -> None:
+    def __init__(self, peer: Exported, port: int, host: str = "127.0.0.1") -> None:
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
         registry = CollectorRegistry()
@@ -87,7 +88,6 @@ class Exporter:
         registry.register(self._collector)
         ProcessCollector(registry=registry)
         self._registry = registry
-        host = host_of(bind)
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -105,16 +105,6 @@ class Exporter:
         self._thread.join()
         # The server's classes were made for it, and a class is a cycle: it stays for a while.
         self._registry.unregister(self._collector)
-
-
-def host_of(bind: str | Sequence[str] | None) -> str:
-    """Where the metrics of a peer that listens at *bind* are served."""
-    if not bind:
-        return "127.0.0.1"
-    address = bind if isinstance(bind, str) else bind[0]
-    host = split_address(address)[0]
-    # A star means all interfaces to ZeroMQ alone.
-    return "0.0.0.0" if host == "*" else host
 
 
 class _Collector:

@@ -20,6 +20,7 @@ from ..runtime.shutdown import MergeResult
 from ..runtime.telling.counters import Counters
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog, Means
+from ..tasks.live_partition import Seen
 from ..tasks.task import Evaluation
 from ..tensors.buffers import MemoryUse
 from ..tensors.vector import Vector
@@ -247,6 +248,7 @@ class Recorder:
         *,
         exchange_s: float = 0.0,
         averaged: AverageEvaluation | None = None,
+        seen: Seen | None = None,
     ) -> None:
         """Note one step.
 
@@ -258,13 +260,16 @@ class Recorder:
             evaluation: On held-out data, where it was measured after this step.
             exchange_s: How much of it went to pushing and mixing, and to waiting for others.
             averaged: What was measured of the average of all peers after it.
+            seen: What became of the last epoch of the samples, where these are dealt by who is
+                there.
 
         Raises:
             TrainingError: The loss is not finite.
         """
         self.note(loss, step_s, exchange_s)
         if evaluation is not None or averaged is not None or self.is_due(step):
-            self.write(step, lr, evaluation, sketched=evaluation is not None, averaged=averaged)
+            sketched = evaluation is not None
+            self.write(step, lr, evaluation, sketched=sketched, averaged=averaged, seen=seen)
         if not math.isfinite(loss):
             raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
 
@@ -296,6 +301,7 @@ class Recorder:
         *,
         sketched: bool,
         averaged: AverageEvaluation | None = None,
+        seen: Seen | None = None,
     ) -> None:
         """Write a row about the steps since the last one; arguments are those of `step`.
 
@@ -305,6 +311,7 @@ class Recorder:
             evaluation: Of the model after it.
             sketched: Whether to add a sketch of the model, which takes a pass over it.
             averaged: What was measured of the average of all peers after it.
+            seen: As in `step`.
         """
         counters = self._peer.counters
         mixed = counters.mixed - self._mixed
@@ -328,6 +335,9 @@ class Recorder:
             "bytes_sent": counters.bytes_sent,
             "membership_bytes": counters.membership_bytes,
             "bytes_received": counters.bytes_received,
+            "relayed": counters.relayed,
+            "relayed_bytes": counters.relayed_bytes,
+            "relay_dropped": counters.relay_dropped,
             "queue": self._peer.queue,
             "memory_models": self._peer.memory().models,
             "no_memory": counters.no_memory,
@@ -337,6 +347,7 @@ class Recorder:
             "live": len(self._peer.live),
             "sketch": self._projection.of(*self._peer.vector.flats) if sketched else None,
             **(averaged.as_row() if averaged else {}),
+            **(seen.as_row() if seen else {}),
         }
         self._rows.write(row)
         if self._loggers is not None:

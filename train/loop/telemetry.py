@@ -73,7 +73,7 @@ class Telemetry:
         self._unready()
         if self._config.metrics_port is None:
             return
-        self._exporter = Exporter(peer, self._config.metrics_port, self._config.bind)
+        self._exporter = Exporter(peer, self._config.metrics_port, self._config.metrics_host)
         # A script need not show information, and else nobody would know a free port.
         level = logging.INFO if self._config.metrics_port else logging.WARNING
         _log.log(level, "metrics at %s", self._exporter.url)

@@ -28,6 +28,7 @@ from ..peer import Peer
 from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..tasks.data import Loader, judge_of, make_loader
+from ..tasks.live_partition import LiveSampler, live_passes
 from ..tasks.partition import partition_as_json, partition_name
 from ..tasks.precision import descend, make_scaler
 from ..tasks.random_state import seed_of
@@ -94,6 +95,7 @@ class Learner:
         self._full_lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
         self._scaler = make_scaler(self.task.precision, self.device)
         self._backward: BackwardSteps | None = None
+        passes = live_passes(config.partition)
         samples = self.task.split(config.partition, config.count, config.seed)[config.index]
         batch_size = config.batch_size or self.task.batch_size
         self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
@@ -114,8 +116,13 @@ class Learner:
             count=config.count,
             device=self.device,
         )
-        self._loader = self._make_loader(peer=peer, prefetch=prefetch)
+        self._loader = self._make_loader(peer=peer, prefetch=prefetch, passes=passes)
         self._judge: Loader | None = None
+
+    @property
+    def live(self) -> LiveSampler | None:
+        """Deals samples by who is there, where the partition is such a one."""
+        return self._loader.live
 
     def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
         """Take optimizer steps within the backward pass, shard by shard, from now on.
@@ -422,6 +429,7 @@ class _Training:
             evaluation,
             exchange_s=self._exchange_s,
             averaged=self._averaged,
+            seen=None if learner.live is None else learner.live.seen,
         )
         # All that belongs to this step is done, so the next incarnation begins with the next step.
         if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
@@ -444,6 +452,11 @@ class _Training:
 
     def _train(self) -> Tensor:
         journal, swarm_steps = self.peer.journal, self.peer.swarm_steps
+        live = self.learner.live
+        if live is not None and live.is_due(swarm_steps):
+            dealt = live.look(swarm_steps, self.peer.training, self.learner.taken)
+            if journal is not None:
+                journal.dealt(dealt.epoch, dealt.members)
         if journal is None:
             loss = self.learner.step(swarm_steps=swarm_steps)
             self._exchange(loss)

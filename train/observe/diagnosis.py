@@ -362,7 +362,10 @@ class _Case:
         if outward and newcomer.only_dials(is_far=is_far):
             named = ", ".join(outward[:_NAMED_MAX]) + " and more" * (len(outward) > _NAMED_MAX)
             why = f"{named} can only dial out, as this peer would"
-            advice = "they exchange through others; let one of each pair listen (--bind)"
+            advice = (
+                "they exchange through a member that passes it on, or with others only, as with "
+                "keys or --relay off; let one of each pair listen (--bind)"
+            )
             if newcomer.needs_all_links:
                 advice = f"{newcomer.rule} needs every link: let one of each pair listen (--bind)"
             found.note(Cause.DIAL_ONLY, why, advice, is_fatal=newcomer.needs_all_links)

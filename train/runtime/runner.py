@@ -63,7 +63,7 @@ from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
 from ..timing.clock import uptime_s
-from .reception import Reception
+from .reception import Reception, relay_for
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
 from .telling.status import StatusDesk
@@ -103,6 +103,7 @@ class PeerRuntime:
         mix_budget_s: How long a step may go on with mixing that was put off, seconds.
         desk: Answers observers; None not to.
         obeys_stops: Whether it stops where somebody asks for that over the network.
+        relay_bytes_s: What it passes on between others, at most, bytes per second.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class PeerRuntime:
         desk: StatusDesk | None = None,
         *,
         obeys_stops: bool = True,
+        relay_bytes_s: float = 0.0,
     ) -> None:
         self.protocol = protocol
         self.counters = counters
@@ -135,8 +137,9 @@ class PeerRuntime:
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
-        self._queue = SendQueue(transport, store, counters)
-        self._reception = Reception(transport, store, obeys=obeys_stops)
+        relay = relay_for(protocol, self._lock, transport, counters, relay_bytes_s)
+        self._queue = SendQueue(transport, store, counters, relay.via)
+        self._reception = Reception(transport, store, obeys=obeys_stops, relay=relay)
         self._failure: BaseException | None = None
         self._has_ended = False
         self._is_full: bool | None = None
@@ -215,10 +218,8 @@ class PeerRuntime:
             return glance(self.protocol)
 
     def call(self, event: Input) -> bool:
-        """Let the protocol take in an event now, and carry out what it asks for.
-
-        Returns:
-            Whether a synchronous rule has to wait.
+        """Let the protocol take in an event now, and carry out what it asks for; returns whether a
+        synchronous rule has to wait.
 
         Raises:
             TrainingError: A value that was to be sent is not finite, or the rule cannot go on, or
@@ -253,8 +254,7 @@ class PeerRuntime:
             stop: When set, a synchronous rule's wait is given up.
 
         Raises:
-            TrainingError: As for `call`.
-            TransportError: Likewise.
+            TrainingError, TransportError: As for `call`.
         """
         self._store.follow()
         self._is_waiting = self.call(Step(trained, samples, lr))
@@ -306,8 +306,7 @@ class PeerRuntime:
         """One event, and its entries into journal and ledger, in the order in which events happen.
 
         Raises:
-            TrainingError: As for `require_sound`.
-            TransportError: Likewise.
+            TrainingError, TransportError: As for `require_sound`.
             RemoteProtocolError: The event is a message that breaks the protocol.
         """
         with self._lock:
@@ -499,6 +498,8 @@ class PeerRuntime:
         self.counters.bytes_received += len(received.header)
         try:
             envelope, check = self._reception.read(received, self.look)
+            if self._reception.passes_on(envelope, received):
+                return
             if isinstance(envelope.body, Inquire | Status):
                 self._answer(envelope, received)
                 return

@@ -281,6 +281,7 @@ class PeerSession:
             config.mix_budget_s,
             self._make_desk(),
             obeys_stops=not config.no_remote_stop,
+            relay_bytes_s=config.relay_bytes_s if config.protocol.relays else 0.0,
         )
 
     def _make_desk(self) -> StatusDesk:

@@ -52,6 +52,7 @@ from .inputs import Input
 from .journal_records import (
     Began,
     Closed,
+    Dealt,
     Decided,
     Exchanged,
     Fingerprint,
@@ -142,6 +143,10 @@ class Journal:
         """Note which exchange with a segment is about to be carried out, for good."""
         self._write(mark)
         self._to_disk(self._file.flush)
+
+    def dealt(self, epoch: int, members: tuple[str, ...]) -> None:
+        """Note by what samples are dealt anew before the next step."""
+        self._write(Dealt(epoch, members))
 
     def began(self, batch: NDArray[np.int64]) -> None:
         """Note that an optimizer step begins, and on which samples."""

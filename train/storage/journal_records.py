@@ -40,6 +40,7 @@ from .inputs import (
 __all__ = [
     "Began",
     "Closed",
+    "Dealt",
     "Decided",
     "Exchanged",
     "Fingerprint",
@@ -97,7 +98,16 @@ class Exchanged(NamedTuple):
     """Whether the one before was carried out to its end: not if its peer was killed meanwhile."""
 
 
-Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged
+class Dealt(NamedTuple):
+    """Samples are dealt anew, under a partition that follows who is there, before the next step."""
+
+    epoch: int
+    """By the swarm's clock."""
+    members: tuple[str, ...]
+    """Who trains, as the peer saw it."""
+
+
+Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged | Dealt
 
 
 def batch_checksum(batch: NDArray[np.int64]) -> int:
@@ -238,6 +248,11 @@ def _unpack_join(body: bytes) -> Join:
     return Join(tuple(seeds), founders, returning)
 
 
+def _unpack_dealt(body: bytes) -> Dealt:
+    epoch, *members = json.loads(body)
+    return Dealt(epoch, tuple(members))
+
+
 def _pack_decided(mark: Decided) -> bytes:
     weight = encode_weight(mark.weight, units_max=_IN_BYTES - 1)
     if isinstance(weight, int):
@@ -304,6 +319,7 @@ _MARKS: Final = (
     ),
     _Kind(Closed, lambda m: b"", lambda b: Closed()),
     _Kind(Exchanged, lambda m: _EXCHANGED.pack(*m), lambda b: Exchanged(*_EXCHANGED.unpack(b))),
+    _Kind(Dealt, lambda m: json.dumps([m.epoch, *m.members]).encode(), _unpack_dealt),
 )
 _FIRST_MARK: Final = 65
 _BY_NUMBER: Final = dict(enumerate(_INPUTS, start=1)) | dict(enumerate(_MARKS, start=_FIRST_MARK))

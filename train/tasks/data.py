@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...gossip.errors import ConfigError
 from ...gossip.types import stream
+from .live_partition import LiveSampler
 from .random_state import seed_of, seeded
 from .sources import (
     Batch,
@@ -127,6 +128,8 @@ class Loader:
         augment: Changes a batch, on the device, when it is asked for.
         seed: The run's seed.
         peer: The peer's id. What *augment* draws follows from seed, peer and step.
+        live: Says which samples these are, where that follows who is there; nothing is prepared
+            ahead then.
     """
 
     def __init__(
@@ -138,12 +141,15 @@ class Loader:
         augment: Callable[[Batch], Batch] | None = None,
         seed: int = 0,
         peer: str = "",
+        live: LiveSampler | None = None,
     ) -> None:
+        self.live = live
+        """To be dealt samples before a step for which that is due; None where all are given."""
         self._source = source
         self._device = device
         self._augment = augment
         self._named = seed, peer
-        self._prefetch = prefetch if source.is_plain else 0
+        self._prefetch = prefetch if source.is_plain and live is None else 0
         self._ahead: deque[Future[_Ready]] = deque()
         self._executor: ThreadPoolExecutor | None = None
         # On the training's own stream, a batch would come only after the steps before it.
@@ -252,6 +258,7 @@ def make_loader(
     count: int = 1,
     device: torch.device,
     prefetch: int = 0,
+    passes: int | None = None,
 ) -> Loader:
     """Make what gives one peer its batches.
 
@@ -265,12 +272,17 @@ def make_loader(
         count: Number of parts.
         device: Where batches are wanted.
         prefetch: As `Loader` has it.
+        passes: Over all samples in one epoch, where samples are dealt by who is there; else None.
 
     Raises:
-        ConfigError: The part is empty.
+        ConfigError: The part is empty, or a loader of the task's own is to deal samples.
     """
     source: Source
-    if is_tensors(task.train) or is_dataset(task.train):
+    live: LiveSampler | None = None
+    if passes is not None:
+        live = _live_sampler(task, samples, batch_size, seed, peer, passes)
+        source = SampledSource(live, task.train, collate=task.collate, seed=seed, peer=peer)
+    elif is_tensors(task.train) or is_dataset(task.train):
         assert samples is not None
         sampler = Sampler(samples, batch_size, seed=seed, peer=peer)
         source = SampledSource(sampler, task.train, collate=task.collate, seed=seed, peer=peer)
@@ -284,4 +296,22 @@ def make_loader(
             index=index,
             count=count,
         )
-    return Loader(source, device, prefetch=prefetch, augment=task.augment, seed=seed, peer=peer)
+    return Loader(
+        source, device, prefetch=prefetch, augment=task.augment, seed=seed, peer=peer, live=live
+    )
+
+
+def _live_sampler(
+    task: Task,
+    samples: NDArray[np.int64] | None,
+    batch_size: int,
+    seed: int,
+    peer: str,
+    passes: int,
+) -> LiveSampler:
+    if samples is None or not (is_tensors(task.train) or is_dataset(task.train)):
+        raise ConfigError(
+            f"partition live chooses samples while training goes on, and task {task.name} has a "
+            "loader of its own: give it tensors or a dataset, or take another partition"
+        )
+    return LiveSampler(len(samples), batch_size, seed=seed, peer=peer, passes=passes)

@@ -15,6 +15,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
 from ...gossip.types import stream
 from ..storage.files import read_json
+from .live_partition import live_passes
 
 __all__ = [
     "FORMS",
@@ -42,8 +43,8 @@ Partition: TypeAlias = str | IndexLists | PartitionFunction
 """Who trains on which samples, see `split`."""
 
 FORMS = (
-    "shared, iid, dirichlet:ALPHA (ALPHA > 0), shards:K (K >= 1), package, a .json file of index "
-    "lists, or module:function, a function of yours that returns them"
+    "shared, iid, dirichlet:ALPHA (ALPHA > 0), shards:K (K >= 1), package, live, live:PASSES, a "
+    ".json file of index lists, or module:function, a function of yours that returns them"
 )
 """The valid specs, for messages."""
 
@@ -66,7 +67,9 @@ def split(
     proportions of the classes are drawn from Dirichlet(ALPHA * proportions in all); the smaller
     ALPHA, the fewer classes at a peer. ``shards:K``: sorted by target, cut into n * K
     pieces, K of them dealt to each peer. ``package``: all samples of one target, such as a package
-    of the task ``code``, go to the same peer, sizes as equal as that allows.
+    of the task ``code``, go to the same peer, sizes as equal as that allows. ``live`` and
+    ``live:PASSES`` are dealt while training goes on, see `rumor.train.tasks.live_partition`: until
+    then every peer has all samples.
 
     Where targets are real numbers, ``shards`` sorts by value, and ``dirichlet`` takes the
     tenths of the samples, smallest targets to largest, for classes.
@@ -115,7 +118,7 @@ def _drawn(
     """The parts of one of the forms that have a name."""
     kind, value = _parse(spec)
     n_pieces = n * int(value) if kind == "shards" else n
-    if kind == "shared":
+    if kind in ("shared", "live"):
         everything = np.arange(n_samples)
         everything.flags.writeable = False
         # One array for all: ten thousand workers would have a hundred megabytes of them.
@@ -157,7 +160,8 @@ def partition_module(partition: Partition) -> str | None:
     if not isinstance(partition, str) or partition_file(partition) is not None:
         return None
     module, _, attribute = partition.partition(":")
-    return module if module not in _BY_TARGETS and attribute.isidentifier() else None
+    is_named = module in _BY_TARGETS or module == "live"
+    return module if not is_named and attribute.isidentifier() else None
 
 
 def partition_name(partition: Partition) -> str:
@@ -271,6 +275,8 @@ _BY_TARGETS = ("dirichlet", "shards", "package")
 
 
 def _parse(spec: str) -> tuple[str, float]:
+    if (passes := live_passes(spec)) is not None:
+        return "live", passes
     kind, colon, text = spec.partition(":")
     if kind in ("shared", "iid", "package") and not colon:
         return kind, math.nan

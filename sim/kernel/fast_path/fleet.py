@@ -48,6 +48,8 @@ def why_not(plan: FleetPlan) -> str:
         return "workers lie"
     if plan.exchange_s:
         return "exchanges take time"
+    if plan.epoch is not None:
+        return "samples are dealt by who is there"
     if plan.steps_total is not None:
         return "all workers together stop after so many steps"
     if plan.schema.shards > 1 or protocol.wire != NATIVE or protocol.exact:

@@ -71,6 +71,9 @@ def called(*arguments: str) -> Result:
         (["--metrics-port", "99999", "--", "mine.py"], "metrics_port is 99999"),
         (["--faults", "nowhere.json", "--", "mine.py"], "--faults nowhere.json: "),
         (["nowhere.toml"], "nowhere.toml: No such file"),
+        (["--resume", "--", "mine.py"], "name it with --out"),
+        (["--resume", "--out", "x", "--rule", "dpsgd", "--", "mine.py"], "takes nobody in"),
+        (["--relay", "fast", "--", "mine.py"], "relay is 'fast': it must be off, or a number"),
     ],
 )
 def test_a_wrong_argument_is_status_2_one_line_and_no_file(
@@ -251,3 +254,56 @@ def test_a_launcher_that_is_told_to_stop_lets_all_leave_in_order(
     assert [peer["state"] for peer in summary["peers_detail"]] == ["left", "left"]
     assert summary["weight_units_total"] == summary["weight_units_expected"]
     assert result.exit_code == 1 and "stopped before the end" in result.stderr
+
+
+GOES_ON = """
+import sys, time
+import torch
+from torch import nn
+from rumor.train import Peer
+
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+peer = Peer(model)
+peer.register(optimizer=optimizer)
+with peer:
+    print("begins at", peer.steps)
+    while peer.steps < int(sys.argv[1]):
+        model(torch.ones(2, 4)).mean().backward()
+        optimizer.step()
+        peer.step(loss=0.5)
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.live
+def test_the_same_command_line_begins_a_run_and_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
+    (tmp_path / "on.py").write_text(GOES_ON)
+
+    def ran(steps: int, *options: str) -> Result:
+        with forked_peers():
+            return called(
+                "-n",
+                "2",
+                "--out",
+                "there",
+                "--resume",
+                "--json",
+                *options,
+                "--",
+                "on.py",
+                str(steps),
+            )
+
+    first, second = json.loads(ran(40).stdout), json.loads(ran(70).stdout)
+    assert [peer["steps"] for peer in first["peers_detail"]] == [40, 40]
+    assert [peer["steps"] for peer in second["peers_detail"]] == [70, 70]
+    assert second["weight_units_total"] == second["weight_units_expected"]
+    for id in ("peer-0", "peer-1"):
+        log = (tmp_path / "there" / "peers" / id / "log.txt").read_text()
+        assert "begins at 0" in log and "begins at 40" in log
+    refused = called("-n", "1", "--out", "there", "--resume", "--", "on.py", "80")
+    assert refused.exit_code == 2 and "peer-1 was a peer there" in refused.stderr

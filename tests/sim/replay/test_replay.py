@@ -28,6 +28,7 @@ from rumor.train.storage.inputs import Attached, Measured, Receive, ShardTrained
 from rumor.train.storage.journal import JOURNAL, JournalFile
 from rumor.train.storage.journal_records import (
     Began,
+    Dealt,
     Decided,
     Exchanged,
     Fingerprint,
@@ -176,6 +177,24 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     assert all(0 <= part <= 1 for part in told)
     as_json = json.loads(json.dumps(found.as_json()))
     assert as_json["identical"] and as_json["peers"] == 3 and as_json["steps"] == 180
+
+
+@pytest.mark.live
+def test_samples_dealt_by_who_is_there_are_dealt_alike_in_the_replay(
+    place: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    launched("--peers", "3", "--partition", "live", "--out", str(out))
+    assert replay(out).identical
+    rows = (out / "peers" / "peer-0" / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(rows[-1])
+    # Sixty steps of each in batches of 8, of 200 samples: an epoch is 25 steps of all.
+    assert last["epoch"] >= 1 and 1 <= last["epoch_members"] <= 3
+    assert 0 < last["epoch_seen"] <= 1 and last["epoch_passes_max"] >= last["epoch_passes_min"]
+    journal = out / "peers" / "peer-0" / "journal.bin"
+    rewrite(journal, lambda _, body: json.dumps(json.loads(body)[:-1]).encode(), nth=2, kind=Dealt)
+    found = replay(out)
+    assert found.difference is not None and "has other samples" in found.difference.what
 
 
 @pytest.mark.live

@@ -6,6 +6,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from torch import nn
 from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train import Peer, PeerConfig
-from rumor.train.loop import exporter, metrics_port
+from rumor.train.loop import metrics_port
 from rumor.train.loop.metrics_port import check_metrics_port, require_free_ports
 
 
@@ -145,19 +146,13 @@ def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
         PeerConfig(metrics_port=0)
 
 
-@pytest.mark.parametrize(
-    ("bind", "host"),
-    [
-        (None, "127.0.0.1"),
-        ("tcp://127.0.0.1:*", "127.0.0.1"),
-        (("tcp://*:7700", "tcp://[::1]:7700"), "0.0.0.0"),
-        ("tcp://[::1]:7700", "::1"),
-    ],
-)
-def test_metrics_are_served_where_the_peer_listens(
-    bind: str | tuple[str, ...] | None, host: str
-) -> None:
-    assert exporter.host_of(bind) == host
+@pytest.mark.live
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_metrics_are_served_to_this_machine_alone_unless_told_otherwise(host: str) -> None:
+    config = PeerConfig(id="ann", bind="tcp://0.0.0.0:*", metrics_port=0, signals=False)
+    assert config.metrics_host == "127.0.0.1"
+    with Peer(nn.Linear(2, 1), replace(config, metrics_host=host)) as peer:
+        assert peer.metrics_url is not None and peer.metrics_url.startswith(f"http://{host}:")
 
 
 @pytest.mark.live

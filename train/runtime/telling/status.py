@@ -47,6 +47,7 @@ _ADDRESSES_MAX: Final = 4
 _COUNTS: Final = (
     *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
     *("bytes_sent", "membership_bytes", "bytes_received", "errors", "staleness_steps_max"),
+    *("relayed", "relayed_bytes", "relay_dropped"),
 )
 _MEMORY: Final = ("snapshots_bytes", "segments_bytes", "staged_bytes", "idle_bytes")
 
