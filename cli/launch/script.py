@@ -526,12 +526,11 @@ class ScriptFolder:
 
 
 def settings_of(config: ScriptConfig) -> dict[str, Any]:
-    """All settings that are not None, by name, the exchange's among them."""
+    """All settings that are not None, by name, the exchange's among them; paths as text."""
     own = {each.name: getattr(config, each.name) for each in fields(config)}
     whole = own | config.exchange.as_json()
-    return {
-        name: value for name, value in whole.items() if name != "exchange" and value is not None
-    }
+    given = {name: v for name, v in whole.items() if name != "exchange" and v is not None}
+    return {name: str(v) if isinstance(v, Path) else v for name, v in given.items()}
 
 
 def config_from(

@@ -107,11 +107,14 @@ def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Pa
     (tmp_path / "swarm.toml").write_text(
         'command = "mine.py --steps 3"\npeers = 2\nrule = "sgp"\nslow = ["1:4"]\n'
         'metrics_port = 9100\ndevice = "cuda:{i}"\nwire = "float16"\nlinger-s = 5\nout = "there"\n'
+        'faults = "faults.json"\n'
     )
+    (tmp_path / "faults.json").write_text('[{"at_s": 1, "kind": "crash", "peer": 1}]')
     result = called("swarm.toml", "--dry-run", "--json", "-n", "3")
     told = json.loads(result.stdout)
     assert told["command"][1:] == ["mine.py", "--steps", "3"]
     assert (told["settings"]["peers"], told["settings"]["linger_s"]) == (3, 5.0)
+    assert told["settings"]["faults"] == "faults.json"
     first, second, _ = told["environment"].values()
     assert (first["RUMOR_DEVICE"], second["RUMOR_DEVICE"]) == ("cuda:0", "cuda:1")
     assert (first["RUMOR_RULE"], second["RUMOR_SLOW"]) == ("sgp", "4.0")
