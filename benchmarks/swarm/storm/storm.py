@@ -172,9 +172,12 @@ def _folder(out: Path | str | None) -> Iterator[Path]:
             yield Path(folder).resolve()
         return
     path = Path(out)
-    if path.exists() and any(path.iterdir()):
-        raise ConfigError(f"{path} is not empty: name a folder that does not exist")
-    path.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ConfigError(f"{path} is there and not an empty folder: name one that does not exist")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be made: {error.strerror}") from error
     yield path.resolve()
 
 
