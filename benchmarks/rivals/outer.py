@@ -17,7 +17,6 @@ from importlib.metadata import version
 from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -98,7 +97,7 @@ def measure(
         over_s = time.time()
         survivors = [rank for rank in range(peers) if rank != _VICTIM]
         steps = [_times(folder, rank, 1, "step") for rank in survivors]
-        found = _pauses(steps, began_s, killed_s, over_s)
+        found = _pauses(steps, step_s, began_s, killed_s, over_s)
         imported = _times(folder, _VICTIM, 2, "imported")
         again = _times(folder, _VICTIM, 2, "step")
     if server is not None:
@@ -134,21 +133,21 @@ def _times(folder: Path, rank: int, life: int, what: str) -> list[float]:
 
 
 def _pauses(
-    steps: list[list[float]], began_s: float, killed_s: float, over_s: float
+    steps: list[list[float]], step_s: float, began_s: float, killed_s: float, over_s: float
 ) -> dict[str, float]:
-    """The longest pauses before and after the kill, in steps of who made it, and in seconds."""
-    calm, struck = [(0.0, 0.0)], [(0.0, 0.0)]
+    """The longest pauses before and after the kill, in steps without averaging, and in seconds."""
+    calm_s, struck_s = 0.0, 0.0
     for times in steps:
         # Who stands still at the end has paused, too.
-        ends = [*(t for t in times if began_s <= t <= over_s), over_s]
-        gaps = list(pairwise(ends))
-        usual_s = median(b - a for a, b in gaps)
-        for a, b in gaps:
-            (calm if b < killed_s else struck).append(((b - a) / usual_s, b - a))
+        for a, b in pairwise([*(t for t in times if began_s <= t <= over_s), over_s]):
+            if b < killed_s:
+                calm_s = max(calm_s, b - a)
+            else:
+                struck_s = max(struck_s, b - a)
     return {
-        "pause_steps": max(struck)[0],
-        "pause_s": max(struck)[1],
-        "calm_steps": max(calm)[0],
+        "pause_steps": struck_s / step_s,
+        "pause_s": struck_s,
+        "calm_steps": calm_s / step_s,
     }
 
 

@@ -168,7 +168,9 @@ def test_a_simulated_fleet_is_followed_through_a_kill_without_computing_a_value(
     }
     kills = kills_in_turn(4, 18.0, 1.0)
     assert [fault.at_s for fault in kills[::2]] == [3.0, 6.0, 9.0, 12.0]
+    named = [replace(kill, peer=f"peer-{kill.peer}") for kill in kills]
     found = predict_courses(settings, kills, time_s=20.0, total_steps=600)
+    assert predict_courses(settings, named, time_s=20.0, total_steps=600) == found
     assert found.steps >= 600 and 14 < found.end_s < 25
     assert found.courses[1].down == ((3.0, 4.0), (12.0, 13.0)), "the first is spared"
     assert found.courses[0].down == () and found.courses[2].starts_s == (7.0,)
@@ -321,7 +323,8 @@ def test_peers_measure_little_and_the_task_is_another_only_where_that_takes_long
         ({"peers": 1}, "peers is 1"),
         ({"task": "nothing"}, "nothing"),
         ({"task": "digits", "storm": "breeze"}, "unknown storm 'breeze'"),
-        ({"task": "digits", "out": "."}, "is not empty"),
+        ({"task": "digits", "out": "."}, "not an empty folder"),
+        ({"task": "digits", "out": "/dev/null/x"}, "cannot be made"),
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_runs(

@@ -74,7 +74,7 @@ def launch(
         stderr=subprocess.PIPE,
         text=True,
         cwd=out.parent,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": _paths()},
     )
     try:
         told, said = process.communicate(timeout=timeout_s)
@@ -94,6 +94,11 @@ def launch(
     courses = courses_of(run.peers, summary["faults"], began_unix_s)
     end_s = max(course.steps_s[-1] for course in courses)
     return Ran(run=run, summary=summary, courses=courses, end_s=end_s, began_unix_s=began_unix_s)
+
+
+def _paths() -> str:
+    """Where peers find a task of the user's: where this process does."""
+    return os.pathsep.join([os.getcwd(), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def courses_of(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from ....sim.config import SimulationConfig
-from ....sim.kernel.faults.files import Fault, faults_as_json
+from ....sim.kernel.faults.files import Fault, faults_as_json, resolve
 from ....sim.kernel.fleet import Fleet
 from ....sim.kernel.worker import Worker
 from ....sim.simulate import Simulation, simulate
@@ -78,7 +78,7 @@ def predict_courses(
 
     Args:
         settings: Fields of `SimulationConfig`, as `Calibration.simulation` gives them.
-        faults: What is done to them, peers by position.
+        faults: What is done to them.
         start_s: What a process takes from its start to its first message, seconds: a simulated one
             takes none, and so comes so much later.
         time_s: How long they are followed, virtual seconds, where *total_steps* is None.
@@ -102,10 +102,9 @@ def predict_courses(
         if fleet.over:
             break
     end_s = max((trace.steps_s[-1] for trace in traced if trace.steps_s), default=0.0)
+    named = resolve(faults, [trace.id for trace in traced])
     return Predicted(
-        courses=tuple(
-            trace.course(strikes_on(faults, index), fleet.now) for index, trace in enumerate(traced)
-        ),
+        courses=tuple(trace.course(strikes_on(named, trace.id), fleet.now) for trace in traced),
         end_s=end_s,
         steps=_steps(fleet),
     )

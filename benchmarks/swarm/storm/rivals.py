@@ -21,7 +21,7 @@ _SCRIPT: Final = Path(__file__).parents[2] / "rivals" / "outer.py"
 
 _KILL_STEPS: Final = 20
 """When one is killed, in steps; and so long they train before, and twice as long after it."""
-_SECONDS: Final = (30.0, 90.0)
+_SECONDS: Final = (75.0, 90.0)
 _DOWN_S: Final = 1.0
 _PEERS_MAX: Final = 4
 """A process of theirs imports for some seconds of a core; ours are forked."""

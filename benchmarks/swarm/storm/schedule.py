@@ -63,12 +63,12 @@ def kills_in_turn(peers: int, seconds: float, down_s: float) -> tuple[Fault, ...
     return tuple(found)
 
 
-def strikes_on(faults: Sequence[Fault], peer: int) -> Strikes:
+def strikes_on(faults: Sequence[Fault], peer: str | int) -> Strikes:
     """What a schedule does to the process of one peer, as a launch does it.
 
     Args:
-        faults: In order of time, peers by position.
-        peer: Its position.
+        faults: In order of time.
+        peer: Its name, or its position, as they have it.
     """
     own = [fault for fault in faults if fault.peer == peer]
     cut = [f for f in faults if f.kind == "partition" and any(peer in g for g in f.groups or ())]

@@ -53,6 +53,8 @@ _CALIBRATED: Final = 0.1
 _CALIBRATED_S: Final = (20.0, 60.0)
 _DOWN_S: Final = 1.0
 
+_SHORT_S: Final = 0.05
+
 _END_S: Final = 600.0
 """For starts and ends of processes."""
 
@@ -73,7 +75,10 @@ class _Asked:
     seconds: float
     seed: int
     batch_size: int
+    busy_s: float
+    """What a step takes of a core, seconds."""
     step_s: float
+    """How long it is to last."""
     p: float
 
     @property
@@ -172,9 +177,12 @@ def _folder(out: Path | str | None) -> Iterator[Path]:
             yield Path(folder).resolve()
         return
     path = Path(out)
-    if path.exists() and any(path.iterdir()):
-        raise ConfigError(f"{path} is not empty: name a folder that does not exist")
-    path.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise ConfigError(f"{path} is there and not an empty folder: name one that does not exist")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be made: {error.strerror}") from error
     yield path.resolve()
 
 
@@ -194,6 +202,7 @@ def _asked(spec: str, folder: Path, peers: int, seconds: float, seed: int, p: fl
         seconds=seconds,
         seed=seed,
         batch_size=batch_size,
+        busy_s=busy_s,
         step_s=step_s,
         p=p,
     )
@@ -327,9 +336,11 @@ def _alone(asked: _Asked, out: Path, batch_size: int, steps: int) -> float | str
     _log.info("one process alone: %d steps of %d samples", steps, batch_size)
     options = asked.options | {"peers": 1, "batch-size": batch_size, "steps": steps}
     options |= {"log-every": max(1, steps // 100)}
-    cores = os.cpu_count() or 1
+    # Threads wait for one another in every step, which short ones are not worth.
+    busy_s = asked.busy_s * batch_size / asked.batch_size
+    threads = 1 if busy_s < _SHORT_S else os.cpu_count() or 1
     try:
-        launch(out, options, threads=cores, timeout_s=3 * asked.seconds + _END_S)
+        launch(out, options, threads=threads, timeout_s=3 * asked.seconds + _END_S)
     except StormError as error:
         return str(error)
     return held_out_loss(asked.task, load_file(out / "model.safetensors"))
