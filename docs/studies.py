@@ -117,6 +117,7 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         *(f"![{_caption(name)}]({name})" for name in pictures),
         "## In figures",
         LEGEND.format(target=percent(study.target)),
+        *_reference(study.reference),
         *(_table(comparison) for comparison in comparisons(results)),
         *_searched(search, comparisons(results)),
         "## How it was computed",
@@ -145,6 +146,16 @@ are those of all workers together. *Not told apart*: the difference to the first
 behind it stands the smallest true difference that would have been seen in 4 of 5 studies. Who did
 not get to the target with every seed has no mean time, and is held against the first by how many
 seeds did and by how far the others came ([how](../../explanation/statistics.md))."""
+
+
+def _reference(named: str) -> Iterator[str]:
+    """That comparisons are fewer, where the study has named what points are held against."""
+    if named:
+        yield (
+            f"Others are held against **{named}**, which the study's file names as its "
+            "[reference](../../explanation/statistics.md#a-reference-named-beforehand): where it "
+            "is first, as many comparisons count as there are other points, and not all pairs."
+        )
 
 
 def _how(results: Results, machine: str, date: str) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -40,6 +41,15 @@ def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None
     assert f"Command: `rumor study {results.study.name}`" in page
     for p in ("0.1", "1.0"):
         assert f"### p: {p}\n" in page
+
+
+def test_a_page_names_what_others_are_held_against(studies: ModuleType) -> None:
+    results = results_of({"topology": ["ring", "complete"]})
+    page = studies.page(results, [], machine="", date="")
+    assert "reference" not in page
+    named = replace(results, study=replace(results.study, reference="complete"))
+    page = studies.page(named, [], machine="", date="")
+    assert "held against **complete**, which the study's file names as its [reference]" in page
 
 
 def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:

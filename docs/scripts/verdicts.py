@@ -54,11 +54,10 @@ def _null() -> Iterator[Line]:
                 ends = "stuck" if is_stuck else "nearly there"
                 words = f"{percent(miss)} do not arrive, and end {ends}"
             yield Line(words=f"{points} points, {seeds} seeds; {words}", world=world)
-    world = World(points=27, seeds=5)
-    yield Line(words="27 points, 5 seeds; all arrive", world=world)
-    for world in (World(points=5, seeds=3), world):
-        words = f"{world.points} points, {world.seeds} seeds, a reference; all arrive"
-        yield Line(words=words, world=replace(world, has_reference=True))
+    yield Line(words="27 points, 5 seeds; all arrive", world=World(points=27, seeds=5))
+    for points, seeds in ((5, 3), (27, 5)):
+        words = f"{points} points, {seeds} seeds, a reference; all arrive"
+        yield Line(words=words, world=World(points=points, seeds=seeds, has_reference=True))
 
 
 def _power() -> Iterator[Line]:

@@ -1,5 +1,8 @@
 """A bounded share of the published tables."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -148,3 +151,21 @@ def test_groups_send_as_much_less_as_they_are_large(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(shmcaffe, "_STEPS", 20)
     for row in shmcaffe._between_groups():
         assert row.ratio == pytest.approx(1, abs=0.4) and row.ratio >= 1
+
+
+def test_tables_of_the_page_are_kept_when_others_are_made_again() -> None:
+    root = Path(__file__).parents[2]
+    script = root / "docs" / "scripts" / "reproductions.py"
+    if not script.exists():
+        pytest.skip("docs are not beside the tests")
+    spec = importlib.util.spec_from_file_location("reproductions", script)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    _, _, below = (root / module.PAGE).read_text(encoding="utf-8").partition(module.MARKER)
+    tables = module.sections(below)
+    assert list(tables) == list(REPRODUCTIONS)
+    assert below == "\n\n" + "\n".join(tables.values())
+    assert all(f"`rumor reproduce {name}`" in text for name, text in tables.items())
+    # Below each table stands what it was made on.
+    assert all("libzmq" in text.splitlines()[-1] for text in tables.values())

@@ -127,13 +127,17 @@ def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
     Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021, algorithm 1, and the
     averaging experiment in their repository.
     """
-    size = side**dimensions
-    draws = (shuffled(key(seed, "moshpit", draw), size)[:n] for draw in range(_DRAWS_MAX))
-    for cells in (*draws, np.arange(n)):
+    lines = _connected_lines(n, side, dimensions, seed)
+    return Fixed(rounds=tuple(_averages(line) for line in lines))
+
+
+def _connected_lines(n: int, side: int, dimensions: int, seed: int) -> tuple[Nodes, ...]:
+    for draw in range(_DRAWS_MAX):
+        cells = shuffled(key(seed, "moshpit", draw), side**dimensions)[:n]
         lines = tuple(_lines(cells, side, dimensions))
         if _are_connected(n, lines):
-            break
-    return Fixed(rounds=tuple(_averages(line) for line in lines))
+            return lines
+    return tuple(_lines(np.arange(n), side, dimensions))
 
 
 def _lines(cells: Nodes, side: int, dimensions: int) -> Iterator[Nodes]:

@@ -298,6 +298,11 @@ class _Book:
             "(Holm, 5 %). Seen from: the smallest true difference that this comparison would tell "
             "from noise in 4 of 5 studies."
         )
+        if self._study.reference:
+            words += (
+                f" Where {self._study.reference} is first, the study's reference, as many "
+                "comparisons count as there are other points; else all pairs."
+            )
         if len(self._study.seeds) == 1:
             words = "One seed each, so no intervals, and no word on what is noise."
         tables = [{"show": f"facet={key}", **_table_of(self._results, comparison)}

@@ -337,3 +337,10 @@ def test_a_report_replaces_an_older_one_and_its_pictures(tmp_path: Path) -> None
     assert not old.exists()
     assert mine.exists()
     assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_reference_is_told_where_figures_are() -> None:
+    results = results_of({"topology": GRAPHS})
+    named = replace(results, study=replace(results.study, reference="complete"))
+    assert "Where complete is first, the study's reference," in read(named).text
+    assert "reference" not in read(results).text
