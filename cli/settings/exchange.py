@@ -162,6 +162,7 @@ class ExchangeConfig:
             exact=self.exact,
             bandwidth_bytes_s=None if self.bandwidth is None else parse_rate(self.bandwidth),
             shared_memory=not self.no_shared_memory,
+            relays=self._relay_bytes_s > 0,
         )
 
 
