@@ -110,7 +110,8 @@ class PeerConfig:
     relay_bytes_s: float = 12.5e6
     """What this peer passes on, at most, between members that only dial out and so cannot reach
     each other: bytes per second. 0 for nothing; it then exchanges with no such member through
-    others, either. With keys nothing is passed on: who speaks on a connection must be its owner."""
+    others, either. For rules that mix by weight, such as gosgd; with keys nothing is passed on,
+    since who speaks on a connection must be its owner."""
 
     no_remote_stop: bool = False
     """Do not obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys,

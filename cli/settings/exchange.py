@@ -76,8 +76,8 @@ class ExchangeConfig:
 
     relay: str = "100mbit"
     """What this peer passes on, at most, between members that both only dial out and so cannot
-    reach each other, as in 100mbit; off: nothing, and this peer does without relays, too. With keys
-    there are none."""
+    reach each other, as in 100mbit; off: nothing, and this peer does without relays, too. For rules
+    that mix by weight, such as gosgd; with keys there are none."""
 
     mixing: str = "step"
     """When an incoming share is mixed. step: whole, between two optimizer steps. sliced: part of it
@@ -162,6 +162,7 @@ class ExchangeConfig:
             exact=self.exact,
             bandwidth_bytes_s=None if self.bandwidth is None else parse_rate(self.bandwidth),
             shared_memory=not self.no_shared_memory,
+            relays=self._relay_bytes_s > 0,
         )
 
 

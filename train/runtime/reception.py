@@ -147,7 +147,8 @@ def relay_for(
         with lock:
             return protocol.live()
 
-    return Relay(transport, protocol.account.id, members, counters, bytes_s)
+    me = protocol.account.id if bytes_s else ""
+    return Relay(transport, me, members, counters, bytes_s)
 
 
 class Reception:

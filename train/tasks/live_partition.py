@@ -276,19 +276,19 @@ class LiveSampler:
         return self._pass[1]
 
 
-class Sighted(Protocol):
+class _Sighted(Protocol):
     """The part of a protocol that says who is there."""
 
     def live(self) -> Sequence[Member]:
         """Everybody who is believed to run, sorted by id."""
 
 
-def training_of(protocol: Sighted) -> dict[PeerId, int]:
+def training_of(protocol: _Sighted) -> dict[PeerId, int]:
     """Steps of all who are believed to run and take optimizer steps, by id, ascending."""
     return {member.id: member.step for member in protocol.live() if member.phase is Phase.TRAINING}
 
 
-class Viewed(Protocol):
+class _Viewed(Protocol):
     """The part of a `Peer` that a live partition goes by."""
 
     id: PeerId
@@ -322,7 +322,7 @@ class LiveBatches:
     """
 
     def __init__(
-        self, peer: Viewed, n_samples: int, batch_size: int, *, seed: int = 0, passes: int = 1
+        self, peer: _Viewed, n_samples: int, batch_size: int, *, seed: int = 0, passes: int = 1
     ) -> None:
         self._peer = peer
         self._sampler = LiveSampler(n_samples, batch_size, seed=seed, peer=peer.id, passes=passes)

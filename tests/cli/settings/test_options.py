@@ -112,7 +112,15 @@ COMMANDS = {
 }
 
 # They are said by other options, or by none.
-NO_OPTIONS = {"checkpoint", "exchange", "mix_budget_s", "options", "protocol", "signals"}
+NO_OPTIONS = {
+    "checkpoint",
+    "exchange",
+    "mix_budget_s",
+    "options",
+    "protocol",
+    "relay_bytes_s",
+    "signals",
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

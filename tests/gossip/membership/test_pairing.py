@@ -253,8 +253,11 @@ def test_the_relay_between_two_is_the_same_from_both_ends() -> None:
     assert relay_of("p0", "p1", members[:2], {"p0", "p1"}) is None
 
 
-def test_a_rule_that_waits_does_without_relays() -> None:
-    scene = Scene(RELAYED, requirements=Requirements(waits=True))
+@pytest.mark.parametrize(
+    "requirements", [Requirements(waits=True, whole=False), Requirements(whole=True)], ids=str
+)
+def test_rules_that_wait_or_expect_answers_do_without_relays(requirements: Requirements) -> None:
+    scene = Scene(RELAYED, requirements=requirements)
     for id in ("a", "b", "z"):
         scene.enter(id, addresses=(id,) if id == "z" else ())
     for id in ("a", "b", "z"):
