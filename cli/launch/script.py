@@ -88,6 +88,8 @@ class ScriptConfig:
 
     roster: Path | None = None
 
+    receipts: bool = False
+
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""
 
@@ -311,6 +313,7 @@ def check_settings(config: ScriptConfig, out: Path) -> None:
     if config.topology is not None:
         # Else the graph may be the script's.
         told["founders"] = config.peers
+    told |= {name: getattr(config, name) for name in ("key", "roster", "receipts")}
     PeerConfig(**told, out=out, loggers=config.loggers, **config.exchange.settings())
 
 
@@ -333,7 +336,7 @@ def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path
     out = config.out or next(path for path in new_folders(name) if not os.path.exists(path))
     check_settings(config, out)
     if here:
-        require_keys(config.key, config.roster, config.ids())
+        require_keys(config.key, config.roster, config.ids(), receipts=config.receipts)
         if config.metrics_port is not None:
             require_free_ports(config.metrics_port, config.peers)
     check_folder(out)
@@ -368,6 +371,8 @@ def variables(
     }
     if config.key is not None and config.roster is not None:
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
+    if config.receipts:
+        told["receipts"] = 1
     if config.device is not None:
         told["device"] = _device(config.device, local)
     if config.topology is not None:
@@ -411,11 +416,13 @@ def found(config: ScriptConfig, command: Sequence[str], out: Path) -> list[Place
 
 
 def settings_of(config: ScriptConfig) -> dict[str, Any]:
-    """All settings that are not None, by name, the exchange's among them."""
+    """All settings that are not None, by name, the exchange's among them; paths are texts."""
     own = {each.name: getattr(config, each.name) for each in fields(config)}
     whole = own | config.exchange.as_json()
     return {
-        name: value for name, value in whole.items() if name != "exchange" and value is not None
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in whole.items()
+        if name != "exchange" and value is not None
     }
 
 

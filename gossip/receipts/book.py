@@ -6,7 +6,7 @@ lacks is cut from what its receivers have from it, and what those then lack from
 anybody is worth, together, is what the roster grants, whatever liars sign.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 
 from ..types import PeerId, frozen
@@ -203,18 +203,29 @@ class Book:
 
     def since(self, revision: int) -> tuple[list[Statement], list[Proof]]:
         """What has changed since a revision, the oldest first."""
+        return self._of(list(self._changes(revision))[::-1])
+
+    def page(self, after: int, statements_max: int) -> tuple[list[Statement], list[Proof], int]:
+        """A part of what has changed since a revision: see `since`.
+
+        Args:
+            after: The revision.
+            statements_max: How many statements it may have, those of its proofs among them; one
+                proof may have more.
+
+        Returns:
+            What has changed, and the revision up to which that is all.
+        """
         statements: list[Statement] = []
-        proofs = []
-        for key in self._changes(revision):
-            if not isinstance(key, Link):
-                proofs.append(self.convicted[key])
-                continue
-            promise, receipt = self.promises[key], self.receipts.get(key)
-            if receipt is None or promise.number > receipt.promise.number:
-                statements.append(promise)
-            if receipt is not None:
-                statements.append(receipt)
-        return statements[::-1], proofs
+        proofs: list[Proof] = []
+        last, room = self.revision, statements_max
+        for key in list(self._changes(after))[::-1]:
+            told, proven = self._of([key])
+            room -= len(told) + sum([len(each.statements) for each in proven])
+            if room < 0 and (statements or proofs):
+                return statements, proofs, last
+            statements, proofs, last = statements + told, proofs + proven, self._changed[key]
+        return statements, proofs, last
 
     def worth(self, peer: PeerId) -> int:
         """What a peer can have, over all its incarnations, if all are held to what they signed."""
@@ -289,6 +300,21 @@ class Book:
             if worth < 0:
                 lacking[peer] = -worth
         return lacking
+
+    def _of(self, keys: Iterable[Link | PeerId]) -> tuple[list[Statement], list[Proof]]:
+        """The latest statements of links, and the proofs against peers."""
+        statements: list[Statement] = []
+        proofs = []
+        for key in keys:
+            if not isinstance(key, Link):
+                proofs.append(self.convicted[key])
+                continue
+            promise, receipt = self.promises[key], self.receipts.get(key)
+            if receipt is not None:
+                statements.append(receipt)
+            if receipt is None or promise.number > receipt.promise.number:
+                statements.append(promise)
+        return statements, proofs
 
     def _changes(self, revision: int) -> Iterator[Link | PeerId]:
         for key in reversed(self._changed):

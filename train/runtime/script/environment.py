@@ -139,7 +139,7 @@ _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
     **dict.fromkeys(("join", "advertise"), _several),
     **dict.fromkeys(("rendezvous", "out", "key", "roster"), _folder),
-    **dict.fromkeys(("frozen_may_differ", "no_remote_stop", "signals"), _switch),
+    **dict.fromkeys(("frozen_may_differ", "no_remote_stop", "receipts", "signals"), _switch),
     "protocol": _protocol,
 }
 
