@@ -32,7 +32,7 @@ STEP_S_MIN_SLOW = 0.02
 _OF_LAUNCHER: Final = frozenset(
     (
         *("peers", "exchange", "step_s_min", "slow", "batch_sizes", "steps", "journal", "out"),
-        "receipts",
+        *("receipts", "receipts_check"),
         *("faults", "loggers", "metrics_port"),
     )
 )
@@ -121,6 +121,8 @@ class LaunchConfig:
     roster: Path | None = None
 
     receipts: bool = False
+
+    receipts_check: str = "share"
 
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""

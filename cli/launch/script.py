@@ -90,6 +90,8 @@ class ScriptConfig:
 
     receipts: bool = False
 
+    receipts_check: str = "share"
+
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""
 
@@ -313,8 +315,11 @@ def check_settings(config: ScriptConfig, out: Path) -> None:
     if config.topology is not None:
         # Else the graph may be the script's.
         told["founders"] = config.peers
-    told |= {name: getattr(config, name) for name in ("key", "roster", "receipts")}
+    told |= {name: getattr(config, name) for name in _TRUST}
     PeerConfig(**told, out=out, loggers=config.loggers, **config.exchange.settings())
+
+
+_TRUST: Final = ("key", "roster", "receipts", "receipts_check")
 
 
 def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path:
@@ -372,7 +377,7 @@ def variables(
     if config.key is not None and config.roster is not None:
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
     if config.receipts:
-        told["receipts"] = 1
+        told |= {"receipts": 1, "receipts_check": config.receipts_check}
     if config.device is not None:
         told["device"] = _device(config.device, local)
     if config.topology is not None:

@@ -26,6 +26,10 @@ _ROUNDS_MAX = 64
 at all beyond what it got back."""
 
 
+_REMEMBERED = 256
+"""So many of its last promises a peer need not check when it gets them back in a receipt."""
+
+
 class Taken(Enum):
     """What became of a statement that somebody told."""
 
@@ -70,6 +74,7 @@ class Book:
         self._keys = keys
         self._grant = grant
         self._number = 0
+        self._mine: dict[int, Promise] = {}
         self._spent = 0
         self.promises: dict[Link, Promise] = {}
         """The latest of each link. Read it, do not change it."""
@@ -105,6 +110,8 @@ class Book:
         draft = Promise(link, self._number, offered, self._spent)
         signature = self._keys.sign(draft.signed(self.swarm))
         made = Promise(link, self._number, offered, self._spent, signature)
+        self._mine[self._number] = made
+        self._mine.pop(self._number - _REMEMBERED, None)
         self._note_promise(made)
         return made
 
@@ -114,17 +121,21 @@ class Book:
         They may where the sender has promised them, is worth them, and its promise owns up to all
         that it must have sent before.
         """
+        if not self.has_promised(sender, staged):
+            return False
+        had = self._had(sender.peer) + self._returned.get(sender.peer, 0)
+        spent = self.promises[Link(sender, self.me)].spent
+        return spent <= had and self.worth(sender.peer) >= staged
+
+    def has_promised(self, sender: Life, staged: int) -> bool:
+        """Whether *sender*, which nobody has convicted, has signed for shares that weigh *staged*
+        together and are not decided."""
         link = Link(sender, self.me)
         promise, receipt = self.promises.get(link), self.receipts.get(link)
         if promise is None or sender.peer in self.convicted:
             return False
         decided = 0 if receipt is None else receipt.decided
-        had = self._had(sender.peer) + self._returned.get(sender.peer, 0)
-        return (
-            promise.offered - decided >= staged
-            and promise.spent <= had
-            and self.worth(sender.peer) >= staged
-        )
+        return promise.offered - decided >= staged
 
     def decide(self, sender: Life, escrow: int, accepted: int) -> Receipt | None:
         """Sign what has become of a share.
@@ -326,6 +337,8 @@ class Book:
         link = promise.link
         known, receipt = self.promises.get(link), self.receipts.get(link)
         if known == promise or (receipt is not None and receipt.promise == promise):
+            return Taken.KNOWN
+        if link.sender == self.me and self._mine.get(promise.number) == promise:
             return Taken.KNOWN
         if known is None and self.me not in link and not self._has_room(link.sender.peer):
             return Taken.KNOWN

@@ -70,6 +70,7 @@ def called(*arguments: str) -> Result:
         (["--logger", "tensorbord", "--", "mine.py"], "did you mean 'tensorboard'?"),
         (["--metrics-port", "99999", "--", "mine.py"], "metrics_port is 99999"),
         (["--receipts", "--", "mine.py"], "receipts are signed: give key and roster, too"),
+        (["--receipts-check", "never", "--", "mine.py"], "it must be share or audit"),
         (["nowhere.toml"], "nowhere.toml: No such file"),
     ],
 )
@@ -128,12 +129,14 @@ def test_each_process_is_told_of_keys_and_receipts(tmp_path: Path) -> None:
     assert refused.exit_code == 2 and "names no founders" in refused.stderr
     swarm.roster = swarm.roster.with_founders(swarm.owner, ["peer-0", "peer-1"])
     swarm.file()
-    shown = called("-n", "2", *keys, "--dry-run", "--json", "--", "mine.py")
+    more = ("--receipts-check", "audit", "--dry-run")
+    shown = called("-n", "2", *keys, *more, "--json", "--", "mine.py")
     assert shown.exit_code == 0, shown.stderr
     told = json.loads(shown.stdout)
     assert told["settings"]["receipts"] is True
     for variables in told["environment"].values():
         assert variables["RUMOR_RECEIPTS"] == "1" and variables["RUMOR_KEY"] == str(key)
+        assert variables["RUMOR_RECEIPTS_CHECK"] == "audit"
     plain = json.loads(called("--dry-run", "--json", "--", "mine.py").stdout)
     assert "RUMOR_RECEIPTS" not in plain["environment"]["peer-0"]
 

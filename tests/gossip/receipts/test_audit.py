@@ -29,7 +29,8 @@ def test_a_liar_is_named_with_what_it_signed_and_what_it_lacks() -> None:
     verdict = audit([([receipt, twin], [])], SWARM, HashKeys(""), lambda _: 5)
     assert not verdict.is_sound
     liar, taker = verdict.rows[:2]
-    assert (liar.lacking, liar.convicted) == (2, "signed two promises of one number")
+    # What it has promised to the second counts, too.
+    assert (liar.lacking, liar.convicted) == (9, "signed two promises of one number")
     assert (taker.cut, taker.worth) == (2, 10)
     assert verdict.statements == 2
 
@@ -50,3 +51,22 @@ def test_forged_statements_are_counted() -> None:
     told: list[Statement] = [replace(promise, spent=8), signed_receipt(promise, 7, 7)]
     verdict = audit([(told, [])], SWARM, HashKeys(""), lambda _: 9)
     assert verdict.forged == 1 and not verdict.is_sound
+
+
+def test_a_promise_counts_for_both_until_it_goes_back() -> None:
+    promise = signed_promise(Link(A, B), 1, 5, 5)
+    onward = signed_receipt(signed_promise(Link(B, Life("c", 1)), 1, 7, 7), 7, 7)
+    # b may have died before it signed what it took of a.
+    verdict = audit([([promise, onward], [])], SWARM, HashKeys(""), lambda _: 5)
+    assert verdict.is_sound and sum(row.cut for row in verdict.rows) == 0
+    assert [(row.got, row.given, row.worth) for row in verdict.rows] == [
+        *((0, 0, 5), (0, 7, -2), (7, 0, 12)),
+    ]
+    # What it has sent back it cannot have spent.
+    verdict = audit(
+        [([signed_receipt(promise, 5, 0), onward], [])], SWARM, HashKeys(""), lambda _: 5
+    )
+    assert [row.lacking for row in verdict.rows] == [0, 2, 0]
+    # And a promises no more than it has.
+    verdict = audit([([promise, onward], [])], SWARM, HashKeys(""), lambda _: 4)
+    assert [row.lacking for row in verdict.rows] == [1, 0, 0]

@@ -259,7 +259,8 @@ def test_a_book_is_told_page_by_page() -> None:
     c.take(signed_promise(Link(B, D), 1, 1, 1))
     c.take(signed_promise(Link(B, D), 1, 2, 2))  # convicts: a page of its own, however long
     told: list[Statement] = []
-    proven, after, pages = [], 0, 0
+    proven: list[Proof] = []
+    after = pages = 0
     while after < c.revision:
         statements, proofs, after = c.page(after, 1)
         told, proven, pages = told + statements, proven + proofs, pages + 1

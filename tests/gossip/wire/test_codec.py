@@ -492,7 +492,7 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 def test_no_kind_of_message_ever_changes_its_number() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
     order += ["query", "pending", "leave", "refer", "read", "receipts", "stop", "stopping"]
-    order += ["inquire", "status"]
+    order += ["inquire", "status", "consult", "extract"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 

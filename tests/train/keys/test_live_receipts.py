@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
 
 from .test_live_keys import ENDLESS, TIMEOUT_S, Run, free_port, rumor
 
@@ -24,7 +27,10 @@ with Peer(nn.Linear(4, 1)) as peer:
 """
 
 
-def test_a_run_with_receipts_is_sound_and_everybody_holds_what_it_is_worth(tmp_path: Path) -> None:
+@pytest.mark.parametrize("check", ["share", "audit"])
+def test_a_run_with_receipts_is_sound_and_everybody_holds_what_it_is_worth(
+    check: str, tmp_path: Path
+) -> None:
     with ExitStack() as stack:
         run = Run(tmp_path, stack)
         run.machine("m1", "--name", "peer-*")
@@ -33,7 +39,8 @@ def test_a_run_with_receipts_is_sound_and_everybody_holds_what_it_is_worth(tmp_p
         rumor("roster", "found", roster, names, "--key", tmp_path / "ada.key")
         keys = ("--key", tmp_path / "m1.key", "--roster", roster)
         words = ("-n", 3, "--task", "quadratic", "--steps", 150, "--out", out, "--json")
-        summary = json.loads(rumor("launch", *words, *keys, "--receipts").splitlines()[-1])
+        signed = ("--receipts", "--receipts-check", check)
+        summary = json.loads(rumor("launch", *words, *keys, *signed).splitlines()[-1])
         assert summary["weight_units_total"] == summary["weight_units_expected"]
 
         told = json.loads(rumor("audit", out, "--roster", roster, "--json").splitlines()[-1])
@@ -81,8 +88,11 @@ def test_a_swarm_that_runs_is_audited_by_one_that_is_no_member(tmp_path: Path) -
 
         # A busy swarm adds up at any time, and nobody has met the one that asks.
         def have_met() -> bool:
-            got = [each["got_units"] for each in audit()["peers"]]
-            return len(got) == 2 and all(got)
+            ended = CliRunner().invoke(app, [str(word) for word in words])
+            if ended.exit_code:
+                return False  # they belong to no swarm yet
+            peers = json.loads(ended.output.splitlines()[-1])["peers"]
+            return len(peers) == 2 and all(each["got_units"] for each in peers)
 
         give_up_s = time.monotonic() + TIMEOUT_S
         while not have_met():

@@ -8,7 +8,7 @@ import pytest
 
 from rumor.gossip import Envelope, Member, Phase, TransportError
 from rumor.gossip.receipts.book import Book
-from rumor.gossip.receipts.statement import Life, Link
+from rumor.gossip.receipts.statement import Life, Link, Statement
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.wire.messages import Body, Consult, Extract, Hello
 from rumor.train.observe import auditor as auditing
@@ -225,7 +225,8 @@ def test_the_desk_tells_a_book_part_by_part() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(status, "_STATEMENTS_TOLD", 2)
         patch.setattr(status, "STATEMENTS_MAX", 1)
-        found, after = [], 0
+        found: list[Statement] = []
+        after = 0
         while True:
             part = _extract(protocol, after)
             assert len(part.statements) <= 2 and part.proofs == ()

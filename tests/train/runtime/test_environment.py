@@ -21,6 +21,7 @@ TOLD = {
     "RUMOR_KEY": "m1.key",
     "RUMOR_ROSTER": "/etc/roster.json",
     "RUMOR_RECEIPTS": "1",
+    "RUMOR_RECEIPTS_CHECK": "audit",
     "RUMOR_FROZEN_MAY_DIFFER": "1",
     "RUMOR_JOIN": "tcp://node-a:7700, tcp://node-b:7700",
     "RUMOR_PROTOCOL": '{"wire": "float16"}',
@@ -38,7 +39,8 @@ def test_a_peer_finds_its_settings() -> None:
     config = told.fill(PeerConfig())
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
     assert config.no_remote_stop
-    assert config.receipts and config.key == Path("m1.key").absolute()
+    assert config.receipts and config.receipts_check == "audit"
+    assert config.key == Path("m1.key").absolute()
     assert config.roster == Path("/etc/roster.json")
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")
     assert config.protocol.wire == "float16"

@@ -132,7 +132,7 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 }
 
 _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("id", "topology", "rule", "bind", "mixing"), str),
+    **dict.fromkeys(("id", "topology", "rule", "bind", "mixing", "receipts_check"), str),
     **dict.fromkeys(("founders", "seed", "log_every", "shards", "metrics_port"), int),
     **dict.fromkeys(
         ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models"), float
