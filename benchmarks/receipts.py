@@ -1,11 +1,14 @@
 """``receipts``: what it costs to sign for weight, beside the same swarm without."""
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..gossip.effects.effects import Effect, Record, Send
 from ..gossip.effects.events import Event
 from ..gossip.effects.ledger import Kind
+from ..gossip.protocol.receipting import RECEIPTS_CHECKS
 from ..gossip.transport.keys.signing import Signer
 from ..gossip.wire.codec import encoded_bytes
 from ..gossip.wire.messages import Receipts
@@ -16,12 +19,14 @@ __all__ = ["measure_receipts"]
 
 _P = 0.1
 
+_BY = {"share": "all before it", "audit": "audits"}
+
 
 class _Counted:
     """A swarm in one process, of which processor time and bytes are counted by transfer."""
 
-    def __init__(self, n: int, *, signed: bool) -> None:
-        self._swarm = Swarm(n, p=_P, roll=_roll(n) if signed else None)
+    def __init__(self, n: int, *, check: str = "") -> None:
+        self._swarm = Swarm(n, p=_P, roll=_roll(n, check) if check else None)
         self._swarm.watch = self._watch
         self._transfers = 0
         self._bytes = 0
@@ -44,14 +49,14 @@ class _Counted:
         return taken_s / self._transfers * 1e6, self._bytes / self._transfers
 
 
-def _roll(n: int) -> Callable[[str], Signer]:
+def _roll(n: int, check: str = "share") -> Callable[[str], Signer]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     width = len(str(n - 1))
     ids = [f"peer-{i:0{width}}" for i in range(n)]
     keys = {id: Ed25519PrivateKey.generate() for id in ids}
     signers = {key.public_key().public_bytes_raw(): id for id, key in keys.items()}
-    return lambda id: Signer(keys[id].private_bytes_raw(), signers, lambda: ids)
+    return lambda id: Signer(keys[id].private_bytes_raw(), signers, lambda: ids, check)
 
 
 def measure_receipts(
@@ -66,35 +71,36 @@ def measure_receipts(
     """
     rows = []
     for n in swarm_sizes:
-        swarms = {name: _Counted(n, signed=name == "signed") for name in ("plain", "signed")}
-        size_bytes: list[float] = []
-
-        def measure(name: str, swarm: _Counted, sizes: list[float] = size_bytes) -> list[float]:
-            taken_us, told_bytes = swarm.cost(steps, 2)
-            if name == "signed":
-                sizes.append(told_bytes)
-            return [taken_us]
-
-        ways = {
-            name: lambda name=name, swarm=swarm: measure(name, swarm)
-            for name, swarm in swarms.items()
-        }
-        found = medians(ways, rounds)
-        rows.append(
-            Row(
-                name=f"a transfer among {n} peers, at all of them",
-                ours=found["signed"],
-                reference=found["plain"],
-                unit="us",
-                note=f"plain; {sum(size_bytes) / len(size_bytes):.0f} bytes of receipts each",
-            )
-        )
+        rows += _rows(n, steps, rounds)
     rows.append(_signatures(rounds))
     return Result(
         name="receipts",
         title="Weight that both ends sign for, beside the same without, one process",
         rows=tuple(rows),
     )
+
+
+def _rows(n: int, steps: int, rounds: int) -> list[Row]:
+    """A transfer among so many peers, with each way to check receipts, beside none."""
+    swarms = {check: _Counted(n, check=check) for check in ("", *RECEIPTS_CHECKS)}
+    size_bytes: dict[str, list[float]] = {check: [] for check in swarms}
+
+    def measure(check: str) -> list[float]:
+        taken_us, told_bytes = swarms[check].cost(steps, 2)
+        size_bytes[check].append(told_bytes)
+        return [taken_us]
+
+    found = medians({check: partial(measure, check) for check in swarms}, rounds)
+    return [
+        Row(
+            name=f"a transfer among {n}, checked by {_BY[check]}",
+            ours=found[check],
+            reference=found[""],
+            unit="us",
+            note=f"plain; {statistics.mean(size_bytes[check]):.0f} bytes of receipts each",
+        )
+        for check in RECEIPTS_CHECKS
+    ]
 
 
 def _signatures(rounds: int) -> Row:

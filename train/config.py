@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
+from ..gossip.protocol.receipting import RECEIPTS_CHECKS
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import PORT_MAX, key_in, parse_address, parse_seed
@@ -106,6 +107,12 @@ class PeerConfig:
     receipts: bool = False
     """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
     and ``roster``, which names the founders; all peers of a swarm alike."""
+
+    receipts_check: str = "share"
+    """When receipts are checked against those of others; all peers of a swarm alike. share: before
+    a share is let in, so that made-up weight is kept out, and whoever signs twice is evicted;
+    audit: by `rumor audit` alone, which costs each exchange the same however many peers there
+    are."""
 
     relay_bytes_s: float = 12.5e6
     """What this peer passes on, at most, between members that only dial out and so cannot reach
@@ -218,6 +225,9 @@ class PeerConfig:
             raise ConfigError(f"bulk_port is {self.bulk_port}: it must be 0 to {PORT_MAX}")
         if self.receipts and self.key is None:
             raise ConfigError("receipts are signed: give key and roster, too")
+        if self.receipts_check not in RECEIPTS_CHECKS:
+            allowed = " or ".join(RECEIPTS_CHECKS)
+            raise ConfigError(f"receipts_check is {self.receipts_check!r}: it must be {allowed}")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:

@@ -165,7 +165,8 @@ class RunFolder:
         if self._config.journal:
             command = (*command, "--journal")
         if self._config.receipts:
-            command = (*command, "--receipts")
+            check = f"--receipts-check={self._config.receipts_check}"
+            command = (*command, "--receipts", check)
         return Place(index=index, id=id, folder=folder, command=command)
 
     def _options(self, index: int) -> dict[str, Any]:

@@ -96,6 +96,10 @@ class ScriptConfig:
 
     roster: Path | None = None
 
+    receipts: bool = False
+
+    receipts_check: str = "share"
+
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""
 
@@ -338,7 +342,11 @@ def check_settings(config: ScriptConfig, out: Path) -> None:
     if config.topology is not None:
         # Else the graph may be the script's.
         told["founders"] = config.peers
+    told |= {name: getattr(config, name) for name in _TRUST}
     PeerConfig(**told, out=out, loggers=config.loggers, **config.exchange.settings())
+
+
+_TRUST: Final = ("key", "roster", "receipts", "receipts_check")
 
 
 def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path:
@@ -365,7 +373,7 @@ def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path
             "stay in each peer's folder on its own"
         )
     if here:
-        require_keys(config.key, config.roster, config.ids())
+        require_keys(config.key, config.roster, config.ids(), receipts=config.receipts)
         if config.metrics_port is not None:
             require_free_ports(config.metrics_port, config.peers, config.metrics_host)
     if config.goes_on:
@@ -421,6 +429,8 @@ def variables(
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
     if config.resume:
         told["resume"] = 1
+    if config.receipts:
+        told |= {"receipts": 1, "receipts_check": config.receipts_check}
     if config.device is not None:
         told["device"] = _device(config.device, local)
     if config.topology is not None:

@@ -16,14 +16,17 @@ from ..effects.events import PeerEvicted
 from ..effects.ledger import Entry, Kind
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..receipts.book import Book, Proof, Taken
-from ..receipts.statement import Keys, Life, Link, Receipt
+from ..receipts.statement import Keys, Life, Link, Promise
 from ..types import Incarnation, PeerId
 from ..wire.fields import STATEMENTS_MAX
 from ..wire.messages import Ack, Body, Envelope, Leave, Query, Receipts
 from .anti_entropy import Membership
 from .state import ShardState, State
 
-__all__ = ["CHECKS_MAX", "Receipting", "Roll"]
+__all__ = ["CHECKS_MAX", "RECEIPTS_CHECKS", "Receipting", "Roll"]
+
+RECEIPTS_CHECKS = ("share", "audit")
+"""When what others have signed is looked at: before a share of theirs is let in, or by audits."""
 
 CHECKS_MAX = 4096
 """Statements of one peer that are looked at in a gossip interval: each new one takes a signature or
@@ -35,11 +38,17 @@ _TOLD_AT_ONCE = 256
 _FORGED_MAX = 8
 """Of a peer that passes on more forged statements in a gossip interval, nothing more is read."""
 
+_NOTHING = 0, 0
+
 assert _TOLD_AT_ONCE <= STATEMENTS_MAX
 
 
 class Roll(Keys, Protocol):
-    """The keys of all, and who may found."""
+    """The keys of all, who may found, and when receipts are looked at."""
+
+    @property
+    def check(self) -> str:
+        """One of `RECEIPTS_CHECKS`."""
 
     def grant(self, peer: PeerId) -> int:
         """What a peer may found of each shard, in grains, over all its incarnations."""
@@ -66,6 +75,7 @@ class Receipting:
         self._roll = roll
         self._membership = membership
         self._open_rng = rng
+        self._is_strict = roll.check == "share"
         self._book: Book | None = None
         self._due_s = float("-inf")
         for shard_state in state.shard_states:
@@ -79,6 +89,8 @@ class Receipting:
         self._sure: dict[Life, int] = {}
         self._told_with: dict[Life, tuple[int, int]] = {}
         self._decided: dict[Life, tuple[int, int]] = {}
+        # What was decided and accepted whole, and is to be signed within a gossip interval.
+        self._owed: dict[Life, tuple[int, int]] = {}
         self._returned: dict[Life, int] = {}
         self._looked_at: dict[PeerId, int] = {}
         self._forged: dict[PeerId, int] = {}
@@ -118,16 +130,11 @@ class Receipting:
         if book is None:
             return
         if isinstance(body, Ack):
-            fresh = self._decided.pop(life, None)
-            if fresh is not None:
-                receipt = book.decide(life, *fresh)
-            else:
-                # It asks since it lacks a receipt: whatever is not here is not coming any more.
-                receipt = book.close(life, self._staged(life))
-            if receipt is not None:
-                self._tell(book, life, self._told.get(life, 0), receipt)
-        elif isinstance(body, Query):
-            self._tell(book, life, self._sure.get(life, 0))
+            self._sign(book, life)
+        elif isinstance(body, Query) and Link(book.me, life) in book.promises:
+            self._show(book, life, book.promises[Link(book.me, life)])
+        elif isinstance(body, Leave):
+            self.sign_owed()
 
     def promise(self, peer: PeerId, incarnation: Incarnation, escrow: int) -> None:
         """Sign for a share that has left, and tell its receiver what it may not know."""
@@ -135,7 +142,7 @@ class Receipting:
         assert book is not None  # nobody pushes outside a swarm
         life = Life(peer, incarnation)
         made = book.promise(life, escrow)
-        self._tell(book, life, self._sure.get(life, 0))
+        self._show(book, life, made)
         self._told_with[life] = made.number, book.revision
 
     def settles(self, peer: PeerId, incarnation: Incarnation, returned: int) -> bool:
@@ -163,7 +170,10 @@ class Receipting:
                     waiting.setdefault(life, []).append((shard_state, transfer))
         for life, shares in waiting.items():
             weight = sum([transfer.offer.escrow for _, transfer in shares])
-            is_covered = book.covers(life, weight)
+            if self._is_strict:
+                is_covered = book.covers(life, weight)
+            else:
+                is_covered = book.has_promised(life, weight + self._owed.get(life, _NOTHING)[0])
             for shard_state, transfer in shares:
                 transfer.is_covered = is_covered
                 late = now >= transfer.progress_s + self._state.config.stall_s
@@ -179,12 +189,25 @@ class Receipting:
         book, table = self.book, self._state.table
         if book is None:
             return
+        if not self._is_strict:
+            self.sign_owed()
+            return
         self._write_off(book)
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
             partner = partners[int(self._rng.integers(len(partners)))]
             life = Life(partner.id, table.incarnation(partner.id))
             self._tell(book, life, self._told.get(life, 0))
+
+    def sign_owed(self) -> None:
+        """Sign all that was accepted: before the book is read, or this peer is gone."""
+        book, owed = self.book, self._owed
+        self._owed = {}
+        for life, decided in owed.items():
+            assert book is not None  # with another swarm, it has begun anew
+            receipt = book.decide(life, *decided)
+            assert receipt is not None  # nothing is accepted that was not promised
+            self._state.log.send(*life, Receipts((receipt,)))
 
     def told(self, envelope: Envelope, body: Receipts, now: float) -> None:
         """Take in what somebody tells; whoever it convicts is evicted."""
@@ -248,17 +271,42 @@ class Receipting:
                 excess -= burned
                 shard_state.log.record(Entry(Kind.BURNED, burned))
 
+    def _sign(self, book: Book, life: Life) -> None:
+        """Sign what was decided, and tell its sender: at once where something goes back, which it
+        cannot have without; and where others are to believe it."""
+        escrow, accepted = self._owed.pop(life, _NOTHING)
+        fresh = self._decided.pop(life, None)
+        if fresh is None:
+            if escrow:
+                book.decide(life, escrow, accepted)
+            # It asks since it lacks a receipt: whatever is not here is not coming any more.
+            receipt = book.close(life, self._staged(life))
+        else:
+            escrow, accepted = escrow + fresh[0], accepted + fresh[1]
+            if not self._is_strict and 0 < fresh[0] == fresh[1]:
+                self._owed[life] = escrow, accepted
+                return
+            receipt = book.decide(life, escrow, accepted)
+        if receipt is not None:
+            # What else is new need not be told here: a share brings all that covers it.
+            self._state.log.send(*life, Receipts((receipt,)))
+
     def _staged(self, life: Life) -> int:
         """Weight of shares of a sender that are not decided."""
         key = life.peer, life.incarnation
         inboxes = [each.inbox.transfers for each in self._state.busy_shards]
         return sum([shares[key].offer.escrow for shares in inboxes if key in shares])
 
-    def _tell(self, book: Book, life: Life, revision: int, receipt: Receipt | None = None) -> None:
-        """Send what has changed in the book since a revision, and a receipt, changed or not."""
+    def _show(self, book: Book, life: Life, promise: Promise) -> None:
+        """Send a promise, and all that its receiver may lack to see that it is covered."""
+        if self._is_strict:
+            self._tell(book, life, self._sure.get(life, 0))
+        else:
+            self._state.log.send(*life, Receipts((promise,)))
+
+    def _tell(self, book: Book, life: Life, revision: int) -> None:
+        """Send what has changed in the book since a revision."""
         statements, proofs = book.since(revision)
-        if receipt is not None and receipt not in statements:
-            statements.append(receipt)
         self._told[life] = book.revision
         for start in range(0, len(statements), _TOLD_AT_ONCE):
             part = tuple(statements[start : start + _TOLD_AT_ONCE])

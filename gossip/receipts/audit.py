@@ -31,7 +31,8 @@ class Row:
     worth: int
     """What it can have; whatever it holds beyond that is made up."""
     lacking: int
-    """How much more it gave than it had."""
+    """How much more it gave, or has promised and not got back, than it had: of all that others have
+    promised to it and not got back."""
     convicted: str
     """What it signed that cannot be true; empty where nothing is known."""
 
@@ -79,23 +80,43 @@ def audit(
     for statements, proofs in told:
         forged += sum([book.take(each) is Taken.FORGED for each in statements])
         forged += sum([book.take_proof(each) is Taken.FORGED for each in proofs])
-    lacking, cuts = book.lacking(), book.cuts()
+    lacking = _lacking(book, grant)
+    # Of a peer that has died, some receipts may be missing: then nothing was made up.
+    cuts = book.cuts() if lacking else {}
     names = {life.peer for link in book.promises for life in link} | book.convicted.keys()
     rows = []
     for peer in sorted(names):
         proof = book.convicted.get(peer)
         links = book.receipts.items()
+        got = sum(each.accepted for link, each in links if link.receiver.peer == peer)
+        given = sum(each.accepted for link, each in links if link.sender.peer == peer)
         rows.append(
             Row(
                 peer=peer,
                 granted=grant(peer),
-                got=sum(each.accepted for link, each in links if link.receiver.peer == peer),
-                given=sum(each.accepted for link, each in links if link.sender.peer == peer),
+                got=got,
+                given=given,
                 cut=sum(cut for link, cut in cuts.items() if link.receiver.peer == peer),
-                worth=book.worth(peer),
+                worth=book.worth(peer) if lacking else grant(peer) + got - given,
                 lacking=lacking.get(peer, 0),
                 convicted="" if proof is None else proof.reason,
             )
         )
     latest = [each for each in book.since(0)[0] if isinstance(each, Promise)]
     return Verdict(rows=tuple(rows), statements=len(book.receipts) + len(latest), forged=forged)
+
+
+def _lacking(book: Book, grant: Callable[[PeerId], int]) -> dict[PeerId, int]:
+    """Who has signed away more than it can have had, and how much more.
+
+    A promise counts for its receiver, too, which may have died before it signed what it took; and
+    against its sender, even where the receiver keeps it to itself.
+    """
+    balance: dict[PeerId, int] = {}
+    for link, promise in book.promises.items():
+        receipt = book.receipts.get(link)
+        moved = promise.offered - (0 if receipt is None else receipt.returned)
+        for peer, sign in ((link.sender.peer, -1), (link.receiver.peer, 1)):
+            balance[peer] = balance.get(peer, 0) + sign * moved
+    owed = {peer: -(grant(peer) + change) for peer, change in balance.items()}
+    return {peer: missing for peer, missing in owed.items() if missing > 0}

@@ -6,7 +6,7 @@ lacks is cut from what its receivers have from it, and what those then lack from
 anybody is worth, together, is what the roster grants, whatever liars sign.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 
 from ..types import PeerId, frozen
@@ -24,6 +24,10 @@ LINKS_OF_ONE_MAX = 1 << 11
 _ROUNDS_MAX = 64
 """So often what is lacking is passed on a little; whoever still lacks something then, gave nothing
 at all beyond what it got back."""
+
+
+_REMEMBERED = 256
+"""So many of its last promises a peer need not check when it gets them back in a receipt."""
 
 
 class Taken(Enum):
@@ -70,6 +74,7 @@ class Book:
         self._keys = keys
         self._grant = grant
         self._number = 0
+        self._mine: dict[int, Promise] = {}
         self._spent = 0
         self.promises: dict[Link, Promise] = {}
         """The latest of each link. Read it, do not change it."""
@@ -105,6 +110,8 @@ class Book:
         draft = Promise(link, self._number, offered, self._spent)
         signature = self._keys.sign(draft.signed(self.swarm))
         made = Promise(link, self._number, offered, self._spent, signature)
+        self._mine[self._number] = made
+        self._mine.pop(self._number - _REMEMBERED, None)
         self._note_promise(made)
         return made
 
@@ -114,17 +121,21 @@ class Book:
         They may where the sender has promised them, is worth them, and its promise owns up to all
         that it must have sent before.
         """
+        if not self.has_promised(sender, staged):
+            return False
+        had = self._had(sender.peer) + self._returned.get(sender.peer, 0)
+        spent = self.promises[Link(sender, self.me)].spent
+        return spent <= had and self.worth(sender.peer) >= staged
+
+    def has_promised(self, sender: Life, staged: int) -> bool:
+        """Whether *sender*, which nobody has convicted, has signed for shares that weigh *staged*
+        together and are not decided."""
         link = Link(sender, self.me)
         promise, receipt = self.promises.get(link), self.receipts.get(link)
         if promise is None or sender.peer in self.convicted:
             return False
         decided = 0 if receipt is None else receipt.decided
-        had = self._had(sender.peer) + self._returned.get(sender.peer, 0)
-        return (
-            promise.offered - decided >= staged
-            and promise.spent <= had
-            and self.worth(sender.peer) >= staged
-        )
+        return promise.offered - decided >= staged
 
     def decide(self, sender: Life, escrow: int, accepted: int) -> Receipt | None:
         """Sign what has become of a share.
@@ -203,18 +214,29 @@ class Book:
 
     def since(self, revision: int) -> tuple[list[Statement], list[Proof]]:
         """What has changed since a revision, the oldest first."""
+        return self._of(list(self._changes(revision))[::-1])
+
+    def page(self, after: int, statements_max: int) -> tuple[list[Statement], list[Proof], int]:
+        """A part of what has changed since a revision: see `since`.
+
+        Args:
+            after: The revision.
+            statements_max: How many statements it may have, those of its proofs among them; one
+                proof may have more.
+
+        Returns:
+            What has changed, and the revision up to which that is all.
+        """
         statements: list[Statement] = []
-        proofs = []
-        for key in self._changes(revision):
-            if not isinstance(key, Link):
-                proofs.append(self.convicted[key])
-                continue
-            promise, receipt = self.promises[key], self.receipts.get(key)
-            if receipt is None or promise.number > receipt.promise.number:
-                statements.append(promise)
-            if receipt is not None:
-                statements.append(receipt)
-        return statements[::-1], proofs
+        proofs: list[Proof] = []
+        last, room = self.revision, statements_max
+        for key in list(self._changes(after))[::-1]:
+            told, proven = self._of([key])
+            room -= len(told) + sum([len(each.statements) for each in proven])
+            if room < 0 and (statements or proofs):
+                return statements, proofs, last
+            statements, proofs, last = statements + told, proofs + proven, self._changed[key]
+        return statements, proofs, last
 
     def worth(self, peer: PeerId) -> int:
         """What a peer can have, over all its incarnations, if all are held to what they signed."""
@@ -290,6 +312,21 @@ class Book:
                 lacking[peer] = -worth
         return lacking
 
+    def _of(self, keys: Iterable[Link | PeerId]) -> tuple[list[Statement], list[Proof]]:
+        """The latest statements of links, and the proofs against peers."""
+        statements: list[Statement] = []
+        proofs = []
+        for key in keys:
+            if not isinstance(key, Link):
+                proofs.append(self.convicted[key])
+                continue
+            promise, receipt = self.promises[key], self.receipts.get(key)
+            if receipt is not None:
+                statements.append(receipt)
+            if receipt is None or promise.number > receipt.promise.number:
+                statements.append(promise)
+        return statements, proofs
+
     def _changes(self, revision: int) -> Iterator[Link | PeerId]:
         for key in reversed(self._changed):
             if self._changed[key] <= revision:
@@ -300,6 +337,8 @@ class Book:
         link = promise.link
         known, receipt = self.promises.get(link), self.receipts.get(link)
         if known == promise or (receipt is not None and receipt.promise == promise):
+            return Taken.KNOWN
+        if link.sender == self.me and self._mine.get(promise.number) == promise:
             return Taken.KNOWN
         if known is None and self.me not in link and not self._has_room(link.sender.peer):
             return Taken.KNOWN

@@ -19,8 +19,10 @@ from .messages import (
     Body,
     Chunk,
     ClockRow,
+    Consult,
     Describe,
     EventNote,
+    Extract,
     Grant,
     Hello,
     Inquire,
@@ -419,6 +421,10 @@ def _statement(value: Any) -> Statement:
     return Receipt(promise, told["decided"], told["accepted"], told["receipt_signature"])
 
 
+_BOOK: dict[str, Check] = {
+    "statements": each(_statement, STATEMENTS_MAX),
+    "proofs": each(each(_statement, STATEMENTS_MAX), STATEMENTS_MAX),
+}
 _LIFE: dict[str, Check] = {"id": _PEER, "incarnation": integer(1, _U63)}
 
 
@@ -488,13 +494,7 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Leave, {"gone": flag}),
     (Refer, {"donors": each(_member, REFERRED_MAX)}),
     (Read, {}),
-    (
-        Receipts,
-        {
-            "statements": each(_statement, STATEMENTS_MAX),
-            "proofs": each(each(_statement, STATEMENTS_MAX), STATEMENTS_MAX),
-        },
-    ),
+    (Receipts, _BOOK),
     (Stop, {"lives": each(_life, LIVES_MAX), "signature": octets(0, SIGNATURE_BYTES)}),
     (
         Stopping,
@@ -524,6 +524,8 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
             "sample": each(number, SAMPLE_NUMBERS_MAX),
         },
     ),
+    (Consult, {"after": _COUNT}),
+    (Extract, {"revision": _COUNT, "more": flag, "shards": integer(0, SHARDS_MAX), **_BOOK}),
 )
 
 ENVELOPE: dict[str, Check] = {

@@ -22,9 +22,11 @@ __all__ = [
     "Body",
     "Chunk",
     "ClockRow",
+    "Consult",
     "Describe",
     "Envelope",
     "EventNote",
+    "Extract",
     "Figure",
     "Grant",
     "Hello",
@@ -267,6 +269,29 @@ class Receipts:
 
 
 @frozen
+class Consult:
+    """Somebody who need not be a peer asks for the receiver's book of receipts."""
+
+    after: int
+    """The book's revision up to which it was told before; 0 for all of it."""
+
+
+@frozen_keywords
+class Extract:
+    """What a book of receipts holds, or a part of it: what has not changed for longest comes first,
+    so that whoever asks on until there is no more has all of it as it is then."""
+
+    revision: int
+    """Of the book, up to which this tells."""
+    more: bool
+    """Whether there is more behind that."""
+    shards: int
+    """Into how many pieces the model is cut; 0 where the swarm has no receipts."""
+    statements: tuple[Statement, ...] = ()
+    proofs: tuple[tuple[Statement, ...], ...] = ()
+
+
+@frozen
 class Stop:
     """Ends a swarm: the lives that it names stop training, and merge. No life that begins later is
     named, so that a request which is repeated stops nobody."""
@@ -415,6 +440,8 @@ Body = (
     | Stopping
     | Inquire
     | Status
+    | Consult
+    | Extract
 )
 
 

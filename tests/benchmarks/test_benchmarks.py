@@ -58,8 +58,10 @@ def test_receipts_compares_a_swarm_that_signs_with_one_that_does_not() -> None:
     result = checked(measure_receipts(swarm_sizes=(2, 3), steps=20, rounds=1))
     assert result.name == "receipts"
     assert [row.name for row in result.rows] == [
-        "a transfer among 2 peers, at all of them",
-        "a transfer among 3 peers, at all of them",
+        "a transfer among 2, checked by all before it",
+        "a transfer among 2, checked by audits",
+        "a transfer among 3, checked by all before it",
+        "a transfer among 3, checked by audits",
         "of which two signatures and two checks",
     ]
 

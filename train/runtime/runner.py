@@ -44,7 +44,7 @@ from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
-from ...gossip.wire.messages import Chunk, Grant, Hello, Inquire, Offer, Pending, Query, Status
+from ...gossip.wire.messages import Chunk, Grant, Hello, Offer, Pending, Query
 from ..storage.inputs import (
     Attached,
     Filled,
@@ -66,7 +66,7 @@ from ..timing.clock import uptime_s
 from .reception import Reception, relay_for
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
-from .telling.status import StatusDesk
+from .telling.status import QUESTIONS, StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
 
@@ -500,7 +500,7 @@ class PeerRuntime:
             envelope, check = self._reception.read(received, self.look)
             if self._reception.passes_on(envelope, received):
                 return
-            if isinstance(envelope.body, Inquire | Status):
+            if isinstance(envelope.body, QUESTIONS):
                 self._answer(envelope, received)
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))

@@ -216,6 +216,7 @@ class PeerSession:
 
         def write(protocol: Protocol) -> None:
             if protocol.receipts is not None and protocol.receipts.book is not None:
+                protocol.receipts.sign_owed()
                 write_receipts(out, protocol.receipts.book, shards)
 
         try:
@@ -342,7 +343,7 @@ class PeerSession:
         """What signs receipts, where the swarm has any."""
         if self._keyring is None or not self._made.config.receipts:
             return None
-        return self._keyring.signer()
+        return self._keyring.signer(self._made.config.receipts_check)
 
     def _journal_head(self, account: Account, host: bytes) -> Head | None:
         made, config = self._made, self._made.config

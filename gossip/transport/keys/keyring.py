@@ -93,8 +93,11 @@ class Keyring:
         """What peers on this machine may be called."""
         return self._own.certificate.names
 
-    def signer(self) -> Signer:
+    def signer(self, check: str = "share") -> Signer:
         """Signs receipts for this machine's peers, and checks those of all.
+
+        Args:
+            check: When receipts are looked at: ``share`` or ``audit``.
 
         Raises:
             ConfigError: The own certificate, or the roster, knows of no receipts.
@@ -110,7 +113,7 @@ class Keyring:
                 "names them with `rumor roster found`"
             )
         seed = signing_seed(self._own.secret)
-        return Signer(seed, self._signers, lambda: self._roster.founders)
+        return Signer(seed, self._signers, lambda: self._roster.founders, check)
 
     @property
     def owner(self) -> bytes:

@@ -1,6 +1,7 @@
 """A peer's book of receipts on disk: one file for each of its incarnations, replaced as a whole."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,14 @@ from .files import key_bytes, key_text, replace_file
 from .roster import Roster
 from .signing import Signer
 
-__all__ = ["Kept", "audit_folder", "read_receipts", "receipts_path", "write_receipts"]
+__all__ = [
+    "Kept",
+    "audit_books",
+    "audit_folder",
+    "read_receipts",
+    "receipts_path",
+    "write_receipts",
+]
 
 _FORMAT = "rumor receipts 1"
 _SIGNATURE_BYTES = 64
@@ -21,7 +29,7 @@ _FILE_BYTES_MAX = 1 << 28
 
 
 class Kept(NamedTuple):
-    """What one file holds."""
+    """What one file holds, or one peer has told."""
 
     swarm: bytes
     shards: int
@@ -99,8 +107,20 @@ def audit_folder(folder: Path, roster: Path) -> Verdict:
         )
     if len({(each.swarm, each.shards) for each in kept}) > 1:
         raise TrainingError(f"{folder} holds receipts of several swarms: give one peer's folder")
-    keys = _keys(roster)
-    shards = kept[0].shards
+    return audit_books(kept, roster)
+
+
+def audit_books(kept: Sequence[Kept], roster: Path) -> Verdict:
+    """Check what several peers have kept of one swarm.
+
+    Args:
+        kept: Of each, at least one; all of the same swarm and number of shards.
+        roster: Says who may found, and with which keys peers sign.
+
+    Raises:
+        ConfigError: The roster cannot be read, or is none.
+    """
+    keys, shards = _keys(roster), kept[0].shards
 
     def grant(peer: str) -> int:
         return keys.grant(peer) * shards

@@ -21,6 +21,7 @@ class Signer:
         seed: Of the machine's key; None for one that only checks.
         signers: By public key, what the peers are called that sign with it; it may grow.
         founders: Who may found, as the newest roster says.
+        check: When receipts are looked at, as `rumor.gossip.protocol.receipting.Roll` has it.
     """
 
     def __init__(
@@ -28,12 +29,14 @@ class Signer:
         seed: bytes | None,
         signers: Mapping[bytes, str],
         founders: Callable[[], Collection[str]],
+        check: str = "share",
     ) -> None:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         self._private = None if seed is None else Ed25519PrivateKey.from_private_bytes(seed)
         self._signers = signers
         self._founders = founders
+        self.check = check
         self._keys: dict[PeerId, list[Ed25519PublicKey]] = {}
         self._counted = 0
 

@@ -5,6 +5,7 @@ import pytest
 from rumor.gossip import ONE, Protocol
 from rumor.gossip.effects.effects import Mix
 from rumor.gossip.effects.events import PeerEvicted, ShareRefused
+from rumor.gossip.receipts.audit import Verdict, audit
 from rumor.gossip.receipts.statement import Life, Link
 from rumor.gossip.wire.messages import Ack, Offer, Push, Query, Receipts
 
@@ -16,6 +17,8 @@ A, B, C = (Life(name, 1) for name in "abc")
 
 class Keys(HashKeys):
     """Keys of a swarm in which all may found but two."""
+
+    check = "share"
 
     def grant(self, peer: str) -> int:
         """In founders."""
@@ -306,3 +309,131 @@ def test_an_ack_of_more_than_was_signed_as_returned_is_none() -> None:
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert scene.peers["a"].weight == ONE - ONE // 4
     assert scene.peers["a"].swarm == ANCHOR
+
+
+class AuditKeys(Keys):
+    """Keys of a swarm whose receipts are looked at by audits alone."""
+
+    check = "audit"
+
+
+def audited(*ids: str, wide: bool = False) -> Scene:
+    scene = Scene(WIDE) if wide else Scene()
+    scene.roll = AuditKeys
+    scene.founded(*ids)
+    return scene
+
+
+def verdict_of(scene: Scene) -> Verdict:
+    books = [book_of(peer).since(0) for peer in scene.peers.values()]
+    book = book_of(next(iter(scene.peers.values())))
+    return audit(books, book.swarm, AuditKeys(""), AuditKeys("").grant)
+
+
+def push_and_mix(scene: Scene, source: str, to: str, weight: int) -> None:
+    scene.push(source, to, weight)
+    scene.deliver()
+    scene.mix_all(to)
+    scene.deliver()
+
+
+def test_for_audits_what_is_accepted_is_signed_once_in_an_interval() -> None:
+    scene = audited("a", "b", "c")
+    for weight in (ONE // 4, ONE // 8):
+        push_and_mix(scene, "a", "b", weight)
+        assert not book_of(scene.peers["a"]).receipts
+    assert verdict_of(scene).is_sound  # what was promised counts
+    assert {row.worth for row in verdict_of(scene).rows} == {ONE}
+
+    scene.wait(1.0)
+    (sent,) = scene.sent(scene.wake("b"), Receipts)
+    assert len(sent.statements) == 1
+    scene.deliver()
+    for id in "ab":
+        receipt = book_of(scene.peers[id]).receipts[Link(A, B)]
+        assert receipt.accepted == receipt.decided == receipt.promise.offered == 3 * ONE // 8
+    # Nobody else hears of it.
+    assert not book_of(scene.peers["c"]).promises
+    scene.wait(1.0)
+    assert not scene.sent(scene.wake("a") + scene.wake("b"), Receipts)
+    worth = {row.peer: row.worth for row in verdict_of(scene).rows}
+    assert worth == {"a": scene.peers["a"].weight, "b": scene.peers["b"].weight}
+
+
+def test_for_audits_a_share_waits_for_its_promise_alone() -> None:
+    scene = audited("a", "b")
+    scene.introduce("mallory", "b")
+    promise = signed_promise(Link(Life("mallory", 1), B), 1, ONE, ONE)
+    scene.receive(scene.letter("mallory", "b", _push(ONE), frame_bytes=64))
+    assert not any(isinstance(effect, Mix) for effect in scene.mix_all("b"))
+    scene.receive(scene.letter("mallory", "b", Receipts((promise,))))
+    # It has nothing, and the next audit says so.
+    assert any(isinstance(effect, Mix) for effect in scene.mix_all("b"))
+    scene.wait(1.0)
+    scene.wake("b")
+    assert scene.peers["b"].weight == 2 * ONE
+    found = {row.peer: row.lacking for row in verdict_of(scene).rows}
+    assert found["mallory"] == ONE and not verdict_of(scene).is_sound
+
+
+def test_for_audits_a_share_that_was_promised_is_let_in_once() -> None:
+    scene = audited("a", "b")
+    scene.introduce("c", "b")
+    scene.receive(scene.letter("c", "b", Receipts((signed_promise(Link(C, B), 1, 9, 9),))))
+    for seq in (1, 2):
+        push = Push(seq=seq, escrow=9, size_bytes=64, epoch=0, round=0, note=0, step=0)
+        scene.receive(scene.letter("c", "b", push, frame_bytes=64))
+        assert any(isinstance(each, Mix) for each in scene.mix_all("b")) is (seq == 1)
+
+
+def test_for_audits_what_goes_back_is_signed_at_once_with_what_was_owed() -> None:
+    scene = audited("a", "b")
+    push_and_mix(scene, "a", "b", ONE // 4)
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    scene.refuse_all("b")
+    scene.deliver()
+    receipt = book_of(scene.peers["a"]).receipts[Link(A, B)]
+    assert (receipt.accepted, receipt.returned) == (ONE // 4, ONE // 4)
+    assert scene.peers["a"].weight == ONE - ONE // 4
+    scene.wait(1.0)
+    assert not scene.sent(scene.wake("b"), Receipts)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_for_audits_who_asks_gets_a_receipt_of_all(first: bool) -> None:
+    scene = audited("a", "b")
+    if first:
+        push_and_mix(scene, "a", "b", ONE // 8)
+    scene.push("a", "b", ONE // 4)
+    scene.deliver()
+    scene.mix_all("b")
+    scene.deliver(lose=(Ack,))
+    scene.wait(1.0)
+    assert scene.sent(scene.wake("a"), Query)
+    scene.deliver()
+    receipt = book_of(scene.peers["a"]).receipts[Link(A, B)]
+    assert receipt.accepted == receipt.decided == ONE // 4 + first * ONE // 8
+    assert not scene.peers["a"].account.outstanding
+    scene.wait(1.0)
+    assert not scene.sent(scene.wake("b"), Receipts)
+
+
+def test_for_audits_who_leaves_signs_what_it_owes() -> None:
+    scene = audited("a", "b")
+    push_and_mix(scene, "a", "b", ONE // 4)
+    effects = scene.peers["b"].leave(scene.now)
+    owed, promised = scene.sent(effects, Receipts)
+    assert [each.accepted for each in owed.statements] == [ONE // 4]
+    assert [each.link for each in promised.statements] == [Link(B, A)]
+
+
+def test_who_asks_before_it_has_promised_tells_nothing() -> None:
+    scene = scene_of("a", "b", wide=True)
+    scene.push("a", "b", ONE // 4)
+    receipts = scene.peers["a"].receipts
+    assert receipts is not None
+    scene.mail.clear()
+    receipts.sending("b", 1, Query(1))
+    receipts.sending("c", 1, Query(1))
+    assert not [each for each in scene.step("a") if isinstance(each, Receipts)]

@@ -252,6 +252,24 @@ def test_nobody_fills_the_book_alone() -> None:
         assert c.take(signed_promise(Link(B, D), 1, 1, 1)) is Taken.NEW
 
 
+def test_a_book_is_told_page_by_page() -> None:
+    c = book_of(C)
+    for index in range(4):
+        c.take(moved(A, Life(f"x{index}", 1), 1, index + 1, index))
+    c.take(signed_promise(Link(B, D), 1, 1, 1))
+    c.take(signed_promise(Link(B, D), 1, 2, 2))  # convicts: a page of its own, however long
+    told: list[Statement] = []
+    proven: list[Proof] = []
+    after = pages = 0
+    while after < c.revision:
+        statements, proofs, after = c.page(after, 1)
+        told, proven, pages = told + statements, proven + proofs, pages + 1
+        assert len(statements) + len(proofs) == 1
+    assert (told, proven) == c.since(0) and pages == 6
+    assert c.page(after, 1) == ([], [], c.revision)
+    assert c.page(0, 99) == (*c.since(0), c.revision)
+
+
 def test_what_is_new_is_told_once_and_in_order() -> None:
     a, b, c = book_of(A), book_of(B), book_of(C)
     b.take(a.promise(B, 10))

@@ -36,9 +36,11 @@ from rumor.gossip.wire.messages import (
     Ask,
     Body,
     Chunk,
+    Consult,
     Describe,
     Envelope,
     EventNote,
+    Extract,
     Grant,
     Hello,
     Inquire,
@@ -226,6 +228,15 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
         Inquire, events_after=COUNT, members=st.booleans(), members_after=text(0, 64)
     ),
     Status: STATUS,
+    Consult: st.builds(Consult, COUNT),
+    Extract: st.builds(
+        Extract,
+        revision=COUNT,
+        more=st.booleans(),
+        shards=whole(0, SHARDS_MAX),
+        statements=st.lists(PROMISE | RECEIPT, max_size=3).map(tuple),
+        proofs=st.lists(st.lists(PROMISE | RECEIPT, max_size=2).map(tuple), max_size=2).map(tuple),
+    ),
 }
 
 
@@ -352,6 +363,8 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Stopping("", ONE // 2, Phase.QUIET, 40, True)), b""),
         (sample(Inquire(events_after=3, members=True)), b""),
         (sample(SAID), b""),
+        (sample(Consult(7)), b""),
+        (sample(Extract(revision=9, more=True, shards=2, statements=(STATEMENT,))), b""),
     ]
 }
 """One message of each kind."""
@@ -479,7 +492,7 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 def test_no_kind_of_message_ever_changes_its_number() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
     order += ["query", "pending", "leave", "refer", "read", "receipts", "stop", "stopping"]
-    order += ["inquire", "status"]
+    order += ["inquire", "status", "consult", "extract"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 

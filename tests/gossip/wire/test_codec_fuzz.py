@@ -104,6 +104,10 @@ WRONG = [
 ]
 
 
+_SIGNED = ("receipts", "extract")
+"""Messages that have signed statements in them."""
+
+
 def places(value: Any) -> Iterator[tuple[list[Any], int]]:
     """Every place in nested lists, as the list and the index into it."""
     if isinstance(value, list):
@@ -123,7 +127,7 @@ def test_a_field_of_another_type_is_refused_wherever_it_stands(kind: str) -> Non
             was_refused = refused([forge(pack(fields)), *frames])
             # Weights travel as integers or as bytes; each is the second field of its message, or
             # a total of a signed statement.
-            is_total = kind == "receipts" and len(holder) >= len(PROMISE) and index in TOTALS
+            is_total = kind in _SIGNED and len(holder) >= len(PROMISE) and index in TOTALS
             is_weight = is_total or (holder is fields[-1] and index == 1 and type(right) is int)
             assert was_refused or type(wrong) in ({int, bytes} if is_weight else {type(right)})
         holder[index] = right

@@ -18,6 +18,10 @@ TOLD = {
     "RUMOR_DEVICE": "cpu",
     "RUMOR_SIGNALS": "1",
     "RUMOR_NO_REMOTE_STOP": "1",
+    "RUMOR_KEY": "m1.key",
+    "RUMOR_ROSTER": "/etc/roster.json",
+    "RUMOR_RECEIPTS": "1",
+    "RUMOR_RECEIPTS_CHECK": "audit",
     "RUMOR_FROZEN_MAY_DIFFER": "1",
     "RUMOR_JOIN": "tcp://node-a:7700, tcp://node-b:7700",
     "RUMOR_PROTOCOL": '{"wire": "float16"}',
@@ -35,6 +39,9 @@ def test_a_peer_finds_its_settings() -> None:
     config = told.fill(PeerConfig())
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
     assert config.no_remote_stop
+    assert config.receipts and config.receipts_check == "audit"
+    assert config.key == Path("m1.key").absolute()
+    assert config.roster == Path("/etc/roster.json")
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")
     assert config.protocol.wire == "float16"
     assert config.metrics_port == 9101 and config.frozen_may_differ

@@ -1,4 +1,5 @@
-"""What a peer answers to somebody who asks how it is doing, and how often.
+"""What a peer answers to somebody who asks how it is doing, or for its book of receipts, and how
+often.
 
 An observer need not be a peer. Its question is no input of the protocol: it changes nothing, stands
 in no journal, and costs nothing where nobody asks.
@@ -14,9 +15,17 @@ from ....gossip import Envelope, Member, Phase, Protocol
 from ....gossip.protocol.limits import TokenBuckets
 from ....gossip.types import PeerId
 from ....gossip.weight import founders
-from ....gossip.wire.fields import EVENTS_TOLD_MAX, LINKS_TOLD_MAX, MEMBERS_TOLD_MAX, NAMED_MAX
+from ....gossip.wire.fields import (
+    EVENTS_TOLD_MAX,
+    LINKS_TOLD_MAX,
+    MEMBERS_TOLD_MAX,
+    NAMED_MAX,
+    STATEMENTS_MAX,
+)
 from ....gossip.wire.messages import (
+    Consult,
     EventNote,
+    Extract,
     Figure,
     Inquire,
     LinkStatus,
@@ -28,7 +37,10 @@ from ...tensors.buffers import MemoryUse
 from .counters import Counters
 from .events import Events
 
-__all__ = ["ANSWERS_MAX", "ANSWERS_S", "StatusDesk"]
+__all__ = ["ANSWERS_MAX", "ANSWERS_S", "QUESTIONS", "StatusDesk"]
+
+QUESTIONS: Final = (Inquire, Status, Consult, Extract)
+"""What observers say, and what is said to them: nothing of it is for the protocol."""
 
 ANSWERS_MAX: Final = 64
 """Questions that are answered at once, whoever asks them."""
@@ -43,6 +55,9 @@ _OF_ONE_S: Final = 8.0
 # So that a whole answer fits into a header, whatever others call themselves.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
 _ADDRESSES_MAX: Final = 4
+
+# Some 130 KB.
+_STATEMENTS_TOLD: Final = 512
 
 _COUNTS: Final = (
     *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
@@ -112,25 +127,33 @@ class StatusDesk:
             The answer; None where there have been too many questions, or this is none.
         """
         question, now = envelope.body, self._clock()
-        if not isinstance(question, Inquire) or not self._admits(envelope.source, now):
+        if not isinstance(question, Inquire | Consult) or not self._admits(envelope.source, now):
             return None
+        if isinstance(question, Consult):
+            after = question.after
+            return look(
+                lambda protocol: self._answer(envelope, protocol, _extract(protocol, after))
+            )
         # Outside of the lock: a loss and a sample may have to come from a device.
         measured, sample = list(self._measured()), self._sample()
 
         def glance(protocol: Protocol) -> Envelope:
-            life = protocol.account.life
             status = self._status(question, protocol, measured, awaits, now)
-            return Envelope(
-                swarm=protocol.swarm,
-                schema=self._schema,
-                source=life[0],
-                source_incarnation=life[1],
-                destination=envelope.source,
-                destination_incarnation=envelope.source_incarnation,
-                body=replace(status, sample=sample),
-            )
+            return self._answer(envelope, protocol, replace(status, sample=sample))
 
         return look(glance)
+
+    def _answer(self, question: Envelope, protocol: Protocol, body: Status | Extract) -> Envelope:
+        source, incarnation = protocol.account.life
+        return Envelope(
+            swarm=protocol.swarm,
+            schema=self._schema,
+            source=source,
+            source_incarnation=incarnation,
+            destination=question.source,
+            destination_incarnation=question.source_incarnation,
+            body=body,
+        )
 
     def _admits(self, asker: PeerId, now: float) -> bool:
         return self._asked.take(asker, 1, now) and self._answers.take(None, 1, now)
@@ -241,6 +264,23 @@ class StatusDesk:
                 break
             found.append(Sighting(member, _standing(member, live, suspected)))
         return tuple(found), len(found) < len(behind)
+
+
+def _extract(protocol: Protocol, after: int) -> Extract:
+    """A part of the book of receipts, as much as one message has room for."""
+    book = None if protocol.receipts is None else protocol.receipts.book
+    if book is None:
+        return Extract(revision=0, more=False, shards=0)
+    statements, proofs, revision = book.page(after, _STATEMENTS_TOLD)
+    # Whoever has heard its statements sees what a longer one shows without it.
+    told = [each.statements for each in proofs if len(each.statements) <= STATEMENTS_MAX]
+    return Extract(
+        revision=revision,
+        more=revision < book.revision,
+        shards=len(protocol.accounts),
+        statements=tuple(statements),
+        proofs=tuple(told),
+    )
 
 
 def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Standing:
