@@ -19,7 +19,7 @@ from ..kernel.fast_path.compiler import Decider
 from ..kernel.fast_path.fleet import FastFleet, TakeOver
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel, levels_of
 from ..kernel.fleet import Fleet
-from ..kernel.observers import FaultReport
+from ..kernel.observers import FaultReport, Times
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .weights import WeightUnits, as_units
@@ -88,6 +88,8 @@ class Reading:
     """Workers that belong to the swarm, ascending; None for all."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Which of them can reach one another, while a partition lasts."""
+    exchanges: NDArray[np.int64]
+    """Pushes of each worker, and shares that it has mixed in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ class Ending:
     """What has decided."""
     fault_report: FaultReport | None = None
     """What became of faults, where there were any."""
+    times: Times | None = None
+    """What became of the workers' time; None where the fast path decides: nobody waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,16 +206,8 @@ def schedule(
     yield _window(fleet, ending=fleet.end())
 
 
-def _window(
-    fleet: Deciding, *, reading: Reading | None = None, ending: Ending | None = None
-) -> Window:
-    return Window(
-        levels=fleet.take(),
-        steps=fleet.steps,
-        time_s=fleet.now,
-        reading=reading,
-        ending=ending,
-    )
+def _window(fleet: Deciding, **more: Any) -> Window:
+    return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
 
 
 class ByProtocols:
@@ -263,6 +259,7 @@ class ByProtocols:
             weight_units=self._weight_units(),
             idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
             traffic=replace(fleet.traffic),
+            exchanges=np.array([worker.pushes + worker.mixed for worker in workers]),
             **self._of_members(),
         )
 
@@ -284,6 +281,7 @@ class ByProtocols:
             halts=fleet.halts,
             decided=self._decided,
             fault_report=None if faults is None else faults.report(),
+            times=fleet.times(),
         )
 
     def _of_members(self) -> dict[str, Any]:
@@ -371,6 +369,7 @@ class ByFastPath:
             weight_units=fast.column("weight")[:, None],
             idle_s=0.0,
             traffic=fast.traffic,
+            exchanges=fast.column("pushes") + fast.column("mixed"),
         )
 
     def end(self) -> Ending:
