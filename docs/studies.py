@@ -15,26 +15,32 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from PIL import Image
 
-from rumor.sim.study import Results, load_results
+from rumor.sim.study import Results, built_in_studies, find_study, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import SIGNIFICANT, Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import Search, searched
 from rumor.sim.study.analysis.verdicts import verdict_words
+from rumor.sim.study.execution.halving import Rung, load_rungs
 from rumor.sim.study.format import count, listed, number, percent, sentence, spread
-from rumor.sim.study.metrics import METRICS, values_of
+from rumor.sim.study.metrics import METRICS, Metric, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval, least_seen
+from rumor.sim.study.study import Halving
 
 __all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
 
 OUT: Final = Path("docs/studies")
 SOURCES: Final = "../../../sim/study/built_in"
 """Where the studies' files are, seen from a page."""
+
+NAMES: Final = tuple(study.name for study in built_in_studies())
+"""Of the studies that come with rumor."""
 
 COLORS: Final = 128
 """Of a picture. More are not needed for lines and points, and cost bytes."""
@@ -84,7 +90,10 @@ def write(folder: Path, out: Path, *, machine: str, date: str) -> None:
     for picture in pictures:
         shrink(picture, here / picture.name)
     names = [picture.name for picture in pictures]
-    text = page(results, names, machine=machine, date=date)
+    asked = find_study(results.study.name) if results.study.name in NAMES else None
+    search = None if asked is None else asked.search
+    rungs = () if search is None else load_rungs(folder, search)
+    text = page(results, names, machine=machine, date=date, rungs=rungs, search=search)
     (here / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -95,7 +104,15 @@ def shrink(source: Path, target: Path) -> None:
     small.save(target, optimize=True)
 
 
-def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) -> str:
+def page(
+    results: Results,
+    pictures: Sequence[str],
+    *,
+    machine: str,
+    date: str,
+    rungs: Sequence[Rung] = (),
+    search: Halving | None = None,
+) -> str:
     """The page of a study, in Markdown.
 
     Args:
@@ -103,9 +120,11 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         pictures: Names of files beside the page.
         machine: In words.
         date: As 2026-11-21.
+        rungs: Of the search by successive halving that was before them, if there was one, and
+        search: What it looked for.
     """
     study = results.study
-    everything, (results, search) = results, searched(results)
+    everything, (results, found) = results, searched(results)
     parts = [
         f"# {study.title}",
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
@@ -116,9 +135,9 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         *_failures(results),
         *(f"![{_caption(name)}]({name})" for name in pictures),
         "## In figures",
-        LEGEND.format(target=percent(study.target)),
-        *(_table(comparison) for comparison in comparisons(results)),
-        *_searched(search, comparisons(results)),
+        *_tables(results),
+        *_searched(found, comparisons(results)),
+        *_halved(rungs, search),
         "## How it was computed",
         _how(everything, machine, date),
     ]
@@ -135,6 +154,31 @@ def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[st
         at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
         rows = [_row(heads), _row(["---"] * len(heads)), *map(_row, lines)]
         yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
+
+
+def _halved(rungs: Sequence[Rung], search: Halving | None) -> Iterator[str]:
+    """What each round of a search by successive halving gave."""
+    if search is None:
+        return
+    metric, name = METRICS[search.metric], search.axis.name
+    where = listed([f"{axis} {label}" for axis, label in search.at.items()])
+    yield f"""## Which {name} was taken
+
+Searched first, with {where} and seed {search.seed}, by successive halving, with the same trials for
+all: each value for {listed([percent(rung.part) for rung in rungs])} of the steps in turn. After a
+round the better half goes on; the best of the last one is taken. Figures: {metric.words}."""
+    labels = search.axis.labels
+    heads = ["", *(f"{label}, round {n}" for n in range(1, len(rungs) + 1) for label in labels)]
+    lines = [_row([*heads, "taken"]), _row(["---", *["---:"] * len(heads)])]
+    for point, kept in rungs[-1].kept.items():
+        figures = [
+            metric.shown(value) if (value := rung.found[point].get(label)) is not None else "–"
+            for rung in rungs
+            for label in labels
+        ]
+        edge = ", the edge of what was tried" if kept[0] in (labels[0], labels[-1]) else ""
+        lines.append(_row([point, *figures, f"**{kept[0]}**{edge}"]))
+    yield "\n".join(lines)
 
 
 LEGEND: Final = """\
@@ -176,6 +220,61 @@ def _trained_by(results: Results) -> Iterator[str]:
     if parts:
         source = f" ({results.study.source})" if results.study.source else ""
         yield f"- Trained with {', '.join(parts)}{source}"
+
+
+_WIDE: Final = 4
+"""A study that names more metrics than that has tables of these, and none of the usual columns."""
+
+
+def _tables(results: Results) -> Iterator[str]:
+    """A table for each place of the further axes."""
+    study, found = results.study, comparisons(results)
+    if len(study.metrics) <= _WIDE:
+        yield LEGEND.format(target=percent(study.target))
+        yield from (_table(comparison) for comparison in found)
+        return
+    loss = number(study.target)
+    yield (
+        "Means over the seeds with 95 % intervals (Student's t), where there are several seeds. "
+        f"The loss that times and bytes are counted to is {loss} nats a byte. An empty cell was "
+        "not computed; nothing is guessed. [What each figure means](../../reference/metrics.md)."
+    )
+    there = {tuple(comparison.at.values()): comparison for comparison in found}
+    for place in product(*(axis.labels for axis in study.axes[1:])):
+        comparison = there.get(place)
+        if comparison is not None:
+            yield _wide_table(comparison, results)
+        else:
+            yield f"### {', '.join(place)}\n\nNot computed: it did not fit into the time."
+
+
+def _wide_table(comparison: Comparison, results: Results) -> str:
+    """The metrics that a study names, of all points: those without a result are empty."""
+    study, metrics = results.study, [METRICS[name] for name in results.study.metrics]
+    at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
+    lines = [f"### {at}", "", _row([comparison.axis, "seeds", *(m.words for m in metrics)])]
+    lines.append(_row(["---", *["---:"] * (len(metrics) + 1)]))
+    for row in comparison.rows:
+        figures = [_wide(row, metric) for metric in metrics]
+        lines.append(_row([row.label, str(row.n), *figures]))
+    for label in study.axes[0].labels:
+        if all(row.label != label for row in comparison.rows):
+            place = {comparison.axis: label, **comparison.at}
+            failed = any(_is_of(trial, place) for trial in results.failures)
+            words = "cannot go on" if failed else ""
+            lines.append(_row([label, words, *[""] * len(metrics)]))
+    return "\n".join([*lines, "", sentence(margin(comparison))])
+
+
+def _is_of(trial: str, place: Mapping[str, str]) -> bool:
+    return trial.rpartition(", seed ")[0] == ", ".join(place.values())
+
+
+def _wide(row: Row, metric: Metric) -> str:
+    found = row.figures.get(metric.name)
+    if found is not None:
+        return metric.spread(found)
+    return f"{row.arrived.get(metric.name, 0)} of {row.n}" if metric.to_target else "–"
 
 
 def _table(comparison: Comparison) -> str:

@@ -149,7 +149,8 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
             _print_plan(_plan(asked, folder, config.backend, config.jobs))
         return
     found = _searched(found, folder, config, stop_s)
-    plan = _plan(found, folder, config.backend, config.jobs)
+    # Where time ends it, timing runs would only take of that.
+    plan = _plan(found, folder, config.backend, config.jobs, estimates=stop_s is None)
     ending = _Ending(folder, with_report=not config.no_report)
     results = _run(plan, folder, ending, resume=config.resume, stop_s=stop_s)
     _print_results(results, folder, Console(stderr=as_json), ending.report)
@@ -160,7 +161,7 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
 
 
 def _stages(study: "Study") -> "Iterator[Study]":
-    """What can be told of a study before it is computed: the first round of its search, its grid."""
+    """What can be told of a study beforehand: the first round of its search, and its grid."""
     from ...sim.study.execution.halving import rung_study
 
     if study.search is not None:
@@ -178,7 +179,7 @@ def _searched(study: "Study", folder: Path, config: StudyConfig, stop_s: float |
 
     def run(asked: "Study", there: Path) -> "Results":
         print(f"searching {asked.title}", file=sys.stderr)
-        plan = _plan(asked, there, config.backend, config.jobs)
+        plan = _plan(asked, there, config.backend, config.jobs, estimates=stop_s is None)
         return _run(plan, there, _Ending(there, with_report=False), resume=True, stop_s=stop_s)
 
     found, _ = halve(study, folder, run)
@@ -235,13 +236,15 @@ def _require_libraries(*, with_report: bool) -> None:
         )
 
 
-def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
+def _plan(
+    study: Any, folder: Path, backend: str, jobs: int | None, *, estimates: bool = True
+) -> "StudyPlan":
     """Look it through; a terminal shows that something happens meanwhile."""
     from ...sim.study import plan_study
 
     try:
         with Console(stderr=True).status("looking through the trials"):
-            plan = plan_study(study, folder, backend=backend, jobs=jobs)
+            plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=estimates)
     except KeyboardInterrupt:
         fail("stopped before anything was computed", STOPPED)
     plan.require_runnable()
