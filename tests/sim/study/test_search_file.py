@@ -101,5 +101,5 @@ def test_bytes_are_divided_among_tokens_and_victims_are_back_either_way() -> Non
 
 
 def test_only_a_loss_may_be_above_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="target is 2.5"):
+    with pytest.raises(ConfigError, match=r"target is 2\.5"):
         read(tmp_path, TEXT.replace('metrics = ["time_to_loss_s"]', 'metrics = ["loss"]'))
