@@ -15,26 +15,32 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from PIL import Image
 
-from rumor.sim.study import Results, load_results
+from rumor.sim.study import Results, built_in_studies, find_study, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import SIGNIFICANT, Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import Search, searched
 from rumor.sim.study.analysis.verdicts import verdict_words
+from rumor.sim.study.execution.halving import Rung, load_rungs
 from rumor.sim.study.format import count, listed, number, percent, sentence, spread
-from rumor.sim.study.metrics import METRICS, values_of
+from rumor.sim.study.metrics import METRICS, Metric, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval, least_seen
+from rumor.sim.study.study import Halving
 
 __all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
 
 OUT: Final = Path("docs/studies")
 SOURCES: Final = "../../../sim/study/built_in"
 """Where the studies' files are, seen from a page."""
+
+NAMES: Final = tuple(study.name for study in built_in_studies())
+"""Of the studies that come with rumor."""
 
 COLORS: Final = 128
 """Of a picture. More are not needed for lines and points, and cost bytes."""
@@ -84,7 +90,10 @@ def write(folder: Path, out: Path, *, machine: str, date: str) -> None:
     for picture in pictures:
         shrink(picture, here / picture.name)
     names = [picture.name for picture in pictures]
-    text = page(results, names, machine=machine, date=date)
+    asked = find_study(results.study.name) if results.study.name in NAMES else None
+    search = None if asked is None else asked.search
+    rungs = () if search is None else load_rungs(folder, search)
+    text = page(results, names, machine=machine, date=date, rungs=rungs, search=search)
     (here / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -95,7 +104,15 @@ def shrink(source: Path, target: Path) -> None:
     small.save(target, optimize=True)
 
 
-def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) -> str:
+def page(
+    results: Results,
+    pictures: Sequence[str],
+    *,
+    machine: str,
+    date: str,
+    rungs: Sequence[Rung] = (),
+    search: Halving | None = None,
+) -> str:
     """The page of a study, in Markdown.
 
     Args:
@@ -103,9 +120,11 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         pictures: Names of files beside the page.
         machine: In words.
         date: As 2026-11-21.
+        rungs: Of the search by successive halving that was before them, if there was one, and
+        search: What it looked for.
     """
     study = results.study
-    everything, (results, search) = results, searched(results)
+    everything, (results, found) = results, searched(results)
     parts = [
         f"# {study.title}",
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
@@ -116,10 +135,10 @@ def page(results: Results, pictures: Sequence[str], *, machine: str, date: str) 
         *_failures(results),
         *(f"![{_caption(name)}]({name})" for name in pictures),
         "## In figures",
-        LEGEND.format(target=percent(study.target)),
         *_reference(study.reference),
-        *(_table(comparison) for comparison in comparisons(results)),
-        *_searched(search, comparisons(results)),
+        *_tables(results),
+        *_searched(found, comparisons(results)),
+        *_halved(rungs, search),
         "## How it was computed",
         _how(everything, machine, date),
     ]
@@ -136,6 +155,31 @@ def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[st
         at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
         rows = [_row(heads), _row(["---"] * len(heads)), *map(_row, lines)]
         yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
+
+
+def _halved(rungs: Sequence[Rung], search: Halving | None) -> Iterator[str]:
+    """What each round of a search by successive halving gave."""
+    if search is None:
+        return
+    metric, name = METRICS[search.metric], search.axis.name
+    where = listed([f"{axis} {label}" for axis, label in search.at.items()])
+    yield f"""## Which {name} was taken
+
+Searched first, with {where} and seed {search.seed}, by successive halving, with the same trials for
+all: each value for {listed([percent(rung.part) for rung in rungs])} of the steps in turn. After a
+round the better half goes on; the best of the last one is taken. Figures: {metric.words}."""
+    labels = search.axis.labels
+    heads = ["", *(f"{label}, round {n}" for n in range(1, len(rungs) + 1) for label in labels)]
+    lines = [_row([*heads, "taken"]), _row(["---", *["---:"] * len(heads)])]
+    for point, kept in rungs[-1].kept.items():
+        figures = [
+            metric.shown(value) if (value := rung.found[point].get(label)) is not None else "–"
+            for rung in rungs
+            for label in labels
+        ]
+        edge = ", the edge of what was tried" if kept[0] in (labels[0], labels[-1]) else ""
+        lines.append(_row([point, *figures, f"**{kept[0]}**{edge}"]))
+    yield "\n".join(lines)
 
 
 LEGEND: Final = """\
@@ -187,6 +231,61 @@ def _trained_by(results: Results) -> Iterator[str]:
     if parts:
         source = f" ({results.study.source})" if results.study.source else ""
         yield f"- Trained with {', '.join(parts)}{source}"
+
+
+_WIDE: Final = 4
+"""A study that names more metrics than that has tables of these, and none of the usual columns."""
+
+
+def _tables(results: Results) -> Iterator[str]:
+    """A table for each place of the further axes."""
+    study, found = results.study, comparisons(results)
+    if len(study.metrics) <= _WIDE:
+        yield LEGEND.format(target=percent(study.target))
+        yield from (_table(comparison) for comparison in found)
+        return
+    loss = number(study.target)
+    yield (
+        "Means over the seeds with 95 % intervals (Student's t), where there are several seeds. "
+        f"The loss that times and bytes are counted to is {loss} nats a byte. An empty cell was "
+        "not computed; nothing is guessed. [What each figure means](../../reference/metrics.md)."
+    )
+    there = {tuple(comparison.at.values()): comparison for comparison in found}
+    for place in product(*(axis.labels for axis in study.axes[1:])):
+        comparison = there.get(place)
+        if comparison is not None:
+            yield _wide_table(comparison, results)
+        else:
+            yield f"### {', '.join(place)}\n\nNot computed: it did not fit into the time."
+
+
+def _wide_table(comparison: Comparison, results: Results) -> str:
+    """The metrics that a study names, of all points: those without a result are empty."""
+    study, metrics = results.study, [METRICS[name] for name in results.study.metrics]
+    at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
+    lines = [f"### {at}", "", _row([comparison.axis, "seeds", *(m.words for m in metrics)])]
+    lines.append(_row(["---", *["---:"] * (len(metrics) + 1)]))
+    for row in comparison.rows:
+        figures = [_wide(row, metric) for metric in metrics]
+        lines.append(_row([row.label, str(row.n), *figures]))
+    for label in study.axes[0].labels:
+        if all(row.label != label for row in comparison.rows):
+            place = {comparison.axis: label, **comparison.at}
+            failed = any(_is_of(trial, place) for trial in results.failures)
+            words = "cannot go on" if failed else ""
+            lines.append(_row([label, words, *[""] * len(metrics)]))
+    return "\n".join([*lines, "", sentence(margin(comparison))])
+
+
+def _is_of(trial: str, place: Mapping[str, str]) -> bool:
+    return trial.rpartition(", seed ")[0] == ", ".join(place.values())
+
+
+def _wide(row: Row, metric: Metric) -> str:
+    found = row.figures.get(metric.name)
+    if found is not None:
+        return metric.spread(found)
+    return f"{row.arrived.get(metric.name, 0)} of {row.n}" if metric.to_target else "–"
 
 
 def _table(comparison: Comparison) -> str:
@@ -396,8 +495,64 @@ MOMENTUM: Final = "0.9"
 RELAY: Final = ("D-PSGD on a ring", "SGP in rounds", "all-reduce")
 """Points of the study's axis that stand for rows of that table, the worst there first."""
 
+PUBLISHED: Final = (
+    ("training efficiency, a failure every 60 s, 30 groups (torchft, PyTorch's blog, June 2025)",
+     "81.2 %", "at least 98 %", "torchft-60s", "goodput"),
+    ("the same, a failure about every 15 s", "13.4 %", "at least 60 %", "torchft-15s", "goodput"),
+    ("replicas in each exchange, 32 of them, 125 faults an hour (ft-diloco, 2026)",
+     "16, though 30 are alive", "all that are alive", "ft-diloco-125", "members_taking_part"),
+    ("the same: until a victim is fully back", "149 s", "-", "ft-diloco-125", "back_s"),
+    ("the same: a survivor's next exchange after a kill, 2 replicas", "12 to 14 s",
+     "2 steps, 6 s", "ft-diloco-125", "wait_s_longest"),
+)  # fmt: skip
+"""Published figures: what, how much, what was aimed at, and which condition and metric answer."""
+
+
+def against_published(results: Results) -> str:
+    """Who wins where, and published figures beside those of the first rule of each family."""
+    study, lines = results.study, []
+    for at in study.axes[1].labels:
+        there = results.where(**{study.axes[1].name: at})
+        firsts = [_first_of(there, name) for name in ("time_to_loss_s", "loss", "bytes_to_loss")]
+        ours, theirs = (_first_of(there, "time_to_loss_s", of) for of in ("GoSGD", "DiLoCo"))
+        times = number(theirs[1] / ours[1]) if ours and theirs else ""
+        lines.append(_row([at, *(f[0] if f else "" for f in (*firsts, ours, theirs)), times]))
+    heads = ["", "first at the loss", "lowest loss at equal tokens", "fewest bytes to the loss",
+             "best GoSGD", "best DiLoCo", "DiLoCo's time over GoSGD's"]  # fmt: skip
+    told = [
+        _row([what, figure, aim, condition, *_of_families(results, condition, name)])
+        for what, figure, aim, condition, name in PUBLISHED
+    ]
+    columns = ["published", "figure", "aim", "condition here", "best GoSGD", "best DiLoCo"]
+    return "\n".join(
+        ["### Who wins where", "", _row(heads), _row(["---"] * len(heads)), *lines, "",
+         "### Beside published figures", "", "Published ones are of other machines, models and "
+         "clocks; those here are simulated. Efficiency is held against goodput. [Slow links]"
+         "(../utilization/README.md) and [SPARTA at 256](../sparta/README.md) have pages of "
+         "their own.", "", _row(columns), _row(["---"] * len(columns)), *told]
+    )  # fmt: skip
+
+
+def _first_of(there: Results, name: str, of: str = "") -> tuple[str, float] | None:
+    """Who has the best mean of a metric, and that; of those whose names begin so."""
+    metric, found = METRICS[name], []
+    for (label, *_), group in there.groups().items():
+        values = values_of(group, metric, there.study.target)
+        if label.startswith(of) and len(values) == len(group):
+            found.append((label, interval(values.values()).mean))
+    key = (lambda one: one[1]) if metric.lower_is_better else (lambda one: -one[1])
+    return min(found, key=key) if found else None
+
+
+def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
+    there = results.where(**{results.study.axes[1].name: condition})
+    for of in ("GoSGD", "DiLoCo"):
+        found = _first_of(there, name, of)
+        yield f"{METRICS[name].shown(found[1])} ({found[0]})" if found else "not computed"
+
+
 NOTES: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
-    {"heterogeneous-data": relay_order}
+    {"heterogeneous-data": relay_order, "proof": against_published}
 )
 """What else a study's page says, by the study's name."""
 

@@ -44,23 +44,31 @@ _COUNT_MAX = 2**53
 
 _COUNTS = (
     "workers", "shards", "shards_per_push", "steps", "total_steps", "batch_size", "threads",
-    "window", "eval_every",
+    "window", "eval_every", "tested",
 )  # fmt: skip
 
 _NUMBERS = (
     "p", "push_mbit", "time_s", "lr", "momentum", "step_s", "exchange_s", "latency_s",
     "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "checkpoint_every_s", "memory_gib",
+    "storm_scale", "stands_for",
 )  # fmt: skip
 
 _TEXTS = (
     "topology", "mixing", "rule", "emission", "robust", "wire", "shard_order", "precision", "pace",
-    "speeds", "timing", "engine", "decide", "device", "optimizer",
+    "speeds", "timing", "storm", "engine", "decide", "device", "optimizer",
 )  # fmt: skip
 
 # None is to leave them to something else.
 _MAY_BE_NONE = (
     "mixing", "p", "push_mbit", "time_s", "lr", "optimizer", "momentum", "precision", "speeds",
     "latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "memory_gib",
+    "storm", "stands_for",
+)  # fmt: skip
+
+
+_POSITIVE = (
+    "time_s", "lr", "step_s", "memory_gib", "push_mbit", "checkpoint_every_s", "storm_scale",
+    "stands_for",
 )  # fmt: skip
 
 
@@ -173,12 +181,21 @@ class SimulationConfig:
     """Probability that a message is lost; the network's unless given."""
     duplicates: float | None = None
     """Probability that a message arrives twice; the network's unless given."""
+    stands_for: float | None = None
+    """Parameters of a larger model that this one stands for: every bandwidth is made smaller, so
+    that a message takes as long as that model's would; none unless given."""
     faults: str | Path | Sequence[Fault | Mapping[str, Any]] = ()
     """Faults, as in [{"at_s": 3, "kind": "crash", "peer": 2}]: crash, restart, mass-restart, pause,
     continue, slow, clock-jump, cut, partition, heal, loss, duplicate, replay, delay, reset, join,
     leave, finish, diverge. With them each worker gossips about who lives, as real peers do. And
     attacks of workers that lie and do not count, as in [{"at_s": 0, "kind": "far", "peers": [2]}]:
     nan, far, inflate, flood, sign-flip, ipm, alie, dissensus, drift, label-flip."""
+    storm: str | None = None
+    """What goes wrong, drawn from the seed for these workers and ``time_s``: a name that `rumor
+    storm` lists, or a .toml file. A network of its own takes the place of ``network``; nothing goes
+    wrong unless given."""
+    storm_scale: float = 1.0
+    """How many times as fast the storm goes: with 60, an hour of it strikes within a minute."""
     timing: str = "lan"
     """How patient peers are with one another: on one machine, in one network, or across the
     internet."""
@@ -202,6 +219,11 @@ class SimulationConfig:
     less memory; no bit depends on it."""
     eval_every: int | None = None
     """Steps of a worker at speed 1x between two measurements; a fortieth of all unless given."""
+    tested: int | None = None
+    """Held-out samples that a measurement takes, evenly spaced; all unless given."""
+    workers_tested: int | None = None
+    """Single workers whose models a measurement looks at beside the merged one, evenly spaced; 32
+    at most unless given, 0 for none, which is faster."""
     memory_gib: float | None = None
     """Refuse a run that would need more memory than this, GiB; what is free unless given."""
 
@@ -209,7 +231,7 @@ class SimulationConfig:
         self._check_kinds()
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
-        for name in ("time_s", "lr", "step_s", "memory_gib", "push_mbit", "checkpoint_every_s"):
+        for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
                 raise ConfigError(f"{name} is {value}: it must be a finite number above 0")
@@ -217,6 +239,12 @@ class SimulationConfig:
             raise ConfigError(f"exchange_s is {self.exchange_s}: it must be 0 or more, in seconds")
         if self.engine not in ENGINES:
             raise ConfigError(f"unknown engine {self.engine!r}. Valid names: {', '.join(ENGINES)}")
+        if self.storm is not None and self.time_s is None:
+            raise ConfigError("a storm needs time_s: it is drawn for the time that a run lasts")
+        if self.storm is not None and self.faults:
+            raise ConfigError("faults and a storm are both given: one of them has to do")
+        if self.workers_tested != 0:
+            _check_count("workers_tested", self.workers_tested)
         if self.precision is not None:
             check_precision(self.precision)
         if self.decide not in DECIDERS:

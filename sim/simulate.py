@@ -18,6 +18,7 @@ from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
 from ..train.tasks.task import Task, trained_by
+from .batched import values as values_of
 from .batched.engines import alone, usable_cores
 from .batched.models import Models
 from .batched.schedule import (
@@ -42,10 +43,11 @@ from .kernel.fast_path.compiler import Decider
 from .kernel.fast_path.proof import prove
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
 from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
+from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
-from .models.links import Links
-from .models.network import NetworkConfig, read_network
+from .models.links import Links, slowed
+from .models.network import NetworkConfig, network_of, read_network
 from .models.step_time import InTurn, make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves, row_of
@@ -77,7 +79,8 @@ def plan_faults(
         ConfigError: A fault is not of its form, names a worker that there is not, or comes after
             the end.
     """
-    faults = given(config.faults)
+    storm = _storm(config)
+    faults = given(config.faults) if storm is None else storm.faults
     if not faults:
         return None, (), ()
     names = names_of(config.workers, None)
@@ -103,6 +106,14 @@ def plan_faults(
     return plan, attacks, faults
 
 
+def _storm(config: SimulationConfig) -> Drawn | None:
+    """Draw what goes wrong, where a storm is asked for."""
+    if config.storm is None:
+        return None
+    given = config.workers, config.time_s or 0.0, config.seed
+    return read_storm(config.storm).draw(*given, scale=config.storm_scale)
+
+
 def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
     """Read faults from wherever they are.
 
@@ -122,6 +133,9 @@ def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[
 # More are proven by the first few: so many steps are several of each then, and a protocol for each
 # costs little.
 _WORKERS_PROVEN_MAX, _WORKERS_PROVEN = 512, 256
+
+# Of numbers as most models have them, by which bandwidths of a model that is stood for are meant.
+_FLOAT32_BYTES = 4
 
 _POINTS = 40
 _POINTS_MAX = 60
@@ -151,7 +165,7 @@ class Simulation:
         # Before anything is made for each of a billion workers.
         check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
-        task = find_task(config) if task is None else task
+        task = values_of.with_test(find_task(config) if task is None else task, config.tested)
         if not isinstance(config.task, str):
             # What a function made, for its name.
             config = replace(config, task=task)
@@ -291,6 +305,8 @@ class Simulation:
             engine=self._values.engine,
             engine_why=self._values.why,
             wall_s=time.perf_counter() - started_s,
+            means_s=[self._pace.mean_s(worker) for worker in range(len(self.ids))],
+            samples=self._checked.samples,
         )
 
     def _why_halted(self, stops: Sequence[Stop], reason: str) -> str:
@@ -343,7 +359,7 @@ class Simulation:
             few = parse(config.topology, len(ids), seed=config.seed, mixing=config.mixing)
         except TopologyError:
             return plan
-        links = partial(Links, self._network, ids, config.seed)
+        links = partial(Links, self._network_for(plan.schema), ids, config.seed)
         return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
@@ -358,7 +374,7 @@ class Simulation:
             rule=partial(make_rule, str(config.rule_spec)),
             neighbors=neighbors,
             pace=self._pace,
-            links=partial(Links, self._network, self.ids, config.seed),
+            links=partial(Links, self._network_for(schema), self.ids, config.seed),
             seed=config.seed,
             steps=self.steps,
             protocol=config.protocol,
@@ -372,6 +388,13 @@ class Simulation:
             lr=self._lr if requirements_of(rule).lr else None,
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
+
+    def _network_for(self, schema: Schema) -> NetworkConfig:
+        """The network, as slow for this model as it would be for the one that it stands for."""
+        wanted = self.config.stands_for
+        if wanted is None:
+            return self._network
+        return slowed(self._network, schema.share_bytes / (_FLOAT32_BYTES * wanted))
 
     def _lr(self, step: int) -> float:
         return self.config.lr or self._task.lr
@@ -420,8 +443,11 @@ class Simulation:
 
 
 def _network(config: SimulationConfig) -> NetworkConfig:
-    network = config.network
-    found = read_network(network) if isinstance(network, str) else network
+    storm, network = _storm(config), config.network
+    if storm is not None and storm.network is not None:
+        found = network_of(storm.network)
+    else:
+        found = read_network(network) if isinstance(network, str) else network
     return found.with_changes(
         latency_s=config.latency_s,
         bandwidth_mbit=config.bandwidth_mbit,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rumor.sim.study import Axis, Halving, Point, Results, Rung
 from rumor.sim.study.analysis.findings import findings
 
 from .sim.study.made_up import Course, results_of
@@ -116,3 +117,62 @@ def test_the_list_of_pages_has_what_came_out(studies: ModuleType, tmp_path: Path
     assert "## [Two graphs](two/README.md)\n" in shown
     sentences = findings(results)
     assert len(sentences) == 3 and all(f"\n- {sentence}\n" in shown for sentence in sentences)
+
+
+def of_proof(leave_out: str = "seed 9") -> Results:
+    """Two families under two conditions, as the study ``proof`` has them."""
+
+    def course(labels: Mapping[str, str]) -> Course | None:
+        is_gossip = labels["rule_and_wire"] == "GoSGD"
+        if labels["condition"] == "torchft-60s" and not is_gossip:
+            return None
+        return Course(rate_s=1.0 if is_gossip else 4.0, noise=0.0)
+
+    found = results_of(
+        {"rule_and_wire": ["GoSGD", "DiLoCo H=8"], "condition": ["equal", "torchft-60s"]},
+        course,
+        target=0.9,
+        leave_out=lambda trial: leave_out in str(trial),
+    )
+    named = ("time_to_loss_s", "loss", "goodput", "tokens", "utilization")
+    study = replace(found.study, metrics=named, target=1.0)
+    with_goodput = [
+        replace(one, summary={**one.summary, "goodput": 0.625}) for one in found.results
+    ]
+    return replace(found, study=study, results=tuple(with_goodput))
+
+
+def test_a_study_of_many_metrics_has_these_as_columns_and_empty_cells(studies: ModuleType) -> None:
+    page = studies.page(of_proof(), [], machine="", date="")
+    assert "| rule_and_wire | seeds | virtual time to the loss | final loss | goodput |" in page
+    assert "### condition: equal" in page and "| DiLoCo H=8 | 3 |" in page
+    assert "| DiLoCo H=8 | cannot go on |  |  |  |  |  |" in page
+
+
+def test_a_place_that_did_not_fit_is_shown_as_empty(studies: ModuleType) -> None:
+    page = studies.page(of_proof(leave_out="torchft-60s"), [], machine="", date="")
+    assert "### torchft-60s\n\nNot computed: it did not fit into the time." in page
+
+
+def test_published_figures_stand_beside_those_that_were_computed(studies: ModuleType) -> None:
+    told = studies.against_published(of_proof())
+    (efficiency,) = [line for line in told.splitlines() if "every 60 s" in line]
+    assert "| 81.2 % |" in efficiency and "| 62.5 % (GoSGD) | not computed |" in efficiency
+    (equal,) = [line for line in told.splitlines() if line.startswith("| equal |")]
+    # ln(2.2 / 0.9) rates of 1 s and 4 s, at measurements of every half second.
+    assert equal.startswith("| equal | GoSGD |") and equal.endswith("| 4 |")
+    (storm,) = [line for line in told.splitlines() if line.startswith("| torchft-60s |")]
+    assert storm.endswith("|  |  |")
+
+
+def test_a_search_is_shown_round_by_round(studies: ModuleType) -> None:
+    axis = Axis("lr", tuple(Point(rate, {"lr": float(rate)}) for rate in ("0.1", "0.2", "0.4")))
+    search = Halving(axis=axis, at={"condition": "equal"}, parts=(0.5, 1.0), seed=7)
+    rungs = (
+        Rung(part=0.5, found={"GoSGD": {"0.1": 2.0, "0.2": 1.5, "0.4": None}},
+             kept={"GoSGD": ("0.2", "0.1")}),
+        Rung(part=1.0, found={"GoSGD": {"0.1": 1.25, "0.2": 1.0}}, kept={"GoSGD": ("0.2",)}),
+    )  # fmt: skip
+    page = studies.page(of_proof(), [], machine="", date="", rungs=rungs, search=search)
+    assert "## Which lr was taken" in page and "condition equal and seed 7" in page
+    assert "| GoSGD | 2 | 1.5 | – | 1.25 | 1 | – | **0.2** |" in page

@@ -1,6 +1,7 @@
 """``rumor study``: a grid of simulations, in one command and one page."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from ..reports.console import counted, duration, plain_table, print_json, print_
 from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.study import Results, StudyPlan, StudyProgress
+    from ...sim.study import Results, Study, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison, Row
 
 __all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
@@ -45,6 +46,13 @@ class StudyConfig:
 
     dry_run: bool = False
     """Check all trials, list them, estimate, and compute nothing."""
+
+    hours: float | None = None
+    """Begin no further trial after so many hours. The first seed comes first, then the next; what
+    did not fit is shown empty, and --resume goes on with it. No limit unless given."""
+
+    quick: bool = False
+    """Compute the short version that the study's file names: fewer seeds, steps and hours."""
 
     list_all: bool = False
     """List the studies that come with rumor."""
@@ -91,6 +99,10 @@ def study(
 
     `rumor study graphs`
 
+    Who gets to a loss first when machines differ and fail, in a night, or a taste of it:
+
+    `rumor study proof --hours 6` or `rumor study proof --quick`
+
     Your own question, starting from a copy of a study's file:
 
     `rumor study graphs --copy mine.toml` and then `rumor study mine.toml`
@@ -125,17 +137,53 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     found = found if config.target is None else replace(found, target=config.target)
     folder = config.out or Path("runs") / f"study-{found.name}"
     check_folder(folder, resume=config.resume or config.dry_run)
-    plan = _plan(found, folder, config.backend, config.jobs)
+    if config.hours is not None and not config.hours > 0:
+        raise ConfigError(f"--hours is {config.hours:g}: it must be above 0")
+    hours = config.hours
+    if config.quick:
+        hours = found.quick.get("hours") if hours is None else hours
+        found = found.quickly()
+    stop_s = None if hours is None else time.monotonic() + 3600 * hours
     if config.dry_run:
-        _print_plan(plan)
+        for asked in _stages(found):
+            _print_plan(_plan(asked, folder, config.backend, config.jobs))
         return
+    found = _searched(found, folder, config, stop_s)
+    # Where time ends it, timing runs would only take of that.
+    plan = _plan(found, folder, config.backend, config.jobs, estimates=stop_s is None)
     ending = _Ending(folder, with_report=not config.no_report)
-    results = _run(plan, folder, ending, resume=config.resume)
+    results = _run(plan, folder, ending, resume=config.resume, stop_s=stop_s)
     _print_results(results, folder, Console(stderr=as_json), ending.report)
     if as_json:
         print_json(_as_json(results, folder, ending.report))
     if failed := len(results.failures):
         fail(f"{counted(failed, 'trial')} failed; --resume tries them again", FAILED)
+
+
+def _stages(study: "Study") -> "Iterator[Study]":
+    """What can be told of a study beforehand: the first round of its search, and its grid."""
+    from ...sim.study.execution.halving import rung_study
+
+    if study.search is not None:
+        values = study.search.axis.labels
+        yield rung_study(study, study.search, dict.fromkeys(study.axes[0].labels, values), 0)
+    yield replace(study, search=None)
+
+
+def _searched(study: "Study", folder: Path, config: StudyConfig, stop_s: float | None) -> "Study":
+    """The study with the best value of what it searches for at every point."""
+    from ...sim.study.execution.halving import halve
+
+    if study.search is None:
+        return study
+
+    def run(asked: "Study", there: Path) -> "Results":
+        print(f"searching {asked.title}", file=sys.stderr)
+        plan = _plan(asked, there, config.backend, config.jobs, estimates=stop_s is None)
+        return _run(plan, there, _Ending(there, with_report=False), resume=True, stop_s=stop_s)
+
+    found, _ = halve(study, folder, run)
+    return found
 
 
 def _list() -> None:
@@ -188,13 +236,15 @@ def _require_libraries(*, with_report: bool) -> None:
         )
 
 
-def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
+def _plan(
+    study: Any, folder: Path, backend: str, jobs: int | None, *, estimates: bool = True
+) -> "StudyPlan":
     """Look it through; a terminal shows that something happens meanwhile."""
     from ...sim.study import plan_study
 
     try:
         with Console(stderr=True).status("looking through the trials"):
-            plan = plan_study(study, folder, backend=backend, jobs=jobs)
+            plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=estimates)
     except KeyboardInterrupt:
         fail("stopped before anything was computed", STOPPED)
     plan.require_runnable()
@@ -262,7 +312,14 @@ class _Ending:
             self.report = write_report(results, self._folder)
 
 
-def _run(plan: "StudyPlan", folder: Path, ending: _Ending, *, resume: bool) -> "Results":
+def _run(
+    plan: "StudyPlan",
+    folder: Path,
+    ending: _Ending,
+    *,
+    resume: bool,
+    stop_s: float | None = None,
+) -> "Results":
     """Compute it, tell stderr how it goes, and write what came of it."""
     from ...sim.study import run_study
 
@@ -276,7 +333,13 @@ def _run(plan: "StudyPlan", folder: Path, ending: _Ending, *, resume: bool) -> "
                 show(progress)
 
             return run_study(
-                plan.study, folder, resume=resume, plan=plan, progress=take, finish=ending.write
+                plan.study,
+                folder,
+                resume=resume,
+                plan=plan,
+                progress=take,
+                finish=ending.write,
+                stop_s=stop_s,
             )
     except KeyboardInterrupt:
         fail(f"stopped; {_kept(last, folder, ending)}", STOPPED)

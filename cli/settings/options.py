@@ -90,14 +90,18 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
         "push_mbit",
     ),
     SPEED: ("step_s", "exchange_s", "pace", "speeds", "slow"),
-    NETWORK: ("network", "latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates"),
-    FAULTS: ("faults", "network_faults", "checkpoint_every_s"),
+    NETWORK: (
+        *("network", "latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates"),
+        "stands_for",
+    ),
+    FAULTS: ("faults", "storm", "storm_scale", "network_faults", "checkpoint_every_s"),
     COMPUTING: (
         *("engine", "decide", "threads", "window", "memory_gib"),
         *("processes", "shrink", "failures_max", "backend", "jobs"),
     ),
     OUTPUT: (
         *("out", "resume", "trust", "log_every", "eval_every", "eval_average_every"),
+        *("tested", "workers_tested"),
         *("checkpoint_every", "journal", "loggers", "metrics_host", "metrics_port"),
         *("format", "no_plot", "no_report", "draw"),
     ),

@@ -46,6 +46,7 @@ class Models:
         judges: Makes the batches on which losses are computed that a rule asks for; None where
             none does.
         may_overflow: Whether finite values may not fit into the wire's format.
+        workers_tested: Single workers that are measured, at most.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Models:
         judges: Callable[[], Batches] | None = None,
         *,
         may_overflow: bool = False,
+        workers_tested: int | None = None,
     ) -> None:
         self.rows = rows
         self.task = task
@@ -65,6 +67,7 @@ class Models:
         self._make_judges = judges
         self._judges: Batches | None = None
         self._may_overflow = may_overflow
+        self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
         # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
         self._test: tuple[Tensor, ...] | None = None
         if is_pair(task.test) and not why_unstacked(task) and task.evaluation_step is None:
@@ -184,11 +187,11 @@ class Models:
             present: Whose; all workers' unless given.
 
         Returns:
-            Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of 32
-            evenly spaced ones. No accuracy where the task has none.
+            Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of 32, or
+            as many as the settings say, evenly spaced. No accuracy where the task has none.
         """
         n = self.rows.n if present is None else len(present)
-        chosen = np.unique(np.linspace(0, n - 1, min(n, _WORKERS_MAX)).round().astype(int))
+        chosen = np.unique(np.linspace(0, n - 1, min(n, self._workers_tested)).round().astype(int))
         if present is not None:
             chosen = present[chosen]
         modes = [(part, part.training) for part in self.rows.module.modules()]

@@ -19,7 +19,7 @@ from ..kernel.fast_path.compiler import Decider
 from ..kernel.fast_path.fleet import FastFleet, TakeOver
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel, levels_of
 from ..kernel.fleet import Fleet
-from ..kernel.observers import FaultReport
+from ..kernel.observers import FaultReport, Times
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .weights import WeightUnits, as_units
@@ -88,6 +88,8 @@ class Reading:
     """Workers that belong to the swarm, ascending; None for all."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Which of them can reach one another, while a partition lasts."""
+    exchanges: NDArray[np.int64]
+    """Pushes of each worker, and shares that it has mixed in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,8 @@ class Ending:
     """What became of faults, where there were any."""
     seen: Mapping[str, Any] | None = None
     """How evenly samples were seen, where they are dealt by who is there."""
+    times: Times | None = None
+    """What became of the workers' time; None where the fast path decides: nobody waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,16 +208,8 @@ def schedule(
     yield _window(fleet, ending=fleet.end())
 
 
-def _window(
-    fleet: Deciding, *, reading: Reading | None = None, ending: Ending | None = None
-) -> Window:
-    return Window(
-        levels=fleet.take(),
-        steps=fleet.steps,
-        time_s=fleet.now,
-        reading=reading,
-        ending=ending,
-    )
+def _window(fleet: Deciding, **more: Any) -> Window:
+    return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
 
 
 class ByProtocols:
@@ -265,6 +261,7 @@ class ByProtocols:
             weight_units=self._weight_units(),
             idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
             traffic=replace(fleet.traffic),
+            exchanges=np.array([worker.pushes + worker.mixed for worker in workers]),
             **self._of_members(),
         )
 
@@ -287,6 +284,7 @@ class ByProtocols:
             decided=self._decided,
             fault_report=None if faults is None else faults.report(),
             seen=None if fleet.dealing is None else fleet.dealing.figures(),
+            times=fleet.times(),
         )
 
     def _of_members(self) -> dict[str, Any]:
@@ -374,6 +372,7 @@ class ByFastPath:
             weight_units=fast.column("weight")[:, None],
             idle_s=0.0,
             traffic=fast.traffic,
+            exchanges=fast.column("pushes") + fast.column("mixed"),
         )
 
     def end(self) -> Ending:

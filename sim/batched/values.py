@@ -23,6 +23,7 @@ from ...train.tasks.data import judge_of
 from ...train.tasks.live_partition import Epoch, live_passes
 from ...train.tasks.partition import Partition
 from ...train.tasks.registry import build_task
+from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
@@ -45,6 +46,7 @@ __all__ = [
     "free_gib",
     "peak_rss_mib",
     "prepare",
+    "with_test",
 ]
 
 
@@ -72,6 +74,27 @@ def find_task(config: SimulationConfig) -> Task | VectorTask:
         return VECTOR_TASKS[task]()
     found: Task | VectorTask = build_task(task, Task, VectorTask, seed=config.seed)
     return found
+
+
+def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask:
+    """Give a task fewer held-out samples, from all over those that it has.
+
+    Args:
+        task: What is trained.
+        samples: How many; None for all.
+
+    Raises:
+        ConfigError: They are no pair of tensors.
+    """
+    if samples is None or isinstance(task, VectorTask):
+        return task
+    if not is_pair(task.test):
+        raise ConfigError(
+            f"tested is {samples}: the held-out data of the task {task.name} is no pair of tensors"
+        )
+    inputs, targets = task.test
+    chosen = np.linspace(0, len(inputs) - 1, min(samples, len(inputs))).astype(np.int64)
+    return replace(task, test=(inputs[chosen], targets[chosen]))
 
 
 def check_memory(
@@ -366,7 +389,11 @@ def _of_models(
         failures = Failures()
         stepper = choice.make(rows, failures)
         may_overflow = not parse_wire(config.wire).is_native
-        return Models(*(rows, stepper, failures, task, workshop.judges), may_overflow=may_overflow)
+        return Models(
+            *(rows, stepper, failures, task, workshop.judges),
+            may_overflow=may_overflow,
+            workers_tested=config.workers_tested,
+        )
 
     return Values(make, choice.name, choice.why)
 

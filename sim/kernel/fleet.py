@@ -24,6 +24,7 @@ from .deliveries import Deliveries
 from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
+from .observers import Times
 from .plan import FleetPlan, Question, Stop, Traffic
 from .processes import Processes
 from .program import Program
@@ -188,6 +189,18 @@ class Fleet:
             self.clock.run(until_s, nobody_waits)
             self.traffic.events = self.clock.events
 
+    def times(self) -> Times:
+        """What became of the workers' time so far."""
+        now, workers = self.clock.now, self.workers
+        lived_s = now * len(workers) if self.faults is None else self.faults.lived_s()
+        unused = sum(worker.idle_until(now) + worker.away_until(now) for worker in workers)
+        return Times(
+            lived_s=lived_s,
+            unused_s=unused,
+            computed_s=sum(worker.computed_s for worker in workers),
+            waited_s_most=max(worker.waited_until(now) for worker in workers),
+        )
+
     def audit(self) -> Audit:
         """Where all weight is, by the ledgers of all lives."""
         return self.incarnations.audit(self.workers)
@@ -227,6 +240,7 @@ class Fleet:
             self.program.deal(worker.index, dealt)
         self.values.step(worker.index, worker.steps)
         worker.steps += 1
+        worker.computed_s += worker.step_s
         if self.values.steps >= self._steps_most:
             self.clock.stop()
         return True
@@ -263,6 +277,7 @@ class Fleet:
                 worker.waiting_since_s = self.clock.now
         elif not worker.searching:
             if worker.waiting_since_s is not None:
+                worker.waited_s_most = worker.waited_until(self.clock.now)
                 worker.idle_s = worker.idle_until(self.clock.now)
                 worker.waiting_since_s = None
             if not worker.finished and self._has_enough(worker):
@@ -291,7 +306,8 @@ class Fleet:
             exchanges = worker.pushes + worker.mixed
             step_s += self._plan.exchange_s * (exchanges - worker.exchanges)
             worker.exchanges = exchanges
-        worker.turn_s = self.clock.now + worker.slowness * step_s
+        worker.step_s = worker.slowness * step_s
+        worker.turn_s = self.clock.now + worker.step_s
         if self._overlaps and not finished:
             begun_s, n_shards = self.clock.now, self._plan.schema.shards
             for nth in range(n_shards):

@@ -5,7 +5,21 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-__all__ = ["Arrival", "Crash", "DetectionTimes", "FaultReport", "Healing"]
+__all__ = ["Arrival", "Crash", "DetectionTimes", "FaultReport", "Healing", "Times"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """What became of the time of all workers of a fleet together, seconds."""
+
+    lived_s: float
+    """How long their processes have run."""
+    unused_s: float
+    """How much of it they waited for others, looked for a swarm, or stood still."""
+    computed_s: float
+    """What the steps lasted that count: without those that somebody took again after a crash."""
+    waited_s_most: float
+    """The longest time at a stretch that one of them waited for others."""
 
 
 @dataclass(slots=True)

@@ -272,6 +272,7 @@ class Processes:
         fleet, paused_s = self.fleet, worker.paused_s
         if not worker.running or paused_s is None or worker.pauses:
             return
+        worker.away_s = worker.away_until(fleet.now)
         worker.awake, worker.paused_s = True, None
         held, worker.held = worker.held, []
         for envelope, payload in held:
@@ -297,6 +298,7 @@ class Processes:
         if worker.protocol.phase is Phase.JOINING:
             fleet.step(worker, trained=False)
         if worker.searching and worker.protocol.phase >= Phase.TRAINING:
+            worker.away_s = worker.away_until(fleet.now)
             worker.searching = False
             if not worker.finished:
                 fleet.begin_step(worker)
@@ -336,11 +338,14 @@ class Processes:
             time_s = math.nextafter(time_s, math.inf)
         return time_s
 
+    def lived_s(self) -> float:
+        """How long all processes together have run, seconds."""
+        running = [self.fleet.now - w.started_s for w in self.fleet.workers if w.running]
+        return self._incarnations.ended_s + sum(running)
+
     def report(self) -> FaultReport:
         """Draw up what became of the faults of a fleet that has come to its end."""
-        now, found = self.fleet.now, self.detection_times
-        running = [now - w.started_s for w in self.fleet.workers if w.running]
-        lived_s = self._incarnations.ended_s + sum(running)
+        found, lived_s = self.detection_times, self.lived_s()
         told_bytes = self.fleet.traffic.membership_bytes
         return FaultReport(
             crashes=tuple(found.crashes),
@@ -399,8 +404,9 @@ class Processes:
         return harness is None or harness.listens(id)
 
     def _end(self, worker: Worker, *, died: bool) -> None:
-        values = self.fleet.values
-        worker.idle_s, worker.waiting_since_s = worker.idle_until(self.fleet.now), None
+        values, now = self.fleet.values, self.fleet.now
+        worker.away_s, worker.waited_s_most = worker.away_until(now), worker.waited_until(now)
+        worker.idle_s, worker.waiting_since_s = worker.idle_until(now), None
         worker.running = worker.awake = worker.searching = False
         worker.crash_point = None
         held = [payload for _, payload in worker.held if payload is not None]

@@ -79,6 +79,14 @@ class Worker:
     """Since when a synchronous rule has held it up; None while it trains."""
     idle_s: float = 0.0
     """How long it was held up so far, the present wait not counted."""
+    waited_s_most: float = 0.0
+    """The longest of its waits that are over, in any of its lives."""
+    away_s: float = 0.0
+    """How long its process has looked for a swarm or stood still, what goes on not counted."""
+    step_s: float = 0.0
+    """What the step that it takes lasts, seconds."""
+    computed_s: float = 0.0
+    """What the steps behind it lasted, without those that it has to repeat."""
     alarm_s: float = math.inf
     """When it is to be woken at the latest."""
     turn_s: float = 0.0
@@ -128,6 +136,20 @@ class Worker:
         since_s = self.waiting_since_s
         return self.idle_s if since_s is None else self.idle_s + now - since_s
 
+    def waited_until(self, now: float) -> float:
+        """How long it was held up at a stretch by *now*, at most, seconds."""
+        since_s = self.waiting_since_s
+        return self.waited_s_most if since_s is None else max(self.waited_s_most, now - since_s)
+
+    def away_until(self, now: float) -> float:
+        """How long it has looked for a swarm or stood still by *now*, seconds.
+
+        A wait in which it stands still is a wait.
+        """
+        since_s = self.started_s if self.searching else self.paused_s
+        is_away = self.running and since_s is not None and self.waiting_since_s is None
+        return self.away_s + now - since_s if is_away and since_s is not None else self.away_s
+
 
 class Incarnations:
     """Makes the protocols of a fleet, and keeps the ledgers of those whose process has ended.
@@ -166,6 +188,9 @@ class Incarnations:
         worker.steps = kept.steps if kept is not None else 0
         worker.repeated = before.total_steps - worker.steps
         worker.pushes, worker.mixed, worker.idle_s = before.pushes, before.mixed, before.idle_s
+        worker.waited_s_most, worker.away_s = before.waited_s_most, before.away_s
+        # What came after the checkpoint is lost. All steps of a life last about the same.
+        worker.computed_s = before.computed_s * worker.steps / max(1, before.steps)
         worker.slowness = before.slowness
         # A later restart may still find it, even where this one was told to do without.
         worker.kept = before.kept

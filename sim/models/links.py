@@ -3,16 +3,17 @@
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 from ...gossip import Envelope, PeerId
 from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
-from .network import ALL, NetworkConfig
+from .network import ALL, Host, Link, NetworkConfig
 
-__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "uniform"]
+__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "slowed", "uniform"]
 
 
 Ends = frozenset[int] | None
@@ -43,6 +44,26 @@ _PORT = 7700
 def address_of(peer: PeerId) -> str:
     """Where a peer would listen."""
     return f"tcp://{peer}:{_PORT}"
+
+
+_Limited = TypeVar("_Limited", NetworkConfig, Host, Link)
+
+
+def slowed(network: NetworkConfig, factor: float) -> NetworkConfig:
+    """Multiply every bandwidth of a network by a factor; what has no limit still has none.
+
+    >>> slowed(NetworkConfig(bandwidth_mbit=100), 0.5).bandwidth_mbit
+    50.0
+    """
+    hosts = tuple([_slowed(host, factor) for host in network.hosts])
+    links = tuple([_slowed(link, factor) for link in network.links])
+    return replace(_slowed(network, factor), hosts=hosts, links=links)
+
+
+def _slowed(part: _Limited, factor: float) -> _Limited:
+    names = [field.name for field in fields(part) if field.name.endswith("_mbit")]
+    limits = {name: limit for name in names if (limit := getattr(part, name)) is not None}
+    return replace(part, **{name: limit * factor for name, limit in limits.items()})
 
 
 def uniform(word: int, number: int) -> float:

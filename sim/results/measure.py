@@ -11,6 +11,7 @@ from ..batched.models import Models
 from ..batched.schedule import Reading
 from ..batched.vector_tasks import VectorRows
 from ..batched.weights import UNITS_PER_FOUNDER
+from .efficiency import Participation
 
 __all__ = ["Curves", "row_of"]
 
@@ -22,10 +23,12 @@ class Curves:
 
     Attributes:
         evaluation: Of the merged model, at the last measurement; None without a model.
+        participation: Who took part.
     """
 
     def __init__(self) -> None:
         self.evaluation: Evaluation | None = None
+        self.participation = Participation()
         self._points: list[dict[str, Any]] = []
         self._before: Reading | None = None
 
@@ -33,6 +36,7 @@ class Curves:
         """Measure *values* at the moment of *reading*, and return the point of every curve."""
         figures = _of_fleet(reading, self._before) | self._of_values(reading, values)
         self._points.append(figures)
+        self.participation.add(reading)
         self._before = reading
         return figures
 
@@ -61,10 +65,11 @@ class Curves:
             return found if objective is None else found | {"loss": objective}
         self.evaluation = values.evaluate(values.merged(reading.weight_units))
         losses, accuracies = values.evaluate_workers(present)
-        found |= {"loss": self.evaluation.loss, "loss_quantiles": _quantiles(losses)}
+        found |= {"loss": self.evaluation.loss}
+        found |= {"loss_quantiles": _quantiles(losses)} if len(losses) else {}
         if accuracies is not None:
             found["accuracy"] = self.evaluation.accuracy
-            found["accuracy_quantiles"] = _quantiles(accuracies)
+            found |= {"accuracy_quantiles": _quantiles(accuracies)} if len(accuracies) else {}
         return found | self._of_groups(reading, values)
 
     def _of_groups(self, reading: Reading, values: Models) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
 from ..kernel.faults.files import Fault, faults_as_json
 from ..kernel.plan import Attack, worker_names
+from .efficiency import time_figures, token_figures
 from .figures import notebook_rows
 from .files import (
     MODEL,
@@ -263,6 +264,8 @@ def summarize(
     engine: str,
     engine_why: str,
     wall_s: float,
+    means_s: Sequence[float],
+    samples: Sequence[int],
 ) -> Run:
     """Draw up what a simulation came to."""
     series, workers = curves.series(), ending.workers
@@ -283,7 +286,15 @@ def summarize(
         **_of_attacks(attacks, faults, ids),
         **(ending.seen or {}),
         **_traffic(series),
+        **token_figures(values.task, workers["steps"], samples),
         "idle": _idle(series),
+        **time_figures(
+            ending,
+            end_s=float(series["time_s"][-1]),
+            founders=config.workers,
+            means_s=means_s,
+        ),
+        **curves.participation.figures(),
         "virtual_time_s": _last(series, "time_s"),
         "time_to": _times_to(series),
         "wall_s": wall_s,

@@ -10,11 +10,12 @@ from ..lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .execution.check import BadCells, InvalidTrials
+    from .execution.halving import Rung, halve
     from .execution.plan import StudyPlan, plan_study
     from .execution.runner import StudyProgress, load_results, run_study
     from .metrics import METRICS, Metric
     from .results import CURVES, Result, Results
-    from .study import Axis, Cell, Point, Study, Trial
+    from .study import Axis, Cell, Halving, Point, Study, Trial
     from .study_file import built_in_studies, find_study, read_study
     from .tables import write_tables
 
@@ -24,17 +25,20 @@ __all__ = [
     "Axis",
     "BadCells",
     "Cell",
+    "Halving",
     "InvalidTrials",
     "Metric",
     "Point",
     "Result",
     "Results",
+    "Rung",
     "Study",
     "StudyPlan",
     "StudyProgress",
     "Trial",
     "built_in_studies",
     "find_study",
+    "halve",
     "load_results",
     "plan_study",
     "read_study",
@@ -46,6 +50,9 @@ _HOMES = {
     "CURVES": "results",
     "METRICS": "metrics",
     "Axis": "study",
+    "Halving": "study",
+    "Rung": "execution.halving",
+    "halve": "execution.halving",
     "BadCells": "execution.check",
     "Cell": "study",
     "InvalidTrials": "execution.check",

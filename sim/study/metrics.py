@@ -127,6 +127,21 @@ def _at_end(name: str, words: str, unit: str = "", **more: Any) -> Metric:
     )
 
 
+def _to_loss(name: str, words: str, curve: str, unit: str) -> Metric:
+    return _to_target(name, words, curve, unit, "loss", is_shown=False)
+
+
+def _bytes_per_token(result: Result, _: float) -> float | None:
+    sent, tokens = (result.summary.get(name) for name in ("bytes_sent", "tokens"))
+    return sent / tokens if tokens else None
+
+
+def _back_s(result: Result, _: float) -> Any:
+    """From the start of its process until it belongs to the swarm, as of those that crashed."""
+    found = [result.summary.get(name) for name in ("restart_s_median", "join_s_median")]
+    return next((time_s for time_s in found if time_s is not None), None)
+
+
 def _of_worker(name: str, words: str) -> Metric:
     """Of single workers at the end: a quantile of their accuracies."""
 
@@ -173,6 +188,21 @@ METRICS: Final[dict[str, Metric]] = {
         _at_end("skipped", "pushes skipped", is_shown=False),
         _at_end("staleness_steps", "staleness", "steps", is_shown=False),
         _at_end("idle", "time spent waiting", "%", is_ratio=False),
+        _to_loss("time_to_loss_s", "virtual time to the loss", "time_s", "s"),
+        _to_loss("bytes_to_loss", "bytes to the loss", "bytes_sent", "bytes"),
+        _at_end("tokens", "tokens", is_shown=False),
+        Metric(name="bytes_per_token", words="bytes a token", source=_bytes_per_token,
+               unit="bytes", is_shown=False),
+        _at_end("utilization", "utilization", "%", lower_is_better=False, is_ratio=False,
+                is_shown=False),
+        _at_end("goodput", "goodput", "%", lower_is_better=False, is_ratio=False, is_shown=False),
+        _at_end("participation", "members taking part", "%", lower_is_better=False,
+                is_ratio=False, is_shown=False),
+        _at_end("members_taking_part", "number of members taking part", lower_is_better=False,
+                is_shown=False),
+        _at_end("wait_s_longest", "longest pause", "s", is_ratio=False, is_shown=False),
+        Metric(name="back_s", words="time until a victim is back", source=_back_s, unit="s",
+               is_shown=False),
     )
 }  # fmt: skip
 """By name. Those to the target are None for a trial that never reached it."""

@@ -46,12 +46,12 @@ class Result:
         """The first evaluation at which a model was this accurate; None for never.
 
         Args:
-            target: Accuracy.
+            target: Accuracy, or a loss.
             goal: The curve that is to reach it: of the merged model, or ``accuracy_least`` or
-                ``accuracy_median`` of single workers.
+                ``accuracy_median`` of single workers, or ``loss``, which is to be no higher.
         """
-        for index, accuracy in enumerate(self.series.get(goal, ())):
-            if accuracy is not None and accuracy >= target:
+        for index, value in enumerate(self.series.get(goal, ())):
+            if value is not None and (value <= target if goal == "loss" else value >= target):
                 return index
         return None
 

@@ -5,8 +5,8 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ __all__ = [
     "Axis",
     "Cell",
     "Condition",
+    "Halving",
     "Point",
     "Study",
     "Trial",
@@ -157,6 +158,41 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Halving:
+    """A search for the best value of a setting, for every point of the first axis, before the grid:
+    by successive halving, with the same trials for all points.
+
+    Raises:
+        ConfigError: A part is out of range, or they do not increase.
+
+    Source: Jamieson and Talwalkar, AISTATS 2016.
+    """
+
+    axis: Axis
+    """The setting, such as ``lr``, and what is tried."""
+
+    at: Mapping[str, str]
+    """Where it is searched: a label for every axis but the first."""
+
+    parts: tuple[float, ...] = (0.15, 0.4)
+    """Of a trial's steps, in each round; after a round the better half goes on, of the last one the
+    best is taken."""
+
+    seed: int = 1000
+    """Of these trials; best none that the grid has."""
+
+    metric: str = "loss"
+    """What values are ranked by, a name of `METRICS`."""
+
+    def __post_init__(self) -> None:
+        rising = all(low < high for low, high in pairwise(self.parts))
+        if not (self.parts and rising and 0 < self.parts[0] and self.parts[-1] <= 1):
+            raise ConfigError(
+                f"search.parts is {list(self.parts)}: they must increase, from above 0 to 1 at most"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """A grid of simulations, and the question that it is to answer.
 
@@ -187,7 +223,7 @@ class Study:
     """Trials that make no sense: those that any of these holds for are left out."""
 
     target: float = 0.9
-    """Accuracy that times and bytes are counted to."""
+    """Accuracy that times and bytes are counted to; a loss for the metrics that say so."""
 
     metrics: tuple[str, ...] = ()
     """What points are compared by, names of `METRICS`: they are ranked by the first, and each has
@@ -201,6 +237,11 @@ class Study:
     """The point of the first axis that the others are to be held against, named before anything is
     known: where it is first, as many comparisons count as there are others, and not all pairs.
     Empty for none."""
+    search: Halving | None = None
+    """How the best value of a setting is found first; None where there is nothing to find."""
+
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    """What a short version has in place of this: ``hours``, ``seeds`` and ``settings``."""
 
     source: str = ""
     """Where optimizer, momentum and learning rate come from, for people."""
@@ -213,7 +254,8 @@ class Study:
                 raise ConfigError(f"seeds has {seed}: each must be from 0 to 2^63 - 1")
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds has one twice: {list(self.seeds)}")
-        if not 0 < self.target <= 1:
+        is_loss = any("_to_loss" in name for name in self.metrics)
+        if not 0 < self.target <= (math.inf if is_loss else 1):
             raise ConfigError(f"target is {self.target}: it must be an accuracy, above 0, up to 1")
         if not self.axes:
             raise ConfigError(
@@ -223,13 +265,14 @@ class Study:
         self._check_skips()
         self._check_tuned()
         self._check_reference()
+        self._check_search()
 
     def trials(self) -> Iterator[Trial]:
         """All trials in the order of the axes, the last of which changes fastest, seeds within.
 
         Trials that `skip` holds for are not among them.
         """
-        for settings, labels in self._places():
+        for settings, labels in self.places():
             if any(condition.holds(settings, labels) for condition in self.skip):
                 continue
             for seed in self.seeds:
@@ -237,6 +280,48 @@ class Study:
 
     cells = trials
     """The name it had in version 0.1."""
+
+    def priority(self, trial: Trial) -> tuple[int, ...]:
+        """What comes first where time is short: the first seed everywhere, then the next.
+
+        Within a seed, the points of the first axis are together at each place of the others, so
+        that what is left out at the end are seeds, then places.
+        """
+        first, *others = [
+            axis.labels.index(trial.labels[axis.name]) if axis.name in trial.labels else 0
+            for axis in self.axes
+        ]
+        return self.seeds.index(trial.seed), *others, first
+
+    def quickly(self) -> "Study":
+        """The short version.
+
+        Raises:
+            ConfigError: The study has none.
+        """
+        if not self.quick:
+            raise ConfigError(f"the study {self.name} has no short version: no [quick] in its file")
+        return replace(
+            self,
+            settings={**self.settings, **self.quick.get("settings", {})},
+            seeds=tuple(self.quick.get("seeds", self.seeds)),
+            quick={},
+        )
+
+    def _check_search(self) -> None:
+        search = self.search
+        if search is None:
+            return
+        _check_apart(self.settings, (*self.axes, search.axis))
+        if self.tune:
+            raise ConfigError(f"tune is {self.tune!r} and there is a [search]: one has to do")
+        for axis in self.axes[1:]:
+            if search.at.get(axis.name) not in axis.labels:
+                labels = ", ".join(axis.labels)
+                raise ConfigError(f"search.at must say which {axis.name}: one of {labels}")
+        others = [axis.name for axis in self.axes[1:]]
+        if extra := sorted(set(search.at) - set(others)):
+            raise ConfigError(f"search.at has {extra[0]}, which is none of the axes but the first")
 
     def _check_tuned(self) -> None:
         if not self.tune:
@@ -255,7 +340,7 @@ class Study:
                 f"such as {compared.labels[0]!r}"
             )
 
-    def _places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    def places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""
         for points in product(*(axis.points for axis in self.axes)):
             labels = {axis.name: p.label for axis, p in zip(self.axes, points, strict=True)}
@@ -267,7 +352,7 @@ class Study:
     def _check_skips(self) -> None:
         """See that each condition leaves something out: one that does not is misspelt."""
         for condition in self.skip:
-            if not any(condition.holds(*place) for place in self._places()):
+            if not any(condition.holds(*place) for place in self.places()):
                 raise ConfigError(f"[[skip]] {condition} fits no trial: correct it, or take it out")
 
 

@@ -13,7 +13,7 @@ from ...gossip.errors import ConfigError
 from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
 from .metrics import METRICS
-from .study import Axis, Condition, Point, Study, with_tuples
+from .study import Axis, Condition, Halving, Point, Study, with_tuples
 
 __all__ = [
     "RUNNER_SETTINGS",
@@ -38,7 +38,7 @@ SETTINGS: Final = tuple(
 
 _KEYS: Final = (
     *("title", "question", "seeds", "target", "metrics", "tune", "reference", "source"),
-    *("settings", "grid", "skip"),
+    *("settings", "grid", "skip", "search", "quick"),
 )
 _SEEDS: Final = 3
 _SEEDS_MAX: Final = 10_000
@@ -74,6 +74,18 @@ def read_study(path: Path) -> Study:
         [[skip]]                        # combinations to leave out
         topology = "complete"
         p = ">0.5"
+
+        [search]                        # or: a setting, found first for each point of the first
+        lr = [0.05, 0.1, 0.2, 0.4]      # axis by successive halving, at one place of the others,
+        at = { p = "0.1" }              # on parts of the steps, with a seed of its own
+        parts = [0.15, 0.4]
+        seed = 1000
+        metric = "loss"
+
+        [quick]                         # what --quick changes
+        hours = 0.2
+        seeds = 1
+        settings = { workers = 8 }
 
     Args:
         path: The file, in UTF-8; its name without the suffix is the study's.
@@ -115,11 +127,55 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         tune=_given(content, "tune", "", "the name of an axis"),
         reference=_given(content, "reference", "", "the name of a point").strip(),
         source=_given(content, "source", "", "a text").strip(),
+        search=_search(content["search"]) if "search" in content else None,
+        quick=_quick(_given(content, "quick", {}, "a table, [quick]")),
     )
 
 
+_SEARCH_KEYS: Final = ("at", "parts", "seed", "metric")
+
+
+def _search(table: object) -> Halving:
+    if not isinstance(table, dict):
+        raise ConfigError("search must be a table, [search]")
+    names = [key for key in table if key not in _SEARCH_KEYS]
+    if len(names) != 1:
+        raise ConfigError("[search] must have one setting with a list of values, such as lr")
+    axis = _axis_of("search", names[0], table[names[0]])
+    parts = _given(table, "parts", [0.15, 0.4], "a list of numbers")
+    if not all(isinstance(part, int | float) for part in parts):
+        raise ConfigError(f"search.parts is {_shown(parts)}: it must be a list of numbers")
+    metric = _given(table, "metric", "loss", "the name of a metric")
+    _check_keys([metric], METRICS, "search.metric")
+    return Halving(
+        axis=axis,
+        at=_given(table, "at", {}, "a table of labels"),
+        parts=tuple(float(part) for part in parts),
+        seed=_given(table, "seed", 1000, "a whole number"),
+        metric=metric,
+    )
+
+
+def _quick(table: Mapping[str, Any]) -> dict[str, Any]:
+    _check_keys(table, ("hours", "seeds", "settings"), "quick")
+    found = dict(table)
+    if "settings" in found:
+        _check_keys(_given(table, "settings", {}, "a table"), SETTINGS, "quick.settings")
+        found["settings"] = with_tuples(found["settings"])
+    if "seeds" in found:
+        found["seeds"] = _seeds(found["seeds"])
+    hours = found.get("hours", 1.0)
+    if not isinstance(hours, int | float) or not hours > 0:
+        raise ConfigError(f"quick.hours is {_shown(hours)}: it must be a number above 0")
+    return found
+
+
 def _axis(name: str, values: object) -> Axis:
-    where = f"grid.{name}"
+    return _axis_of("grid", name, values)
+
+
+def _axis_of(table: str, name: str, values: object) -> Axis:
+    where = f"{table}.{name}"
     if not isinstance(values, list):
         raise ConfigError(f"{where} is {_shown(values)}: it must be a list")
     if name not in SETTINGS and any(isinstance(value, dict) for value in values):
@@ -128,7 +184,7 @@ def _axis(name: str, values: object) -> Axis:
                 raise ConfigError(f"{where}, number {place}, has no name: each point needs one")
     if values and all(isinstance(value, dict) and "name" in value for value in values):
         return Axis(name, tuple(_point(where, value) for value in values))
-    _check_keys({name: values}, SETTINGS, "grid")
+    _check_keys({name: values}, SETTINGS, table)
     return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from rumor.gossip import ConfigError
 from rumor.sim import Progress, SimulationConfig, Swarm, consensus, simulate
 from rumor.sim.config import ENGINES
+from rumor.sim.kernel.faults.storms import read_storm
 from rumor.topology import TopologyError
 from rumor.train import LoaderContext
 from rumor.train.tasks.task import Task
@@ -403,3 +404,64 @@ def test_a_run_that_starts_over_without_a_worker_logs_each_measurement_once() ->
 def test_a_logger_that_cannot_be_had_is_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match="did you mean 'wandb'"):
         simulate(task=tiny(), loggers=("wandbb",), progress=lambda _: pytest.fail("it ran"))
+
+
+CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1.0}
+
+
+def test_a_storm_is_the_faults_that_it_draws_for_this_run() -> None:
+    asked = {"time_s": 90.0, "seed": 4, "checkpoint_every_s": 5.0, **CALM}
+    drawn = read_storm("torchft-15s").draw(8, 90.0, 4, scale=2.0)
+    by_name = simulate(storm="torchft-15s", storm_scale=2.0, **asked).summary
+    by_list = simulate(faults=drawn.faults, **asked).summary
+    assert by_name["crashes"] > 3 and by_name["digest"] == by_list["digest"]
+    # Another seed is another storm.
+    other = simulate(storm="torchft-15s", storm_scale=2.0, **asked | {"seed": 5}).summary
+    assert other["faults"] != by_name["faults"]
+
+
+def test_the_network_of_a_storm_takes_the_place_of_the_usual_one() -> None:
+    asked = {"rule": "allreduce", "steps": 4, "time_s": 60.0, **CALM}
+    near = simulate(**asked).summary["virtual_time_s"]
+    # Its sites are 10 to 70 ms apart; nothing is cut off within a minute of this seed.
+    far = simulate(storm="wan-4-sites", **asked).summary["virtual_time_s"]
+    assert near < 4.1 and far > 4.1
+
+
+def test_a_model_that_stands_for_a_larger_one_waits_as_long_as_that_would() -> None:
+    # 8 numbers of 8 bytes for 16 million of 4: 64 MB at 64 Mbit/s take 8 s, up and down a host's
+    # lines at once, with the messages around them.
+    asked = {**CALM, "workers": 2, "rule": "allreduce", "steps": 5, "latency_s": 0.0}
+    alone = simulate(bandwidth_mbit=64.0, **asked).summary
+    large = simulate(bandwidth_mbit=64.0, stands_for=16e6, **asked).summary
+    assert alone["virtual_time_s"] == pytest.approx(5.0, abs=0.1)
+    assert large["virtual_time_s"] > 5 * (1 + 8)
+
+
+def test_fewer_samples_and_workers_are_measured_on_request() -> None:
+    asked: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 4, "threads": 1}
+    whole, few = simulate(**asked), simulate(tested=20, workers_tested=0, **asked)
+    assert few.summary["digest"] == whole.summary["digest"]
+    assert "loss_quantiles" not in few.series and "loss_quantiles" in whole.series
+    # 20 answers are right or wrong.
+    assert (few.summary["accuracy"] * 20) % 1 == pytest.approx(0.0, abs=1e-6)
+    assert simulate(workers_tested=2, **asked).series["accuracy_quantiles"].shape == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"storm": "spot"}, "a storm needs time_s"),
+        ({"storm": "spot", "time_s": 9.0, "faults": "[]"}, "faults and a storm are both given"),
+        ({"storm": "spott", "time_s": 9.0}, "unknown storm 'spott', did you mean 'spot'"),
+        ({"storm_scale": 0.0}, "storm_scale is 0.0"),
+        ({"stands_for": -1.0}, "stands_for is -1.0"),
+        ({"tested": 0}, "tested is 0"),
+        ({"workers_tested": -1}, "workers_tested is -1"),
+    ],
+)
+def test_storms_and_measurements_that_cannot_be_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(**{"task": "digits", "workers": 2, "steps": 2, **settings})

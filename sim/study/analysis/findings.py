@@ -180,7 +180,8 @@ def _arrivals(found: Sequence[Comparison]) -> str:
         metric = found[0].metric
         # Of single workers, if that is what is counted to the target.
         whose = metric.words.partition("to target")[2] if metric.to_target else ""
-        target = f"accuracy {number(found[0].target)}{whose}"
+        goal = "a loss of" if metric.goal == "loss" else "accuracy"
+        target = f"{goal} {number(found[0].target)}{whose}"
         never = [_named(one, row) for one in found for row in one.never]
         some = [_named(one, row) for one in found for row in one.sometimes]
         if never:

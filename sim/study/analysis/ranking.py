@@ -382,9 +382,10 @@ def _preferred(rows: Iterable[Row], named: Sequence[str]) -> Metric:
 def _rank(row: Row, metric: Metric) -> tuple[float, ...]:
     found = row.figures.get(metric.name)
     if found is None:
-        end = row.figures.get(metric.end or "accuracy")
+        name = metric.end or "accuracy"
+        end, sign = row.figures.get(name), 1 if METRICS[name].lower_is_better else -1
         arrived = row.arrived.get(metric.name, row.reached)
-        return (_UNRANKED, row.missing > 0, -arrived, -end.mean if end else math.inf)
+        return (_UNRANKED, row.missing > 0, -arrived, sign * end.mean if end else math.inf)
     return (float(row.missing > 0), found.mean if metric.lower_is_better else -found.mean)
 
 

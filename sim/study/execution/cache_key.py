@@ -18,6 +18,7 @@ from ....topology.spec import Spec, read
 from ....train.tasks.partition import partition_as_json, partition_file, partition_module
 from ...config import SimulationConfig
 from ...kernel.faults.files import faults_as_json
+from ...kernel.faults.storms import STORMS
 from ...simulate import given
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
@@ -160,6 +161,8 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
     """The data files that a trial names, and what each is to it."""
     if isinstance(config.faults, str | Path) and not str(config.faults).lstrip().startswith("["):
         yield "faults", Path(config.faults)
+    if config.storm is not None and config.storm not in STORMS:
+        yield "storm", Path(config.storm)
     # As `read_network` has it, a name that is no file's is that of a preset.
     network = config.network
     if isinstance(network, str) and (network.endswith(".json") or Path(network).is_file()):

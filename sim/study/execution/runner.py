@@ -75,6 +75,7 @@ def run_study(
     progress: Show | None = None,
     plan: StudyPlan | None = None,
     finish: Callable[[Results], object] | None = None,
+    stop_s: float | None = None,
 ) -> Results:
     """Compute all trials of a study that are not finished, side by side.
 
@@ -92,6 +93,9 @@ def run_study(
         plan: What `plan_study` found, if it was asked before.
         finish: Called with the results at the end, to write what is made of them: no other process
             computes into the folder before it is done.
+        stop_s: When no further trial is begun, by `time.monotonic`: those that matter most, by
+            `Study.priority`, then come first, and what did not fit is missing in the results. All
+            are computed unless given.
 
     Returns:
         What the trials came to; those that failed are among its failures.
@@ -111,7 +115,7 @@ def run_study(
         store, keys = Store(folder), [trial.key for trial in plan.trials]
         store.tidy()
         write_folder(folder, study, keys)
-        run = _Run(plan, store, progress)
+        run = _Run(plan, store, progress, stop_s)
         try:
             run.go()
         finally:
@@ -152,19 +156,25 @@ def load_results(folder: Path) -> Results:
 class _Run:
     """The trials of a study being computed."""
 
-    def __init__(self, plan: StudyPlan, store: Store, progress: Show | None) -> None:
+    def __init__(
+        self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None = None
+    ) -> None:
         self.failures: dict[str, str] = {}
         """Trials that failed, by name, and why."""
         self._plan = plan
         self._store = store
         self._show = progress
+        self._stop_s = stop_s
         self._start_s = time.monotonic()
         self._folder = Path.cwd()
         work = plan.seconds or [work_of(trial) for trial in plan.to_do]
         self._work = dict(zip([trial.key for trial in plan.to_do], work, strict=True))
         # Two trials may have one name, where two points come to the same arguments.
         self._count = Counter(trial.key for trial in plan.trials)
-        self._waiting = {trial.key: trial for trial in plan.to_do}
+        to_do = plan.to_do
+        if stop_s is not None:
+            to_do = tuple(sorted(to_do, key=lambda one: plan.study.priority(one.trial)))
+        self._waiting = {trial.key: trial for trial in to_do}
         self._took_s: dict[str, float] = {}
 
     def go(self) -> None:
@@ -175,10 +185,16 @@ class _Run:
             for lost in self._compute([trial], 2 if self._plan.backend.is_local else 1):
                 self._fail(lost.key, _KILLED)
 
+    @property
+    def _is_late(self) -> bool:
+        return self._stop_s is not None and time.monotonic() >= self._stop_s
+
     def _compute(self, trials: Sequence[ReadyTrial], jobs: int | None) -> list[ReadyTrial]:
         """Compute trials side by side, and keep what comes; those whose processes were killed."""
         is_local = self._plan.backend.is_local
         parent = os.getpid() if is_local and jobs != 1 else None
+        if self._is_late:
+            return []
         orders = [order_of(one.key, one.settings, self._folder, parent) for one in trials]
         lost: list[ReadyTrial] = []
         # Left before its end, it stops the processes that still compute.
@@ -188,6 +204,8 @@ class _Run:
                     lost.append(self._waiting[json.loads(text.order)["key"]])
                 else:
                     self._keep(json.loads(text))
+                if self._is_late:
+                    break
         return lost
 
     def _keep(self, answer: Mapping[str, Any]) -> None:

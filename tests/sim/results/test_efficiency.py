@@ -1,0 +1,151 @@
+"""What became of the workers' time, against cases that were computed by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rumor.gossip import audit
+from rumor.sim import simulate
+from rumor.sim.batched.schedule import Ending, Reading
+from rumor.sim.kernel.observers import FaultReport, Times
+from rumor.sim.kernel.plan import Checkpoint, Traffic
+from rumor.sim.kernel.worker import Incarnations, Worker
+from rumor.sim.results.efficiency import Participation, targets_of, time_figures, token_figures
+from rumor.train.tasks.registry import build_task
+from rumor.train.tasks.task import Task
+
+from ..fleets import plan_of
+
+NOISE: dict[str, Any] = {"task": "noise", "topology": "complete", "threads": 1, "seed": 3}
+
+
+def reading(time_s: float, steps: list[int], exchanges: list[int], **more: Any) -> Reading:
+    return Reading(
+        time_s=time_s,
+        steps=np.array(steps),
+        weight_units=np.ones((len(steps), 1)),
+        idle_s=0.0,
+        traffic=Traffic(),
+        exchanges=np.array(exchanges),
+        **more,
+    )
+
+
+def test_who_never_waits_uses_all_the_time() -> None:
+    summary = simulate(workers=4, steps=10, step_s=1.0, **NOISE).summary
+    assert summary["utilization"] == 1.0 and summary["wait_s_longest"] == 0.0
+    assert summary["virtual_time_s"] == 10.0 and summary["goodput"] == 1.0
+
+
+def test_whose_partner_is_three_times_as_slow_waits_for_two_thirds_of_the_time() -> None:
+    # Steps of 1 s and 3 s, and a barrier without a network after each: of 12 s, the faster one
+    # computes 4 s, and waits for 2 s at a time. Both do all that they could without waiting in 12
+    # and 4 of 24 s.
+    summary = simulate(
+        workers=2, steps=4, step_s=1.0, slow=("1:3",), network="ideal", rule="allreduce", **NOISE
+    ).summary
+    assert summary["virtual_time_s"] == 12.0
+    assert summary["utilization"] == pytest.approx((4 + 12) / 24)
+    assert summary["goodput"] == pytest.approx((4 * 1 + 4 * 3) / 24)
+    assert summary["wait_s_longest"] == pytest.approx(2.0)
+    assert summary["idle"] == pytest.approx(1 - summary["utilization"])
+
+
+def test_who_crashes_for_good_leaves_half_of_the_goodput_and_all_of_the_utilization() -> None:
+    # The second one is gone for the last 60 of 120 s, and both begin within a second.
+    summary = simulate(
+        workers=2,
+        time_s=120.0,
+        step_s=1.0,
+        faults=[{"at_s": 60, "kind": "crash", "peer": 1}],
+        **NOISE,
+    ).summary
+    assert summary["goodput"] == pytest.approx((120 + 60) / 240, abs=0.02)
+    assert summary["utilization"] == pytest.approx(1.0, abs=0.02)
+
+
+def test_who_stands_still_does_not_compute() -> None:
+    pause = {"at_s": 30, "kind": "pause", "peer": 1, "for_s": 60}
+    summary = simulate(workers=2, time_s=120.0, step_s=1.0, faults=[pause], **NOISE).summary
+    assert summary["utilization"] == pytest.approx((120 + 60) / 240, abs=0.02)
+    assert summary["goodput"] == pytest.approx((120 + 60) / 240, abs=0.02)
+
+
+def test_who_decides_makes_no_difference() -> None:
+    names = ("utilization", "goodput", "wait_s_longest", "members_taking_part", "participation")
+    runs = [simulate(workers=8, steps=40, decide=d, **NOISE).summary for d in ("auto", "protocol")]
+    assert [runs[0][name] for name in names] == [runs[1][name] for name in names]
+
+
+def test_steps_after_the_last_checkpoint_are_lost() -> None:
+    plan = plan_of([])
+    incarnations = Incarnations(plan, None, None)
+    before = incarnations.first(1)
+    before.steps, before.computed_s, before.away_s, before.waited_s_most = 10, 30.0, 4.0, 7.0
+    kept = incarnations.next(before, Checkpoint(steps=8, peers=(), clock=()))
+    assert (kept.computed_s, kept.away_s, kept.waited_s_most) == (24.0, 4.0, 7.0)
+    assert incarnations.next(before, None).computed_s == 0.0
+
+
+def test_a_worker_is_away_while_it_looks_for_a_swarm_or_stands_still() -> None:
+    worker = Worker(0, "peer-0", None)  # type: ignore[arg-type]
+    worker.started_s, worker.searching = 5.0, True
+    assert worker.away_until(8.0) == 3.0
+    worker.searching, worker.away_s, worker.paused_s = False, 3.0, 10.0
+    assert worker.away_until(14.0) == 7.0
+    # While it waits for others anyway, that is what it does.
+    worker.waiting_since_s = 9.0
+    assert worker.away_until(14.0) == 3.0 and worker.waited_until(14.0) == 5.0
+    worker.waited_s_most = 6.0
+    assert worker.waited_until(14.0) == 6.0
+    worker.waiting_since_s, worker.running = None, False
+    assert worker.away_until(14.0) == 3.0
+
+
+def test_those_take_part_who_step_and_exchange_in_a_quarter() -> None:
+    found = Participation()
+    found.add(reading(0.0, [0, 0, 0], [0, 0, 0]))
+    found.add(reading(10.0, [9, 9, 9], [2, 2, 0]))  # the third exchanges nothing
+    found.add(reading(20.0, [18, 18, 18], [2, 2, 0]))  # nobody does: that does not count
+    found.add(reading(30.0, [27, 18, 27], [4, 3, 1]))  # the second stands still
+    found.add(reading(40.0, [36, 18, 36], [5, 3, 2], present=np.array([0, 2])))  # and is gone
+    figures = found.figures()
+    assert figures["members_taking_part"] == pytest.approx((2 + 2 + 2) / 3)
+    assert figures["participation"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
+
+
+def test_where_nobody_exchanges_anything_nobody_takes_part() -> None:
+    found = Participation()
+    assert found.figures() == {"members_taking_part": None, "participation": None}
+    found.add(reading(0.0, [0], [0]))
+    found.add(reading(4.0, [4], [0]))
+    assert found.figures() == {"members_taking_part": None, "participation": None}
+
+
+def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:
+    report = FaultReport(crashes=(), arrivals=(), healings=(), stranded=(), membership_bytes_s=0.0)
+    times = Times(lived_s=80.0, unused_s=20.0, computed_s=50.0, waited_s_most=3.0)
+    ending = Ending(
+        workers={"steps": np.array([50])},
+        weight_units=np.ones((1, 1)),
+        audit=audit([], set()),
+        halts={},
+        decided="",
+        fault_report=report,
+        times=times,
+    )
+    figures = time_figures(ending, end_s=25.0, founders=4, means_s=[1.0])
+    assert figures == {"utilization": 0.75, "goodput": 0.5, "wait_s_longest": 3.0}
+    none = time_figures(ending, end_s=0.0, founders=4, means_s=[1.0])
+    assert set(none.values()) == {None}
+    calm = replace(ending, fault_report=None, times=None)
+    assert time_figures(calm, end_s=100.0, founders=1, means_s=[1.0])["goodput"] == 0.5
+
+
+def test_tokens_are_counted_where_there_are_some() -> None:
+    digits, code = build_task("digits", Task, seed=0), build_task("code", Task, seed=0)
+    assert (targets_of(digits), targets_of(code)) == (1, 128)
+    assert token_figures(code, np.array([3, 4]), [2, 1]) == {"tokens": (3 * 2 + 4) * 128}
+    assert token_figures(object(), np.array([3]), [2]) == {}

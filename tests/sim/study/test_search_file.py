@@ -1,0 +1,105 @@
+"""What a study file says of a search, of a short version, and of a target that is a loss."""
+
+from pathlib import Path
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.study import find_study, read_study
+from rumor.sim.study.metrics import METRICS
+from rumor.sim.study.results import Result
+from rumor.sim.study.study import Trial
+
+TEXT = """
+question = "Who?"
+target = 2.5
+metrics = ["time_to_loss_s"]
+
+[settings]
+task = "quadratic"
+steps = 10
+
+[grid]
+rule = ["gosgd", "allreduce"]
+machines = [{ name = "alike" }, { name = "in a storm", storm = "spot", time_s = 60.0 }]
+
+[search]
+lr = [0.1, 0.2]
+at = { machines = "alike" }
+parts = [0.5, 1.0]
+seed = 7
+
+[quick]
+hours = 0.1
+seeds = 1
+settings = { steps = 4 }
+"""
+
+
+def read(folder: Path, text: str) -> object:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_study(path)
+
+
+def test_a_search_and_a_short_version_are_read(tmp_path: Path) -> None:
+    study = read(tmp_path, TEXT)
+    search = study.search  # type: ignore[attr-defined]
+    assert (search.axis.name, search.axis.labels) == ("lr", ("0.1", "0.2"))
+    assert (search.at, search.parts, search.seed) == ({"machines": "alike"}, (0.5, 1.0), 7)
+    short = study.quickly()  # type: ignore[attr-defined]
+    assert short.settings["steps"] == 4 and short.seeds == (0,) and short.search == search
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("lr = [0.1, 0.2]\n", "", "must have one setting"),
+        ("lr = [0.1, 0.2]", "lr = [0.1, 0.2]\np = [1]", "must have one setting"),
+        ("seed = 7", 'metric = "losss"', "did you mean 'loss'"),
+        ("parts = [0.5, 1.0]", 'parts = ["a"]', "must be a list of numbers"),
+        ("hours = 0.1", "hours = 0", "quick.hours is 0"),
+        ("hours = 0.1", "hour = 1", "unknown key 'hour', did you mean 'hours'"),
+        ("{ steps = 4 }", "{ stepps = 4 }", "quick.settings has an unknown key 'stepps'"),
+        ('machines = "alike" }', 'machines = "none" }', "search.at must say which machines"),
+        ("[quick]", "tune = 1\n[quick]", "search|tune"),
+    ],
+)
+def test_what_is_wrong_with_either_is_said(tmp_path: Path, old: str, new: str, why: str) -> None:
+    assert old in TEXT
+    with pytest.raises(ConfigError, match=why):
+        read(tmp_path, TEXT.replace(old, new))
+
+
+def test_a_study_without_a_short_version_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"no \[quick\]"):
+        find_study("graphs").quickly()
+
+
+def result(loss: tuple[float | None, ...], **summary: float) -> Result:
+    series = {"loss": loss, "time_s": (0.0, 1.0, 2.0, 3.0), "bytes_sent": (0.0, 5.0, 7.0, 9.0)}
+    trial = Trial(labels={}, settings={"seed": 0})
+    return Result(
+        trial=trial, key="", summary=summary, series=series, facts={}, wall_s=0, peak_rss_mib=0
+    )
+
+
+def test_a_loss_is_reached_from_above() -> None:
+    found = result((4.0, None, 2.5, 2.0))
+    assert METRICS["time_to_loss_s"].of(found, 2.5) == 2.0
+    assert METRICS["bytes_to_loss"].of(found, 2.0) == 9.0
+    assert METRICS["time_to_loss_s"].of(found, 1.9) is None
+
+
+def test_bytes_are_divided_among_tokens_and_victims_are_back_either_way() -> None:
+    found = result((), bytes_sent=900.0, tokens=300.0, restart_s_median=4.0)
+    assert METRICS["bytes_per_token"].of(found, 1.0) == 3.0
+    assert METRICS["back_s"].of(found, 1.0) == 4.0
+    assert METRICS["back_s"].of(result((), join_s_median=6.0), 1.0) == 6.0
+    assert METRICS["back_s"].of(result(()), 1.0) is None
+    assert METRICS["bytes_per_token"].of(result((), bytes_sent=9.0), 1.0) is None
+
+
+def test_only_a_loss_may_be_above_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"target is 2\.5"):
+        read(tmp_path, TEXT.replace('metrics = ["time_to_loss_s"]', 'metrics = ["loss"]'))
