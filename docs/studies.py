@@ -48,7 +48,7 @@ COLORS: Final = 128
 CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "curves": "Accuracy and consensus distance, bands over seeds",
-        "ranking": "Time and bytes to the target",
+        "ranking": "In order; blue are those that are not told apart from the first",
         "predictions": "What facts about the graph foretell",
         "response": "What it depends on",
         "heat": "Both axes at once",

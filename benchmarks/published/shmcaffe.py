@@ -101,8 +101,9 @@ def _speedup(found: _Seconds) -> Row:
         ours=16 * found["compute"] / iteration_s,
         reference=11.5,
         unit="times",
-        note="derived: long steps, terms of 1 process, a machine each; 11.5 is published "
-        "(abstract, Inception v1, 16 GPUs). 10.1 of ShmCaffe-H follows from no term measured here",
+        note="derived: long steps, whose length we chose, terms of 1 process, a machine each; 11.5 "
+        "is published (abstract, Inception v1, 16 GPUs). 10.1 of ShmCaffe-H follows from no term "
+        "measured here",
     )
 
 

@@ -55,15 +55,16 @@ def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", choices=[[], *REPRODUCTIONS], help="all unless given")
-    asked = parser.parse_args().names or list(REPRODUCTIONS)
-    head, _, below = PAGE.read_text(encoding="utf-8").partition(MARKER)
-    kept = sections(below)
-    for name in asked:
+    made: dict[str, str] = {}
+    for name in parser.parse_args().names or list(REPRODUCTIONS):
         print(f"{name} ...", file=sys.stderr, flush=True)
         start_s = time.perf_counter()
         result = REPRODUCTIONS[name]()
         lines = table(result, f"rumor reproduce {name}", time.perf_counter() - start_s)
-        kept[name] = "\n".join([*lines, result.machine]) + "\n"
+        made[name] = "\n".join([*lines, result.machine]) + "\n"
+    # Only now: somebody may have written on the page meanwhile.
+    head, _, below = PAGE.read_text(encoding="utf-8").partition(MARKER)
+    kept = sections(below) | made
     shown = [kept[name] for name in REPRODUCTIONS if name in kept]
     PAGE.write_text("\n".join([f"{head}{MARKER}\n", *shown]), encoding="utf-8")
 
