@@ -230,7 +230,7 @@ def gossip(models: Tensor) -> Tensor:
     return dumbbell_matrix() @ models
 
 
-def clipped(models: Tensor, tau: float = 1.0) -> Tensor:
+def clipped(models: Tensor, tau: float = 4.0) -> Tensor:
     """``x_i + sum_j w_ij min(1, tau / |x_j - x_i|) (x_j - x_i)``."""
     apart = torch.cdist(models, models).clamp(min=1e-12)
     parts = dumbbell_matrix() * torch.clamp(tau / apart, max=1)
@@ -295,5 +295,6 @@ def test_on_the_published_dumbbell_clipping_is_near_gossip_and_trimming_parts_th
     found = {mix: in_rounds(mix, 300, 0) for mix in (gossip, clipped, trimmed_mean)}
     for mix, (every, clique) in found.items():
         print(f"{mix.__name__:12} {every:.3f} {clique:.3f}")
-    assert found[trimmed_mean][1] < min(found[gossip][1], found[clipped][1])
-    assert found[trimmed_mean][0] < found[gossip][0]
+    plain, near, far = found[gossip], found[clipped], found[trimmed_mean]
+    assert all(abs(one - other) < 0.02 for one, other in zip(plain, near, strict=True))
+    assert far[0] < min(plain[0], near[0]) - 0.1 and far[1] < min(plain[1], near[1]) - 0.03
