@@ -159,7 +159,9 @@ class Receipting:
 
     def look(self, now: float) -> None:
         """See which shares may be accepted; one that may not for too long goes back."""
-        book = self.book
+        # Most steps find none here.
+        came = any([each.inbox.transfers for each in self._state.busy_shards])
+        book = self.book if came else None
         if book is None:
             return
         waiting: dict[Life, list[tuple[ShardState, IncomingTransfer]]] = {}
