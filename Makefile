@@ -4,6 +4,7 @@
 # make test-browser    pages in a browser
 # make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
 # make test-compiled   the fast path of simulations in machine code, once it is compiled
+# make test-extended  tests that take a second or more, all of them (SHARE=1/4 a part)
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
 # make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
@@ -35,7 +36,8 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
-TESTS   := test-core test-others test-cluster test-browser test-compiled test-integrations test-share
+TESTS   := test-core test-others test-cluster test-browser test-compiled test-integrations test-extended \
+	test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
@@ -55,12 +57,12 @@ demo: .venv/.demo
 
 # What files share, such as a swarm that was run once, is made once where a file stays in one process.
 PYTEST  := -m pytest --dist loadfile --durations=20
-QUICK   := not slow and not cluster and not browser and not compiled and not integrations
+FULL    := not slow and not cluster and not browser and not compiled and not integrations
+QUICK   := not extended and $(FULL)
 CORE    := tests/gossip tests/topology
 # Others are not even imported: that would take as long as a third of these tests.
 LIVE     = $(shell grep -rl 'mark\.live' tests --include='test_*.py')
 COMMITS := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
-SHARE   ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
 
 # Of `make test COVER=1`, too.
 COVERED := $(BIN)/coverage combine -q && $(BIN)/coverage report --show-missing --fail-under=100 \
@@ -70,7 +72,7 @@ test: test-core test-others
 
 test-core: .venv/.test
 	$(if $(COVER),$(BIN)/coverage erase)
-	$(BIN)/python $(if $(COVER),-m coverage run) $(PYTEST) -n auto $(CORE) -m "not live and $(QUICK)"
+	$(BIN)/python $(if $(COVER),-m coverage run) $(PYTEST) -n auto $(CORE) -m "not live and $(if $(COVER),$(FULL),$(QUICK))"
 	$(if $(COVER),$(COVERED))
 
 # Real peers wait more than they compute: two tests of them at a time, on a single core too.
@@ -90,6 +92,12 @@ test-compiled: .venv/.test
 test-integrations: .venv/.integrations
 	$(BIN)/python $(PYTEST) -n 2 tests/train/integrations tests/test_exports.py -m "integrations or not live and $(QUICK)"
 
+test-extended: SHARE ?= 1/1
+test-extended: .venv/.test
+	$(BIN)/python $(PYTEST) -n auto -m "extended and not live and $(FULL)" --share $(SHARE)
+	$(BIN)/python $(PYTEST) -n 2 $(LIVE) -m "extended and live and $(FULL)" --share $(SHARE)
+
+test-share: SHARE ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
 test-share: .venv/.test
 	$(BIN)/python $(PYTEST) -m slow --share $(SHARE)
 

@@ -89,10 +89,8 @@ def plan_faults(
         for fault in faults:
             if fault.at_s > config.time_s:
                 where = f"fault {fault.row or faults.index(fault) + 1} ({fault.kind})"
-                raise ConfigError(
-                    f"{where} is at {fault.at_s:g} s, after the end of the run at "
-                    f"{config.time_s:g} s"
-                )
+                end = f"after the end of the run at {config.time_s:g} s"
+                raise ConfigError(f"{where} is at {fault.at_s:g} s, {end}")
     faults = resolve(faults, names)
     others, plan = without_attacks(faults), None
     if others:
@@ -491,8 +489,7 @@ def simulate(
 
     Args:
         config: All settings; the defaults unless given.
-        progress: Called once all settings are found to be valid, after each window, and within one
-            about once a second.
+        progress: Called once all settings are valid, after each window, and each second within one.
         loggers: What gets a row of each measurement, such as ``("tensorboard",)``; see
             `PeerConfig.loggers`.
         folder: Its name is the run's for loggers, and those that write files without being told

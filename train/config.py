@@ -267,9 +267,13 @@ class PeerConfig:
         for address in self.join if self.key is None else ():
             if key_in(address):
                 raise ConfigError(f"join {address} has a key: this peer needs key and roster, too")
-        protocol = self.protocol
         rule = self.make_rule()
         set_field(self, "shards", shards_of(rule, self.shards))
+        self._check_rule(rule)
+
+    def _check_rule(self, rule: Rule) -> None:
+        """See that the rule goes with how shares are cut, mixed and sent, and to whom."""
+        protocol = self.protocol
         require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
         if requirements_of(rule).overlaps and self.mixing != "step":
             raise ConfigError(

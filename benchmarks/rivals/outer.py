@@ -68,7 +68,6 @@ def measure(
         TimeoutError: Not all took a step.
     """
     work = {"torchft": _train_torchft, "hivemind": _train_hivemind}[rival]
-    # Where all of them meet.
     server, address = _lighthouse() if rival == "torchft" else (None, "")
     context = multiprocessing.get_context("spawn")
     with TemporaryDirectory() as scratch:

@@ -20,7 +20,8 @@ from ...gossip.transport.addresses import is_loopback, join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
 from ..launch.folder import Place
-from ..launch.script import ScriptConfig, variables
+from ..launch.script.config import ScriptConfig
+from ..launch.script.folder import variables
 from .agent import MODEL, versions
 from .connection import Connection
 from .hosts import Host

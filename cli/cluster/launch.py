@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...gossip.errors import ConfigError
-from ..launch.script import MachinesConfig, ScriptConfig, find_command, find_folder, script_of
+from ..launch.script.config import MachinesConfig, ScriptConfig
+from ..launch.script.folder import find_command, find_folder, script_of
 from .connection import ssh_command
 from .fleet import Fleet, Station, connect, stations, told_by_machine
 from .hosts import read_hosts

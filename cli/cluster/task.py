@@ -13,7 +13,8 @@ from pathlib import Path
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...train.runtime.script.cluster import ClusterTask, cluster_task
-from ..launch.script import MachinesConfig, ScriptConfig, check_settings, variables
+from ..launch.script.config import MachinesConfig, ScriptConfig
+from ..launch.script.folder import check_settings, variables
 
 __all__ = ["execute", "find_task", "task_folder", "task_variables"]
 

@@ -20,16 +20,8 @@ from ..launch.folder import Place
 from ..launch.monitor import LifeEnd, Monitor, PeerView, State, read_report
 from ..launch.processes.group import ProcessGroup, watchdog
 from ..launch.resume import lives_before
-from ..launch.script import (
-    MachinesConfig,
-    ScriptConfig,
-    ScriptFolder,
-    config_from,
-    find_command,
-    find_folder,
-    settings_of,
-    variables,
-)
+from ..launch.script.config import MachinesConfig, ScriptConfig, config_from, settings_of
+from ..launch.script.folder import ScriptFolder, find_command, find_folder, variables
 from ..launch.supervisor import supervise
 from ..reports.console import print_json
 from ..settings.options import EXCHANGE, GOSSIP, MACHINES, OUTPUT, Json, Source, given, options_of
@@ -44,8 +36,8 @@ _TAIL_LINES: Final = 15
 
 
 @options_of(
-    Source("cli.launch.script:ScriptConfig", GOSSIP),
-    Source("cli.launch.script:MachinesConfig", MACHINES, metavars={"hosts": "FILE"}),
+    Source("cli.launch.script.config:ScriptConfig", GOSSIP),
+    Source("cli.launch.script.config:MachinesConfig", MACHINES, metavars={"hosts": "FILE"}),
     Source("train.config:PeerConfig", GOSSIP, adds=False),
     Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
     Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),

@@ -36,7 +36,7 @@ from ...gossip.wire.codec import checksum, decode_header
 from ...gossip.wire.formats import Form
 from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
-from ...train.loop.trainer import Learner
+from ...train.loop.learner import Learner
 from ...train.model import fingerprint, named_state, travelling_tensors
 from ...train.storage.inputs import Finish, Input, Leave, Receive, Step
 from ...train.storage.journal import Entry, Head, JournalFile

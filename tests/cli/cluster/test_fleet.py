@@ -12,7 +12,7 @@ from rumor.cli.cluster import fleet as module
 from rumor.cli.cluster.connection import Connection
 from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
-from rumor.cli.launch.script import ScriptConfig
+from rumor.cli.launch.script.config import ScriptConfig
 
 TIMEOUT_S = 30.0
 

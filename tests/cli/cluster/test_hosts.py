@@ -7,7 +7,7 @@ import pytest
 from rumor.cli.cluster.connection import ssh_command
 from rumor.cli.cluster.fleet import stations, told_by_machine
 from rumor.cli.cluster.hosts import Host, read_hosts
-from rumor.cli.launch.script import MachinesConfig, ScriptConfig
+from rumor.cli.launch.script.config import MachinesConfig, ScriptConfig
 from rumor.gossip import ConfigError
 
 FILE = """\

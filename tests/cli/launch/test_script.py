@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.faults import read_live_faults
-from rumor.cli.launch.script import ScriptConfig, ScriptFolder
+from rumor.cli.launch.script.config import ScriptConfig
+from rumor.cli.launch.script.folder import ScriptFolder
 from rumor.gossip.errors import ConfigError
 from rumor.train import environment
 

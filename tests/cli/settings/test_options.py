@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import load
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.script import ScriptConfig
+from rumor.cli.launch.script.config import ScriptConfig
 from rumor.cli.settings.exchange import ExchangeConfig, RuleConfig
 from rumor.cli.settings.options import OUTPUT, Source, given, options_of, read_settings
 from rumor.sim import SimulationConfig

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from rumor.gossip import ONE, ConfigError, TrainingError
 from rumor.train import PeerConfig, RunConfig, load_task, run
-from rumor.train.loop import trainer
+from rumor.train.loop import learner as module
+from rumor.train.loop.learner import Learner
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tasks.data import Sampler
@@ -156,8 +157,8 @@ def test_the_learning_rate_falls_as_the_task_says_unless_another_way_is_typed(
     typed: str | None, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = replace(load_task("digits", seed=0), lr_schedule="linear")
-    monkeypatch.setattr(trainer, "load_task", lambda spec, seed: task)
-    learner = trainer.Learner(RunConfig(steps=10, lr_schedule=typed, device="cpu"), "a")
+    monkeypatch.setattr(module, "load_task", lambda spec, seed: task)
+    learner = Learner(RunConfig(steps=10, lr_schedule=typed, device="cpu"), "a")
     for _ in range(6):
         learner.step()
     assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(expected * task.lr)
@@ -167,9 +168,9 @@ def test_the_learning_rate_falls_as_the_task_says_unless_another_way_is_typed(
 
 def test_another_optimizer_trains_in_place_of_the_tasks() -> None:
     config = RunConfig(optimizer="adamw", lr=1e-3, device="cpu")
-    learner = trainer.Learner(config, "a")
+    learner = Learner(config, "a")
     assert type(learner._optimizer) is torch.optim.AdamW and learner.lr == 1e-3
     learner.step()
     learner.close()
     with pytest.raises(ConfigError, match="optimizer is 'adamm': it must be one of sgd"):
-        trainer.Learner(RunConfig(optimizer="adamm"), "a")
+        Learner(RunConfig(optimizer="adamm"), "a")

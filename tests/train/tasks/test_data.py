@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rumor.train import PeerConfig, RunConfig, run
-from rumor.train.loop.trainer import Learner
+from rumor.train.loop.learner import Learner
 from rumor.train.tasks.data import Loader, Sampler
 from rumor.train.tasks.sources import SampledSource
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig, simulate
 from rumor.train import RunConfig, load_task
-from rumor.train.loop import trainer
-from rumor.train.loop.trainer import Learner
+from rumor.train.loop import learner as module
+from rumor.train.loop.learner import Learner
 from rumor.train.tasks.precision import autocast, descend, make_scaler
 
 DIGITS = load_task("digits", seed=0)
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def trained(precision: str, monkeypatch: pytest.MonkeyPatch, steps: int = 60) -> Learner:
     task = replace(DIGITS, precision=precision)
-    monkeypatch.setattr(trainer, "load_task", lambda spec, seed: task)
+    monkeypatch.setattr(module, "load_task", lambda spec, seed: task)
     learner = Learner(RunConfig(device="cpu"), "a")
     for _ in range(steps):
         learner.step()

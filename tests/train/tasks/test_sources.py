@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from rumor.gossip.errors import ConfigError, TrainingError
 from rumor.train import Evaluation, LoaderContext, RunConfig, Task
-from rumor.train.loop import trainer
-from rumor.train.loop.trainer import Learner
+from rumor.train.loop import learner as module
+from rumor.train.loop.learner import Learner
 from rumor.train.tasks.data import Loader, make_loader
 from rumor.train.tasks.sources import batch_length, map_tensors
 
@@ -194,7 +194,7 @@ def test_batches_keep_their_form() -> None:
 def test_a_peer_that_resumes_goes_on_with_the_same_batches(
     form: str, journal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "load_task", lambda spec, seed: FORMS[form])
+    monkeypatch.setattr(module, "load_task", lambda spec, seed: FORMS[form])
     config = RunConfig(journal=journal)
     whole, first = Learner(config, "a"), Learner(config, "a")
     losses = [float(whole.step()) for _ in range(9)]

@@ -6,7 +6,7 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.train import RunConfig
-from rumor.train.loop.trainer import Learner
+from rumor.train.loop.learner import Learner
 from rumor.train.timing.lr_schedule import LrSchedule, parse_lr_schedule
 
 

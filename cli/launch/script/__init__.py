@@ -1,0 +1,3 @@
+"""Runs of somebody's own training script."""
+
+__all__: list[str] = []

@@ -1,0 +1,251 @@
+"""What one peer trains: a task's model, its optimizer and a part of the data."""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ...gossip import ConfigError
+from ...gossip.wire.schema import Schema
+from ..config import RunConfig
+from ..tasks.data import Loader, judge_of, make_loader
+from ..tasks.live_partition import LiveSampler, live_passes
+from ..tasks.partition import partition_name
+from ..tasks.precision import descend, make_scaler
+from ..tasks.random_state import seed_of
+from ..tasks.registry import BUILT_IN, load_task
+from ..tasks.sources import batch_length
+from ..tasks.task import Evaluation, Task
+from ..tensors.cuda import find_device
+from ..timing.lr_schedule import parse_lr_schedule
+from .backward import BackwardSteps
+
+__all__ = ["Learner"]
+
+
+# On a CPU the thread that prepares batches takes its time from the training.
+_PREFETCH: Final = {"cuda": 2}
+
+# With another of these, the data would not go on where they stood, or would be others.
+_MADE_FROM: Final = ("task", "seed", "index", "count")
+
+
+class Learner:
+    """A task's model, its optimizer and one peer's part of the data.
+
+    Where the run is journaled, everything random in a step follows from the seed, the peer and the
+    step: torch is seeded anew before each, and for a user's own task numpy and Python, too. Else
+    torch is seeded once.
+
+    Args:
+        config: What to train.
+        peer: The peer's id.
+
+    Raises:
+        ConfigError: The task cannot be built, its data cannot be split so, or there is no such
+            device.
+    """
+
+    def __init__(self, config: RunConfig, peer: str) -> None:
+        self._config = config
+        self._peer = peer
+        self._is_users_own = config.task not in BUILT_IN
+        task = load_task(config.task, seed=config.seed)
+        task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
+        self.task: Task = task.with_precision(config.precision)
+        self.steps: int | None = config.steps
+        """How many there are to be; None where the swarm's clock alone says when to stop."""
+        if config.steps is None and config.total_steps is None:
+            self.steps = self.task.steps
+        self.taken = 0
+        """How many were taken, those of earlier incarnations included."""
+        self.samples = 0
+        """How many samples the last of them took."""
+        self.lr_schedule = config.lr_schedule or self.task.lr_schedule
+        """As people type it."""
+        self._schedule = parse_lr_schedule(self.lr_schedule)
+        self.device = find_device(config.device)
+        torch.manual_seed(config.seed)
+        self.model: nn.Module = self.task.model().to(self.device)
+        trainable = [p for p in self.model.parameters() if p.requires_grad]
+        self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
+        self._full_lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
+        self._scaler = make_scaler(self.task.precision, self.device)
+        self._backward: BackwardSteps | None = None
+        passes = live_passes(config.partition)
+        samples = self.task.split(config.partition, config.count, config.seed)[config.index]
+        batch_size = config.batch_size or self.task.batch_size
+        self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
+            "partition": partition_name(config.partition),
+            "batch_size": batch_size,
+            "samples": None if samples is None else len(samples),
+        }
+        prefetch = config.prefetch
+        if prefetch is None:
+            prefetch = _PREFETCH.get(self.device.type, 0)
+        self._make_loader = partial(
+            make_loader,
+            self.task,
+            samples,
+            batch_size=batch_size,
+            seed=config.seed,
+            index=config.index,
+            count=config.count,
+            device=self.device,
+        )
+        self._loader = self._make_loader(peer=peer, prefetch=prefetch, passes=passes)
+        self._judge: Loader | None = None
+
+    @property
+    def live(self) -> LiveSampler | None:
+        """Deals samples by who is there, where the partition is such a one."""
+        return self._loader.live
+
+    def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
+        """Take optimizer steps within the backward pass, shard by shard, from now on.
+
+        Args:
+            schema: How the model is cut.
+            ready: Told each shard whose numbers are those after the step.
+
+        Raises:
+            ConfigError: The task's precision is ``float16``, whose steps are left out as a whole.
+        """
+        if self._scaler is not None:
+            raise ConfigError(
+                f"precision is {self.task.precision!r}: a step is left out where any gradient is "
+                "not finite, which is known after the backward pass; use bfloat16 or float32, or "
+                "a rule that pushes after the step"
+            )
+        self._backward = BackwardSteps(self.model, self._optimizer, schema, ready)
+
+    def start(self) -> None:
+        """Make what is random in a step, such as dropout, differ from peer to peer."""
+        torch.manual_seed(seed_of(self._config.seed, self._peer, "torch"))
+
+    def batch(self) -> NDArray[np.int64]:
+        """The samples of the next step: int64, axes ``(batch_size,)``, see `Loader.samples`."""
+        return self._loader.samples(self.taken)
+
+    def loss_on(self, number: int) -> float:
+        """The loss of the model as it is on a batch of this peer's samples, which *number* names.
+
+        The samples come in another order than those of the steps: on the batch of the last step
+        this peer's model would do better than any other that is as good.
+        """
+        if self._judge is None:
+            self._judge = self._make_loader(peer=judge_of(self._peer))
+        return self.task.loss_of(self.model, self._judge.take(number))
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the last step, of the first group of parameters."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def is_done(self, swarm_steps: int) -> bool:
+        """Whether no further step is to be taken.
+
+        Args:
+            swarm_steps: What all peers together have taken.
+        """
+        total = self._config.total_steps
+        over = total is not None and swarm_steps >= total
+        return over or (self.steps is not None and self.taken >= self.steps)
+
+    def step(self, batch: NDArray[np.int64] | None = None, *, swarm_steps: int = 0) -> Tensor:
+        """Take one optimizer step.
+
+        Args:
+            batch: What `batch` says, where it was asked for already.
+            swarm_steps: What all peers together had taken at this one's last turn; a schedule of
+                the learning rate goes by it.
+
+        Returns:
+            The loss on the batch before it, a scalar.
+        """
+        if self._config.journal:
+            self._seed_step()
+        self._set_lr(swarm_steps)
+        taken = self._loader.take(self.taken, batch)
+        self._optimizer.zero_grad()
+        loss = self.task.batch_loss(self.model, taken)
+        if self._backward is None:
+            descend(loss, self._optimizer, self._scaler)
+        else:
+            loss.backward()
+            self._backward.finish()
+        self.taken += 1
+        self.samples = batch_length(taken)
+        return loss.detach()
+
+    def evaluation(self) -> Evaluation | None:
+        """The model on held-out data, where it is to be measured after this step."""
+        due = self.taken % self._config.eval_every == 0 or self.taken == self.steps
+        return self.task.evaluate(self.model) if due else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps beside the model: optimizer, place in the data, origin."""
+        state = {
+            "made_from": self._made_from,
+            "taken": self.taken,
+            "optimizer": self._optimizer.state_dict(),
+        }
+        return state if self._scaler is None else state | {"scaler": self._scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another incarnation of the same peer stood.
+
+        Raises:
+            ConfigError: That one trained something else, or on other data; the first difference is
+                named, and nothing has changed.
+        """
+        for name, then in state["made_from"].items():
+            now = self._made_from.get(name)
+            if now != then:
+                raise ConfigError(
+                    f"{name.replace('_', ' ')} is {now!r} now, and {then!r} in the checkpoint: a "
+                    "peer that resumes goes on with the same"
+                )
+        try:
+            self._optimizer.load_state_dict(dict(state["optimizer"]))
+        except (ValueError, KeyError) as error:
+            raise ConfigError(f"the checkpoint is of another optimizer: {error}") from None
+        if self._scaler is not None and "scaler" in state:
+            self._scaler.load_state_dict(dict(state["scaler"]))
+        self.taken = int(state["taken"])
+        if self._config.lr is not None:
+            for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
+                group["lr"] = full
+
+    def close(self) -> None:
+        """Prepare no more batches; what was learnt stays."""
+        self._loader.close()
+        if self._backward is not None:
+            self._backward.close()
+            self._backward = None
+
+    def _set_lr(self, swarm_steps: int) -> None:
+        if self._schedule.is_constant:
+            return
+        total = self._config.total_steps
+        done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
+        factor = self._schedule.factor(done / (whole or math.inf))
+        for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
+            group["lr"] = full * factor
+
+    def _seed_step(self) -> None:
+        seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
+        # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        if self._is_users_own:
+            # Built-in tasks draw from torch alone.
+            random.seed(seed)
+            np.random.seed(seed & 0xFFFFFFFF)
