@@ -101,7 +101,7 @@ def advise(
         TopologyError: *n*, *degree* or *bandwidth* is invalid.
 
     >>> [advice.spec for advice in advise(16, 1)][:2]
-    ['one-peer-exponential', 'p-peer-exponential:p=1']
+    ['moshpit:d=4', 'one-peer-exponential']
     """
     from .analysis.paths import bottleneck
 

@@ -17,7 +17,7 @@ from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.plan import Question
+from ..kernel.plan import Question, half_square
 from ..kernel.program import (
     Combine,
     Exchange,
@@ -34,7 +34,7 @@ from .compiled.row_passes import RowPasses, over_vectors
 from .shares import Rows, Segments, Shares, always_there, rows_of
 from .stepper import WorkerCheckpoints
 
-__all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "half_square", "noise"]
+__all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
 
 DIM = 8
 STEPS = 200
@@ -56,11 +56,6 @@ gradient of each one's own objective at its vector, of the same shape."""
 
 Objective = Callable[[Array], float]
 """Given the mean of all vectors, float64, axes ``(dim,)``: what is to be small."""
-
-
-def half_square(vector: Array) -> float:
-    """The loss of tasks that have none: half of the squared norm."""
-    return float(np.square(vector).sum()) / 2
 
 
 class VectorTask:

@@ -28,7 +28,7 @@ from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES
-from ..batched.vector_tasks import half_square
+from ..kernel.plan import half_square
 from .violation import Violation
 
 __all__ = ["SCHEMA", "SIZE", "Machine", "Values", "Vector", "decoded", "encoded", "schema_of"]

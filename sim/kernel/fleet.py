@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
+from typing import TYPE_CHECKING
 
 from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect, Measure
@@ -19,7 +20,6 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
-from .dealing import Dealing
 from .deliveries import Deliveries
 from .execution import Carrier
 from .faults.attacks import Attacks
@@ -29,6 +29,9 @@ from .plan import FleetPlan, Question, Stop, Traffic
 from .processes import Processes
 from .program import Program
 from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
+
+if TYPE_CHECKING:
+    from .dealing import Dealing
 
 __all__ = ["Fleet"]
 
@@ -69,10 +72,8 @@ class Fleet:
         """Workers whose rule could not go on, and why."""
         self._plan = plan
         self._samples = plan.samples
-        self.dealing: Dealing | None = None
+        self.dealing = _dealing(plan)
         """Who trains on which samples, where that follows who is there."""
-        if plan.epoch is not None:
-            self.dealing = Dealing(plan.epoch, plan.ids, plan.seed)
         self._overlaps = plan.overlaps
         self._stops = _by_worker(stops)
         self.deliveries = Deliveries(self.clock, plan.links())
@@ -488,3 +489,11 @@ def _by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:
     for stop in sorted(stops):
         found.setdefault(stop.worker, []).append(stop.order)
     return found
+
+
+def _dealing(plan: FleetPlan) -> "Dealing | None":
+    if plan.epoch is None:
+        return None
+    from .dealing import Dealing  # imports PyTorch, which fuzzing does without
+
+    return Dealing(plan.epoch, plan.ids, plan.seed)

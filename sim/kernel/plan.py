@@ -3,20 +3,25 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...gossip import PeerId, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import frozen
 from ...gossip.wire.messages import ClockRow
-from ...train.tasks.live_partition import Epoch
 from ..models.links import Links
 from ..models.step_time import StepTime
 from .program import Level
 
+if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
+    from ...train.tasks.live_partition import Epoch
+
 __all__ = [
     *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring", "Question"),
-    *("Stop", "Traffic", "names_of", "worker_names"),
+    *("Stop", "Traffic", "half_square", "names_of", "worker_names"),
 ]
 
 
@@ -179,7 +184,7 @@ class FleetPlan:
     """Which workers lie, and how."""
     samples: Sequence[int] = ()
     """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
-    epoch: Epoch | None = None
+    epoch: "Epoch | None" = None
     """How long an epoch of the samples is, where they are dealt by who is there; else None."""
     overlaps: bool = False
     """Whether the rule pushes shards while a step goes on."""
@@ -223,3 +228,8 @@ def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
     """Name all workers that a plan has, see `worker_names`."""
     faults = () if fault_plan is None else fault_plan.faults
     return worker_names(workers, sum([f.count or 1 for f in faults if f.kind == "join"]))
+
+
+def half_square(vector: NDArray[np.float64]) -> float:
+    """The loss of tasks that have none: half of the squared norm of a vector, axes ``(dim,)``."""
+    return float(np.square(vector).sum()) / 2

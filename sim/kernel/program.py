@@ -8,12 +8,14 @@ the other operations of the level follow them, one by one, in the order of the s
 worker's arithmetic is that of the schedule to the last bit, however many steps are taken at once.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...gossip.types import SnapshotId
 from ...gossip.wire.formats import Form
-from ...train.tasks.live_partition import Deal
 from .faults.forgeries import Forgery
+
+if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
+    from ...train.tasks.live_partition import Deal
 
 __all__ = [
     "Combine",
@@ -148,7 +150,7 @@ class DealSamples(NamedTuple):
     """From its next step on, a worker trains on other samples."""
 
     worker: int
-    dealt: Deal
+    dealt: "Deal"
 
 
 Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | DealSamples
@@ -301,7 +303,7 @@ class Program:
         """Let a worker begin anew, with what was last kept of it or as at the very start."""
         self._levels[self._row_levels[worker]].operations.append(Start(worker, kept))
 
-    def deal(self, worker: int, dealt: Deal) -> None:
+    def deal(self, worker: int, dealt: "Deal") -> None:
         """Let a worker train on other samples from its next step on."""
         self._levels[self._row_levels[worker]].operations.append(DealSamples(worker, dealt))
 

@@ -20,6 +20,7 @@ def test_names_are_those_of_the_results() -> None:
         "memory",
         "control",
         "slow-link",
+        "heartbeats",
         "joining",
         "joining-simulated",
         "membership",
@@ -27,6 +28,7 @@ def test_names_are_those_of_the_results() -> None:
         "sim",
         "netcheck",
         "soak",
+        "storm",
     ]
 
 

@@ -14,10 +14,10 @@ from rumor.gossip.rules.robust.registry import parse_robust
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.rounds import Rounds
 from rumor.sim import NetworkConfig
-from rumor.sim.batched.vector_tasks import half_square
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
+from rumor.sim.kernel.plan import half_square
 from rumor.sim.models.network import Cut
 from rumor.topology import View, over
 
