@@ -112,6 +112,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     return Fresh(train, results, pages, grown, digests, swarm, done.returncode, log)
 
 
+@pytest.mark.extended
 def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
     assert fresh.unwanted_of_train == []
 
@@ -127,6 +128,7 @@ def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
         assert kept > 60 << 20 and left < 16 << 20
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", range(len(SIMULATED)))
 def test_a_simulation_has_the_same_bits_in_another_process(fresh: Fresh, number: int) -> None:
     """Whatever the order of hashes, and however many threads torch would like to take."""

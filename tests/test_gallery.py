@@ -69,6 +69,7 @@ def test_the_page_shows_the_facts_of_today(gallery: ModuleType, page: list[str],
 
 
 # A complete graph is nothing but links, and takes longer than all others together.
+@pytest.mark.extended
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "complete"])
 def test_the_page_shows_the_churn_of_today(gallery: ModuleType, page: list[str], name: str) -> None:
     assert gallery.churn_row(name) in page, "run `make gallery`"

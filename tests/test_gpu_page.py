@@ -72,6 +72,7 @@ def test_a_part_is_printed_and_read_again(
     assert asked == ["cpu"]
 
 
+@pytest.mark.extended
 def test_a_part_that_fails_says_why_in_a_process_of_its_own(gpu: ModuleType) -> None:
     assert gpu.measure("nothing", "cpu") == gpu.Failure(name="nothing", why="KeyError: 'nothing'")
 

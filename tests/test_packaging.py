@@ -64,6 +64,7 @@ def commands() -> Iterator[tuple[str, ...]]:
     yield from ((name,) for name in getattr(found, "commands", {}))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("words", list(commands()), ids=lambda words: " ".join(words) or "rumor")
 def test_every_command_says_what_it_does(words: tuple[str, ...]) -> None:
     done = CliRunner().invoke(app, [*words, "--help"])

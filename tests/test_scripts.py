@@ -64,6 +64,7 @@ def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) 
     assert together < alone / 3
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_two_terminals_and_one_address(tmp_path: Path) -> None:
     """A script of the user's own, called train.py, run twice."""

@@ -24,6 +24,7 @@ __all__: list[str] = []
 pytestmark = pytest.mark.live
 
 
+@pytest.mark.extended
 def test_exchange_pushes_into_another_process_and_compares_with_three_limits() -> None:
     result = checked(measure_exchange(sizes_mb=(1.5,), rounds=1, ways=(Way(name="TCP"),)))
     assert [row.name for row in result.rows] == [
@@ -34,6 +35,7 @@ def test_exchange_pushes_into_another_process_and_compares_with_three_limits() -
     ]
 
 
+@pytest.mark.extended
 def test_stall_steps_with_a_neighbor_and_says_which_rival_was_not_to_be_had(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

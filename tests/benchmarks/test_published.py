@@ -30,6 +30,7 @@ def test_names_are_those_of_the_results() -> None:
     ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "cell", [cell for cell in CELLS if 0 < cell.steps < 20], ids=lambda cell: cell.name
 )
@@ -95,6 +96,7 @@ def test_links_that_were_fitted_give_back_what_they_were_fitted_to() -> None:
         assert links.seconds(theano_mpi._FITTED, cards) == pytest.approx(seconds)
 
 
+@pytest.mark.extended
 def test_lines_of_moshpits_grid_average_as_soon_as_published() -> None:
     rounds = [averaging._rounds("grid of 32 x 32", 0.0, 1e-4, seed) for seed in range(5)]
     assert all(3 <= each <= 5 for each in rounds)
@@ -130,6 +132,7 @@ def test_who_gossips_between_hosts_waits_for_no_backbone() -> None:
     assert scaffe._exchange_s("allreduce", 4, 1.0, 2) > 1e-3
 
 
+@pytest.mark.extended
 def test_every_term_of_an_iteration_is_timed_on_real_segments() -> None:
     found = shmcaffe._measured(2, 1000, 1, 2)
     assert set(found) == set(shmcaffe._WAYS) and all(seconds > 0 for seconds in found.values())
@@ -147,6 +150,7 @@ def test_an_equation_whose_exchange_costs_nothing_speeds_up_by_the_number_of_wor
     assert shmcaffe._speedup(hidden).ours == pytest.approx(8)
 
 
+@pytest.mark.extended
 def test_groups_send_as_much_less_as_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shmcaffe, "_STEPS", 20)
     for row in shmcaffe._between_groups():

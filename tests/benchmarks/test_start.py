@@ -31,6 +31,7 @@ def launching(folder: Path, fewer: int) -> tuple[str, ...]:
     return sys.executable, str(script), str(fewer)
 
 
+@pytest.mark.extended
 def test_first_steps_are_read_from_what_peers_wrote(tmp_path: Path) -> None:
     result = checked(measure_start((1, 3), 1, launching(tmp_path, 0)))
     assert [row.name for row in result.rows] == ["1 peer", "3 peers"]

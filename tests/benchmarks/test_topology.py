@@ -41,6 +41,7 @@ def test_each_time_is_counted_and_memory_only_grows(how: str) -> None:
     assert found["found"][0] == 10
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_every_figure_is_there_and_says_what_it_is_held_against() -> None:
     result = measure_topology(

@@ -137,6 +137,7 @@ def test_a_peer_understands_what_it_is_told(name: str) -> None:
     assert port["containerPort"] == 7700
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["statefulset", "jobset"])
 def test_probe_and_hook_do_what_they_are_for(name: str, tmp_path: Path) -> None:

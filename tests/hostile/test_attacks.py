@@ -16,6 +16,7 @@ from .victims import Run
 pytestmark = pytest.mark.live
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("keys", [False, True], ids=["open", "member"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_achieves_what_the_table_says(name: str, keys: bool, tmp_path: Path) -> None:

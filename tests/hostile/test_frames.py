@@ -121,6 +121,7 @@ class Forger:
         return self._stranger.parts(kind, bodies[kind], frame, name=name)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("keys", [False, True], ids=["open", "member"])
 def test_hostile_frames_change_nothing(count: int, keys: bool, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ MODELS = script("models") if SCRIPT.exists() else None
 KINDS = MODELS.KINDS if MODELS else ()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_two_peers_do_with_a_kind_of_model_what_the_page_says(kind: object) -> None:
     assert MODELS is not None

@@ -76,6 +76,7 @@ def test_settings_change_a_configuration() -> None:
     assert simulate(config, steps=7).summary["steps"] == 21
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("decide", ["protocol", "compiled"])
 def test_a_share_from_a_peer_that_is_ahead_is_not_stale(decide: str) -> None:
     run = simulate(task=tiny(), workers=4, p=0.5, speeds="1x:75%,8x:25%", decide=decide)
@@ -289,6 +290,7 @@ UNSTACKED = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("task", "why"), UNSTACKED)
 def test_what_cannot_be_stacked_is_computed_one_by_one_and_says_why(task: Task, why: str) -> None:
     settings: dict[str, Any] = {"task": task, "workers": 4, "partition": "iid", "p": 0.5}

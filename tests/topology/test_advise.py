@@ -23,6 +23,7 @@ def named(several: tuple[Advice, ...]) -> dict[str, Advice]:
     return {advice.family: advice for advice in several}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("n", "degree"), [(2, 1), (12, 3), (13, 1), (16, 2)])
 def test_every_family_that_stands_for_no_one_network_is_judged_once(n: int, degree: int) -> None:
     families = [advice.family for advice in advice_on(n, degree)]
@@ -85,6 +86,7 @@ def test_what_speaks_for_a_family_and_against_it_is_said(family: str, reason: st
     assert reason in named(advice_on(16, 2))[family].why
 
 
+@pytest.mark.extended
 def test_an_expander_needs_three_neighbors_and_a_star_its_middle() -> None:
     assert "losing node 0 splits it" in named(advice_on(5, 4))["star"].why
     assert named(advice_on(12, 3))["random-regular"].why.startswith("an expander: gap")
@@ -150,6 +152,7 @@ def test_a_round_takes_as_long_as_its_slowest_push() -> None:
     assert seconds_per_round(parse("ring", 8), between, 4_000_000) == pytest.approx(3.2)
 
 
+@pytest.mark.extended
 def test_bandwidths_rank_by_seconds() -> None:
     several = [advice for advice in advise(8, 3, bandwidth=two_racks(8, 10.0)) if advice.fits]
     seconds = [advice.seconds for advice in several if advice.seconds is not None]

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .samples import digest
 
 
+@pytest.mark.extended
 def test_all_families_are_the_same_in_another_process_with_another_hash_seed() -> None:
     program = f"from {__package__}.samples import digest; print(digest())"
     other = subprocess.run(

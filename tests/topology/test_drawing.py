@@ -18,6 +18,7 @@ def is_png(path: Path) -> bool:
     return path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("spec", FAMILY_SPECS)
 def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
     topology = parse(spec, 16)

@@ -25,6 +25,7 @@ a_few = settings(max_examples=4)
 SIZES = [*range(1, 14), 16, 17, 24, 36, 40]
 
 
+@pytest.mark.extended
 @each_spec
 def test_any_number_of_peers_is_connected_and_mixes_as_the_family_does(spec: str) -> None:
     name = spec.partition(":")[0]
@@ -43,6 +44,7 @@ def test_any_number_of_peers_is_connected_and_mixes_as_the_family_does(spec: str
                 assert np.allclose(kept[0 if name == "file" else 1], 1, rtol=0, atol=1e-12), n
 
 
+@pytest.mark.extended
 @each_spec
 @a_few
 @given(live=views, seed=seeds, round=rounds)

@@ -267,6 +267,7 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
         peer.step(samples=8)
 
 
+@pytest.mark.extended
 def test_losses_that_a_rule_asks_for_come_from_the_callers_function() -> None:
     with pytest.raises(ConfigError, match="compares losses"):
         Peer(linear(0.0), rule=GoSGD(robust="mozi"))

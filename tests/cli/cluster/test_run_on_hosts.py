@@ -56,6 +56,7 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
     assert not failures, failures
 
 
+@pytest.mark.extended
 def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
     machines: Machines,
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
     assert {path.name for path in copies.iterdir()} >= {"log.txt", "ledger.jsonl", "peer.json"}
 
 
+@pytest.mark.extended
 def test_models_can_stay_where_they_are(machines: Machines) -> None:
     arguments = machines.arguments(*QUICK, "--no-models", lines=["", "listen=7750"])
     result = called([*arguments, "--", "python", "mine.py", "--steps", "5"])
@@ -139,6 +141,7 @@ def test_a_dry_run_shows_what_would_be_run_where_and_reaches_nobody(machines: Ma
     assert "  RUMOR_ADVERTISE=tcp://127.0.0.2:7700\n" in result.stdout
 
 
+@pytest.mark.extended
 def test_one_interrupt_lets_all_leave_in_order_everywhere(machines: Machines) -> None:
     def interrupt() -> None:
         machines.wait_until_training("run", IDS)
@@ -153,6 +156,7 @@ def test_one_interrupt_lets_all_leave_in_order_everywhere(machines: Machines) ->
     assert result.exit_code == 1 and "stopped before the end" in result.stderr
 
 
+@pytest.mark.extended
 def test_a_second_interrupt_ends_all_at_once(machines: Machines) -> None:
     logs = [machines.folder / "run" / "peers" / id / "log.txt" for id in IDS]
 
@@ -182,6 +186,7 @@ def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> 
         return called([*arguments, "--", "mine.py", "--steps", "1500"])
 
 
+@pytest.mark.extended
 def test_peers_whose_connection_is_lost_leave_and_what_they_left_is_fetched(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +202,7 @@ def test_peers_whose_connection_is_lost_leave_and_what_they_left_is_fetched(
     assert result.exit_code == 0, result.stderr
 
 
+@pytest.mark.extended
 def test_peers_whose_agent_is_killed_are_no_orphans(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +220,7 @@ def test_peers_whose_agent_is_killed_are_no_orphans(
     assert report["state"] == "left"
 
 
+@pytest.mark.extended
 def test_what_cannot_be_fetched_is_named_and_no_weight_is_counted(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +240,7 @@ def test_what_cannot_be_fetched_is_named_and_no_weight_is_counted(
     assert json.loads((folder / "peer.json").read_text())["state"] == "left"
 
 
+@pytest.mark.extended
 def test_two_machines_of_a_network_train_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def have_trained(folders: Sequence[Path], steps: int) -> bool:
     return len(rows) == len(folders) and all(each and each[-1]["step"] >= steps for each in rows)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
     processes: "list[subprocess.Popen[bytes]]",
@@ -174,6 +175,7 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
         assert (report["state"], report["steps"]) == ("finished", 400)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_job_that_is_requeued_goes_on_where_it_was(
     processes: "list[subprocess.Popen[bytes]]",
@@ -201,6 +203,7 @@ def test_a_job_that_is_requeued_goes_on_where_it_was(
         assert len({account.life for account in read_ledgers(folder)}) == 2
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_script_that_torchrun_starts_is_a_peer_of_one_swarm(
     processes: "list[subprocess.Popen[bytes]]",

@@ -62,6 +62,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], me
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_three_swarms_train_side_by_side_and_weight_is_exact(tmp_path: Path) -> None:
     options = ["--seconds=5", "--target=0.05", f"--out={tmp_path / 'run'}", "--json"]

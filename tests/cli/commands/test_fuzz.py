@@ -47,6 +47,7 @@ def test_a_person_reads_a_table_of_what_was_met_and_that_nothing_broke() -> None
     assert "Seeds: 10, events: " in done.stdout
 
 
+@pytest.mark.extended
 def test_a_violation_ends_with_status_1_and_is_told_with_all_that_repeats_it(
     mutant: tuple[Result, Path],
 ) -> None:

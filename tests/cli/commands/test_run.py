@@ -214,6 +214,7 @@ def test_faults_are_for_the_processes_of_this_machine(
     assert result.exit_code == 2 and "and not in a job of torchrun" in result.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -302,6 +303,7 @@ with peer:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_the_same_command_line_begins_a_run_and_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

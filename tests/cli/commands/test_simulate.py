@@ -148,6 +148,7 @@ def test_exactness_can_be_asked_for(fake: Fake) -> None:
     assert fake.asked == [SimulationConfig(exact=True)]
 
 
+@pytest.mark.extended
 def test_a_run_ends_with_a_table_and_a_folder(fake: Fake, tmp_path: Path) -> None:
     result = simulate("--out", "run")
     assert result.exit_code == 0
@@ -223,6 +224,7 @@ def test_a_device_that_cannot_be_had_is_one_line(arguments: tuple[str, ...]) -> 
     assert not Path("runs").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -466,6 +468,7 @@ main()
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", PROGRAM, "simulate", "--steps=10000000"]
@@ -479,6 +482,7 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extended
 def test_a_film_is_drawn_beside_the_folder(tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     command = ("-n", "2", "--steps", "4", "--task", "quadratic", "--out", str(tmp_path / "run"))
@@ -493,6 +497,7 @@ def test_a_film_that_cannot_be_drawn_is_refused_before_anything_is_computed(
     assert result.exit_code == 2 and "must end in .gif or .webp" in result.output
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("error", "words"),
     [(OSError(28, "No space left on device"), "No space left"), (KeyboardInterrupt(), "stopped")],

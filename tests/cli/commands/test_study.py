@@ -312,6 +312,7 @@ def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() 
     assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
     study_of_a_task("own", "os.kill(os.getpid(), signal.SIGKILL)")
@@ -323,6 +324,7 @@ def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_
     assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
     study_of_a_task("own", "os.kill(os.getppid(), signal.SIGTERM), __import__('time').sleep(600)")
@@ -374,6 +376,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.extended
 def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
     Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 8"))
     done = run("--out", str(small_disk / "a"))
@@ -504,6 +507,7 @@ settings = { total_steps = 16 }
 """
 
 
+@pytest.mark.extended
 def test_a_search_comes_before_the_grid_and_both_go_on_by_resume() -> None:
     Path("found.toml").write_text(SEARCHING)
     asked = ("found.toml", "--jobs", "1", "--no-report", "--out", "a")

@@ -199,6 +199,7 @@ def test_advice_for_programs_has_facts_and_reasons() -> None:
     assert not worst["fits"] and worst["facts"] is None and worst["why"]
 
 
+@pytest.mark.extended
 def test_advice_over_links_of_a_file_counts_seconds(cluster: Path) -> None:
     given = answer("--advise", "--degree", "2", "--weights", cluster)
     assert given["n"] == 4

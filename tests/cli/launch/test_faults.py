@@ -121,6 +121,7 @@ def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
     assert stage.news == ["fault at 0.0 s: peer-1 is killed"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("faults", "done"),
     [
@@ -200,6 +201,7 @@ def test_each_fault_is_done_at_its_time(
     assert [at_s for at_s, _ in noted] == pytest.approx([at_s for at_s, _ in done], abs=0.01)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("fault", "told"),
     [

@@ -37,6 +37,7 @@ def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.extended
 def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     measures = ("--eval-average-every", "50", "--step-s-min", "0.01")
@@ -80,6 +81,7 @@ def steps_of(run: Path) -> list[int]:
     return sorted(rows[-1]["step"] for rows in logs if rows)
 
 
+@pytest.mark.extended
 def test_a_killed_peer_is_a_machine_that_died_and_the_others_go_on(
     lessened: dict[str, Any],
 ) -> None:
@@ -127,6 +129,7 @@ def is_exact(summary: dict[str, Any]) -> bool:
     return same and found == ledger["founded"] >= 3 * 2**40
 
 
+@pytest.mark.extended
 def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(
     tmp_path: Path,
 ) -> None:
@@ -147,6 +150,7 @@ def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(
     assert summary["accuracy"] > 0.85
 
 
+@pytest.mark.extended
 def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = [
         {"at_s": 0, "kind": "loss", "rate": 0.1, "for_s": 2},

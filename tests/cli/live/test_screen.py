@@ -57,6 +57,7 @@ def titles(top: Top) -> list[str]:
     return [str(column.label).strip() for column in table(top).columns.values()]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
 @pytest.mark.parametrize("count", [4, 64])
 def test_all_members_are_there_at_any_size(count: int, size: tuple[int, int]) -> None:
@@ -85,6 +86,7 @@ def test_a_wider_terminal_shows_more_columns() -> None:
     on_screen(act, a_view(4))
 
 
+@pytest.mark.extended
 def test_keys_sort_by_each_column_and_turn_the_order_around() -> None:
     async def act(top: Top, pilot: "Pilot[None]") -> None:
         for key in ("2", "3", "4", "5", "6", "7", "8", "9", "0"):
@@ -216,6 +218,7 @@ def test_an_address_is_copied_where_there_is_one() -> None:
     on_screen(act, a_view(1, peers=(a_peer("p0"),)))
 
 
+@pytest.mark.extended
 def test_help_says_what_keys_and_columns_mean() -> None:
     async def act(top: Top, pilot: "Pilot[None]") -> None:
         await pilot.press("question_mark")
@@ -227,6 +230,7 @@ def test_help_says_what_keys_and_columns_mean() -> None:
     on_screen(act, a_view(4))
 
 
+@pytest.mark.extended
 def test_it_asks_until_it_is_paused_and_goes_on_after() -> None:
     asked, views = threading.Event(), [a_view(4), a_view(5)]
     answers: Iterator[SwarmView | TransportError] = iter(

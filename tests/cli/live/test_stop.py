@@ -173,6 +173,7 @@ def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
     assert process.wait(WAIT_S) == 0
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_where_nobody_answers_it_is_status_1() -> None:
     words = [sys.executable, "-P", "-m", "rumor.cli", "stop", f"127.0.0.1:{free_port()}"]

@@ -177,6 +177,7 @@ def running(out: Path) -> Iterator[str]:
             launcher.communicate(timeout=300)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
     with running(tmp_path / "run") as address:

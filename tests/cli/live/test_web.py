@@ -111,6 +111,7 @@ def test_where_nobody_listens_it_fails_in_a_line() -> None:
     assert line.startswith("error: 127.0.0.1:1 does not answer: is a peer listening there?")
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals) -> None:

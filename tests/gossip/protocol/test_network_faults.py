@@ -34,6 +34,7 @@ def campaign() -> Campaign:
     return campaign_of(SEEDS, 6)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(1200)
 def test_no_fault_creates_or_loses_weight_and_everything_settles(campaign: Campaign) -> None:
     assert complaints(campaign) == []

@@ -29,6 +29,7 @@ def _play(seed: int) -> None:
         assert market.peers[name].held <= worth.get(name, GRANT)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(24))
 def test_liars_make_no_weight_and_are_evicted(seed: int) -> None:
     _play(seed)

@@ -370,6 +370,7 @@ SAMPLES: dict[str, list[Buffer]] = {
 """One message of each kind."""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 def test_what_is_decoded_is_what_was_encoded(kind: type[Body], data: st.DataObject) -> None:
@@ -382,6 +383,7 @@ def test_what_is_decoded_is_what_was_encoded(kind: type[Body], data: st.DataObje
     assert encode(decoded, frame) == parts
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 def test_the_length_of_a_message_is_known_without_its_bytes(

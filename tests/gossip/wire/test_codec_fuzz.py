@@ -83,6 +83,7 @@ def test_what_follows_the_header_is_refused(kind: str) -> None:
         assert refused([forge(first[PREFIX_BYTES:] + tail), *frames])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_a_header_with_any_one_byte_changed_is_a_message_or_refused(kind: str) -> None:
     first, *frames = map(bytes, SAMPLES[kind])
@@ -163,6 +164,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.extended
 @given(value=ANYTHING, kind=st.sampled_from(sorted(SAMPLES)))
 def test_anything_that_msgpack_can_say_is_a_message_or_refused(value: Any, kind: str) -> None:
     fields = fields_of(SAMPLES[kind][0])

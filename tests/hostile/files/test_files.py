@@ -36,6 +36,7 @@ def complaints(name: str, corpus: Corpus, out: Path, seeds: range) -> list[str]:
         ]
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_spoilt_file_costs_one_line(name: str, corpus: Corpus, tmp_path: Path) -> None:
@@ -83,6 +84,7 @@ def test_what_is_no_file_or_too_long_is_not_read(
         read_bytes(whole)
 
 
+@pytest.mark.extended
 def test_options_of_another_type_are_named(corpus: Corpus, tmp_path: Path) -> None:
     from rumor.cli.settings.options import check_kept
 

@@ -77,6 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
 def test_batches_on_a_device_give_what_they_give_on_the_cpu(case: str) -> None:
     settings = SETTINGS | CASES[case]

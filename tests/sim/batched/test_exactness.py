@@ -55,6 +55,7 @@ def plain() -> dict[str, Run]:
     return {rule: simulate(**SETTINGS | CASES[rule]) for rule in RULES}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "change",
     [
@@ -88,6 +89,7 @@ def test_other_settings_give_another_digest(plain: dict[str, Run]) -> None:
     assert len(digests) == len(changes) + len(RULES)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("task", ["consensus", "noise"])
 @pytest.mark.parametrize("rule", RULES)
 def test_vectors_are_the_same_for_any_window(rule: str, task: str) -> None:
@@ -107,6 +109,7 @@ MEASURED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("case", MEASURED)
 def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> None:
     """Values are computed while it is decided; where nothing is clipped, that changes no bit."""
@@ -129,6 +132,7 @@ def test_how_measured_values_are_computed_changes_no_bit(
     check_same(simulate(**settings | change), simulate(**settings))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("case", MEASURED)
 def test_losses_are_computed_wherever_values_are(case: str) -> None:
     settings = SETTINGS | {"steps": 12} | MEASURED[case]
@@ -179,6 +183,7 @@ def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict
     return model.state_dict()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in NOT_PLAIN_ALONE])
 def test_one_worker_is_plain_training_to_the_last_bit(rule: str, engine: str) -> None:
@@ -205,6 +210,7 @@ def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> N
     assert run.summary["idle"] == 0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("rule", RULES)
 def test_no_unit_of_weight_is_lost_or_made(rule: str, seed: int) -> None:
@@ -263,6 +269,7 @@ def mixture() -> Task:
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", ANY_OPTIMIZER)
 def test_any_model_and_optimizer_will_do(rule: str) -> None:
     settings = SETTINGS | CASES[rule] | {"task": mixture(), "steps": 12, "batch_size": None}
@@ -311,6 +318,7 @@ def poisoned(optimizer_lr: float = 0.01) -> Task:
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "rule", [name for name in RULES if not requirements_of(make_rule(name)).fixed_members]
 )

@@ -41,6 +41,7 @@ def compiled() -> nn.Module:
     return nn.Sequential(whole)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("model", [turned, images, tied, compiled])
 def test_one_worker_is_plain_training_and_several_are_alike_however_computed(
     model: Callable[[], nn.Module],

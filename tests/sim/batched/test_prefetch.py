@@ -53,6 +53,7 @@ def test_an_error_over_there_is_raised_here() -> None:
         next(stream)
 
 
+@pytest.mark.extended
 def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> None:
     digests = {
         simulate(

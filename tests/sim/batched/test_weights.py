@@ -29,6 +29,7 @@ def test_weights_far_below_a_unit_are_floats_and_scaled_for_means() -> None:
     assert in_proportion(units).tolist() == [[0.25], [0.75]]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", ["gosgd", "adpsgd"])
 def test_a_fleet_that_has_lost_nearly_all_of_its_weight_trains_on(rule: str) -> None:
     faults = [

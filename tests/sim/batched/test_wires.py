@@ -59,6 +59,7 @@ def plain() -> dict[str, Run]:
     return {name: simulate(**SETTINGS | case) for name, case in CASES.items()}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "change",
     [
@@ -80,6 +81,7 @@ def test_each_case_gives_another_model(plain: dict[str, Run]) -> None:
     assert len({run.summary["model_digest"] for run in plain.values()}) == len(CASES)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 @pytest.mark.parametrize("per_push", [1, 3, 5])
 @pytest.mark.parametrize(
@@ -167,6 +169,7 @@ def digits() -> dict[str, Any]:
     return simulate(task="digits", workers=8, steps=80, p=0.5).summary
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("wire", "margin", "size"),
     [
@@ -186,6 +189,7 @@ def test_shares_in_fewer_bytes_train_as_well(
     assert 0 < summary["bytes_sent"] < size * digits["bytes_sent"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("wire", "left"),
     [("float16", 1e-6), ("bfloat16", 1e-4), ("int8", 1e-2), ("float32", 0.0)],

@@ -42,6 +42,7 @@ def test_each_study_has_a_table_of_all_formats(
         assert all(name.removeprefix("8 ").removeprefix("2 ") == way for name, way in ways)
 
 
+@pytest.mark.extended
 def test_a_figure_measured_again_lies_where_the_page_says(
     script: ModuleType, tables: dict[str, list[str]]
 ) -> None:

@@ -20,6 +20,7 @@ def measured(*steps_s: float, **changes: Any) -> Calibration:
     return Calibration(**given | changes)
 
 
+@pytest.mark.extended
 def test_who_waits_for_nobody_comes_first_where_one_is_slow() -> None:
     target, found = advise(
         measured(0.1, 0.1, 0.1, 1.5), candidates=(ROUNDS, FAST), seeds=1, steps=60
@@ -46,6 +47,7 @@ def test_figures_are_those_of_the_simulation_that_is_named() -> None:
     assert advice.loss == pytest.approx(median[-1])
 
 
+@pytest.mark.extended
 def test_a_death_costs_weight_and_is_held_against_a_run_that_begins_alike() -> None:
     _, (advice,) = advise(measured(0.1, 0.1, 0.1), candidates=(FAST,), seeds=2)
     assert advice.weight_lost is not None and 0 < advice.weight_lost < 3
@@ -58,6 +60,7 @@ def test_a_lone_peer_cannot_lose_another() -> None:
     assert advice.time_s is not None and not advice.was_risked
 
 
+@pytest.mark.extended
 def test_who_does_not_get_there_comes_after_those_who_do() -> None:
     seldom = Candidate(rule="gosgd:p=0.01", topology="ring")
     heterogeneous = measured(

@@ -27,6 +27,7 @@ def digest(seed: int) -> str:
 SEEDS = (3, 14, 16)
 
 
+@pytest.mark.extended
 def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     program = (
         "from rumor.sim.fuzz import draw; from rumor.sim.fuzz.trial import run\n"
@@ -68,6 +69,7 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
     assert (swarm.invariants.events, +swarm.invariants.seen) == (trial.events, trial.seen)
 
 
+@pytest.mark.extended
 def test_the_result_hangs_on_no_number_of_processes() -> None:
     # Seeds are tried in parts of four: the last part finds it, at once.
     seeds = tuple(range(5, 13))
@@ -183,6 +185,7 @@ def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> N
     assert told == [(1, [5]), (2, [5, 6])]
 
 
+@pytest.mark.extended
 def test_a_process_that_is_killed_ends_the_campaign_with_a_word() -> None:
     def kill_one(done: int, failed: Sequence[Trial]) -> None:
         for child in multiprocessing.active_children()[:1]:
@@ -228,6 +231,7 @@ def test_a_violation_names_its_invariant() -> None:
     )
 
 
+@pytest.mark.extended
 def test_nothing_needs_torch() -> None:
     program = (
         "import sys; from rumor.sim.fuzz import Order, run_campaign\n"

@@ -324,6 +324,7 @@ def test_a_clock_that_is_days_ahead_shuts_its_peer_out_alone() -> None:
     assert trial.failure is None and trial.seen["clock far ahead"] == 1
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("plant", ["exact-without-values", "unwritten-fence", "accepts-more"])
 def test_a_seed_that_fails_fails_as_if_all_were_compared_at_each_entry(plant: str) -> None:
     for seed in range(4):

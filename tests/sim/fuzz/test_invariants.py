@@ -23,6 +23,7 @@ def abandon(protocol: Protocol) -> None:
     setattr(protocol._state, "__class__", Hasty)  # noqa: B010
 
 
+@pytest.mark.extended
 def test_a_leaver_that_abandons_its_escrow_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rumor.sim.fuzz.campaign.MUTANTS", {"abandon": abandon})
     order = Order(seeds=tuple(range(50)), plant="abandon", failures_max=1)

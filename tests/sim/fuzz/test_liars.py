@@ -19,6 +19,7 @@ SEEDS = tuple(range(12))
 WORKERS = 8
 
 
+@pytest.mark.extended
 def test_nobody_else_halts_or_crashes_and_weight_adds_up() -> None:
     order = Order(seeds=SEEDS, workers=WORKERS, liars=LIARS_MAX, shrinks=False)
     campaign = run_campaign(order)
@@ -46,6 +47,7 @@ def test_without_liars_a_seed_is_what_it_was() -> None:
     assert lying.faults and lying.liars and not lying.averages
 
 
+@pytest.mark.extended
 def test_lies_are_the_same_under_another_hash_seed() -> None:
     program = (
         "from rumor.sim.fuzz import draw; from rumor.sim.fuzz.trial import run\n"

@@ -29,6 +29,7 @@ def test_without_all_options_a_swarm_is_plain() -> None:
     assert plain(3) == Scenario(seed=3, peers=("p0", "p1", "p2", "p3", "p4", "p5"))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(option: str) -> None:
     # It changes only what another has drawn.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def test_items_are_tried_in_their_order_and_no_set_twice_in_a_row() -> None:
     assert all(one != other for one, other in pairwise(tried))
 
 
+@pytest.mark.extended
 def test_the_same_failure_is_always_made_as_small() -> None:
     plant = MUTANTS["first-shard-asked"]
     order = Order(seeds=tuple(range(1000)), plant="first-shard-asked", failures_max=1)

@@ -75,6 +75,7 @@ def test_those_who_come_and_go_are_dealt_samples(churn: Run) -> None:
     assert round(summary["sample_seen_mean"] * 1437) == taken
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "change", [{"window": 7}, {"engine": "batched", "threads": 2, "window": 11}], ids=str
 )
@@ -88,6 +89,7 @@ def test_how_a_run_is_computed_changes_no_bit(
         assert run.summary[name] == asked.summary[name]
 
 
+@pytest.mark.extended
 def test_hash_order_changes_no_bit(churn: Run) -> None:
     program = (
         "from rumor.sim import simulate; from tests.sim.kernel.test_dealing import CHURN; "

@@ -50,6 +50,7 @@ def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
     assert 7.0 < crash.first_s <= crash.last_s < 12.0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("after", range(8))
 def test_a_crash_between_any_two_effects_loses_and_creates_nothing(after: int) -> None:
     fleet = fleet_of(fault(5.02, "crash", peer=1, after=after), schema=LARGE)
@@ -197,6 +198,7 @@ def test_a_worker_can_be_told_to_finish_and_mixes_on() -> None:
     assert worker.mixed > mixed
 
 
+@pytest.mark.extended
 def test_newcomers_of_a_storm_all_become_members() -> None:
     fleet = live_on(fleet_of(fault(5.0, "join", count=12), fault(9.0, "join"), schema=LARGE))
     assert len(fleet.workers) == 4 + 13
@@ -228,6 +230,7 @@ def test_a_swarm_stops_at_a_number_of_steps_that_each_knows_by_its_own_clock() -
     assert 1000 <= taken < 1200
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "rule", [name for name in RULES if not requirements_of(make_rule(name)).fixed_members]
 )

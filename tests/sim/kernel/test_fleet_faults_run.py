@@ -75,6 +75,7 @@ def busy() -> Run:
     return simulate(**SETTINGS)
 
 
+@pytest.mark.extended
 def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
     summary = busy.summary
     assert balanced(busy)
@@ -94,6 +95,7 @@ def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
     json.dumps(summary, allow_nan=False)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "change",
     [
@@ -108,6 +110,7 @@ def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any])
     assert run.summary["model_digest"] == busy.summary["model_digest"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("engine", ["loop", "batched"])
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
@@ -150,6 +153,7 @@ def test_vectors_start_again_from_their_own_values() -> None:
     assert balanced(run)
 
 
+@pytest.mark.extended
 def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() -> None:
     """Section by section: before, 500 steps apart, and after."""
     run = simulate(
@@ -179,6 +183,7 @@ def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() 
     assert balanced(run)
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
 def test_an_example_of_a_partition_is_a_file_that_can_be_read() -> None:
     run = simulate(task="consensus", workers=16, time_s=120.0, faults=EXAMPLE)
@@ -241,6 +246,7 @@ OUTER = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("faults", [[], [fault(3.0, "crash", peer=1)], BUSY], ids=len)
 @pytest.mark.parametrize("rule", OUTER)
 def test_outer_rounds_learn_whoever_comes_and_goes(rule: str, faults: list[Any]) -> None:

@@ -237,6 +237,7 @@ def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
     assert min(distances) <= 1 < max(distances) and len(distances) > 20
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("rule", ["gosgd:p=0.5,robust=mozi:rho=1", "dpsgd:robust=mozi"])
 def test_losses_that_a_rule_has_asked_for_are_repeated(

@@ -106,6 +106,7 @@ def test_two_liars_of_sixteen_cost_next_to_nothing_and_defence_costs_nothing() -
         assert bare > 20 or attack == "alie"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("robust", ["clip", "nna:byzantine=1"])
 def test_halves_that_were_parted_come_together_again_with_clipping_on(robust: str) -> None:
     """Refused distances vote: where most are far away, far is what is usual."""

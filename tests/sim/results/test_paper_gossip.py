@@ -299,6 +299,7 @@ def end_of(rule: Callable[[], Rule], topology: str, network: str | NetworkConfig
     return replace(end, x=end.x - start.x.mean(axis=0))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("network", ["ideal", LATE], ids=["ideal", "late"])
 @pytest.mark.parametrize("topology", ["star", "scale-free", "exponential"])
 def test_push_sum_is_exact_under_delay_and_on_any_graph(
@@ -371,6 +372,7 @@ def test_per_second_the_stationary_weight_is_equal(size: int) -> None:
     assert (slow + fast) / 2 == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.extended
 @SIZES
 @pytest.mark.parametrize("emission", ["per-step", "per-second"])
 def test_the_stationary_weight_goes_as_the_samples_of_a_step(emission: str, size: int) -> None:

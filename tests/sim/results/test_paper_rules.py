@@ -26,6 +26,7 @@ def plainly(rule: str) -> dict[str, float]:
     return {"momentum": 0.0, "lr": rates.get(rule, 0.5)}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_finds_the_optimum_of_least_squares(rule: str) -> None:
     """The loss is what the merged model has above the optimum."""
@@ -69,6 +70,7 @@ def median_worker(rule: str, topology: str, partition: str, seeds: int) -> float
     return float(np.mean(found))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
 def test_where_all_have_the_same_data_every_rule_learns_alike(rule: str) -> None:
     # Of 16, each sends to as many as on the exponential graph.
@@ -80,6 +82,7 @@ def test_where_all_have_the_same_data_every_rule_learns_alike(rule: str) -> None
     assert run.series["accuracy_quantiles"][-1].min() > 0.85
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", PLAIN_SGD)
 def test_where_each_has_data_of_its_own_correcting_for_it_pays(rule: str) -> None:
     """Tang et al., ICML 2018; Lin et al., ICML 2021; Yuan et al., ICCV 2021: on a sparse graph."""
@@ -87,6 +90,7 @@ def test_where_each_has_data_of_its_own_correcting_for_it_pays(rule: str) -> Non
     assert corrected > plain + 0.05
 
 
+@pytest.mark.extended
 @SEEDS
 def test_where_each_has_data_of_its_own_the_better_graph_learns_more(seeds: int) -> None:
     """Vogels et al., NeurIPS 2021, table of 16 workers on Dirichlet data: an exact average loses
@@ -100,6 +104,7 @@ def test_where_each_has_data_of_its_own_the_better_graph_learns_more(seeds: int)
         assert exact > exponential + 0.03 > ring + 0.1
 
 
+@pytest.mark.extended
 @SEEDS
 def test_the_less_alike_data_is_the_less_a_ring_learns(seeds: int) -> None:
     """The same table, row of D-PSGD: 87.4, 79.9, 53.9 as the parameter of Dirichlet falls."""

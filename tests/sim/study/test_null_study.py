@@ -66,6 +66,7 @@ def told(repetitions: range) -> tuple[int, int, int]:
     return wrong, before, missed
 
 
+@pytest.mark.extended
 def test_a_share_of_the_null_study_calls_nobody_worse() -> None:
     wrong, _, _ = told(range(2))
     assert wrong == 0

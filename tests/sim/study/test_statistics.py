@@ -136,6 +136,7 @@ def test_the_best_of_many_that_are_alike_is_rarely_called_better(seeds: int) -> 
     assert wrong <= 18
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("noisier", [3, 5])
 def test_one_noisy_group_among_many_is_rarely_called_better(noisier: int) -> None:
     """Who is noisiest is often first, and lends its noise to all gaps at once."""

@@ -127,6 +127,7 @@ def test_a_name_that_is_none_is_answered_with_the_nearest() -> None:
         find_study("graph")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("study", built_in_studies(), ids=lambda study: study.name)
 def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
     assert study.title and study.question and len(study.seeds) >= 3

@@ -220,6 +220,7 @@ def test_shares_in_fewer_bytes_are_what_crosses_the_network() -> None:
     assert sent["int8"] < 0.8 * sent["float32"]
 
 
+@pytest.mark.extended
 def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
     swarm = swarm_of(4, wide(), shards=3, protocol=replace(QUICK, shards_per_push=2))
     swarm.run(5.0)
@@ -248,6 +249,7 @@ class Spell(GoSGD):
         return super().step(context)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shards", [1, 2])
 def test_an_exact_exchange_keeps_the_mean_whatever_gets_lost(shards: int) -> None:
     def still(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
@@ -418,6 +420,7 @@ def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
     assert 0 < swarm.audit().died < swarm.audit().founded == 4 * ONE
 
 
+@pytest.mark.extended
 def test_a_swarm_that_has_lost_nearly_all_of_its_weight_goes_on() -> None:
     """What is left falls to a third again and again, to 2^-61 of what was founded."""
     swarm = Swarm("quadratic", peers=3, p=1.0)
@@ -647,6 +650,7 @@ def test_nobody_can_join_a_synchronous_swarm() -> None:
     assert "zoe" not in swarm.running
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("rule", "topology", "wire"),
     [
@@ -1021,6 +1025,7 @@ def test_a_worker_that_comes_later_lives_on_the_host_of_all() -> None:
     assert links.deliveries(1.0, links.add("c"), 0, 100) == (1.0,)
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
 @pytest.mark.parametrize(
     "name",

@@ -129,6 +129,7 @@ def test_exact_means_that_all_hold_the_mean_and_never_before(spec: str) -> None:
     assert found == exact
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
 @pytest.mark.parametrize("gamma", [0.5, 0.95])
 def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma: float) -> None:
@@ -144,6 +145,7 @@ def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma:
     assert found.effective_neighbors_error == 0.0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "spec", ["random-matching", "epidemic:s=3", "epidemic-local", "equi-dyn:m=5", "od-equi-dyn"]
 )

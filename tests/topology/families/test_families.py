@@ -38,6 +38,7 @@ def topologies(draw: st.DrawFn, name: str) -> Topology:
     return parse(spec, n, seed=draw(seeds))
 
 
+@pytest.mark.extended
 @each_family
 @a_few
 @given(data=st.data())
@@ -59,6 +60,7 @@ def test_a_mixing_matrix_takes_what_there_is_and_alike_from_both_where_links_go_
         assert topology.directed or np.allclose(matrix, matrix.T, rtol=0, atol=1e-15)
 
 
+@pytest.mark.extended
 @each_family
 @a_few
 @given(data=st.data())

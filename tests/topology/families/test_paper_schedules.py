@@ -35,6 +35,7 @@ def is_mean(matrix: Matrix) -> bool:
 # Takezawa, Sato, Bao, Niwa and Yamada, NeurIPS 2023: the Base-(k+1) graph.
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_base_k_is_exact_for_every_n_with_degree_k_in_about_2_log_n_rounds(k: int) -> None:
     for n in range(max(2, k + 1), 101):

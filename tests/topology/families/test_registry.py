@@ -64,6 +64,7 @@ def test_its_live_builder_takes_any_number_of_peers() -> None:
     assert over("band:w=9", 0, ["a", "b"]).neighbors(0) == (1,)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("band")
 def test_it_is_listed_suggested_and_advised() -> None:
     assert FAMILIES["band"] == BAND.summary and CATALOG["band"] is BAND

@@ -26,6 +26,7 @@ def pushes(topology: Topology, round: int) -> list[tuple[int, ...]]:
     return [topology.neighbors(node, round) for node in range(topology.n)]
 
 
+@pytest.mark.extended
 @each_family
 @a_few
 @given(data=st.data())
@@ -42,6 +43,7 @@ def test_lazy_keeps_half_of_what_the_family_gives(name: str, data: st.DataObject
             assert np.linalg.eigvalsh(dense(lazy, round)).min() >= -1e-12
 
 
+@pytest.mark.extended
 @each_family
 @a_few
 @given(data=st.data())

@@ -46,6 +46,7 @@ def assert_feasible(matrix: csr_array, edges: csr_array) -> None:
     assert (links.data[links.coords[0] != links.coords[1]] > 0).all()
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("solver")
 @pytest.mark.parametrize("n", [3, 4, 9, 16])
 def test_on_a_path_the_second_eigenvalue_is_the_cosine_of_pi_over_n(n: int) -> None:

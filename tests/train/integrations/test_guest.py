@@ -171,6 +171,7 @@ if sys.argv[2] == "raise":
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("how", "state", "error"),
     [

@@ -107,6 +107,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "more", [(), ("--no-shared-memory",), ("--no-shared-memory", "--bulk-port", "0")], ids=str
 )
@@ -125,6 +126,7 @@ def test_members_train_together_by_the_address_alone(run: Run, more: tuple[str, 
     assert "without keys" not in one.log
 
 
+@pytest.mark.extended
 def test_those_without_a_valid_key_stay_outside_and_training_goes_on(run: Run) -> None:
     run.machine("m1")
     old = run.roster("m1").read_text()
@@ -153,6 +155,7 @@ def test_a_key_for_another_name_is_refused_at_the_start(run: Run) -> None:
     assert "this machine's key is for peers called ada.m1" in thief.log
 
 
+@pytest.mark.extended
 def test_a_revoked_machine_is_cut_off_and_the_other_goes_on(run: Run) -> None:
     run.machine("m1")
     run.machine("m2")
@@ -168,6 +171,7 @@ def test_a_revoked_machine_is_cut_off_and_the_other_goes_on(run: Run) -> None:
     assert one.report()["state"] == "left"
 
 
+@pytest.mark.extended
 def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(run: Run) -> None:
     names = ("m1", "m2", "m3")
     for name in names:

@@ -27,6 +27,7 @@ with Peer(nn.Linear(4, 1)) as peer:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("check", ["share", "audit"])
 def test_a_run_with_receipts_is_sound_and_everybody_holds_what_it_is_worth(
     check: str, tmp_path: Path
@@ -68,6 +69,7 @@ def test_receipts_need_keys_and_founders(tmp_path: Path) -> None:
         assert "names no founders" in rumor("peer", "--receipts", *keys, status=2)
 
 
+@pytest.mark.extended
 def test_a_swarm_that_runs_is_audited_by_one_that_is_no_member(tmp_path: Path) -> None:
     with ExitStack() as stack:
         run = Run(tmp_path, stack)

@@ -33,6 +33,7 @@ def on(network: Hosts, host: int, words: list[str]) -> list[str]:
     return network.command(host, sys.executable, "-P", "-m", "rumor.cli", *words[1:])
 
 
+@pytest.mark.extended
 def test_two_machines_train_together_after_five_commands(tmp_path: Path) -> None:
     first, second = commands()
     assert len(first) + len(second) == 5

@@ -172,6 +172,7 @@ def expected(standing: Sequence[Standing], name: str) -> Any:
     return (total / np.sum(weights)).astype(values[0].dtype)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "changes",
     [
@@ -403,6 +404,7 @@ with Peer(model, PeerConfig(id=f"p{index}", **given)) as peer:
 """
 
 
+@pytest.mark.extended
 def test_processes_read_one_another(tmp_path: Path) -> None:
     run = [sys.executable, "-c", PROGRAM]
     started = [

@@ -50,6 +50,7 @@ def solo() -> PeerConfig:
     return PeerConfig(id="solo")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("schedule", ["constant", "cosine:warmup=0.1"])
 def test_a_lone_peer_that_resumes_ends_with_the_same_bits(

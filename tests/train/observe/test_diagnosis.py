@@ -265,6 +265,7 @@ with Peer(nn.Linear(4, 3), PeerConfig(bind=os.environ["BIND"], linger_s=0)) as p
 """
 
 
+@pytest.mark.extended
 def test_another_version_of_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

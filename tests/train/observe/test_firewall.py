@@ -43,6 +43,7 @@ def doctor(network: Hosts, host: int, *words: str) -> tuple[int, dict[str, Any]]
     return done.returncode, found
 
 
+@pytest.mark.extended
 def test_what_a_firewall_does_is_told(tmp_path: Path) -> None:
     with ExitStack() as stack:
         try:

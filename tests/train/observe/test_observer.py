@@ -115,6 +115,7 @@ def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
             assert {row.get("peer") for row in rows} <= {None, "p0", "p1", "p2"}
 
 
+@pytest.mark.extended
 def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_left(
     tmp_path: Path,
 ) -> None:

@@ -77,6 +77,7 @@ class Member:
             self.error = error
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", [spec_of(name) for name in RULES])
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
@@ -190,6 +191,7 @@ def _kill_beside(members: list[Member], folder: Path, rule: str) -> None:
         victim.wait()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ELASTIC)
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
     rule = f"{name}:h=3"
@@ -254,6 +256,7 @@ def test_machines_sum_up_within_before_their_leaders_do(
         assert all(torch.equal(one, other) for other in others)
 
 
+@pytest.mark.extended
 def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:
     members = [Member(number, tmp_path, "seasgd", steps=10**6, count=3) for number in range(2)]
     _kill_beside(members, tmp_path, "seasgd")
@@ -282,6 +285,7 @@ def test_without_memory_that_processes_share_a_shared_center_is_refused() -> Non
             pass
 
 
+@pytest.mark.extended
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
     members = [Member(number, tmp_path, "dpsgd", steps=10**6, count=3) for number in range(2)]
     _kill_beside(members, tmp_path, "dpsgd")

@@ -243,6 +243,7 @@ def founded(swarm: Swarm, **settings: Any) -> Peer:
     return listener
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("inline_bytes_max", [1 << 18, 16], ids=["whole", "frames"])
 def test_two_behind_nat_exchange_through_the_third(swarm: Swarm, inline_bytes_max: int) -> None:
@@ -263,6 +264,7 @@ def test_two_behind_nat_exchange_through_the_third(swarm: Swarm, inline_bytes_ma
     assert not any(peer.counters.errors for peer in swarm.peers.values())
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_where_nobody_passes_on_they_exchange_with_the_third(swarm: Swarm) -> None:
     listener = founded(swarm, relay_bytes_s=0.0)
@@ -276,6 +278,7 @@ def test_where_nobody_passes_on_they_exchange_with_the_third(swarm: Swarm) -> No
     assert swarm.balance() == (ONE, ONE)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_another_relays_once_the_first_is_gone(
     swarm: Swarm, caplog: pytest.LogCaptureFixture

@@ -65,6 +65,7 @@ def modes(script: str, umask: str, folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("umask", "mode"), [("027", "0o640"), ("077", "0o600"), ("002", "0o664")])
 def test_files_are_for_whom_the_umask_says(umask: str, mode: str, tmp_path: Path) -> None:
     found = modes(WRITES, umask, tmp_path)
@@ -72,6 +73,7 @@ def test_files_are_for_whom_the_umask_says(umask: str, mode: str, tmp_path: Path
     assert set(found.values()) == {mode}
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(("umask", "mode"), [("027", "0o640"), ("077", "0o600")])
 def test_so_are_those_of_a_peer(umask: str, mode: str, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def result(said: str) -> str:
     return found[0]
 
 
+@pytest.mark.extended
 def test_killed_and_started_again_it_ends_as_if_nothing_had_been(
     start: Callable[..., Forked], tmp_path: Path
 ) -> None:

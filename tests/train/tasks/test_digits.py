@@ -52,6 +52,7 @@ def test_any_labels_are_split_as_scikit_learn_does(
     assert np.array_equal(train, expected[0]) and np.array_equal(test, expected[1])
 
 
+@pytest.mark.extended
 def test_scikit_learn_is_not_imported_for_them() -> None:
     subprocess.run([sys.executable, "-P", "-c", ALONE], check=True)
 

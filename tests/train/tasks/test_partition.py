@@ -25,6 +25,7 @@ def classes_per_peer(parts: list[NDArray[np.int64]], labels: NDArray[np.int64]) 
     return [len(np.unique(labels[part])) for part in parts]
 
 
+@pytest.mark.extended
 @settings(deadline=None)
 @given(
     spec=st.sampled_from(["iid", "dirichlet:0.01", "dirichlet:1", "shards:1"]),

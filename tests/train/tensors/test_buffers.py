@@ -39,6 +39,7 @@ def test_no_more_than_a_few_are_kept() -> None:
     assert len(pool.idle._kept[8]) == 2
 
 
+@pytest.mark.extended
 def test_a_viewed_buffer_comes_back_with_its_last_frame() -> None:
     pool = BufferPool(pinned=False)
     buffer = pool.lend(64)

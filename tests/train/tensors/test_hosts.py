@@ -120,6 +120,7 @@ def test_peers_on_two_hosts_exchange_shares(
     assert int(first_said.split()[-1]) > 0, first_errors
 
 
+@pytest.mark.extended
 def test_hosts_share_no_memory_though_they_share_a_kernel(hosts: tuple[str, str]) -> None:
     script = "from rumor.train.tensors.shared_memory import host_id; print(host_id().hex())"
     said = [

@@ -125,6 +125,7 @@ def test_no_more_than_a_few_are_kept_and_the_others_are_closed() -> None:
     assert [opened(name, 8) is not None for name in names] == [False] * 3 + [True] * 2
 
 
+@pytest.mark.extended
 def test_a_viewed_buffer_comes_back_with_its_last_frame() -> None:
     pool = SegmentPool(pinned=False)
     buffer = pool.lend(64)

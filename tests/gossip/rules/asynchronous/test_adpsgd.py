@@ -68,6 +68,7 @@ def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]
 GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (View("exponential", 0), 5)]
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 @pytest.mark.parametrize("answers_max", [1, 2])
@@ -92,6 +93,7 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
     assert not any(witnessed.waits for witnessed in crowd.rules.values())
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 def test_exchanges_go_on_without_end_on_any_graph(

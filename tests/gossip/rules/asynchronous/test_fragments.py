@@ -73,6 +73,7 @@ def places_of(schema: Schema, shard: int) -> NDArray[Any]:
     return found
 
 
+@pytest.mark.extended
 @EACH
 @WEATHERS
 def test_every_part_is_mixed_by_its_own_weights_where_it_belongs(
@@ -103,6 +104,7 @@ def test_every_part_is_mixed_by_its_own_weights_where_it_belongs(
     assert set(mixed) == set(range(schema.shards)) and min(mixed.values()) > 5
 
 
+@pytest.mark.extended
 @EACH
 @WEATHERS
 def test_models_without_steps_come_together_and_nobody_waits(
@@ -118,6 +120,7 @@ def test_models_without_steps_come_together_and_nobody_waits(
 MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0)
 
 
+@pytest.mark.extended
 @EACH
 @pytest.mark.parametrize("dies", [False, True])
 def test_weight_is_exact_part_by_part_whoever_dies(name: str, dies: bool) -> None:

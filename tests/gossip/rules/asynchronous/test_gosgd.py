@@ -65,6 +65,7 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
         assert abs(due - 300) < 6 * 18
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("emission", ["per-step", "per-second", "adaptive"])
 def test_who_takes_more_samples_in_a_step_pushes_as_much_more_rarely(emission: Any) -> None:
     def due(samples: int | None) -> int:
@@ -143,6 +144,7 @@ PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0)
 SCHEDULES = ["one-peer-exponential", "base-k", "random-matching", "random-regular", "torus", "tree"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("neighbors", "n"),
     [

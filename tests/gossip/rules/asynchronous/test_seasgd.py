@@ -178,6 +178,7 @@ def test_training_ends_with_the_master_and_with_nobody_else() -> None:
     assert all(50 < taken[peer] < 90 for peer in ("p01", "p03"))
 
 
+@pytest.mark.extended
 def test_a_master_that_dies_ends_nobody() -> None:
     crash = Fault(at_s=2.0, kind="crash", peer="p02")
     steps = dict.fromkeys(("p00", "p01", "p03"), 80)
@@ -193,6 +194,7 @@ def test_workers_that_share_one_view_end_at_once() -> None:
     assert own.summary["steps"] == 400 > fastest.summary["steps"] >= 100
 
 
+@pytest.mark.extended
 def test_in_a_swarm_others_end_with_the_first() -> None:
     swarm = Swarm("quadratic", peers=3, rule=lambda: SEASGD(progress="fastest"))
     swarm.run(2.0)

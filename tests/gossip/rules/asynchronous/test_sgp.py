@@ -120,6 +120,7 @@ class Logged:
         self._log.append(("mix", self._me, share.sender, share.id.seq, share.weight))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("spec", ["exponential", "one-peer-exponential", "star", "random-matching"])
 def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> None:
     """x <- A (x - lr w g(z)), w <- A w, z = x / w: with w, since the optimizer steps on z."""

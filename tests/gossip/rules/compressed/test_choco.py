@@ -56,6 +56,7 @@ def expected(matrix: Values, x: Values, rounds: int, wire: str, gamma: float) ->
     return models
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("spec", "weather"), [("star", CALM), ("ring", BAD)], ids=["calm", "bad"])
 @EVERY_WIRE
 def test_models_are_those_of_the_equation(wire: str, spec: str, weather: NetworkConfig) -> None:
@@ -128,6 +129,7 @@ HARM = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("wire", ["int8", "topk:0.3"])
 def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -> None:
     """To the last bit, whatever gets lost, late or sent again."""

@@ -51,6 +51,7 @@ def expected(n: int, steps: int, wire: str, lr: float, decay: float) -> Values:
     return np.array(models)
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8", "topk:0.3"])
 @pytest.mark.parametrize(("lr", "decay"), [(0.4, 0.95), (1.0, 0.0)])

@@ -144,6 +144,7 @@ CASES = {
 EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
+@pytest.mark.extended
 @EVERY
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize("spec", ["ring", "exponential", "random-matching", "base-k:k=1"])
@@ -199,6 +200,7 @@ def after(rule: Callable[[], Rule], rounds: int = 400) -> float:
     return float(np.ptp(models, axis=0).max())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", [D2, GradientTracking, MomentumTracking])
 def test_where_dpsgd_is_pulled_apart_others_are_not(rule: Callable[[], Rule]) -> None:
     assert after(DPSGD) > 0.05

@@ -118,6 +118,7 @@ def by_d2() -> D2:
     return D2(lazy=False)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("rule", "topology", "zeta2", "printed_lr", "steps"),
     [

@@ -70,6 +70,7 @@ def settle(crowd: Crowd) -> Audit:
     return found
 
 
+@pytest.mark.extended
 @EVERY
 @WEATHERS
 def test_after_a_death_the_others_go_on(name: str, weather: NetworkConfig) -> None:
@@ -85,6 +86,7 @@ def test_after_a_death_the_others_go_on(name: str, weather: NetworkConfig) -> No
     assert found.held > 4 * ONE - 100 * UNIT
 
 
+@pytest.mark.extended
 @EVERY
 @WEATHERS
 def test_who_leaves_hands_its_weight_on_and_the_others_go_on(
@@ -98,6 +100,7 @@ def test_who_leaves_hands_its_weight_on_and_the_others_go_on(
     assert not crowd.swarm.invariants.dead
 
 
+@pytest.mark.extended
 @EVERY
 @WEATHERS
 def test_who_joins_becomes_a_copy_and_takes_part(name: str, weather: NetworkConfig) -> None:
@@ -117,6 +120,7 @@ def test_who_joins_becomes_a_copy_and_takes_part(name: str, weather: NetworkConf
     assert settle(crowd).held == 5 * ONE
 
 
+@pytest.mark.extended
 @EVERY
 @WEATHERS
 def test_who_restarts_takes_part_again(name: str, weather: NetworkConfig) -> None:
@@ -130,6 +134,7 @@ def test_who_restarts_takes_part_again(name: str, weather: NetworkConfig) -> Non
     assert found.held > 4 * ONE - 100 * UNIT
 
 
+@pytest.mark.extended
 @EVERY
 def test_peers_that_finish_at_different_steps_hang_nobody(name: str) -> None:
     last = {"p00": 3, "p01": 4 * H, "p02": 4 * H + 1, "p03": 9 * H, "p04": 15 * H + 2}
@@ -171,6 +176,7 @@ def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
     settle(crowd)
 
 
+@pytest.mark.extended
 @EVERY
 def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
     crowd = crowd_of(name, 6, BAD)
@@ -183,6 +189,7 @@ def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
     assert settle(crowd).held == 6 * ONE
 
 
+@pytest.mark.extended
 @EVERY
 def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> None:
     """Also by peers that have finished, and begin no round by themselves."""
@@ -233,6 +240,7 @@ def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
     assert not any(peer.protocol.swarm for peer in swarm.running())
 
 
+@pytest.mark.extended
 @EVERY
 def test_peers_that_only_dial_out_agree_by_way_of_the_others(name: str) -> None:
     """Two of them cannot exchange, and do not wait for one another."""
@@ -248,6 +256,7 @@ def test_a_neighbor_that_was_all_the_average_leaves_none() -> None:
     rule.take(SimpleNamespace(me="a"), {"a": "out/0"}, "out/0")  # type: ignore[arg-type]
 
 
+@pytest.mark.extended
 @EVERY
 @pytest.mark.parametrize("seed", range(6))
 def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:

@@ -78,6 +78,7 @@ def replayed(log: list[tuple[Any, ...]], machines: list[list[int]]) -> dict[int,
     return history
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize("between", [1.0, 0.3, 0.0])
 def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig) -> None:
@@ -114,6 +115,7 @@ def test_machines_agree_and_no_weight_is_lost() -> None:
     assert sum(host.ledger.weight for host in crowd.hosts) == 6 * ONE
 
 
+@pytest.mark.extended
 def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     crowd = Crowd(
         lambda peer: Hybrid(), 6, complete, BAD, config=MORTAL, host=of_three, late=("p06",)
@@ -141,6 +143,7 @@ def test_who_can_reach_nobody_on_its_machine_is_a_machine_by_itself() -> None:
     assert spread(crowd.hosts) < 1e-5
 
 
+@pytest.mark.extended
 def test_a_machine_that_has_finished_still_follows_the_others() -> None:
     steps = {"p03": 5, "p04": 5}
     crowd = Crowd(
@@ -153,6 +156,7 @@ def test_a_machine_that_has_finished_still_follows_the_others() -> None:
     assert [host.protocol.phase for host in crowd.hosts].count(Phase.FINISHED) == 2
 
 
+@pytest.mark.extended
 def test_hosts_of_a_topology_are_machines() -> None:
     """Three peers each push to two others after a step, and one of them to the other machine.
 

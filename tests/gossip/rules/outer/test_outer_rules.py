@@ -113,6 +113,7 @@ CASES = ALL | NEIGHBORS
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize("case", ALL.values(), ids=ALL)
 def test_with_fixed_members_models_are_those_of_the_equation(
@@ -126,6 +127,7 @@ def test_with_fixed_members_models_are_those_of_the_equation(
     assert all(witnessed.waits for witnessed in crowd.rules.values())
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize("spec", ["random-matching", "ring", "exponential", "one-peer-exponential"])
 @pytest.mark.parametrize("case", NEIGHBORS.values(), ids=NEIGHBORS)
@@ -205,6 +207,7 @@ def test_gasloc_without_momentum_is_gossip_of_local_steps() -> None:
         np.testing.assert_allclose(models, x, rtol=0, atol=1e-12)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("lr", "mu"), [(0.7, 0.9), (0.4, 0.9), (1.0, 0.5), (1.2, 0.9)])
 def test_what_diloco_models_differ_by_shrinks_geometrically(lr: float, mu: float) -> None:
     """Whatever the peers have begun with, and whatever they learn."""

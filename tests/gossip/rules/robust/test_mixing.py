@@ -41,6 +41,7 @@ def swarm_of(clip: float, n: int = 5, seed: int = 3) -> FuzzSwarm:
     return FuzzSwarm(seed, peers, ids, n, NetworkConfig(latency_s=0.02, jitter=1.0))
 
 
+@pytest.mark.extended
 def test_each_mix_is_the_published_update(monkeypatch: pytest.MonkeyPatch) -> None:
     """He, Karimireddy and Jaggi 2022: ``x += w min(1, clip / |x_s - x|) (x_s - x)``."""
     clip, offered, clipped = 0.7, dict[ShareId, tuple[int, int]](), []
@@ -273,6 +274,7 @@ def test_where_most_have_moved_away_those_who_were_refused_have_voted() -> None:
     assert take(scene, "e", 50.0) == 1.0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("method", ["clip", "scc", "cs+", "nna"])
 def test_sgp_mixes_robustly_too_and_pushes_once_a_turn(method: str) -> None:
     ids = tuple(f"p{index}" for index in range(6))

@@ -100,6 +100,7 @@ def on_machines_of(size: int, n: int, weather: NetworkConfig, **given: int) -> C
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (2, 2), (5, 2), (6, 1), (7, 4), (9, 3), (10, 7)])
 def test_two_levels_end_with_the_same_mean_at_all(

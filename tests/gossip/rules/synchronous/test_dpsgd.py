@@ -75,6 +75,7 @@ SPECS = [
 ROUNDS = 7  # the longest schedule of seven peers has a period of 5
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize("n", [2, 7])
 @pytest.mark.parametrize("spec", SPECS)
@@ -88,6 +89,7 @@ def test_every_round_mixes_with_the_matrix_of_its_topology(
     np.testing.assert_allclose(models, expected(matrices, n), rtol=0, atol=1e-12)
 
 
+@pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize("robust", ["clip", "clip:tau=0.3", "scc", "cs+", "nna", "mozi:rho=0.8"])
 def test_robust_rounds_take_a_part_of_each_neighbor(robust: str, weather: NetworkConfig) -> None:

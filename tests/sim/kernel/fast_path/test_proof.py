@@ -46,6 +46,7 @@ def test_no_bit_depends_on_machine_code() -> None:
     assert slow.summary["digest"] == fast.summary["digest"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("task", ["consensus", "digits"])
 def test_a_run_goes_on_by_the_protocols_where_the_fast_path_cannot(task: str) -> None:
     settings: dict[str, Any] = {

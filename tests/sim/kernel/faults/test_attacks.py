@@ -45,6 +45,7 @@ def test_nobody_counts_who_lies() -> None:
     assert found.workers["weight_units"][:4].all()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", sorted(set(ATTACKS) - {"inflate", "label-flip"}))
 @pytest.mark.parametrize("rule", ["gosgd", "dpsgd:robust=clip"])
 def test_weight_is_exact_whatever_values_are_sent(kind: str, rule: str) -> None:
@@ -83,6 +84,7 @@ def test_a_lie_is_told_to_each_receiver_alone_and_not_to_liars() -> None:
     assert plain.summary["disagreement"] < 1e-20
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("settings", [VECTORS, MODELS], ids=["vectors", "models"])
 def test_lies_are_told_in_any_format(wire: str, settings: dict[str, Any]) -> None:
@@ -105,6 +107,7 @@ def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
     assert run(MODELS, *faults, steps=6, **change).summary["digest"] == plain.summary["digest"]
 
 
+@pytest.mark.extended
 def test_another_process_with_another_hash_seed_finds_the_same() -> None:
     faults = [attack("alie", strength=1.5), attack("flood", 4), attack("inflate", 4)]
     told = f"""

@@ -47,6 +47,7 @@ def test_each_says_what_it_is_and_can_be_done_to_real_processes(name: str) -> No
         network_of(drawn.network)
 
 
+@pytest.mark.extended
 @given(
     st.sampled_from(STORMS),
     st.integers(1, 40),
@@ -84,6 +85,7 @@ def struck(fault: Fault) -> set[int | str]:
     return {peer for peer in peers if peer is not None}
 
 
+@pytest.mark.extended
 def test_it_strikes_as_often_as_its_source_says() -> None:
     hours = 200
     kinds = Counter(
@@ -133,6 +135,7 @@ def test_uplinks_are_drawn_for_each_peer() -> None:
     assert np.mean(uplinks) == pytest.approx(30, abs=3)
 
 
+@pytest.mark.extended
 def test_a_swarm_lives_through_one_with_all_its_weight() -> None:
     faults = read_storm("ft-diloco-125").draw(8, 30.0, seed=1, scale=120).faults
     run = simulate(task="quadratic", workers=8, steps=400, faults=faults)

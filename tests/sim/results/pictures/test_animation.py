@@ -74,6 +74,7 @@ def run() -> Run:
     return simulate(workers=6, steps=25, faults=faults, eval_every=5)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("suffix", ["gif", "webp"])
 def test_a_film_has_pictures_of_all_moments(run: Run, suffix: str, tmp_path: Path) -> None:
     run.animate(tmp_path / f"film.{suffix}", seconds=2, fps=4)

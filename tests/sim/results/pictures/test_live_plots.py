@@ -37,6 +37,7 @@ def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
     return {"at_s": 1.0, "kind": kind, "done": [{"step": step} for step in steps]} | fields
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("changes", "peers"),
     [

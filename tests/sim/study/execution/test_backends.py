@@ -80,6 +80,7 @@ def test_processes_that_cannot_be_started_are_no_matter_of_the_folder(
         list(answers(read_backend("loky"), cannot_fork, ["a", "b"], jobs))
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_processes_of_this_machine_give_the_same_bytes(
     tmp_path: Path, expected: tuple[bytes, ...]

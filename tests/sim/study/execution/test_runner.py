@@ -379,6 +379,7 @@ def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
     assert status == 0, log.read_text()
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> None:
     Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 10"))

@@ -137,6 +137,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_page_has_the_sections_that_its_study_is_good_for(name: str) -> None:
     assert reader_of(name).sections == STUDIES[name][1]
@@ -235,6 +236,7 @@ def test_graphs_of_many_nodes_are_not_drawn() -> None:
     assert "16 nodes are" not in text
 
 
+@pytest.mark.extended
 def test_graphs_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
     results = results_of({"topology": GRAPHS})
     bare = tuple(
@@ -249,6 +251,7 @@ def test_graphs_of_which_nothing_is_known_are_left_out(tmp_path: Path) -> None:
     assert "graphs" not in read(replace(results, results=none)).sections
 
 
+@pytest.mark.extended
 def test_names_that_are_hard_to_draw_are_drawn_without_a_warning(tmp_path: Path) -> None:
     names = ["x" * 300, "\u4e2d\u6587", "tab\there"]
     points = [Point(name, {"p": 0.1 * number}) for number, name in enumerate(names, 1)]

@@ -52,6 +52,7 @@ def long_names() -> Results:
     return results_of({"rule": ["gosgd", "sgp"], "network": points}, course)
 
 
+@pytest.mark.extended
 def test_names_and_figures_of_a_table_fit_into_their_cells(drawn: Drawn, tmp_path: Path) -> None:
     draw_pictures(long_names(), tmp_path)
     figure = drawn["heat"]
@@ -68,6 +69,7 @@ def test_names_and_figures_of_a_table_fit_into_their_cells(drawn: Drawn, tmp_pat
             assert text.get_window_extent().height < row
 
 
+@pytest.mark.extended
 def test_names_beside_curves_stay_clear_of_titles(drawn: Drawn, tmp_path: Path) -> None:
     names = ["ring", "path", "star", "complete", "exponential", "hypercube"]
     results = results_of(

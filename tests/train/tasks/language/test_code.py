@@ -151,6 +151,7 @@ def test_models_tell_on_which_text_they_train() -> None:
     assert hashes[0] != hashes[1]
 
 
+@pytest.mark.extended
 def test_workers_of_a_simulation_train_it() -> None:
     run = simulate(task="code", workers=2, steps=6, batch_size=2, topology="complete", threads=1)
     losses = run.series["loss"]
