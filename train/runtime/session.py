@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 from torch import nn
@@ -36,6 +36,7 @@ from ...gossip.effects.events import (
     ShareMixed,
 )
 from ...gossip.exchange.flow_control import messages_max
+from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import spec_of
 from ...gossip.transport.keys.certificates import covers
@@ -69,6 +70,9 @@ from .telling.status import StatusDesk
 __all__ = ["Made", "PeerSession", "open_transport"]
 
 _log = logging.getLogger("rumor")
+
+_LAST_WORD_S: Final = 0.7
+"""Twice as long as it takes whoever asks for the end of a swarm to ask again."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -175,7 +179,14 @@ class PeerSession:
             closing.callback(self._write_receipts)
             closing.callback(self._preallocation.close)
             closing.callback(self.runtime.stop)
+            closing.callback(self._answer_once_more)
             closing.callback(self.search.close)
+
+    def _answer_once_more(self) -> None:
+        """Stay until whoever has asked for the end has asked again: what is sent just before a
+        connection ends may be lost, and a peer that has ended well would pass for one that died."""
+        if self.runtime.is_sound and self.runtime.ended_by == STOPPED:
+            time.sleep(_LAST_WORD_S)
 
     def _close_journal(self) -> None:
         if self.journal is not None:
