@@ -40,7 +40,6 @@ SOURCES: Final = "../../../sim/study/built_in"
 """Where the studies' files are, seen from a page."""
 
 NAMES: Final = tuple(study.name for study in built_in_studies())
-"""Of the studies that come with rumor."""
 
 COLORS: Final = 128
 """Of a picture. More are not needed for lines and points, and cost bytes."""
@@ -193,7 +192,7 @@ seeds did and by how far the others came ([how](../../explanation/statistics.md)
 
 def _how(results: Results, machine: str, date: str) -> str:
     study = results.study
-    seeds = listed([str(seed) for seed in study.seeds], at_most=10)
+    seeds = listed(sorted({str(one.trial.seed) for one in results.results}), at_most=10)
     core_s = sum(result.wall_s for result in results.results)
     lines = [
         f"- Command: `rumor study {study.name}`, which also writes a page with all of this to "
@@ -233,11 +232,12 @@ def _tables(results: Results) -> Iterator[str]:
         yield LEGEND.format(target=percent(study.target))
         yield from (_table(comparison) for comparison in found)
         return
-    loss = number(study.target)
+    to_loss = any("_to_loss" in name for name in study.metrics)
     yield (
         "Means over the seeds with 95 % intervals (Student's t), where there are several seeds. "
-        f"The loss that times and bytes are counted to is {loss} nats a byte. An empty cell was "
-        "not computed; nothing is guessed. [What each figure means](../../reference/metrics.md)."
+        + f"Times and bytes are counted to a loss of {number(study.target)}. " * to_loss
+        + "An empty cell was not computed; nothing is guessed. "
+        + "[What each figure means](../../reference/simulation.md)."
     )
     there = {tuple(comparison.at.values()): comparison for comparison in found}
     for place in product(*(axis.labels for axis in study.axes[1:])):
