@@ -194,7 +194,13 @@ def _draw(axes: "Axes", panel: Panel, where: str, columns: int, *, is_first: boo
     if panel.target is not None:
         axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
         place = (0.01, panel.target)
-        _write(axes, f"target {panel.target:g} %", place, xytext=(0, 2), textcoords="offset points")
+        _write(
+            axes,
+            f"target {panel.target:g}{panel.y.suffix}",
+            place,
+            xytext=(0, 2),
+            textcoords="offset points",
+        )
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     if panel.kind == "rows":
