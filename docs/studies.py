@@ -40,7 +40,6 @@ SOURCES: Final = "../../../sim/study/built_in"
 """Where the studies' files are, seen from a page."""
 
 NAMES: Final = tuple(study.name for study in built_in_studies())
-"""Of the studies that come with rumor."""
 
 COLORS: Final = 128
 """Of a picture. More are not needed for lines and points, and cost bytes."""
@@ -204,7 +203,7 @@ def _reference(named: str) -> Iterator[str]:
 
 def _how(results: Results, machine: str, date: str) -> str:
     study = results.study
-    seeds = listed([str(seed) for seed in study.seeds], at_most=10)
+    seeds = listed(sorted({str(one.trial.seed) for one in results.results}), at_most=10)
     core_s = sum(result.wall_s for result in results.results)
     lines = [
         f"- Command: `rumor study {study.name}`, which also writes a page with all of this to "
@@ -244,11 +243,12 @@ def _tables(results: Results) -> Iterator[str]:
         yield LEGEND.format(target=percent(study.target))
         yield from (_table(comparison) for comparison in found)
         return
-    loss = number(study.target)
+    to_loss = any("_to_loss" in name for name in study.metrics)
     yield (
         "Means over the seeds with 95 % intervals (Student's t), where there are several seeds. "
-        f"The loss that times and bytes are counted to is {loss} nats a byte. An empty cell was "
-        "not computed; nothing is guessed. [What each figure means](../../reference/metrics.md)."
+        + f"Times and bytes are counted to a loss of {number(study.target)}. " * to_loss
+        + "An empty cell was not computed; nothing is guessed. "
+        + "[What each figure means](../../reference/simulation.md)."
     )
     there = {tuple(comparison.at.values()): comparison for comparison in found}
     for place in product(*(axis.labels for axis in study.axes[1:])):
@@ -505,7 +505,7 @@ PUBLISHED: Final = (
     ("the same: a survivor's next exchange after a kill, 2 replicas", "12 to 14 s",
      "2 steps, 6 s", "ft-diloco-125", "wait_s_longest"),
 )  # fmt: skip
-"""Published figures: what, how much, what was aimed at, and which condition and metric answer."""
+"""Published figures: what, how much, the aim, and which condition and metric answer."""
 
 
 def against_published(results: Results) -> str:
@@ -547,7 +547,9 @@ def _first_of(there: Results, name: str, of: str = "") -> tuple[str, float] | No
 def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
     there = results.where(**{results.study.axes[1].name: condition})
     for of in ("GoSGD", "DiLoCo"):
-        found = _first_of(there, name, of)
+        # Of the one that is first at the loss: who never exchanges anything never waits, either.
+        first = _first_of(there, "time_to_loss_s", of) or _first_of(there, "loss", of)
+        found = _first_of(there, name, first[0]) if first else None
         yield f"{METRICS[name].shown(found[1])} ({found[0]})" if found else "not computed"
 
 

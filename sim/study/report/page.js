@@ -112,9 +112,9 @@ const endsOf = (panel, height) => {
   }));
 };
 
-const targetOf = ({ target }) => (target === null ? [] : [{
+const targetOf = ({ target, y: { suffix } }) => (target === null ? [] : [{
   xref: "paper", x: 0, xanchor: "left", y: target, yanchor: "bottom", showarrow: false,
-  text: `target ${target} %`, font: { size: 12, color: color("dim") },
+  text: `target ${target}${suffix}`, font: { size: 12, color: color("dim") },
 }]);
 const remarksOf = (panel) => panel.remarks.map(([at, text]) => ({
   xref: "paper", x: 0, xanchor: "left", xshift: 4, showarrow: false, text: short(text, 60),

@@ -44,6 +44,9 @@ _COLORS: Final = {
         ("#0072b2", "#c25200", "#00885f", "#b3478f", "#8a6d00", "#5b4bb5", "#4d5661"))},
     "ink": "#1b1f24", "dim": "#59616c", "muted": "#c3c9d1", "accent": "#0068a6",
 }  # fmt: skip
+_PANELS_MAX: Final = 5
+"""Of a ranking, side by side; a page has them all."""
+
 _SHADES: Final = ("#3a3f96", "#16857f", "#b98200")
 _DIM, _MUTED = _COLORS["dim"], _COLORS["muted"]
 
@@ -106,7 +109,7 @@ def _pictures(results: Results) -> Iterator[tuple[str, Callable[[Path], None]]]:
         titles = [", ".join(one.at.values()) for one in several]
         curves = [curve_panels(one, "time_s", colors) for one in several]
         yield f"curves{of}", partial(_draw_grid, titles, curves, height=2.9)
-        rows = [ranking_panels(one) for one in several]
+        rows = [_readable(ranking_panels(one)) for one in several]
         yield f"ranking{of}", partial(_draw_grid, titles, rows, height=None)
     for of, panels in _parted(list(prediction_panels(results, {}).values())):
         titles = [", ".join(one[0][0].at.values()) for one in panels]
@@ -127,6 +130,11 @@ def _pictures(results: Results) -> Iterator[tuple[str, Callable[[Path], None]]]:
 def _parted(several: Sequence[_Part]) -> Iterator[tuple[str, Sequence[_Part]]]:
     for number_, start in enumerate(range(0, len(several), _PARTS_MAX), 1):
         yield "" if number_ == 1 else f"-{number_}", several[start : start + _PARTS_MAX]
+
+
+def _readable(panels: Sequence[Panel]) -> list[Panel]:
+    """The first few, and the traffic, which is last: more of them side by side cannot be read."""
+    return [*panels[: _PANELS_MAX - 1], panels[-1]] if len(panels) > _PANELS_MAX else list(panels)
 
 
 def _strongest(panels: Sequence[tuple[Any, Panel]]) -> list[Panel]:
@@ -186,7 +194,13 @@ def _draw(axes: "Axes", panel: Panel, where: str, columns: int, *, is_first: boo
     if panel.target is not None:
         axes.axhline(panel.target, color=_DIM, linewidth=0.8, linestyle=":")
         place = (0.01, panel.target)
-        _write(axes, f"target {panel.target:g} %", place, xytext=(0, 2), textcoords="offset points")
+        _write(
+            axes,
+            f"target {panel.target:g}{panel.y.suffix}",
+            place,
+            xytext=(0, 2),
+            textcoords="offset points",
+        )
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     if panel.kind == "rows":
