@@ -494,16 +494,14 @@ def simulate(
         progress: Called once all settings are valid, after each window, and each second within one.
         loggers: What gets a row of each measurement, such as ``("tensorboard",)``; see
             `PeerConfig.loggers`.
-        folder: Its name is the run's for loggers, and those that write files without being told
-            where do so in it; runs/sim-TASK-TIME unless given.
+        folder: Loggers name the run after it, and write there; runs/sim-TASK-TIME unless given.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
     Returns:
         Figures, curves over virtual time, and the merged model.
 
     Raises:
-        ConfigError: A setting is out of range, the run would not fit into memory, or a logger's
-            package is not installed.
+        ConfigError: A setting is out of range, memory is too small, or a logger is not installed.
         TopologyError: The topology is not valid for so many workers.
         TrainingError: Too many workers diverged, or one that a synchronous rule cannot do without.
 
