@@ -250,6 +250,8 @@ def _unpack_join(body: bytes) -> Join:
 
 def _unpack_dealt(body: bytes) -> Dealt:
     epoch, *members = json.loads(body)
+    if type(epoch) is not int or not members or {*map(type, members)} != {str}:
+        raise ValueError("samples are dealt to nobody")
     return Dealt(epoch, tuple(members))
 
 

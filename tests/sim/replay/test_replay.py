@@ -192,7 +192,11 @@ def test_samples_dealt_by_who_is_there_are_dealt_alike_in_the_replay(
     assert last["epoch"] >= 1 and 1 <= last["epoch_members"] <= 3
     assert 0 < last["epoch_seen"] <= 1 and last["epoch_passes_max"] >= last["epoch_passes_min"]
     journal = out / "peers" / "peer-0" / "journal.bin"
-    rewrite(journal, lambda _, body: json.dumps(json.loads(body)[:-1]).encode(), nth=2, kind=Dealt)
+
+    def with_zoe(_: int, body: bytes) -> bytes:
+        return json.dumps([*json.loads(body), "zoe"]).encode()
+
+    rewrite(journal, with_zoe, nth=2, kind=Dealt)
     found = replay(out)
     assert found.difference is not None and "has other samples" in found.difference.what
 

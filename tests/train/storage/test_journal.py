@@ -53,6 +53,7 @@ from rumor.train.storage.journal import JOURNAL, Head, Journal, JournalFile, rul
 from rumor.train.storage.journal_records import (
     Began,
     Closed,
+    Dealt,
     Decided,
     Fingerprint,
     Trained,
@@ -174,6 +175,12 @@ def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> 
     (record, *_), _ = read(write(tmp_path / "j", [received(push(len(frame)), frame)]))
     assert (tmp_path / "j").stat().st_size < 500
     assert record.envelope.frame_bytes == len(frame)
+
+
+@pytest.mark.parametrize("members", [(), (3,)])
+def test_samples_that_are_dealt_to_nobody_are_no_record(members: Any) -> None:
+    with pytest.raises(ValueError, match="dealt to nobody"):
+        unpack(*pack(Dealt(1, members)))
 
 
 def test_a_refused_message_with_a_frame_is_kept_without_it() -> None:
