@@ -21,6 +21,7 @@ from ..gossip.wire.formats import NATIVE
 from ..train.tasks.partition import IndexLists, PartitionFunction
 from ..train.tasks.precision import check_precision
 from ..train.tasks.task import Task
+from ..train.timing.lr_schedule import parse_lr_schedule
 from .batched.vector_tasks import VectorTask
 from .kernel.faults.files import Fault
 from .models.network import NetworkConfig
@@ -133,6 +134,10 @@ class SimulationConfig:
     limit unless given."""
     lr: float | None = None
     """Learning rate; the task's unless given."""
+    lr_schedule: str | None = None
+    """How the learning rate falls, as the task says unless given: constant, cosine or linear, as in
+    cosine:warmup=0.05,floor=0.1; over ``total_steps`` by the swarm's clock, else over the worker's
+    own steps, or over ``time_s`` where nothing else ends the run."""
     optimizer: str | None = None
     """What to train with: sgd (momentum 0.9 unless given), nesterov, adam, adamw, rmsprop or
     adagrad; the task's own unless given."""
@@ -247,6 +252,7 @@ class SimulationConfig:
             _check_count("workers_tested", self.workers_tested)
         if self.precision is not None:
             check_precision(self.precision)
+        parse_lr_schedule(self.lr_schedule or "constant")
         if self.decide not in DECIDERS:
             raise ConfigError(f"unknown decide {self.decide!r}: it must be {', '.join(DECIDERS)}")
         object.__setattr__(self, "shards", shards_of(self.rule_spec.make(), self.shards))

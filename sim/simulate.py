@@ -173,7 +173,8 @@ class Simulation:
             full = "float32" if task.precision == "auto" else None
             task = task.with_precision(config.precision or full)
         self._task = task
-        self._trained_by = trained_by(task, config.lr) if isinstance(task, Task) else {}
+        given = config.lr, config.lr_schedule
+        self._trained_by = trained_by(task, *given) if isinstance(task, Task) else {}
         self._fault_plan, self._attacks, self._faults = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
@@ -385,7 +386,8 @@ class Simulation:
             samples=self._checked.samples if requirements_of(rule).by_samples else (),
             epoch=self._checked.epoch,
             overlaps=requirements_of(rule).overlaps,
-            lr=self._lr if requirements_of(rule).lr else None,
+            lr=(lambda step: config.lr or self._task.lr) if requirements_of(rule).lr else None,
+            lr_factor=self._checked.lr_factor,
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
 
@@ -395,9 +397,6 @@ class Simulation:
         if wanted is None:
             return self._network
         return slowed(self._network, schema.share_bytes / (_FLOAT32_BYTES * wanted))
-
-    def _lr(self, step: int) -> float:
-        return self.config.lr or self._task.lr
 
     def _prefetches(self) -> bool:
         """Whether deciding is worth a process of its own: where computing takes no longer."""

@@ -52,6 +52,8 @@ class Workshop:
     """Cores to use."""
     threads_batched: int
     """Of these, cores that batched steps may use: deciding may need one of its own."""
+    scheduled: bool = False
+    """Whether learning rates change as training goes on."""
     compiled: bool = False
     """Whether passes over rows may use machine code."""
     judges: Callable[[], Batches] | None = None
@@ -205,6 +207,8 @@ def _trial_size(workshop: Workshop) -> int:
 
 def _cannot(workshop: Workshop) -> str:
     """Why batching does not work on this task, or nothing."""
+    if workshop.scheduled:
+        return "its learning rate changes from step to step"
     rows = workshop.make_rows(min(2, len(workshop.ids)))
     if why := unbatchable(rows, workshop.task):
         return why

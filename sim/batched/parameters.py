@@ -1,6 +1,6 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -95,6 +95,11 @@ class ParameterMatrix:
         self._passes: RowPasses | None = None
         self._shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
         self._shares.deal = deal
+
+    @property
+    def lr_factors(self) -> Mapping[int, float]:
+        """Which part of its learning rate a worker's next step uses; all of it of others."""
+        return self._shares.lr_factors
 
     def row(self, worker: int) -> Parts:
         """One worker's vector, as views."""

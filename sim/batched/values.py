@@ -26,6 +26,7 @@ from ...train.tasks.registry import build_task
 from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
+from ...train.timing.lr_schedule import parse_lr_schedule
 from ..config import SimulationConfig
 from ..kernel.plan import FaultPlan
 from ..models.workers import batch_sizes
@@ -202,6 +203,8 @@ class Checked:
     """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
     epoch: Epoch | None = None
     """How long an epoch of the samples is, where they are dealt by who is there."""
+    lr_factor: Callable[[int, int, float], float] | None = None
+    """How a learning rate changes, as `FleetPlan` has it."""
 
 
 def check_values(
@@ -310,6 +313,11 @@ def _memory_of_vectors(
             f"device is {config.device!r}: the task {task.name} has no model, and its vectors are "
             "averaged on the CPU. Leave --device out"
         )
+    if config.lr_schedule is not None:
+        raise ConfigError(
+            f"lr_schedule is {config.lr_schedule!r}: the task {task.name} has no optimizer whose "
+            "learning rate could change. Leave --lr-schedule out"
+        )
     config_of_all = replace(config, workers=len(ids))
     return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
 
@@ -350,6 +358,7 @@ def _workshop(
         batches=batches(ids, config.partition),
         judges=partial(batches, [judge_of(id) for id in ids], judged),
         lr=config.lr or task.lr,
+        scheduled=_lr_factor(config, task) is not None,
         ids=ids,
         seed=config.seed,
         # A device works off what one thread asks for.
@@ -360,7 +369,29 @@ def _workshop(
     )
     samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())
     epoch = workshop.batches.epoch
-    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples, epoch)
+    checked = Checked(
+        schema, alone.anchor, memory_gib, samples, epoch, lr_factor=_lr_factor(config, task)
+    )
+    return module, workshop, checked
+
+
+def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, float], float] | None:
+    """How the learning rate changes: by the clock of the swarm or of the worker, as live.
+
+    Live peers have a number of steps to take. Where time alone ends a simulation, it goes by that.
+    """
+    schedule = parse_lr_schedule(config.lr_schedule or task.lr_schedule)
+    if schedule.is_constant:
+        return None
+
+    def factor(steps: int, swarm_steps: int, time_s: float) -> float:
+        if config.total_steps is not None:
+            return schedule.after(swarm_steps, config.total_steps)
+        if config.steps is None and config.time_s is not None:
+            return schedule.after(time_s, config.time_s)
+        return schedule.after(steps, config.steps or task.steps)
+
+    return factor
 
 
 def _of_models(

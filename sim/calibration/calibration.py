@@ -242,8 +242,8 @@ def _is_number(value: object) -> bool:
 
 # Options of `rumor peer` that are called as settings of a simulation are.
 _ALIKE: Final = (
-    *("task", "steps", "total_steps", "lr", "optimizer", "momentum", "precision", "batch_size"),
-    *("partition", "seed"),
+    *("task", "steps", "total_steps", "lr", "lr_schedule", "optimizer", "momentum", "precision"),
+    *("batch_size", "partition", "seed"),
     *("topology", "rule"),
     *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "exact", "timing"),
     "eval_every",
@@ -251,7 +251,6 @@ _ALIKE: Final = (
 
 # What a simulation has no word for, where it is not as said here.
 _UNSIMULATED: Final = {
-    "lr_schedule": ("constant", "a simulation keeps its learning rate"),
     "mixing": ("step", "a simulation mixes between two steps, at once"),
 }
 

@@ -80,6 +80,7 @@ class Fleet:
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
         self._steps_most = math.inf
+        self._times: Times | None = None
         # Only faults let a worker stand still.
         self._arrive = self.take_in if plan.fault_plan is None else self.deliver
         is_limited = plan.protocol.bandwidth_bytes_s is not None
@@ -191,14 +192,22 @@ class Fleet:
             self.traffic.events = self.clock.events
 
     def times(self) -> Times:
-        """What became of the workers' time so far."""
+        """What became of the workers' time so far.
+
+        Where workers fail and have a number of steps to take together, it is counted until the
+        first of them knows that these are taken: how long the last share is on its way, and who is
+        waited for at the end, says nothing of a longer run.
+        """
+        if self._times is not None:
+            return self._times
         now, workers = self.clock.now, self.workers
         lived_s = now * len(workers) if self.faults is None else self.faults.lived_s()
         unused = sum(worker.idle_until(now) + worker.away_until(now) for worker in workers)
         return Times(
+            until_s=now,
             lived_s=lived_s,
             unused_s=unused,
-            computed_s=sum(worker.computed_s for worker in workers),
+            computed_s=sum(worker.computed_until(now) for worker in workers),
             waited_s_most=max(worker.waited_until(now) for worker in workers),
         )
 
@@ -239,6 +248,10 @@ class Fleet:
             return False
         if self.dealing is not None and (dealt := self.dealing.look(worker)) is not None:
             self.program.deal(worker.index, dealt)
+        if self._plan.lr_factor is not None:
+            known = worker.protocol.swarm_steps
+            worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
+            self.program.scale_lr(worker.index, worker.lr_factor)
         self.values.step(worker.index, worker.steps)
         worker.steps += 1
         worker.computed_s += worker.step_s
@@ -267,6 +280,7 @@ class Fleet:
         self.carrier.waits = False
         samples = self._samples[worker.index] if trained and self._samples else None
         lr = self._plan.lr(worker.steps - 1) if trained and self._plan.lr else None
+        lr = None if lr is None else lr * worker.lr_factor
         effects = worker.protocol.step(now, trained=trained, samples=samples, lr=lr)
         self.carrier.carry_out(worker, effects, now, "step")
         if not worker.running:
@@ -345,6 +359,9 @@ class Fleet:
 
     def _end_training(self, worker: Worker) -> None:
         worker.finished = True
+        total = math.inf if self._plan.steps_total is None else self._plan.steps_total
+        if self.faults is not None and worker.protocol.swarm_steps >= total:
+            self._times = self.times()
         if self.faults is not None:
             self.faults.finished(worker)
 

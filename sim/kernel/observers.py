@@ -12,12 +12,15 @@ __all__ = ["Arrival", "Crash", "DetectionTimes", "FaultReport", "Healing", "Time
 class Times:
     """What became of the time of all workers of a fleet together, seconds."""
 
+    until_s: float
+    """Up to which virtual time it is counted."""
     lived_s: float
     """How long their processes have run."""
     unused_s: float
     """How much of it they waited for others, looked for a swarm, or stood still."""
     computed_s: float
-    """What the steps lasted that count: without those that somebody took again after a crash."""
+    """What the steps lasted that count, that which goes on included: without those that somebody
+    took again after a crash."""
     waited_s_most: float
     """The longest time at a stretch that one of them waited for others."""
 

@@ -29,6 +29,7 @@ __all__ = [
     "Operation",
     "Program",
     "Release",
+    "ScaleLr",
     "Slot",
     "SlotPart",
     "Snapshot",
@@ -153,7 +154,16 @@ class DealSamples(NamedTuple):
     dealt: "Deal"
 
 
-Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | DealSamples
+class ScaleLr(NamedTuple):
+    """From its next step on, a worker's learning rate is another part of the full one."""
+
+    worker: int
+    factor: float
+
+
+Operation = (
+    Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | DealSamples | ScaleLr
+)
 
 
 class Level:
@@ -306,6 +316,10 @@ class Program:
     def deal(self, worker: int, dealt: "Deal") -> None:
         """Let a worker train on other samples from its next step on."""
         self._levels[self._row_levels[worker]].operations.append(DealSamples(worker, dealt))
+
+    def scale_lr(self, worker: int, factor: float) -> None:
+        """Let a worker's learning rate be another part of the full one from its next step on."""
+        self._levels[self._row_levels[worker]].operations.append(ScaleLr(worker, factor))
 
     def let_go(self, slot: Slot) -> None:
         """One reader less; with the last one the slot is free."""

@@ -115,6 +115,8 @@ class Worker:
     """How far its clock is ahead."""
     slowness: float = 1.0
     """How many times as long its steps take as its pace says."""
+    lr_factor: float = 1.0
+    """Which part of the learning rate its last step used."""
     spoilt: bool = False
     """Whether its values have stopped being finite."""
     crash_point: CrashPoint | None = None
@@ -140,6 +142,13 @@ class Worker:
         """How long it was held up at a stretch by *now*, at most, seconds."""
         since_s = self.waiting_since_s
         return self.waited_s_most if since_s is None else max(self.waited_s_most, now - since_s)
+
+    def computed_until(self, now: float) -> float:
+        """What the steps lasted that count, with what the one that goes on has taken, seconds."""
+        trains = self.awake and not (self.finished or self.searching or self.is_within_step)
+        if not trains or self.waiting_since_s is not None:
+            return self.computed_s
+        return self.computed_s + min(self.step_s, max(0.0, self.step_s - (self.turn_s - now)))
 
     def away_until(self, now: float) -> float:
         """How long it has looked for a swarm or stood still by *now*, seconds.

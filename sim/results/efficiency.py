@@ -91,7 +91,8 @@ def time_figures(
 
     Args:
         ending: Of the run.
-        end_s: Its length, virtual seconds.
+        end_s: Its length, virtual seconds. What failing workers did is counted until that in
+            *ending*, which may be earlier.
         founders: Workers that were there at the start.
         means_s: Of each worker, what a step takes in the mean where nothing slows it, seconds.
 
@@ -108,7 +109,7 @@ def time_figures(
     lived_s = end_s * founders if times is None else times.lived_s
     unused_s = 0.0 if times is None else times.unused_s
     if times is not None and ending.fault_report is not None:
-        computed_s = times.computed_s
+        computed_s, end_s = times.computed_s, times.until_s
     else:
         steps: NDArray[np.int64] = ending.workers["steps"]
         computed_s = float((steps * np.asarray(means_s)).sum())

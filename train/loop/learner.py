@@ -235,7 +235,7 @@ class Learner:
             return
         total = self._config.total_steps
         done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
-        factor = self._schedule.factor(done / (whole or math.inf))
+        factor = self._schedule.after(done, whole)
         for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
             group["lr"] = full * factor
 

@@ -167,8 +167,7 @@ class Task:
     """Learning rate. Raise it for speed, lower it when the loss is not finite."""
 
     lr_schedule: str = "constant"
-    """How the learning rate changes as training goes on, see `parse_lr_schedule`; simulations keep
-    it."""
+    """How the learning rate changes as training goes on, see `parse_lr_schedule`."""
 
     batch_size: int
     """Samples per step and peer. Raise it for less noise, at more time per step."""
@@ -473,12 +472,16 @@ def _with_momentum(
     return optimizer
 
 
-def trained_by(task: Task, lr: float | None = None) -> dict[str, Any]:
-    """What a task is trained by: ``optimizer``, ``momentum`` (None for one without) and ``lr``.
+def trained_by(
+    task: Task, lr: float | None = None, lr_schedule: str | None = None
+) -> dict[str, Any]:
+    """What a task is trained by: ``optimizer``, ``momentum`` (None for one without), ``lr``, and
+    ``lr_schedule`` where that is not constant.
 
     Args:
         task: Any.
         lr: Learning rate, > 0; the task's unless given.
+        lr_schedule: How it changes; as the task says unless given.
 
     Raises:
         ConfigError: The optimizer has no momentum, and the task was given one.
@@ -487,16 +490,17 @@ def trained_by(task: Task, lr: float | None = None) -> dict[str, Any]:
     >>> trained_by(noisy_digits())
     {'optimizer': 'SGD', 'momentum': 0.0, 'lr': 0.05}
     """
-    lr = task.lr if lr is None else lr
+    lr, schedule = task.lr if lr is None else lr, lr_schedule or task.lr_schedule
+    changing = {} if parse_lr_schedule(schedule).is_constant else {"lr_schedule": schedule}
     try:
         optimizer = task.optimizer([nn.Parameter(torch.zeros(1))], lr)
     except ConfigError:
         raise
     except Exception:  # one of a user's own, which may want the parameters of a whole model
-        return {"optimizer": _name_of(task.optimizer), "momentum": None, "lr": lr}
+        return {"optimizer": _name_of(task.optimizer), "momentum": None, "lr": lr} | changing
     group = optimizer.param_groups[0]
     kind = type(optimizer).__name__ + (" (Nesterov)" if group.get("nesterov") else "")
-    return {"optimizer": kind, "momentum": group.get("momentum"), "lr": lr}
+    return {"optimizer": kind, "momentum": group.get("momentum"), "lr": lr} | changing
 
 
 def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) -> None:

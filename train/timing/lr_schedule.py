@@ -44,6 +44,15 @@ class LrSchedule:
         """Whether the learning rate is left alone."""
         return self.shape == "constant" and not self.warmup
 
+    def after(self, done: float, whole: float | None) -> float:
+        """The learning rate as a part of the full one, after some of the training.
+
+        Args:
+            done: Steps, or seconds, >= 0.
+            whole: How many there are to be; None where nobody knows, which is far from done.
+        """
+        return self.factor(done / (whole or math.inf))
+
     def factor(self, progress: float) -> float:
         """The learning rate as a part of the full one.
 

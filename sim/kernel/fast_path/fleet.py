@@ -48,6 +48,8 @@ def why_not(plan: FleetPlan) -> str:
         return "workers lie"
     if plan.exchange_s:
         return "exchanges take time"
+    if plan.lr_factor is not None:
+        return "the learning rate changes as training goes on"
     if plan.epoch is not None:
         return "samples are dealt by who is there"
     if plan.steps_total is not None:

@@ -126,7 +126,7 @@ def test_where_nobody_exchanges_anything_nobody_takes_part() -> None:
 
 def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:
     report = FaultReport(crashes=(), arrivals=(), healings=(), stranded=(), membership_bytes_s=0.0)
-    times = Times(lived_s=80.0, unused_s=20.0, computed_s=50.0, waited_s_most=3.0)
+    times = Times(until_s=25.0, lived_s=80.0, unused_s=20.0, computed_s=50.0, waited_s_most=3.0)
     ending = Ending(
         workers={"steps": np.array([50])},
         weight_units=np.ones((1, 1)),
@@ -136,12 +136,21 @@ def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:
         fault_report=report,
         times=times,
     )
-    figures = time_figures(ending, end_s=25.0, founders=4, means_s=[1.0])
+    figures = time_figures(ending, end_s=30.0, founders=4, means_s=[1.0])
     assert figures == {"utilization": 0.75, "goodput": 0.5, "wait_s_longest": 3.0}
     none = time_figures(ending, end_s=0.0, founders=4, means_s=[1.0])
     assert set(none.values()) == {None}
     calm = replace(ending, fault_report=None, times=None)
     assert time_figures(calm, end_s=100.0, founders=1, means_s=[1.0])["goodput"] == 0.5
+
+
+def test_what_comes_after_the_last_of_all_steps_is_not_counted() -> None:
+    # One of four is gone for good at 50 s: 200 steps are taken by then, and 3 a second afterwards.
+    crash = {"at_s": 50, "kind": "crash", "peer": 1}
+    given: dict[str, Any] = {"workers": 4, "total_steps": 500, "step_s": 1.0, "faults": [crash]}
+    summary = simulate(**given, **NOISE).summary
+    assert summary["goodput"] == pytest.approx(500 / (4 * 150), abs=0.01)
+    assert summary["utilization"] == pytest.approx(1.0, abs=0.01)
 
 
 def test_tokens_are_counted_where_there_are_some() -> None:

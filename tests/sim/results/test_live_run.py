@@ -184,8 +184,10 @@ def test_what_a_simulation_does_otherwise_is_noted(tmp_path: Path) -> None:
     place = folder / "peers" / "peer-2" / "options.json"
     options = json.loads(place.read_text())
     place.write_text(json.dumps(options | {"batch_size": 8}))
-    notes = " / ".join(calibrate(read_live_run(folder)).notes)
-    for words in ("lr_schedule was cosine", "mixing was sliced", "batch_size was not", "--faults"):
+    found = calibrate(read_live_run(folder))
+    notes = " / ".join(found.notes)
+    assert found.settings["lr_schedule"] == "cosine" and "lr_schedule" not in notes
+    for words in ("mixing was sliced", "batch_size was not", "--faults"):
         assert words in notes
 
 

@@ -1,0 +1,105 @@
+"""Learning rates that change as training goes on: those of live peers, by the same clocks."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rumor.gossip.errors import ConfigError
+from rumor.sim import simulate
+from rumor.train.loop.learner import Learner
+from rumor.train.config import RunConfig
+from rumor.train.tasks.registry import load_task
+from rumor.train.tasks.task import Task
+
+SCHEDULE = "cosine:warmup=0.2,floor=0.1"
+
+
+def recorded(rates: list[float]) -> Task:
+    """Digits, and a note of each step's learning rate."""
+
+    class Noting(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    def make(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        return Noting(parameters, lr)
+
+    return replace(load_task("digits", seed=0), optimizer=make, lr=1.0)
+
+
+def rates_of(**settings: Any) -> list[float]:
+    """The learning rates of a run's steps, as it computes them."""
+    rates: list[float] = []
+    given = {"workers": 1, "lr": 1.0, "threads": 1, "engine": "loop", "lr_schedule": "linear"}
+    simulate(task=recorded(rates), **{**given, **settings})
+    return rates
+
+
+def test_one_worker_trains_as_a_live_peer_does_to_the_last_bit() -> None:
+    learner = Learner(RunConfig(task="digits", steps=15, lr_schedule=SCHEDULE, seed=3), "peer-0")
+    learner.start()
+    for _ in range(15):
+        learner.step()
+    run = simulate(task="digits", workers=1, steps=15, lr_schedule=SCHEDULE, seed=3)
+    assert run.model is not None
+    live = learner.model.state_dict()
+    assert all(torch.equal(run.model[name], tensor) for name, tensor in live.items())
+    assert run.summary["lr_schedule"] == SCHEDULE
+
+
+def test_by_the_workers_own_steps() -> None:
+    assert rates_of(steps=4) == [1.0, 0.75, 0.5, 0.25]
+    # A slow worker's clock is its own.
+    rates = rates_of(workers=2, steps=4, slow=("1:3",))
+    assert sorted(rates) == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
+
+
+def test_by_the_swarms_clock_where_all_steps_are_counted() -> None:
+    rates = rates_of(workers=4, steps=None, total_steps=40, slow=("3:4",))
+    known = 40 * (1 - np.array(rates))
+    assert rates[0] == 1.0 and min(rates) < 0.15 and len(rates) >= 40
+    np.testing.assert_allclose(known, known.round(), atol=1e-9)
+    assert sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
+
+
+def test_by_the_time_where_nothing_else_ends_the_run() -> None:
+    assert rates_of(time_s=1.0, step_s=0.25) == pytest.approx([0.75, 0.5, 0.25, 0.0])
+
+
+def test_one_that_starts_again_follows_the_clock_of_the_swarm() -> None:
+    faults = [{"at_s": 1.0, "kind": "crash", "peer": 1}, {"at_s": 2.0, "kind": "restart", "peer": 1}]
+    settings = {"workers": 3, "total_steps": 100, "step_s": 0.1, "checkpoint_every_s": 0.1}
+    rates = rates_of(**settings, faults=faults, topology="complete")
+    assert len(rates) >= 100 and sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
+
+
+def test_a_task_says_how_and_a_run_may_say_otherwise() -> None:
+    rates: list[float] = []
+    task = replace(recorded(rates), lr_schedule="linear")
+    simulate(task=task, workers=1, steps=2, threads=1)
+    assert rates == [1.0, 0.5]
+    rates.clear()
+    simulate(task=task, workers=1, steps=2, threads=1, engine="loop", lr_schedule="constant")
+    assert rates == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"lr_schedule": "cosin"}, "must be one of constant, cosine, linear"),
+        ({"lr_schedule": "linear", "engine": "batched"}, "changes from step to step"),
+        ({"lr_schedule": "linear", "decide": "compiled"}, "the learning rate changes"),
+        ({"lr_schedule": "linear", "task": "consensus"}, "no optimizer"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], why: str) -> None:
+    if "decide" in settings:
+        pytest.importorskip("numba")
+    with pytest.raises(ConfigError, match=why):
+        simulate(**{"task": "digits", "workers": 2, "steps": 2, **settings})
