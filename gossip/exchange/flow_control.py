@@ -207,6 +207,15 @@ class LinkEstimator:
             before = self._bytes_s or found
             self._bytes_s = before + _SMOOTHING * (found - before)
 
+    def carried_none(self, frame_bytes: int, seconds: float) -> None:
+        """Note that not one frame has arrived in so many seconds: it carries less than that.
+
+        The next ones are smaller. Else a link over which a frame takes longer than a receiver waits
+        would never carry a share, nor ever be measured.
+        """
+        found = frame_bytes / seconds
+        self._bytes_s = min(self._bytes_s or found, found)
+
     def frame_bytes(self, size_bytes: int) -> int:
         """Size of the frames of a share: a power of two, near what takes ``frame_s``.
 

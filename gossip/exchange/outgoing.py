@@ -175,6 +175,9 @@ class Outbox:
         if message.bytes_s and not transfer.gap_s:
             # All of it fitted what was granted at first, so that no GRANT told of the pace.
             self._links.to(peer, incarnation).carried(message.bytes_s, 1.0)
+        elif not message.accepted and self._came_none(transfer, now):
+            frame_bytes = min(transfer.offer.frame_bytes, transfer.offer.size_bytes)
+            self._links.to(peer, incarnation).carried_none(frame_bytes, now - transfer.granted_s)
         if message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
             self._credits[peer] = incarnation, credit_bytes
@@ -449,6 +452,12 @@ class Outbox:
             return 0
         window = window_bytes(self._config, frame_bytes, self._shards)
         return min(credit_bytes, window, transfer.offer.size_bytes)
+
+    def _came_none(self, transfer: OutgoingTransfer, now: float) -> bool:
+        """Whether a share was given up, as far as can be seen, before its first frame was there."""
+        # Its receiver counts from when it let the share come, and may be less patient.
+        is_long = now - transfer.granted_s >= self._config.stall_s / 2
+        return is_long and bool(transfer.sent_bytes) and not transfer.gap_s
 
     def _stop_reading(self, transfer: OutgoingTransfer, *, abandoned: bool = False) -> None:
         if transfer.snapshot:

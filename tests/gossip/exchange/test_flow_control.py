@@ -70,6 +70,19 @@ def test_what_measures_nothing_is_passed_over(size_bytes: int, seconds: float) -
     assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes
 
 
+def test_where_no_frame_came_in_time_the_next_are_smaller() -> None:
+    link = LinkEstimator(CONFIG, 1)
+    link.carried_none(CONFIG.frame_bytes, 10.0)
+    assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes_min
+    # Whatever was thought of the link before; and what is measured later counts as ever.
+    link.carried(100 * MIB, 1.0)
+    link.carried_none(CONFIG.frame_bytes, 1.0)
+    assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes_min
+    for _ in range(8):
+        link.carried(100 * MIB, 1.0)
+    assert link.frame_bytes(100 * MIB) == 1 * MIB
+
+
 def test_no_share_takes_more_frames_than_are_counted() -> None:
     size = FRAMES_MAX * CONFIG.frame_bytes_min * 3 + 1
     link = LinkEstimator(replace(CONFIG, frame_bytes=64 * KIB, frame_bytes_max=64 * KIB), 1)
