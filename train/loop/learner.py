@@ -1,6 +1,5 @@
 """What one peer trains: a task's model, its optimizer and a part of the data."""
 
-import math
 import random
 from collections.abc import Callable, Mapping
 from functools import partial

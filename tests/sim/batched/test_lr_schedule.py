@@ -11,8 +11,8 @@ from torch import nn
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
-from rumor.train.loop.learner import Learner
 from rumor.train.config import RunConfig
+from rumor.train.loop.learner import Learner
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
@@ -73,7 +73,10 @@ def test_by_the_time_where_nothing_else_ends_the_run() -> None:
 
 
 def test_one_that_starts_again_follows_the_clock_of_the_swarm() -> None:
-    faults = [{"at_s": 1.0, "kind": "crash", "peer": 1}, {"at_s": 2.0, "kind": "restart", "peer": 1}]
+    faults = [
+        {"at_s": 1.0, "kind": "crash", "peer": 1},
+        {"at_s": 2.0, "kind": "restart", "peer": 1},
+    ]
     settings = {"workers": 3, "total_steps": 100, "step_s": 0.1, "checkpoint_every_s": 0.1}
     rates = rates_of(**settings, faults=faults, topology="complete")
     assert len(rates) >= 100 and sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
