@@ -121,7 +121,7 @@ class Agent:
         self._orders, self._news = orders, news
         self._read = bytearray()
         self._heard_s = time.monotonic()
-        self._is_lost = False
+        self._is_lost = self._has_signal = False
         self._group: ProcessGroup | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
         self._files: list[_Files] = []
@@ -138,10 +138,12 @@ class Agent:
             The exit status: 0 where the launcher heard everything.
         """
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._lose("a signal came"))
+            signal.signal(number, self._note_signal)
         try:
             while not self._is_over():
                 self._look()
+                if self._has_signal:
+                    self._lose("a signal came")
                 if time.monotonic() - self._heard_s > LOST_S:
                     self._lose(f"nothing was heard of the launcher for {LOST_S:g} s")
                 if time.monotonic() > self._kill_s and self._group is not None:
@@ -149,6 +151,10 @@ class Agent:
         finally:
             self._close()
         return int(self._is_lost)
+
+    def _note_signal(self, *_: object) -> None:
+        # It may come while peers are being started: those would miss that they are to leave.
+        self._has_signal = True
 
     def _close(self) -> None:
         if self._group is not None:

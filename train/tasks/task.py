@@ -476,12 +476,7 @@ def trained_by(
     task: Task, lr: float | None = None, lr_schedule: str | None = None
 ) -> dict[str, Any]:
     """What a task is trained by: ``optimizer``, ``momentum`` (None for one without), ``lr``, and
-    ``lr_schedule`` where that is not constant.
-
-    Args:
-        task: Any.
-        lr: Learning rate, > 0; the task's unless given.
-        lr_schedule: How it changes; as the task says unless given.
+    ``lr_schedule`` where that is not constant. What is not given is the task's.
 
     Raises:
         ConfigError: The optimizer has no momentum, and the task was given one.

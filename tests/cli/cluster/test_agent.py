@@ -14,6 +14,7 @@ import pytest
 
 from rumor.cli.cluster import agent as module
 from rumor.cli.cluster.agent import Agent, Outgoing
+from rumor.cli.launch.processes.group import ProcessGroup
 
 from ...live.swarm import until
 
@@ -177,6 +178,23 @@ def test_peers_leave_when_the_launcher_is_lost(
     assert f"rumor: {why}, so this peer is asked to leave\n" in log
     if "0.5 s" not in why:
         assert log.endswith("asked\n")
+
+
+def test_a_signal_while_peers_are_started_reaches_them_all(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = ProcessGroup.start
+
+    def interrupted(group: ProcessGroup) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        start(group)
+
+    monkeypatch.setattr(ProcessGroup, "start", interrupted)
+    started(desk, POLITE)
+    assert desk.agent.run() == 1
+    assert desk.agent._group is not None
+    # Asked, whether it could answer yet or not; one that was not would have been killed.
+    assert desk.agent._group.processes[0].returncode in (0, -signal.SIGTERM)
 
 
 def test_peers_leave_when_nobody_reads_any_more(desk: Desk) -> None:
