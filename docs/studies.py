@@ -7,12 +7,11 @@ are computed from what is in the folder. ``docs/studies/README.md`` lists all pa
 
 import argparse
 import datetime
-import math
 import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import product
@@ -21,19 +20,29 @@ from types import MappingProxyType
 from typing import Final
 
 from PIL import Image
+from scripts.published import NOTES, against_published, relay_order, table_row
 
 from rumor.sim.study import Results, built_in_studies, find_study, load_results
 from rumor.sim.study.analysis.findings import findings, margin
-from rumor.sim.study.analysis.ranking import SIGNIFICANT, Comparison, Row, comparisons
+from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import Search, searched
 from rumor.sim.study.analysis.verdicts import verdict_words
 from rumor.sim.study.execution.halving import Rung, load_rungs
 from rumor.sim.study.format import count, listed, number, percent, sentence, spread
-from rumor.sim.study.metrics import METRICS, Metric, values_of
-from rumor.sim.study.statistics import Difference, difference, holm, interval, least_seen
+from rumor.sim.study.metrics import METRICS, Metric
 from rumor.sim.study.study import Halving
 
-__all__ = ["NOTES", "OUT", "index", "main", "page", "relay_order", "shrink", "write"]
+__all__ = [
+    "NOTES",
+    "OUT",
+    "against_published",
+    "index",
+    "main",
+    "page",
+    "relay_order",
+    "shrink",
+    "write",
+]
 
 OUT: Final = Path("docs/studies")
 SOURCES: Final = "../../../sim/study/built_in"
@@ -152,7 +161,7 @@ def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[st
     for comparison in found:
         heads, lines = search.table(comparison.at)
         at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
-        rows = [_row(heads), _row(["---"] * len(heads)), *map(_row, lines)]
+        rows = [table_row(heads), table_row(["---"] * len(heads)), *map(table_row, lines)]
         yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
 
 
@@ -169,7 +178,7 @@ all: each value for {listed([percent(rung.part) for rung in rungs])} of the step
 round the better half goes on; the best of the last one is taken. Figures: {metric.words}."""
     labels = search.axis.labels
     heads = ["", *(f"{label}, round {n}" for n in range(1, len(rungs) + 1) for label in labels)]
-    lines = [_row([*heads, "taken"]), _row(["---", *["---:"] * len(heads)])]
+    lines = [table_row([*heads, "taken"]), table_row(["---", *["---:"] * len(heads)])]
     for point, kept in rungs[-1].kept.items():
         figures = [
             metric.shown(value) if (value := rung.found[point].get(label)) is not None else "–"
@@ -177,7 +186,7 @@ round the better half goes on; the best of the last one is taken. Figures: {metr
             for label in labels
         ]
         edge = ", the edge of what was tried" if kept[0] in (labels[0], labels[-1]) else ""
-        lines.append(_row([point, *figures, f"**{kept[0]}**{edge}"]))
+        lines.append(table_row([point, *figures, f"**{kept[0]}**{edge}"]))
     yield "\n".join(lines)
 
 
@@ -263,17 +272,17 @@ def _wide_table(comparison: Comparison, results: Results) -> str:
     """The metrics that a study names, of all points: those without a result are empty."""
     study, metrics = results.study, [METRICS[name] for name in results.study.metrics]
     at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
-    lines = [f"### {at}", "", _row([comparison.axis, "seeds", *(m.words for m in metrics)])]
-    lines.append(_row(["---", *["---:"] * (len(metrics) + 1)]))
+    lines = [f"### {at}", "", table_row([comparison.axis, "seeds", *(m.words for m in metrics)])]
+    lines.append(table_row(["---", *["---:"] * (len(metrics) + 1)]))
     for row in comparison.rows:
         figures = [_wide(row, metric) for metric in metrics]
-        lines.append(_row([row.label, str(row.n), *figures]))
+        lines.append(table_row([row.label, str(row.n), *figures]))
     for label in study.axes[0].labels:
         if all(row.label != label for row in comparison.rows):
             place = {comparison.axis: label, **comparison.at}
             failed = any(_is_of(trial, place) for trial in results.failures)
             words = "cannot go on" if failed else ""
-            lines.append(_row([label, words, *[""] * len(metrics)]))
+            lines.append(table_row([label, words, *[""] * len(metrics)]))
     return "\n".join([*lines, "", sentence(margin(comparison))])
 
 
@@ -296,8 +305,8 @@ def _table(comparison: Comparison) -> str:
         "final accuracy", "consensus distance", "MB in all", "",
     ]  # fmt: skip
     lines = [f"### {at}", ""] if at else []
-    lines += [_row(columns), _row(["---", *["---:"] * (len(columns) - 2), "---"])]
-    lines += [_row(_cells(row, comparison)) for row in comparison.rows]
+    lines += [table_row(columns), table_row(["---", *["---:"] * (len(columns) - 2), "---"])]
+    lines += [table_row(_cells(row, comparison)) for row in comparison.rows]
     lines += ["", sentence(margin(comparison))]
     return "\n".join(lines)
 
@@ -339,10 +348,6 @@ def _figure(row: Row, name: str, scale: float = 1.0) -> str:
     return spread(
         replace(found, mean=found.mean * scale, low=found.low * scale, high=found.high * scale)
     )
-
-
-def _row(trials: Sequence[str]) -> str:
-    return f"| {' | '.join(trial.replace('|', '/') for trial in trials)} |"
 
 
 def _failures(results: Results) -> Iterator[str]:
@@ -399,164 +404,6 @@ def _note(results: Results) -> Iterator[str]:
     note = NOTES.get(results.study.name)
     if note is not None:
         yield note(results)
-
-
-def relay_order(results: Results) -> str:
-    """Whether the order of RelaySGD's table comes out, said from the data."""
-    table = [_values(results, name, "accuracy") for name in RELAY]
-    if not all(table):
-        return "Trials are missing to say whether the order of RelaySGD's table comes out."
-    below, beside = _steps(table)
-    would = number(100 * least_seen(beside, SIGNIFICANT / len((below, beside))), 2)
-    verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
-        would=f"{would} points would have been"
-    )
-    shown = listed([percent(interval(values.values()).mean) for values in table])
-    return f"""\
-### The order of RelaySGD's table
-
-Vogels et al. (NeurIPS 2021; CIFAR-10, VGG-11, 16 workers, Dirichlet 0.01) report 53.9 % for D-PSGD
-on a ring, 86.7 % for SGP on a time-varying exponential graph, and 87.0 % for all-reduce. Here,
-final accuracies at Dirichlet 0.01 are {shown}:
-SGP in rounds is {_points(below)} above the ring;
-all-reduce is {_points(beside)} above SGP in rounds.
-**{verdict}**
-
-Accuracy on 360 images is coarse, and near what this network reaches at all. Finer, of the
-same trials, in the order of that table:
-
-- {_finer(results, "loss")}
-- {_finer(results, "time_to_target_s")}
-
-What is different here: handwritten digits instead of photographs, 2,410 parameters,
-{count(len(results.study.seeds), "seed")}. The figures are those with momentum {MOMENTUM}."""
-
-
-def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
-    """SGP in rounds against the ring, all-reduce against it; p is corrected for two of them."""
-    ring, rounds, mean = table
-    found = difference(rounds, ring), difference(mean, rounds)
-    below, beside = (
-        replace(one, p=p) for one, p in zip(found, holm([one.p for one in found]), strict=True)
-    )
-    return below, beside
-
-
-def _points(found: Difference) -> str:
-    """A difference of accuracies in words."""
-    between = f"{100 * found.low:+.2g} to {100 * found.high:+.2g}"
-    return f"{100 * found.mean:+.2g} points ({between}, {_judged(found)})"
-
-
-def _finer(results: Results, name: str) -> str:
-    """How the three stand in a metric that is a ratio, in words."""
-    metric = METRICS[name]
-    table = [_values(results, method, name) for method in RELAY]
-    if any(len(values) < len(results.study.seeds) for values in table):
-        return f"{metric.words} is not known of all seeds"
-    shown = listed([metric.shown(interval(values.values()).mean) for values in table])
-    logs = [{seed: math.log(value) for seed, value in values.items()} for values in table]
-    below, beside = (f"{math.exp(one.mean):.2f} times ({_judged(one)})" for one in _steps(logs))
-    return (
-        f"{metric.words} is {shown}, that of SGP in rounds {below} that of the ring, "
-        f"that of all-reduce {beside} that of SGP in rounds"
-    )
-
-
-def _judged(found: Difference) -> str:
-    return f"p = {found.p:.2g}: {'more than noise' if found.p < 0.05 else 'not told from noise'}"
-
-
-def _values(results: Results, method: str, name: str) -> dict[int, float]:
-    """A metric of one method where data differ most, by seed."""
-    places = {"method": method, "data": "Dirichlet 0.01", "momentum": MOMENTUM}
-    axes = {axis.name for axis in results.study.axes}
-    found = results.where(**{k: v for k, v in places.items() if k in axes}).results
-    return values_of(found, METRICS[name], results.study.target)
-
-
-VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(
-    {
-        (True, True): "It comes out as far as these seeds tell: the ring is behind, and all-reduce "
-        "is not told apart from SGP in rounds ({would}).",
-        (True, False): "Half of it comes out: the ring is behind SGP in rounds, but that is behind "
-        "all-reduce.",
-        (False, True): "Half of it comes out: SGP in rounds is not told apart from all-reduce "
-        "({would}), but the ring is not told from it either.",
-        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and is told "
-        "apart from all-reduce.",
-    }
-)
-"""By whether the ring is behind, and whether all-reduce is not ahead."""
-
-MOMENTUM: Final = "0.9"
-"""Of the trials that are held against that table, where the study has several."""
-
-RELAY: Final = ("D-PSGD on a ring", "SGP in rounds", "all-reduce")
-"""Points of the study's axis that stand for rows of that table, the worst there first."""
-
-PUBLISHED: Final = (
-    ("training efficiency, a failure every 60 s, 30 groups (torchft, PyTorch's blog, June 2025)",
-     "81.2 %", "at least 98 %", "torchft-60s", "goodput"),
-    ("the same, a failure about every 15 s", "13.4 %", "at least 60 %", "torchft-15s", "goodput"),
-    ("replicas in each exchange, 32 of them, 125 faults an hour (ft-diloco, 2026)",
-     "16, though 30 are alive", "all that are alive", "ft-diloco-125", "members_taking_part"),
-    ("the same: until a victim is fully back", "149 s", "-", "ft-diloco-125", "back_s"),
-    ("the same: a survivor's next exchange after a kill, 2 replicas", "12 to 14 s",
-     "2 steps, 6 s", "ft-diloco-125", "wait_s_longest"),
-)  # fmt: skip
-"""Published figures: what, how much, the aim, and which condition and metric answer."""
-
-
-def against_published(results: Results) -> str:
-    """Who wins where, and published figures beside those of the first rule of each family."""
-    study, lines = results.study, []
-    for at in study.axes[1].labels:
-        there = results.where(**{study.axes[1].name: at})
-        firsts = [_first_of(there, name) for name in ("time_to_loss_s", "loss", "bytes_to_loss")]
-        ours, theirs = (_first_of(there, "time_to_loss_s", of) for of in ("GoSGD", "DiLoCo"))
-        times = number(theirs[1] / ours[1]) if ours and theirs else ""
-        lines.append(_row([at, *(f[0] if f else "" for f in (*firsts, ours, theirs)), times]))
-    heads = ["", "first at the loss", "lowest loss at equal tokens", "fewest bytes to the loss",
-             "best GoSGD", "best DiLoCo", "DiLoCo's time over GoSGD's"]  # fmt: skip
-    told = [
-        _row([what, figure, aim, condition, *_of_families(results, condition, name)])
-        for what, figure, aim, condition, name in PUBLISHED
-    ]
-    columns = ["published", "figure", "aim", "condition here", "best GoSGD", "best DiLoCo"]
-    return "\n".join(
-        ["### Who wins where", "", _row(heads), _row(["---"] * len(heads)), *lines, "",
-         "### Beside published figures", "", "Published ones are of other machines, models and "
-         "clocks; those here are simulated. Efficiency is held against goodput. [Slow links]"
-         "(../utilization/README.md) and [SPARTA at 256](../sparta/README.md) have pages of "
-         "their own.", "", _row(columns), _row(["---"] * len(columns)), *told]
-    )  # fmt: skip
-
-
-def _first_of(there: Results, name: str, of: str = "") -> tuple[str, float] | None:
-    """Who has the best mean of a metric, and that; of those whose names begin so."""
-    metric, found = METRICS[name], []
-    for (label, *_), group in there.groups().items():
-        values = values_of(group, metric, there.study.target)
-        if label.startswith(of) and len(values) == len(group):
-            found.append((label, interval(values.values()).mean))
-    key = (lambda one: one[1]) if metric.lower_is_better else (lambda one: -one[1])
-    return min(found, key=key) if found else None
-
-
-def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
-    there = results.where(**{results.study.axes[1].name: condition})
-    for of in ("GoSGD", "DiLoCo"):
-        # Of the one that is first at the loss: who never exchanges anything never waits, either.
-        first = _first_of(there, "time_to_loss_s", of) or _first_of(there, "loss", of)
-        found = _first_of(there, name, first[0]) if first else None
-        yield f"{METRICS[name].shown(found[1])} ({found[0]})" if found else "not computed"
-
-
-NOTES: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
-    {"heterogeneous-data": relay_order, "proof": against_published}
-)
-"""What else a study's page says, by the study's name."""
 
 
 if __name__ == "__main__":

@@ -27,7 +27,10 @@ def studies() -> ModuleType:
     spec = importlib.util.spec_from_file_location("studies", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        # As for a script, which finds its neighbors.
+        patch.syspath_prepend(SCRIPT.parent)
+        spec.loader.exec_module(module)
     return module
 
 

@@ -1,0 +1,177 @@
+"""What others have published, beside what a study finds: more than its page says of itself."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from rumor.sim.study import Results
+from rumor.sim.study.analysis.ranking import SIGNIFICANT
+from rumor.sim.study.format import count, listed, number, percent
+from rumor.sim.study.metrics import METRICS, values_of
+from rumor.sim.study.statistics import Difference, difference, holm, interval, least_seen
+
+__all__ = ["NOTES", "against_published", "relay_order", "table_row"]
+
+VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(
+    {
+        (True, True): "It comes out as far as these seeds tell: the ring is behind, and all-reduce "
+        "is not told apart from SGP in rounds ({would}).",
+        (True, False): "Half of it comes out: the ring is behind SGP in rounds, but that is behind "
+        "all-reduce.",
+        (False, True): "Half of it comes out: SGP in rounds is not told apart from all-reduce "
+        "({would}), but the ring is not told from it either.",
+        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and is told "
+        "apart from all-reduce.",
+    }
+)
+"""By whether the ring is behind, and whether all-reduce is not ahead."""
+
+MOMENTUM: Final = "0.9"
+"""Of the trials that are held against that table, where the study has several."""
+
+RELAY: Final = ("D-PSGD on a ring", "SGP in rounds", "all-reduce")
+"""Points of the study's axis that stand for rows of that table, the worst there first."""
+
+PUBLISHED: Final = (
+    ("training efficiency, a failure every 60 s, 30 groups (torchft, PyTorch's blog, June 2025)",
+     "81.2 %", "at least 98 %", "torchft-60s", "goodput"),
+    ("the same, a failure about every 15 s", "13.4 %", "at least 60 %", "torchft-15s", "goodput"),
+    ("replicas in each exchange, 32 of them, 125 faults an hour (ft-diloco, 2026)",
+     "16, though 30 are alive", "all that are alive", "ft-diloco-125", "members_taking_part"),
+    ("the same: until a victim is fully back", "149 s", "-", "ft-diloco-125", "back_s"),
+    ("the same: a survivor's next exchange after a kill, 2 replicas", "12 to 14 s",
+     "2 steps, 6 s", "ft-diloco-125", "wait_s_longest"),
+)  # fmt: skip
+"""Published figures: what, how much, the aim, and which condition and metric answer."""
+
+
+def table_row(cells: Sequence[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def relay_order(results: Results) -> str:
+    """Whether the order of RelaySGD's table comes out, said from the data."""
+    table = [_values(results, name, "accuracy") for name in RELAY]
+    if not all(table):
+        return "Trials are missing to say whether the order of RelaySGD's table comes out."
+    below, beside = _steps(table)
+    would = number(100 * least_seen(beside, SIGNIFICANT / len((below, beside))), 2)
+    verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
+        would=f"{would} points would have been"
+    )
+    shown = listed([percent(interval(values.values()).mean) for values in table])
+    return f"""\
+### The order of RelaySGD's table
+
+Vogels et al. (NeurIPS 2021; CIFAR-10, VGG-11, 16 workers, Dirichlet 0.01) report 53.9 % for D-PSGD
+on a ring, 86.7 % for SGP on a time-varying exponential graph, and 87.0 % for all-reduce. Here,
+final accuracies at Dirichlet 0.01 are {shown}:
+SGP in rounds is {_points(below)} above the ring;
+all-reduce is {_points(beside)} above SGP in rounds.
+**{verdict}**
+
+Accuracy on 360 images is coarse, and near what this network reaches at all. Finer, of the
+same trials, in the order of that table:
+
+- {_finer(results, "loss")}
+- {_finer(results, "time_to_target_s")}
+
+What is different here: handwritten digits instead of photographs, 2,410 parameters,
+{count(len(results.study.seeds), "seed")}. The figures are those with momentum {MOMENTUM}."""
+
+
+def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
+    """SGP in rounds against the ring, all-reduce against it; p is corrected for two of them."""
+    ring, rounds, mean = table
+    found = difference(rounds, ring), difference(mean, rounds)
+    below, beside = (
+        replace(one, p=p) for one, p in zip(found, holm([one.p for one in found]), strict=True)
+    )
+    return below, beside
+
+
+def _points(found: Difference) -> str:
+    """A difference of accuracies in words."""
+    between = f"{100 * found.low:+.2g} to {100 * found.high:+.2g}"
+    return f"{100 * found.mean:+.2g} points ({between}, {_judged(found)})"
+
+
+def _finer(results: Results, name: str) -> str:
+    """How the three stand in a metric that is a ratio, in words."""
+    metric = METRICS[name]
+    table = [_values(results, method, name) for method in RELAY]
+    if any(len(values) < len(results.study.seeds) for values in table):
+        return f"{metric.words} is not known of all seeds"
+    shown = listed([metric.shown(interval(values.values()).mean) for values in table])
+    logs = [{seed: math.log(value) for seed, value in values.items()} for values in table]
+    below, beside = (f"{math.exp(one.mean):.2f} times ({_judged(one)})" for one in _steps(logs))
+    return (
+        f"{metric.words} is {shown}, that of SGP in rounds {below} that of the ring, "
+        f"that of all-reduce {beside} that of SGP in rounds"
+    )
+
+
+def _judged(found: Difference) -> str:
+    return f"p = {found.p:.2g}: {'more than noise' if found.p < 0.05 else 'not told from noise'}"
+
+
+def _values(results: Results, method: str, name: str) -> dict[int, float]:
+    """A metric of one method where data differ most, by seed."""
+    places = {"method": method, "data": "Dirichlet 0.01", "momentum": MOMENTUM}
+    axes = {axis.name for axis in results.study.axes}
+    found = results.where(**{k: v for k, v in places.items() if k in axes}).results
+    return values_of(found, METRICS[name], results.study.target)
+
+
+def against_published(results: Results) -> str:
+    """Who wins where, and published figures beside those of the first rule of each family."""
+    study, lines = results.study, []
+    for at in study.axes[1].labels:
+        there = results.where(**{study.axes[1].name: at})
+        firsts = [_first_of(there, name) for name in ("time_to_loss_s", "loss", "bytes_to_loss")]
+        ours, theirs = (_first_of(there, "time_to_loss_s", of) for of in ("GoSGD", "DiLoCo"))
+        times = number(theirs[1] / ours[1]) if ours and theirs else ""
+        lines.append(table_row([at, *(f[0] if f else "" for f in (*firsts, ours, theirs)), times]))
+    heads = ["", "first at the loss", "lowest loss at equal tokens", "fewest bytes to the loss",
+             "best GoSGD", "best DiLoCo", "DiLoCo's time over GoSGD's"]  # fmt: skip
+    told = [
+        table_row([what, figure, aim, condition, *_of_families(results, condition, name)])
+        for what, figure, aim, condition, name in PUBLISHED
+    ]
+    columns = ["published", "figure", "aim", "condition here", "best GoSGD", "best DiLoCo"]
+    return "\n".join(
+        ["### Who wins where", "", table_row(heads), table_row(["---"] * len(heads)), *lines, "",
+         "### Beside published figures", "", "Published ones are of other machines, models and "
+         "clocks; those here are simulated. Efficiency is held against goodput. [Slow links]"
+         "(../utilization/README.md) and [SPARTA at 256](../sparta/README.md) have pages of "
+         "their own.", "", table_row(columns), table_row(["---"] * len(columns)), *told]
+    )  # fmt: skip
+
+
+def _first_of(there: Results, name: str, of: str = "") -> tuple[str, float] | None:
+    """Who has the best mean of a metric, and that; of those whose names begin so."""
+    metric, found = METRICS[name], []
+    for (label, *_), group in there.groups().items():
+        values = values_of(group, metric, there.study.target)
+        if label.startswith(of) and len(values) == len(group):
+            found.append((label, interval(values.values()).mean))
+    key = (lambda one: one[1]) if metric.lower_is_better else (lambda one: -one[1])
+    return min(found, key=key) if found else None
+
+
+def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
+    there = results.where(**{results.study.axes[1].name: condition})
+    for of in ("GoSGD", "DiLoCo"):
+        # Of the one that is first at the loss: who never exchanges anything never waits, either.
+        first = _first_of(there, "time_to_loss_s", of) or _first_of(there, "loss", of)
+        found = _first_of(there, name, first[0]) if first else None
+        yield f"{METRICS[name].shown(found[1])} ({found[0]})" if found else "not computed"
+
+
+NOTES: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
+    {"heterogeneous-data": relay_order, "proof": against_published}
+)
+"""What else a study's page says, by the study's name."""
