@@ -22,6 +22,7 @@ from ...train.tasks.precision import descend, make_scaler
 from ...train.tasks.sources import Batch, is_pair
 from ...train.tasks.task import Task
 from ...train.tensors.vector import is_finite_tensor
+from ...train.timing.lr_schedule import FullRates
 from ..kernel.fast_path.levels import AnyLevel
 from .parameters import CPU, ParameterMatrix
 from .stepper import Failures
@@ -317,7 +318,7 @@ class Replica:
         self.module: nn.Module = deepcopy(rows.module) if own else rows.module
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
-        self._full_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self._full_rates = FullRates(self.optimizer)
         self.states: dict[int, dict[object, object]] = {}
         """State of each worker's optimizer, by position of the parameter, and its scaler."""
         named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
@@ -350,9 +351,7 @@ class Replica:
             Whether loss and values are finite after it.
         """
         if self._rows.lr_factors:
-            factor = self._rows.lr_factors.get(self._worker, 1.0)
-            for group, full in zip(self.optimizer.param_groups, self._full_lrs, strict=True):
-                group["lr"] = full * factor
+            self._full_rates.scale(self._rows.lr_factors.get(self._worker, 1.0))
         self.optimizer.zero_grad()
         loss = self._task.batch_loss(self.module, batch)
         with self._lent_state() as scaler:

@@ -352,13 +352,14 @@ def _workshop(
     # Nobody deals samples to be judged on.
     judged = "shared" if live_passes(config.partition) is not None else config.partition
 
+    lr_factor = _lr_factor(config, task)
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
         batches=batches(ids, config.partition),
         judges=partial(batches, [judge_of(id) for id in ids], judged),
         lr=config.lr or task.lr,
-        scheduled=_lr_factor(config, task) is not None,
+        scheduled=lr_factor is not None,
         ids=ids,
         seed=config.seed,
         # A device works off what one thread asks for.
@@ -369,10 +370,7 @@ def _workshop(
     )
     samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())
     epoch = workshop.batches.epoch
-    checked = Checked(
-        schema, alone.anchor, memory_gib, samples, epoch, lr_factor=_lr_factor(config, task)
-    )
-    return module, workshop, checked
+    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples, epoch, lr_factor)
 
 
 def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, float], float] | None:

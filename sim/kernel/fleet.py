@@ -279,8 +279,9 @@ class Fleet:
         now = self.clock.now + worker.ahead_s
         self.carrier.waits = False
         samples = self._samples[worker.index] if trained and self._samples else None
-        lr = self._plan.lr(worker.steps - 1) if trained and self._plan.lr else None
-        lr = None if lr is None else lr * worker.lr_factor
+        lr = None
+        if trained and self._plan.lr is not None:
+            lr = worker.lr_factor * self._plan.lr(worker.steps - 1)
         effects = worker.protocol.step(now, trained=trained, samples=samples, lr=lr)
         self.carrier.carry_out(worker, effects, now, "step")
         if not worker.running:
@@ -307,9 +308,14 @@ class Fleet:
         plan = self._plan
         if worker.finishing:
             return True
-        if plan.steps_total is not None and worker.protocol.swarm_steps >= plan.steps_total:
+        if self._are_all_taken(worker):
             return True
         return plan.steps is not None and worker.steps >= plan.steps
+
+    def _are_all_taken(self, worker: Worker) -> bool:
+        """Whether a worker knows that all together have taken their steps."""
+        total = self._plan.steps_total
+        return total is not None and worker.protocol.swarm_steps >= total
 
     def begin_step(self, worker: Worker) -> None:
         """Let a worker's next turn be due when its step is done."""
@@ -359,10 +365,9 @@ class Fleet:
 
     def _end_training(self, worker: Worker) -> None:
         worker.finished = True
-        total = math.inf if self._plan.steps_total is None else self._plan.steps_total
-        if self.faults is not None and worker.protocol.swarm_steps >= total:
-            self._times = self.times()
         if self.faults is not None:
+            if self._are_all_taken(worker):
+                self._times = self.times()
             self.faults.finished(worker)
 
     def _halt(self, worker: Worker) -> None:

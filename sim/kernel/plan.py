@@ -189,7 +189,7 @@ class FleetPlan:
     overlaps: bool = False
     """Whether the rule pushes shards while a step goes on."""
     lr: Callable[[int], float] | None = None
-    """Learning rate of each step, counted from 0, for a rule that looks at it; else None."""
+    """Full learning rate of each step, counted from 0, for a rule that looks at it; else None."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """Which part of its learning rate a worker uses for a step, told how many it has taken, how
     many all together have, as it knows, and the virtual time in seconds; None where it stays."""

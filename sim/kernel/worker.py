@@ -148,7 +148,7 @@ class Worker:
         trains = self.awake and not (self.finished or self.searching or self.is_within_step)
         if not trains or self.waiting_since_s is not None:
             return self.computed_s
-        return self.computed_s + min(self.step_s, max(0.0, self.step_s - (self.turn_s - now)))
+        return self.computed_s + max(0.0, self.step_s - (self.turn_s - now))
 
     def away_until(self, now: float) -> float:
         """How long it has looked for a swarm or stood still by *now*, seconds.

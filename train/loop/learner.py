@@ -22,7 +22,7 @@ from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task
 from ..tensors.cuda import find_device
-from ..timing.lr_schedule import parse_lr_schedule
+from ..timing.lr_schedule import FullRates, parse_lr_schedule
 from .backward import BackwardSteps
 
 __all__ = ["Learner"]
@@ -74,7 +74,7 @@ class Learner:
         self.model: nn.Module = self.task.model().to(self.device)
         trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
-        self._full_lrs = [float(group["lr"]) for group in self._optimizer.param_groups]
+        self._full_rates = FullRates(self._optimizer)
         self._scaler = make_scaler(self.task.precision, self.device)
         self._backward: BackwardSteps | None = None
         passes = live_passes(config.partition)
@@ -219,8 +219,7 @@ class Learner:
             self._scaler.load_state_dict(dict(state["scaler"]))
         self.taken = int(state["taken"])
         if self._config.lr is not None:
-            for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
-                group["lr"] = full
+            self._full_rates.scale(1.0)
 
     def close(self) -> None:
         """Prepare no more batches; what was learnt stays."""
@@ -234,9 +233,7 @@ class Learner:
             return
         total = self._config.total_steps
         done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
-        factor = self._schedule.after(done, whole)
-        for group, full in zip(self._optimizer.param_groups, self._full_lrs, strict=True):
-            group["lr"] = full * factor
+        self._full_rates.scale(self._schedule.after(done, whole))
 
     def _seed_step(self) -> None:
         seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")

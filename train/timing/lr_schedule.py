@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from ...gossip.errors import ConfigError
 
-__all__ = ["LrSchedule", "parse_lr_schedule"]
+if TYPE_CHECKING:  # a command that only reads a schedule does without PyTorch
+    from torch.optim import Optimizer
+
+__all__ = ["FullRates", "LrSchedule", "parse_lr_schedule"]
 
 Shape = Literal["constant", "cosine", "linear"]
 
@@ -68,6 +71,23 @@ class LrSchedule:
         done = min(1.0, (progress - self.warmup) / (1 - self.warmup))
         fallen = (1 - math.cos(math.pi * done)) / 2 if self.shape == "cosine" else done
         return self.floor + (1 - self.floor) * (1 - fallen)
+
+
+class FullRates:
+    """The learning rates that an optimizer was made with, one for each group of parameters.
+
+    Args:
+        optimizer: Of which a schedule uses a part of them.
+    """
+
+    def __init__(self, optimizer: "Optimizer") -> None:
+        self._optimizer = optimizer
+        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def scale(self, factor: float) -> None:
+        """Let the optimizer's next step use this part of each."""
+        for group, full in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = full * factor
 
 
 def parse_lr_schedule(text: str) -> LrSchedule:

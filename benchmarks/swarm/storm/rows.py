@@ -163,7 +163,7 @@ def _losses(storm: Storm) -> Iterator[Row]:
             ours=loss,
             reference=storm.predicted.loss,
             unit="nats",
-            note=f"{_predicted(storm)}",
+            note=_predicted(storm),
         )
     wide, many = storm.peers * storm.batch_size, storm.total_steps
     kinds = {
