@@ -91,6 +91,26 @@ class Results:
         there = (one for one in self.results if labels.items() <= one.trial.labels.items())
         return replace(self, results=tuple(there))
 
+    def of_finished_seeds(self) -> "Results":
+        """Without those of seeds that a place has only begun, where it has finished another.
+
+        A place is a point of every axis but the first. Where a study was stopped, some points of
+        the first axis have one seed more than the others, though nobody failed: all are compared
+        by the seeds that all have.
+        """
+        known = {str(result.trial) for result in self.results} | set(self.failures)
+        done: dict[tuple[str, ...], dict[int, bool]] = {}
+        for trial in self.study.trials():
+            seeds = done.setdefault(trial.group[1:], {})
+            seeds[trial.seed] = seeds.get(trial.seed, True) and str(trial) in known
+        kept = tuple(
+            result
+            for result in self.results
+            if (seeds := done[result.trial.group[1:]])[result.trial.seed]
+            or not any(seeds.values())
+        )
+        return replace(self, results=kept)
+
 
 def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
     """For every group that the study has trials for at a place, the seeds that it should have.

@@ -123,7 +123,8 @@ def searched(results: Results) -> tuple[Results, Search | None]:
     """Take, for every point of the other axes, the best value of the axis that the study tunes.
 
     For each seed that is the value which ranks first over the other seeds: by the first metric of
-    the study, else by what points are compared by.
+    the study, else by what points are compared by. Seeds that were only begun are left out, as
+    `Results.of_finished_seeds` has it.
 
     Args:
         results: Of a study; some or all trials may be missing.
@@ -134,7 +135,7 @@ def searched(results: Results) -> tuple[Results, Search | None]:
     """
     study = results.study
     if not study.tune:
-        return results, None
+        return results.of_finished_seeds(), None
     axis = next(axis for axis in study.axes if axis.name == study.tune)
     places = _places(study, axis)
     there = {(result.trial.group, result.trial.seed): result for result in results.results}
@@ -164,7 +165,8 @@ def searched(results: Results) -> tuple[Results, Search | None]:
             tried.append(_tried(trials[group, study.seeds[0]], of_values, study, axis, picks))
     kept_results = tuple(found[place] for place in trials if place in found)
     search = Search(axis=axis, tried=tuple(tried), is_honest=len(study.seeds) > 1)
-    return Results(study=reduced, results=kept_results, failures=failures), search
+    left = Results(study=reduced, results=kept_results, failures=failures)
+    return left.of_finished_seeds(), search
 
 
 def _places(study: Study, axis: Axis) -> dict[Group, dict[str, Group]]:

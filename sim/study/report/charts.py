@@ -143,6 +143,8 @@ def _curve_panel(
     series.sort(key=lambda one: one.label in colors)
     target = comparison.target / times if metric.name == _goal(comparison) else None
     x, y = [0.0, *(v for one in series for v in one.x)], [v for one in series for v in one.y]
+    if target is not None:
+        y = _around(target, y, [one.y[-1] for one in series], falls=metric.lower_is_better)
     words = (title, unit, "logarithmic" if spread else "")
     name = metric.title.removeprefix("Final ")
     return Panel(
@@ -150,12 +152,23 @@ def _curve_panel(
         title=name[:1].upper() + name[1:],
         note=f"{metric.curve}, logarithmic" if is_log else metric.curve,
         x=scale_over(", ".join(filter(None, words)), x, is_log=spread, room=0.0),
-        y=scale_over("", [*y, *([] if target is None else [target])], is_log=is_log,
-                     suffix=" %" if metric.unit == "%" else ""),
+        y=scale_over("", y, is_log=is_log, suffix=" %" if metric.unit == "%" else ""),
         series=tuple(series),
         target=target,
+        falls=metric.lower_is_better,
         remarks=((0.0, f"0, all alike: {listed(alike)}"),) if alike else (),
     )  # fmt: skip
+
+
+def _around(
+    target: float, y: Sequence[float], ends: Sequence[float], *, falls: bool
+) -> list[float]:
+    """Values that an axis is to show: the steep start of a loss would leave no room for the end."""
+    if not falls or not y:
+        return [*y, target]
+    # As much above the target as the best comes below it, and where everybody ends.
+    most = max(2 * target - min(y), *ends)
+    return [*(value for value in y if value <= most), target, most]
 
 
 def _is_nothing(drawn: Band) -> bool:
@@ -211,7 +224,8 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
     # Room for the intervals, but not for one that would squeeze all the others.
     ends = [min(one.high, 1.6 * abs(most)) for _, _, one in there if math.isfinite(one.high)]
     values = [value / size for value in (*means, *ends)]
-    if not is_log and metric.lower_is_better:
+    # Of a loss only differences say something: where it is zero is nobody's question.
+    if not is_log and metric.lower_is_better and metric.name != "loss":
         values.append(0.0)
     labels = [*(row.label for row in comparison.rows), *comparison.missing]
     return Panel(

@@ -112,8 +112,8 @@ const endsOf = (panel, height) => {
   }));
 };
 
-const targetOf = ({ target, y: { suffix } }) => (target === null ? [] : [{
-  xref: "paper", x: 0, xanchor: "left", y: target, yanchor: "bottom", showarrow: false,
+const targetOf = ({ target, falls, y: { suffix } }) => (target === null ? [] : [{
+  xref: "paper", x: 0, xanchor: "left", y: target, yanchor: falls ? "top" : "bottom", showarrow: false,
   text: `target ${target}${suffix}`, font: { size: 12, color: color("dim") },
 }]);
 const remarksOf = (panel) => panel.remarks.map(([at, text]) => ({

@@ -74,6 +74,9 @@ class Panel:
     target: float | None = None
     """Where the target lies on the y axis."""
 
+    falls: bool = False
+    """Whether curves come to it from above."""
+
     remarks: tuple[tuple[float, str], ...] = ()
     """Words in place of values: at which row, or, of curves, at the bottom."""
 

@@ -198,7 +198,9 @@ def _draw(axes: "Axes", panel: Panel, where: str, columns: int, *, is_first: boo
             axes,
             f"target {panel.target:g}{panel.y.suffix}",
             place,
-            xytext=(0, 2),
+            # Where curves fall to it they come from above.
+            va="top" if panel.falls else "bottom",
+            xytext=(0, -2 if panel.falls else 2),
             textcoords="offset points",
         )
     _scale(axes, "x", panel.x)

@@ -173,3 +173,37 @@ def test_only_an_axis_can_be_tuned(tune: str, why: str) -> None:
     alone = results_of({"lr": [0.1, 0.2]}).study
     with pytest.raises(ConfigError, match="the only axis: there is nothing to compare"):
         replace(alone, tune="lr")
+
+
+def test_a_seed_that_a_place_has_only_begun_is_left_out_where_another_is_finished() -> None:
+    grid = {"topology": ("ring", "star"), "rule": ("gosgd", "sgp")}
+    kept = [
+        ("ring", "gosgd", 0),
+        ("star", "gosgd", 0),
+        ("ring", "gosgd", 1),
+        ("ring", "sgp", 0),
+    ]
+    stopped = results_of(
+        grid,
+        seeds=2,
+        leave_out=lambda trial: (*trial.group, trial.seed) not in kept,
+    )
+    found, _ = searched(stopped)
+    # Of gosgd one seed is finished, so that the begun one goes; of sgp only a begun one is there.
+    assert [(*one.trial.group, one.trial.seed) for one in found.results] == [
+        ("ring", "gosgd", 0),
+        ("ring", "sgp", 0),
+        ("star", "gosgd", 0),
+    ]
+    rows = comparisons(found)[0].rows
+    assert [(row.n, row.missing) for row in rows] == [(1, 0), (1, 0)]
+
+
+def test_a_failure_finishes_a_seed() -> None:
+    failed = results_of(
+        {"topology": ("ring", "star")},
+        lambda labels: None if labels["topology"] == "star" else Course(),
+        seeds=2,
+    )
+    found, _ = searched(failed)
+    assert [one.trial.seed for one in found.results] == [0, 1]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -193,6 +194,21 @@ def test_a_long_curve_is_thinned_out_and_keeps_its_end() -> None:
     (line,) = accuracy.series
     assert len(line.x) == len(line.y) == len(line.low) == len(line.high) <= 121
     assert line.x[-1] == 20.0
+
+
+def test_a_loss_is_shown_around_its_target_and_not_from_where_it_starts() -> None:
+    made = results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
+    study = replace(made.study, metrics=("time_to_loss_s", "loss"))
+    (place,) = comparisons(replace(made, study=study))
+    loss, _ = curve_panels(place, "time_s", {})
+    assert loss.falls and loss.target == 0.3
+    assert loss.series[0].y[0] == pytest.approx(2.3)
+    ends = [line.y[-1] for line in loss.series]
+    assert loss.y.low <= min(ends) < 0.3 < loss.y.high < 0.6
+    _, final, *_ = ranking_panels(place)
+    assert final.title == "Final loss" and final.x.low > 0
+    accuracy, _ = curve_panels(comparisons(made)[0], "time_s", {})
+    assert not accuracy.falls and accuracy.y.low < 10 < 98 < accuracy.y.high
 
 
 def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis() -> None:
