@@ -106,8 +106,7 @@ class Results:
         kept = tuple(
             result
             for result in self.results
-            if (seeds := done[result.trial.group[1:]])[result.trial.seed]
-            or not any(seeds.values())
+            if (seeds := done[result.trial.group[1:]])[result.trial.seed] or not any(seeds.values())
         )
         return replace(self, results=kept)
 
