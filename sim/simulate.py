@@ -46,8 +46,9 @@ from .kernel.faults.files import Fault, check_faults, faults_as_json, read_fault
 from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
-from .models.links import Links, slowed
+from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
+from .models.stand_in import StandIn
 from .models.step_time import InTurn, make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves, row_of
@@ -131,9 +132,6 @@ def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[
 # More are proven by the first few: so many steps are several of each then, and a protocol for each
 # costs little.
 _WORKERS_PROVEN_MAX, _WORKERS_PROVEN = 512, 256
-
-# Of numbers as most models have them, by which bandwidths of a model that is stood for are meant.
-_FLOAT32_BYTES = 4
 
 _POINTS = 40
 _POINTS_MAX = 60
@@ -360,11 +358,12 @@ class Simulation:
             few = parse(config.topology, len(ids), seed=config.seed, mixing=config.mixing)
         except TopologyError:
             return plan
-        links = partial(Links, self._network_for(plan.schema), ids, config.seed)
+        links = self._links(plan.schema, ids)
         return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
     def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
         config, rule = self.config, self.config.rule_spec.make()
+        small = StandIn.of(schema.share_bytes, config.stands_for)
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
             neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
@@ -375,10 +374,10 @@ class Simulation:
             rule=partial(make_rule, str(config.rule_spec)),
             neighbors=neighbors,
             pace=self._pace,
-            links=partial(Links, self._network_for(schema), self.ids, config.seed),
+            links=self._links(schema, self.ids),
             seed=config.seed,
             steps=self.steps,
-            protocol=config.protocol,
+            protocol=config.protocol if small is None else small.protocol(config.protocol),
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             attacks=self._attacks,
@@ -391,12 +390,12 @@ class Simulation:
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
 
-    def _network_for(self, schema: Schema) -> NetworkConfig:
+    def _links(self, schema: Schema, ids: Sequence[str]) -> Callable[[], Links]:
         """The network, as slow for this model as it would be for the one that it stands for."""
-        wanted = self.config.stands_for
-        if wanted is None:
-            return self._network
-        return slowed(self._network, schema.share_bytes / (_FLOAT32_BYTES * wanted))
+        network, small = self._network, StandIn.of(schema.share_bytes, self.config.stands_for)
+        if small is None:
+            return partial(Links, network, ids, self.config.seed)
+        return partial(Links, small.network(network), ids, self.config.seed, small.factor)
 
     def _prefetches(self) -> bool:
         """Whether deciding is worth a process of its own: where computing takes no longer."""

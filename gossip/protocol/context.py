@@ -253,15 +253,16 @@ class RuleContext:
         """Whether a peer that is considered alive has been silent for so long that it is asked."""
         return self._state.table.is_suspected(peer)
 
-    def can_push(self, peer: PeerId, *, lent: bool = False) -> bool:
+    def can_push(self, peer: PeerId, *, lent: bool = False, awaited: bool = False) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached.
 
         Args:
             peer: To whom.
             lent: Whether it will read this peer's memory, which takes no credit.
+            awaited: Whether it waits for this share, and not only a newcomer for its copy.
         """
         busy = any([self._shard_states[shard].outbox.is_busy(peer) for shard in self.shards])
-        free = not busy and (not self._state.is_full if lent else self._has_credit())
+        free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
         return free and self._state.table.is_reachable(peer, self.now)
 
     def is_outstanding(self, peer: PeerId) -> bool:
@@ -518,10 +519,11 @@ class RuleContext:
             if len(self._shard_states) > 1:
                 self.next_shards()
 
-    def _has_credit(self) -> bool:
+    def _has_credit(self, awaited: bool = False) -> bool:
         state = self._state
         limiter = state.rate_limiter
-        if state.lacks_memory or (limiter.is_limited and not limiter.is_free(self.now)):
+        late = limiter.is_limited and not limiter.is_free(self.now)
+        if late or state.lacks_memory or (state.copies and not awaited):
             return False
         # With shards, so many pushes may be outstanding, each of several shares.
         return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
@@ -529,7 +531,7 @@ class RuleContext:
     def _why_not(self) -> str:
         state = self._state
         free = "no neighbor free" if state.rate_limiter.is_free(self.now) else "no bandwidth"
-        return NO_MEMORY if state.lacks_memory else free
+        return NO_MEMORY if state.lacks_memory else "a copy is given" if state.copies else free
 
     def _changed(self, register: str, shard: int | None = None) -> None:
         if self._fresh:

@@ -321,20 +321,25 @@ class StateTransfer:
 
     def give(self, context: RuleContext) -> None:
         """Give copies, and half of the weight with each."""
-        alive = self._state.table.is_alive
-        self.given = {peer: None for peer in self.given if alive(peer)}
+        state = self._state
+        state.copies = False
+        if not (self.asking or self.given):
+            return
+        self.given = {peer: None for peer in self.given if state.table.is_alive(peer)}
         for peer, asked in tuple(self.asking.items()):
-            member = self._state.table.member(peer)
+            member = state.table.member(peer)
             if member is None or member.phase > Phase.JOINING:
                 del self.asking[peer]
             elif not context.is_outstanding(peer) and self._may_give(context, peer):
-                weights = {each.shard: half(each.weight) for each in self._state.shard_states}
+                weights = {each.shard: half(each.weight) for each in state.shard_states}
                 copies, life = self._limits.copies, (peer, member.incarnation)
                 if min(weights.values()) >= WEIGHT_MIN and copies.take(life, 1, context.now):
                     context.push_shards(peer, weights, copy=True, anchor=asked.anchor)
                     del self.asking[peer]
                     self.given[peer] = None
-                    self._state.gave = True
+                    state.gave = True
+        sent = [peer for peer in self.given if not state.table.shares_memory(peer)]
+        state.copies = self._is_large and any([context.is_outstanding(peer) for peer in sent])
 
     def follow(self, peer: PeerId) -> None:
         """See whether a newcomer has got its copy, and refer half of those who wait to it."""
@@ -358,13 +363,18 @@ class StateTransfer:
         Of large ones no two are sent at a time, since each would only slow the other. Newcomers
         on this machine read one copy all at once.
         """
-        state = self._state
         if len(self.given) >= NEWCOMERS_MAX:
             return False  # they may be made up, and each has taken half of what was left
-        size = state.schema.copy_bytes + (len(state.copied) - 1) * state.schema.share_bytes
-        if size > state.config.inline_bytes_max:
-            if state.table.shares_memory(peer):
+        if self._is_large:
+            if self._state.table.shares_memory(peer):
                 return context.can_push(peer, lent=True)
             if any([context.is_outstanding(other) for other in self.given]):
                 return False
         return context.can_push(peer)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether a copy takes more than one message."""
+        state = self._state
+        size = state.schema.copy_bytes + (len(state.copied) - 1) * state.schema.share_bytes
+        return size > state.config.inline_bytes_max

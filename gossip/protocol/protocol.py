@@ -540,7 +540,7 @@ class Protocol:
         context = RuleContext(state, now, trained=trained, merging=merging)
         # Once at each step boundary: an answer to what was measured comes at the same one.
         is_first = answers is None
-        if is_first and self._is_open and (self._donations.asking or self._donations.given):
+        if is_first and self._is_open:
             self._donations.give(context)
         outcome = self._rule.step(context)
         if outcome is not None:

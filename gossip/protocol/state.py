@@ -166,6 +166,9 @@ class State:
     """Whether memory has no room for another share, as this peer was told last."""
     is_bounded: bool = False
     """Whether it ever was told, so that what there is room for may be one share alone."""
+    copies: bool = False
+    """Whether a large copy is on its way to a newcomer. It has the link to itself: beside pushes it
+    would take several times as long, and nobody waits for those."""
     gave: bool = False
     """Whether the step at hand has copied the model out for a newcomer, or a reader."""
     closing: bool = False

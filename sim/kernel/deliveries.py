@@ -31,7 +31,7 @@ class Deliveries:
         self,
         time_s: float,
         way: tuple[int, int],
-        size_bytes: int,
+        size_bytes: float,
         action: Callable[..., object],
         *arguments: object,
     ) -> None:
@@ -52,7 +52,7 @@ class Deliveries:
     def _pass(
         self,
         ports: tuple[Port, ...],
-        size_bytes: int,
+        size_bytes: float,
         action: Callable[..., object],
         arguments: tuple[object, ...],
     ) -> None:

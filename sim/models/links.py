@@ -3,17 +3,16 @@
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
 
 from ...gossip import Envelope, PeerId
 from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
-from .network import ALL, Host, Link, NetworkConfig
+from .network import ALL, NetworkConfig
 
-__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "slowed", "uniform"]
+__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "uniform"]
 
 
 Ends = frozenset[int] | None
@@ -44,26 +43,6 @@ _PORT = 7700
 def address_of(peer: PeerId) -> str:
     """Where a peer would listen."""
     return f"tcp://{peer}:{_PORT}"
-
-
-_Limited = TypeVar("_Limited", NetworkConfig, Host, Link)
-
-
-def slowed(network: NetworkConfig, factor: float) -> NetworkConfig:
-    """Multiply every bandwidth of a network by a factor; what has no limit still has none.
-
-    >>> slowed(NetworkConfig(bandwidth_mbit=100), 0.5).bandwidth_mbit
-    50.0
-    """
-    hosts = tuple([_slowed(host, factor) for host in network.hosts])
-    links = tuple([_slowed(link, factor) for link in network.links])
-    return replace(_slowed(network, factor), hosts=hosts, links=links)
-
-
-def _slowed(part: _Limited, factor: float) -> _Limited:
-    names = [field.name for field in fields(part) if field.name.endswith("_mbit")]
-    limits = {name: limit for name in names if (limit := getattr(part, name)) is not None}
-    return replace(part, **{name: limit * factor for name, limit in limits.items()})
 
 
 def uniform(word: int, number: int) -> float:
@@ -105,7 +84,7 @@ class Port:
         self._top = 0
         self._depth = 0
 
-    def take(self, now: float, size_bytes: int) -> float:
+    def take(self, now: float, size_bytes: float) -> float:
         """Let a message through whose last byte would be there now, with nothing in its way.
 
         Args:
@@ -156,12 +135,17 @@ class Links:
         config: What it is like.
         ids: The workers; chance belongs to ids, not to places.
         seed: The run's seed.
+        header_weight: What a byte that is not of a model counts for, where bandwidths are those
+            of a smaller model: the large one's headers and member tables are no larger.
 
     Raises:
         ConfigError: *config* names a worker that there is not, or puts one on two hosts.
     """
 
-    def __init__(self, config: NetworkConfig, ids: Sequence[str], seed: int) -> None:
+    def __init__(
+        self, config: NetworkConfig, ids: Sequence[str], seed: int, header_weight: float = 1.0
+    ) -> None:
+        self.header_weight = header_weight
         self._config = config
         self._ids = list(ids)
         self._seed = seed
@@ -240,7 +224,7 @@ class Links:
         self.has_ports = self.has_ports or bool(self._downlinks[-1])
         return index
 
-    def deliveries(self, now: float, source: int, to: int, size_bytes: int) -> tuple[float, ...]:
+    def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
         """Say when a message arrives that is sent now.
 
         Whatever is drawn for the n-th message of a link is a function of the seed, the purpose,
@@ -267,7 +251,7 @@ class Links:
             return (departure + self._latency_s,)
         return self._deliver(now, source, to, size_bytes)
 
-    def _deliver(self, now: float, source: int, to: int, size_bytes: int) -> tuple[float, ...]:
+    def _deliver(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
         way = self._way(source, to)
         number = way.count
         way.count += 1
@@ -282,7 +266,7 @@ class Links:
             return tuple(at for at in arrivals if not self._is_cut(source, to, now, at))
         return tuple(arrivals)
 
-    def _depart(self, now: float, host: int, way: _Way, size_bytes: int) -> float:
+    def _depart(self, now: float, host: int, way: _Way, size_bytes: float) -> float:
         """When the last byte has left; lost messages keep the uplink busy too."""
         start = now
         departure = now

@@ -143,7 +143,7 @@ class ADPSGD:
             if self._is_over(context, slot, answer):
                 self._answers[slot] = None
                 self._unsent.discard(slot)
-            elif slot in self._unsent and context.can_push(answer.peer):
+            elif slot in self._unsent and context.can_push(answer.peer, awaited=True):
                 self._unsent.remove(slot)
                 context.push(
                     answer.peer,

@@ -55,7 +55,7 @@ class Letters:
 
     def push(self, context: RuleContext) -> None:
         """Push what can be pushed now."""
-        for peer in [peer for peer in self._queued if context.can_push(peer)]:
+        for peer in [peer for peer in self._queued if context.can_push(peer, awaited=True)]:
             letter = self._pushed[peer] = self._queued[peer].popleft()
             if not self._queued[peer]:
                 del self._queued[peer]

@@ -314,16 +314,18 @@ class Mailbox:
             self._carry(worker, to, effect.envelope, None)
 
     def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
-        fleet, harness, size_bytes = self._fleet, self._fleet.harness, 0
+        fleet, harness, links = self._fleet, self._fleet.harness, self._deliveries.links
+        size_bytes = 0.0
         fleet.traffic.messages += 1
         if self._sizes is not None:
-            size_bytes = self._sizes.of(envelope)
-            fleet.traffic.bytes_sent += size_bytes
+            whole, frame = self._sizes.of(envelope), envelope.frame_bytes
+            fleet.traffic.bytes_sent += whole
             if type(envelope.body) in (Hello, Leave):
-                fleet.traffic.membership_bytes += size_bytes
+                fleet.traffic.membership_bytes += whole
+            size_bytes = frame + links.header_weight * (whole - frame)
         # Asked for in any case: what fault does to later messages must not depend on it.
         way = worker.index, to
-        times_s = self._deliveries.links.deliveries(fleet.now, *way, size_bytes)
+        times_s = links.deliveries(fleet.now, *way, size_bytes)
         arrivals_s = self._faults.arrivals(fleet.now, *way, times_s)
         there = fleet.workers[to]
         if there.running and (harness is None or harness.reaches(worker, there)):

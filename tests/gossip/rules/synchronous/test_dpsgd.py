@@ -259,7 +259,7 @@ def test_a_share_that_could_not_be_pushed_yet_is_not_accepted_yet() -> None:
         outward=(),
         live=lambda: ("a", "b"),
         incarnation=lambda peer: 1,
-        can_push=lambda peer: False,
+        can_push=lambda peer, awaited: False,
         fate=lambda peer, incarnation: "",
         steps_at_end=lambda peer: None,
     )
