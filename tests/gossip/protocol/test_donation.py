@@ -5,7 +5,7 @@ from math import ceil, log2
 
 import pytest
 
-from rumor.gossip import ONE, Member, Phase, ProtocolConfig
+from rumor.gossip import ONE, Member, Phase, ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, ShareRefused
 from rumor.gossip.types import ShareId
@@ -99,6 +99,30 @@ def test_a_donor_gives_one_large_copy_at_a_time() -> None:
     assert copies(scene.step("a")) == []
     scene.deliver()
     assert copies(scene.step("a")) == [], "it has come, and is not mixed yet"
+
+
+def test_while_a_large_copy_is_on_its_way_only_what_is_awaited_is_pushed() -> None:
+    scene, found = gathered(1, donors=2), list[tuple[bool, bool, str | None]]()
+
+    def look(context: RuleContext) -> None:
+        awaited = context.can_push("b", awaited=True)
+        found.append((context.can_push("b"), awaited, context.draw(["b"])))
+
+    assert copies(scene.act("a", look)) == ["n00"]
+    scene.deliver()
+    scene.act("a", look)
+    scene.step("n00", trained=False)
+    scene.deliver()
+    scene.act("a", look)
+    assert found == [(False, True, None), (False, True, None), (True, True, "b")]
+
+
+def test_a_small_copy_or_one_that_is_read_here_holds_up_no_push() -> None:
+    small = replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max)
+    for scene in (gathered(1, small, 2), gathered(1, donors=2, host=b"the-same-machine")):
+        found: list[bool] = []
+        sent = scene.act("a", lambda context, found=found: found.append(context.can_push("b")))
+        assert any(isinstance(effect, Send) for effect in sent) and found == [True]
 
 
 def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:

@@ -1,0 +1,70 @@
+"""A small model in place of a large one: messages, frames and member tables take as long."""
+
+from typing import Any
+
+import pytest
+
+from rumor.gossip import ProtocolConfig
+from rumor.sim import NetworkConfig, simulate
+from rumor.sim.models.network import Host, Link
+from rumor.sim.models.stand_in import StandIn
+
+SMALL = StandIn(share_bytes=460_032, stands_for=30.8e6)
+
+
+def test_every_bandwidth_of_a_network_is_made_smaller() -> None:
+    network = NetworkConfig(
+        bandwidth_mbit=100.0,
+        hosts=(Host(workers=("0", "1"), bandwidth_mbit=10.0),),
+        links=(Link(source=("0",), to=("2",), bandwidth_mbit=1.0),),
+    )
+    found = SMALL.network(network)
+    assert found.bandwidth_mbit == 100.0 * SMALL.factor
+    assert found.downlink_mbit is None
+    assert found.hosts[0].bandwidth_mbit == 10.0 * SMALL.factor
+    assert found.links[0].bandwidth_mbit == 1.0 * SMALL.factor
+
+
+@pytest.mark.parametrize(("stands_for", "frames"), [(30.8e6, 32), (0.8e6, 13)])
+def test_a_share_comes_in_frames_if_that_of_the_large_model_does(
+    stands_for: float, frames: int
+) -> None:
+    small = StandIn(share_bytes=460_032, stands_for=stands_for)
+    found = small.protocol(ProtocolConfig())
+    assert found.inline_bytes_max < small.share_bytes
+    assert found.frame_bytes_min <= found.frame_bytes <= found.frame_bytes_max
+    # As many as the large one has, of 256 KiB; but no more than 32.
+    assert -(-small.share_bytes // found.frame_bytes) <= 32
+    assert -(-small.share_bytes // found.frame_bytes_min) <= frames * 4
+    assert found.window_bytes >= found.frame_bytes_max
+
+
+def test_the_rate_of_pushes_is_made_smaller_too() -> None:
+    config = ProtocolConfig(bandwidth_bytes_s=1e6)
+    assert SMALL.protocol(config).bandwidth_bytes_s == 1e6 * SMALL.factor
+
+
+def test_a_model_that_stands_for_itself_has_no_stand_in() -> None:
+    assert StandIn.of(1000, None) is None
+
+
+def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:
+    # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s: a hello of 9 members weighs as much
+    # as 40 such models here, and nothing beside one there.
+    asked: dict[str, Any] = {
+        "task": "consensus",
+        "workers": 8,
+        "topology": "exponential",
+        "rule": "gosgd:p=1",
+        "step_s": 3.0,
+        "time_s": 200.0,
+        "bandwidth_mbit": 10.0,
+        "stands_for": 0.8e6,
+        "faults": [
+            {"at_s": 20.0, "kind": "crash", "peer": 3},
+            {"at_s": 60.0, "kind": "restart", "peer": 3},
+        ],
+        "threads": 1,
+    }
+    found = simulate(**asked).summary
+    assert found["restart_s_median"] < 15.0
