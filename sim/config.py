@@ -187,9 +187,9 @@ class SimulationConfig:
     duplicates: float | None = None
     """Probability that a message arrives twice; the network's unless given."""
     stands_for: float | None = None
-    """Parameters of a larger model that this one stands for: bandwidths and frames are made smaller,
-    so that a share takes as long as that model's would, and what is no part of a model takes none
-    the longer; none unless given."""
+    """Parameters of a larger model that this one stands for: bandwidths and frames are made
+    smaller, so that a share takes as long as that model's would, and what is no part of a model
+    takes no longer than ever; none unless given."""
     faults: str | Path | Sequence[Fault | Mapping[str, Any]] = ()
     """Faults, as in [{"at_s": 3, "kind": "crash", "peer": 2}]: crash, restart, mass-restart, pause,
     continue, slow, clock-jump, cut, partition, heal, loss, duplicate, replay, delay, reset, join,

@@ -488,12 +488,13 @@ class Fleet:
         return dict(zip(shares, distances, strict=True)), told
 
     def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        size_bytes, traffic = encoded_bytes(envelope), self.traffic
+        whole, traffic, links = encoded_bytes(envelope), self.traffic, self.deliveries.links
         traffic.messages += 1
-        traffic.bytes_sent += size_bytes
+        traffic.bytes_sent += whole
+        size_bytes = links.weigh(whole, envelope.frame_bytes)
         to = self.index[envelope.destination]
         way = worker.index, to
-        for time_s in self.deliveries.links.deliveries(self.clock.now, *way, size_bytes):
+        for time_s in links.deliveries(self.clock.now, *way, size_bytes):
             if payload is not None:
                 payload.readers += 1
             self.deliveries.expect(

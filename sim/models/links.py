@@ -146,6 +146,7 @@ class Links:
         self, config: NetworkConfig, ids: Sequence[str], seed: int, header_weight: float = 1.0
     ) -> None:
         self.header_weight = header_weight
+        """What a byte that is not of a model counts for."""
         self._config = config
         self._ids = list(ids)
         self._seed = seed
@@ -223,6 +224,17 @@ class Links:
         self._downlinks.append(_ports(self._config.downlink))
         self.has_ports = self.has_ports or bool(self._downlinks[-1])
         return index
+
+    def weigh(self, whole_bytes: int, frame_bytes: int) -> float:
+        """What a message counts for on its way.
+
+        Args:
+            whole_bytes: All of it.
+            frame_bytes: As many of these are of a model.
+        """
+        if self.header_weight == 1.0:
+            return whole_bytes
+        return frame_bytes + self.header_weight * (whole_bytes - frame_bytes)
 
     def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
         """Say when a message arrives that is sent now.

@@ -60,6 +60,8 @@ def why_not(plan: FleetPlan) -> str:
         return "a model does not fit into one message"
     if protocol.bandwidth_bytes_s is not None:
         return "workers limit what they send"
+    if links.header_weight != 1.0:
+        return "the model stands for a larger one"
     if links.uniform is None:
         return "links differ, or lose, delay or double messages"
     if _staged_max(plan) > tables.STAGED_MAX:

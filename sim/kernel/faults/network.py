@@ -318,11 +318,11 @@ class Mailbox:
         size_bytes = 0.0
         fleet.traffic.messages += 1
         if self._sizes is not None:
-            whole, frame = self._sizes.of(envelope), envelope.frame_bytes
+            whole = self._sizes.of(envelope)
             fleet.traffic.bytes_sent += whole
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
-            size_bytes = frame + links.header_weight * (whole - frame)
+            size_bytes = links.weigh(whole, envelope.frame_bytes)
         # Asked for in any case: what fault does to later messages must not depend on it.
         way = worker.index, to
         times_s = links.deliveries(fleet.now, *way, size_bytes)

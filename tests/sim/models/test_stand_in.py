@@ -49,8 +49,8 @@ def test_a_model_that_stands_for_itself_has_no_stand_in() -> None:
 
 
 def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:
-    # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s: a hello of 8 members would take 20 s
-    # if its bytes were made as slow, no push would ever get through, and who restarts would found.
+    # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were made
+    # as slow it would take 20 s: no push would ever get through, and who restarts would found.
     asked: dict[str, Any] = {
         "task": "consensus",
         "workers": 8,
