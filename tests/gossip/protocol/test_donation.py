@@ -1,6 +1,7 @@
 """Many newcomers at once: every copy makes another donor, and no two models are ever blended."""
 
 from dataclasses import replace
+from functools import partial
 from math import ceil, log2
 
 import pytest
@@ -120,9 +121,13 @@ def test_while_a_large_copy_is_on_its_way_only_what_is_awaited_is_pushed() -> No
 def test_a_small_copy_or_one_that_is_read_here_holds_up_no_push() -> None:
     small = replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max)
     for scene in (gathered(1, small, 2), gathered(1, donors=2, host=b"the-same-machine")):
-        found: list[bool] = []
-        sent = scene.act("a", lambda context, found=found: found.append(context.can_push("b")))
+        found = list[bool]()
+        sent = scene.act("a", partial(_note, found))
         assert any(isinstance(effect, Send) for effect in sent) and found == [True]
+
+
+def _note(found: list[bool], context: RuleContext) -> None:
+    found.append(context.can_push("b"))
 
 
 def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:
