@@ -99,16 +99,25 @@ class Results:
         by the seeds that all have.
         """
         known = {str(result.trial) for result in self.results} | set(self.failures)
+        trials = {str(trial): trial for trial in self.study.trials()}
         done: dict[tuple[str, ...], dict[int, bool]] = {}
-        for trial in self.study.trials():
+        for name, trial in trials.items():
             seeds = done.setdefault(trial.group[1:], {})
-            seeds[trial.seed] = seeds.get(trial.seed, True) and str(trial) in known
-        kept = tuple(
-            result
-            for result in self.results
-            if (seeds := done[result.trial.group[1:]])[result.trial.seed] or not any(seeds.values())
+            seeds[trial.seed] = seeds.get(trial.seed, True) and name in known
+
+        def counts(trial: Trial) -> bool:
+            seeds = done[trial.group[1:]]
+            return seeds[trial.seed] or not any(seeds.values())
+
+        return replace(
+            self,
+            results=tuple(result for result in self.results if counts(result.trial)),
+            failures={
+                name: why
+                for name, why in self.failures.items()
+                if name not in trials or counts(trials[name])
+            },
         )
-        return replace(self, results=kept)
 
 
 def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:

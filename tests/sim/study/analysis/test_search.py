@@ -199,6 +199,14 @@ def test_a_seed_that_a_place_has_only_begun_is_left_out_where_another_is_finishe
     assert [(row.n, row.missing) for row in rows] == [(1, 0), (1, 0)]
 
 
+def test_a_seed_of_which_there_is_but_a_failure_is_only_begun() -> None:
+    stopped = results_of({"topology": ("ring", "star")}, seeds=2, leave_out=lambda t: t.seed == 1)
+    failed = next(str(t) for t in stopped.study.trials() if t.seed == 1)
+    found, _ = searched(replace(stopped, failures={failed: "it diverged"}))
+    assert not found.failures
+    assert [row.missing for row in comparisons(found)[0].rows] == [0, 0]
+
+
 def test_a_failure_finishes_a_seed() -> None:
     failed = results_of(
         {"topology": ("ring", "star")},
