@@ -68,6 +68,7 @@ class Fleet:
         self.values: Values = self.program if harness is None else harness
         self.harness = harness
         self.traffic = Traffic()
+        self._ended_s = 0.0
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
@@ -364,7 +365,7 @@ class Fleet:
             self.clock.stop()
 
     def _end_training(self, worker: Worker) -> None:
-        worker.finished = True
+        worker.finished, self._ended_s = True, self.clock.now
         if self.faults is not None:
             if self._are_all_taken(worker):
                 self._times = self.times()
@@ -436,7 +437,8 @@ class Fleet:
         unfinished = sum(w.running and not w.finished for w in self.workers)
         if not waiting or len(waiting) < unfinished:
             return
-        since_s = max(worker.waiting_since_s or 0.0 for worker in waiting)
+        # Whoever has just finished may be about to send what they wait for.
+        since_s = max(self._ended_s, *[worker.waiting_since_s or 0.0 for worker in waiting])
         if self.clock.now - since_s > _STUCK_S:
             for worker in waiting:
                 self.halts[worker.id] = (

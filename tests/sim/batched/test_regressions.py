@@ -65,6 +65,19 @@ def test_a_barrier_over_a_dead_link_ends_with_a_reason() -> None:
         simulate(task="consensus", workers=2, rule="dpsgd", topology="ring", loss=1.0, steps=2)
 
 
+def test_who_has_waited_for_long_when_the_others_finish_is_given_the_time_to_hear_of_it() -> None:
+    run = simulate(
+        task="consensus",
+        workers=8,
+        rule="noloco:h=32",
+        topology="random-matching",
+        speeds="1x:50%,0.1x:50%",
+        total_steps=512,
+        step_s=3.0,
+    )
+    assert run.summary["steps"] >= 512
+
+
 class Tied(nn.Module):
     """Two names for one parameter."""
 
