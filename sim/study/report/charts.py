@@ -351,7 +351,13 @@ def heatmaps(results: Results, at: Mapping[str, str]) -> dict[str, Matrix]:
     if len(study.axes) < 2 or len(study.axes[1].points) < 2:
         return {}
     down, across = study.axes[:2]
-    groups, asked = results.groups(), seeds_tried(results, at)
+    groups = results.groups()
+    # Each place by the seeds that were run there, as its ranking has it.
+    asked = {
+        group: seeds
+        for column in across.labels
+        for group, seeds in seeds_tried(results, {**at, across.name: column}).items()
+    }
     further = tuple(at[axis.name] for axis in study.axes[2:])
     found: dict[str, Matrix] = {}
     for metric in metrics_known(results):

@@ -74,6 +74,16 @@ def test_survivors_of_seeds_that_failed_have_no_time() -> None:
     assert found.shades[1][1] is None and found.shades[1][0] is not None
 
 
+def test_a_place_that_has_fewer_seeds_than_another_shows_the_mean_of_its_own() -> None:
+    results = results_of(
+        {"rule": ["gosgd", "sgp"], "p": [0.1, 1.0]},
+        lambda labels: Course(),
+        leave_out=lambda trial: trial.labels["p"] == "1.0" and trial.seed > 0,
+    )
+    found = heatmaps(results, {})["time_to_target_s"]
+    assert all(text.endswith(" s") for row in found.texts for text in row)
+
+
 def test_a_figure_that_some_trial_does_not_have_has_no_mean() -> None:
     results = results_of(GRID)
     first = replace(results.results[0], summary={**results.results[0].summary, "accuracy": None})
