@@ -265,9 +265,9 @@ class RuleContext:
         free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
         return free and self._state.table.is_reachable(peer, self.now)
 
-    def is_outstanding(self, peer: PeerId) -> bool:
-        """Whether a push toward *peer* is not settled yet."""
-        return any([each.outbox.is_busy(peer) for each in self._state.busy_shards])
+    def outstanding(self) -> Set[PeerId]:
+        """Everybody toward whom a push is not settled yet."""
+        return set().union(*[each.outbox.transfers for each in self._state.busy_shards])
 
     def draw(
         self,

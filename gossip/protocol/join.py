@@ -10,7 +10,7 @@ A donor that has more newcomers waiting than it can serve refers them to those w
 so that the number of donors doubles with every copy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -330,7 +330,7 @@ class StateTransfer:
             member = state.table.member(peer)
             if member is None or member.phase > Phase.JOINING:
                 del self.asking[peer]
-            elif not context.is_outstanding(peer) and self._may_give(context, peer):
+            elif peer not in context.outstanding() and self._may_give(context, peer):
                 weights = {each.shard: half(each.weight) for each in state.shard_states}
                 copies, life = self._limits.copies, (peer, member.incarnation)
                 if min(weights.values()) >= WEIGHT_MIN and copies.take(life, 1, context.now):
@@ -339,7 +339,7 @@ class StateTransfer:
                     self.given[peer] = None
                     state.gave = True
         sent = [peer for peer in self.given if not state.table.shares_memory(peer)]
-        state.copies = self._is_large and any([context.is_outstanding(peer) for peer in sent])
+        state.copies = self._is_large and self._is_sent(sent)
 
     def follow(self, peer: PeerId) -> None:
         """See whether a newcomer has got its copy, and refer half of those who wait to it."""
@@ -368,9 +368,19 @@ class StateTransfer:
         if self._is_large:
             if self._state.table.shares_memory(peer):
                 return context.can_push(peer, lent=True)
-            if any([context.is_outstanding(other) for other in self.given]):
+            if self._is_sent(self.given):
                 return False
         return context.can_push(peer)
+
+    def _is_sent(self, peers: Iterable[PeerId]) -> bool:
+        """Whether a copy is on its way to one of *peers*; one that answers no more is waited for
+        by nobody."""
+        outboxes = [each.outbox for each in self._state.busy_shards]
+        return any(
+            peer in outbox.transfers and peer not in outbox.unanswering
+            for outbox in outboxes
+            for peer in peers
+        )
 
     @property
     def _is_large(self) -> bool:

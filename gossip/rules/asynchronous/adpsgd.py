@@ -156,7 +156,7 @@ class ADPSGD:
 
     def _is_over(self, context: RuleContext, slot: int, answer: _Exchange) -> bool:
         """Whether an answer was accepted, or has nobody to go to any more."""
-        if slot not in self._unsent and not context.is_outstanding(answer.peer):
+        if slot not in self._unsent and answer.peer not in context.outstanding():
             return True
         return bool(context.fate(answer.peer, answer.incarnation))
 

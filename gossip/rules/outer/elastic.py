@@ -86,7 +86,8 @@ class ElasticRounds:
         self._merging = Merging()
         # As they are in the call at hand: with many peers, most of what a call does is to look.
         self._shares: list[Share] = []
-        self._live: frozenset[PeerId] = frozenset()
+        self._live: tuple[PeerId, ...] = ()
+        self._lives: dict[PeerId, Incarnation] = {}
 
     @property
     def register(self) -> str:
@@ -100,7 +101,8 @@ class ElasticRounds:
         hold up the share that is waited for. The outcome of the round then replaces its values.
         """
         context.may_close(False)
-        self._shares, self._live = [], frozenset(context.live())
+        self._shares = []
+        self._look(context)
         self._letters.settle(context)
         self._drop_gone(context)
         for share in context.shares():
@@ -108,7 +110,10 @@ class ElasticRounds:
                 continue
             if share.epoch != EPOCH:
                 context.mix(share)
-            elif share.round < self.round or self._is_leaving(context, share):
+            elif share.round < self.round or (
+                self._lives.get(share.sender) != share.id.incarnation
+                and self._is_leaving(context, share)
+            ):
                 self._owe(context, share)
                 context.accept(share)
             else:
@@ -174,10 +179,12 @@ class ElasticRounds:
         """
         shares = {share.sender: share for share in self._of_round()}
         passed = {share.sender for share in self._shares if share.round > self.round}
+        lives = self._lives
         absent = [
             peer
             for peer, incarnation in self._partners.items()
-            if peer not in shares and not self._fate(context, peer, incarnation)
+            if peer not in shares
+            and (lives.get(peer) == incarnation or not context.fate(peer, incarnation))
         ]
         missing = tuple([peer for peer in absent if peer not in passed])
         # Who keeps in step with others gets their shares of this round before any later ones.
@@ -208,8 +215,15 @@ class ElasticRounds:
     def _of_round(self) -> Iterator[Share]:
         return (share for share in self._shares if share.round == self.round)
 
+    def _look(self, context: RuleContext) -> None:
+        """See which life of everybody takes part: the table makes a new tuple at each change."""
+        live = context.live()
+        if live is not self._live:
+            self._live = live
+            self._lives = {peer: context.incarnation(peer) for peer in live}
+
     def _fate(self, context: RuleContext, peer: PeerId, incarnation: Incarnation) -> str:
-        if peer in self._live and context.incarnation(peer) == incarnation:
+        if self._lives.get(peer) == incarnation:
             return ""
         return context.fate(peer, incarnation)
 
@@ -230,7 +244,9 @@ class ElasticRounds:
         """Send everybody what it is owed, and whatever else can be pushed."""
         if self.is_open:
             for share in self._of_round():
-                self._owe(context, share)
+                told = self._told.get(share.sender)
+                if told != (share.id.incarnation, self.round):
+                    self._owe(context, share)
         for peer, incarnation in tuple(self._owed.items()):
             fate = self._fate(context, peer, incarnation)
             # One that is considered dead may wait all the same, and so may one that is not known
@@ -256,9 +272,12 @@ class ElasticRounds:
 
     def _drop_gone(self, context: RuleContext) -> None:
         """Push nothing more to those who are gone; the dead are owed it, should they be heard."""
+        told, lives = self._told, self._lives
         for peer in self._letters.receivers():
-            incarnation = self._told[peer].incarnation
-            fate = self._fate(context, peer, incarnation)
+            incarnation = told[peer].incarnation
+            if lives.get(peer) == incarnation:
+                continue
+            fate = context.fate(peer, incarnation)
             if fate:
                 self._letters.drop(peer)
                 del self._told[peer]

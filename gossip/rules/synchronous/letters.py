@@ -45,7 +45,8 @@ class Letters:
             letter = self._pushed.pop(back.peer, None) if back.epoch == EPOCH else None
             if letter is not None:
                 self._queued.setdefault(back.peer, deque()).appendleft(letter)
-        for peer in [peer for peer in self._pushed if not context.is_outstanding(peer)]:
+        outstanding = context.outstanding()
+        for peer in [peer for peer in self._pushed if peer not in outstanding]:
             del self._pushed[peer]
 
     def post(self, peers: Iterable[PeerId], letter: Letter) -> None:

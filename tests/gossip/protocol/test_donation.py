@@ -118,6 +118,19 @@ def test_while_a_large_copy_is_on_its_way_only_what_is_awaited_is_pushed() -> No
     assert found == [(False, True, None), (False, True, None), (True, True, "b")]
 
 
+@pytest.mark.parametrize("newcomers", [1, 2])
+def test_a_newcomer_that_answers_no_more_holds_up_no_push_and_no_other(newcomers: int) -> None:
+    scene, found = gathered(newcomers, WIDE, donors=2), list[bool]()
+    assert copies(scene.act("a", partial(_note, found))) == ["n00"]
+    scene.deliver(Offer, Grant, Chunk)  # all of it has come, and n00 takes no step
+    for _ in range(4):
+        scene.wait(1.0)
+        scene.wake("a")
+        scene.deliver(Hello)  # nobody is considered dead, and questions are lost
+    assert copies(scene.act("a", partial(_note, found))) == ["n01"][: newcomers - 1]
+    assert found == [False, newcomers == 1], "the next copy has the link"
+
+
 def test_a_small_copy_or_one_that_is_read_here_holds_up_no_push() -> None:
     small = replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max)
     for scene in (gathered(1, small, 2), gathered(1, donors=2, host=b"the-same-machine")):
