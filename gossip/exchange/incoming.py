@@ -183,13 +183,14 @@ class Inbox:
             share: Which.
             finite: Whether all its values are numbers.
             returned: Whether the share goes back if they are not; else the rule decides. One that
-                a round needs would be pushed again, and again, for ever.
+                a round needs would be pushed again, and again, for ever. A model that is shown
+                always goes back: no rule sees it.
         """
         transfer = self.transfers.get((share.sender, share.incarnation))
         if transfer is None or transfer.id != share:
             return
         transfer.is_finite = finite
-        if not finite and returned:
+        if not finite and (returned or transfer.offer.held):
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
             return
         after = INCOMING_TRANSITIONS[transfer.state][IncomingEvent.FINITE]

@@ -7,6 +7,7 @@ import pytest
 from rumor.gossip import ONE, ProtocolConfig, RemoteProtocolError, RuleContext
 from rumor.gossip.effects.effects import Drop, Effect, Mix, Reclaim, Send, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.types import ShareId
 from rumor.gossip.wire.messages import Ack, Offer, Push, Read
 
@@ -179,6 +180,29 @@ def test_what_is_arriving_when_nobody_reads_it_any_more_is_sent_back() -> None:
     assert ShareRefused("b", "nobody reads it any more") in effects
     scene.deliver()
     assert not scene.peers["b"].account.outstanding
+
+
+@pytest.mark.parametrize("fixed_members", [False, True])
+def test_a_model_with_numbers_that_are_not_finite_is_not_there_to_be_read(
+    fixed_members: bool,
+) -> None:
+    """Rules of rounds decide about such shares themselves, but see none that is to be read."""
+    scene = Scene(requirements=Requirements(whole=False, fixed_members=fixed_members))
+    scene.founded(*"abc")
+    read(scene, "a", "b")
+    scene.deliver(Read)
+    scene.step("b")
+    effects = scene.receive(scene.mail.popleft(), finite=False)
+    assert ShareRefused("b", "not finite") in effects and Drop(ShareId("b", 1, 1)) in effects
+    assert scene.peers["a"].reading.shown() == ()
+    scene.deliver()
+    assert not scene.peers["b"].account.outstanding
+    # Its next one may be.
+    read(scene, "a", "b")
+    scene.deliver(Read)
+    scene.step("b")
+    scene.deliver()
+    assert scene.peers["a"].reading.shown() == ((ShareId("b", 1, 2), ONE),)
 
 
 def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything() -> None:
