@@ -242,6 +242,12 @@ class Outbox:
         elif transfer.incarnation == incarnation:
             self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
 
+    def outlived(self, peer: PeerId, now: float) -> None:
+        """Write off what is unresolved: not the incarnation that has it runs, but another."""
+        transfer = self.transfers.get(peer)
+        if transfer is not None:
+            self._on(transfer, EscrowEvent.LATER_INCARNATION, now)
+
     def renounce(self) -> None:
         """Note that the swarm is given up: what is outstanding is of no use in another."""
         self._renounced.update(self.transfers)

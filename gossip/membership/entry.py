@@ -43,6 +43,9 @@ class Known:
     """The latest incarnation that was heard itself, 0 where none was."""
     asked_s: float = _NEVER
     """When it was last asked whether hearsay is true."""
+    earlier: tuple[Incarnation, int, float] | None = None
+    """An earlier incarnation that was heard since this one fell silent: which, its heartbeat when
+    that was first noticed, and when that was."""
 
     @property
     def believed(self) -> bool:
@@ -85,6 +88,36 @@ class Known:
             or member.phase is not before.phase
             or member.addresses != before.addresses
         )
+
+    def goes_on(self, member: Member) -> bool:
+        """Whether nothing has changed but the heartbeat and the step."""
+        before = self.member
+        return (
+            self.alive
+            and not self.suspected
+            and self.rises >= RISES_TO_BELIEVE
+            and member.phase is before.phase
+            and member.addresses == before.addresses
+        )
+
+    def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
+        """Whether an incarnation with a smaller number than this one's runs, and this one does not.
+
+        A peer that has lost its disk, and whose clock was ahead before, numbers its next life below
+        the last one. Old messages that arrive late come from a smaller number, too; but only in one
+        that runs does the heartbeat rise for as long as it takes to consider a peer dead.
+
+        Args:
+            member: The entry of the earlier incarnation, in its own words.
+            now: Seconds.
+            dead_s: How long silence lasts before a peer is considered dead.
+        """
+        if self.alive:
+            return False
+        first = self.earlier
+        if first is None or first[0] != member.incarnation or first[2] < self.progress_s:
+            first = self.earlier = member.incarnation, member.heartbeat, now
+        return member.heartbeat > first[1] and now - first[2] > dead_s
 
     def is_forgettable(self, silent_s: float, dead_s: float) -> bool:
         """Whether it is of no more use: it was never believed, or has long left.

@@ -257,6 +257,10 @@ class StaticMemberTable:
         """Whether a message of *peer* is to be taken in; those of members always are."""
         return True
 
+    def outlasts(self, member: Member, now: float) -> bool:
+        """Never: everybody has one incarnation."""
+        return False
+
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
         """Take in nothing: everything is known."""
         return []

@@ -270,6 +270,15 @@ class MemberTable:
             known.rises = RISES_TO_BELIEVE
         return True
 
+    def outlasts(self, member: Member, now: float) -> bool:
+        """Whether *member*, whose incarnation is stale, runs while the later one is dead, which is
+        forgotten then."""
+        known = self._others.get(member.id)
+        if known is None or not known.gives_way(member, now, self._config.dead_s):
+            return False
+        self.disown(member.id)
+        return True
+
     def _take_back(self, known: Known, before: Member) -> None:
         """Follow up on the word of a peer that runs, whatever others have said of it."""
         peer = known.member.id
@@ -318,7 +327,7 @@ class MemberTable:
                 continue
             before = known.member
             if member.incarnation == before.incarnation and (
-                member.heartbeat <= before.heartbeat or self._goes_on(known, member)
+                member.heartbeat <= before.heartbeat or known.goes_on(member)
             ):
                 if member.heartbeat > before.heartbeat:
                     if member.step != before.step:
@@ -327,18 +336,6 @@ class MemberTable:
             elif member.incarnation >= before.incarnation:
                 rest.append(member)
         return rest
-
-    @staticmethod
-    def _goes_on(known: Known, member: Member) -> bool:
-        """Whether nothing about a peer has changed but the heartbeat and the step."""
-        before = known.member
-        return (
-            known.alive
-            and not known.suspected
-            and known.rises >= RISES_TO_BELIEVE
-            and member.phase is before.phase
-            and member.addresses == before.addresses
-        )
 
     def lacks_room_for(self, member: Member, now: float) -> bool:
         """Whether *member* is new, would be kept in mind, and finds the view full."""

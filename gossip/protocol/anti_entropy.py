@@ -212,6 +212,24 @@ class Membership:
             return True
         return self._limits.names.take(source, 1, now)
 
+    def outlasts(self, envelope: Envelope, now: float) -> bool:
+        """Whether a stale incarnation is the one that runs, and the later one is dead; that is over
+        then, and forgotten.
+
+        A member learns of a later incarnation of its own name, but does not start over for it. If
+        those who remember that one are a minority, they would ignore the member for ever.
+        """
+        body, life = envelope.body, (envelope.source, envelope.source_incarnation)
+        own = body.members[0] if isinstance(body, Hello) and body.members else None
+        if own is None or (own.id, own.incarnation) != life:
+            return False
+        if not self._state.table.outlasts(own, now):
+            return False
+        self._forget(own.id)
+        for shard_state in self._state.busy_shards:
+            shard_state.outbox.outlived(own.id, now)
+        return True
+
     def answer_stale(self, envelope: Envelope) -> None:
         """Tell a stale incarnation that asks who is there of the later one."""
         table, source = self._state.table, envelope.source

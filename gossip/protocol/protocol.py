@@ -439,7 +439,7 @@ class Protocol:
         shut = self.receipts is not None and self.receipts.has_evicted(envelope.source)
         if not shut and self._filter.admits(envelope, now):
             state, sender = self._state, (envelope.source, envelope.source_incarnation)
-            if state.table.heard(*sender, now):
+            if state.table.heard(*sender, now) or self._membership.outlasts(envelope, now):
                 self._membership.heard(*sender, now)
                 if not state.log.swarm and self._joining.may_adopt:
                     state.enter(envelope.swarm)
