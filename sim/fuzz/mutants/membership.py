@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ....gossip import Member, PeerId, Phase, Protocol
+from ....gossip.effects.effects import Part
 from ....gossip.effects.events import PeerDied
 from ....gossip.wire.messages import Envelope
 from ..trial import Mutant
@@ -41,8 +42,14 @@ def _dead_for_ever(protocol: Protocol) -> None:
 
 
 def _dead_not_dialled(protocol: Protocol) -> None:
-    """Nobody who is considered dead is ever asked again."""
+    """Nobody who is considered dead is ever asked again, at no address."""
+
+    def greet_seeds(greet: Callable[..., None], now: float) -> None:
+        if protocol.phase <= Phase.JOINING:
+            greet(now)
+
     patch(protocol._membership._backoff, "due", lambda due, *rest: [])
+    patch(protocol._joining, "greet_seeds", greet_seeds)
 
 
 def _later_life_ignored(protocol: Protocol) -> None:
@@ -73,13 +80,17 @@ def _no_tombstones(protocol: Protocol) -> None:
     """Who has left is forgotten at once, and believed in when others still tell of it."""
     table = protocol._state.table
 
-    def is_forgettable(asked: Callable[..., bool], known: Any, silent_s: float) -> bool:
-        return known.member.phase is Phase.LEFT or asked(known, silent_s)
+    def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
+        yield from look(now)
+        left = [peer for peer, known in table._others.items() if known.member.phase is Phase.LEFT]
+        for peer in left:
+            table.disown(peer)
+            yield Part(peer)
 
     def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **_: Any) -> Any:
         return take(member, now, direct=True)
 
-    patch(table, "_is_forgettable", is_forgettable)
+    patch(table, "tick", tick)
     patch(table, "_admit", admit)
 
 
