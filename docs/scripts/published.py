@@ -126,19 +126,6 @@ def _values(results: Results, method: str, name: str) -> dict[int, float]:
     return values_of(found, METRICS[name], results.study.target)
 
 
-# To go when the proof is computed anew as a whole.
-_IN_PARTS: Final = """\
-### What was computed when
-
-The condition home was computed after two repairs, all others and the search of learning rates
-before them: headers and member tables of a model that stands for a larger one weighed as much as
-its frames, which at home held up acknowledgements for so long that most victims never came back;
-and donors pushed beside the copies that they gave. Where links are fast, both matter little: equal
-machines, computed again with seed 0, came to the same loss to three places and the same time to
-3.1 for 12 of 14 rules. AD-PSGD came to 3.089 instead of 3.044, and all-reduce took 110 s instead of
-93 s."""
-
-
 def against_published(results: Results) -> str:
     """Who wins where, and published figures beside those of the first rule of each family."""
     study, lines = results.study, []
@@ -160,8 +147,7 @@ def against_published(results: Results) -> str:
          "### Beside published figures", "", "Published ones are of other machines, models and "
          "clocks; those here are simulated. Efficiency is held against goodput. [Slow links]"
          "(../utilization/README.md) and [SPARTA at 256](../sparta/README.md) have pages of "
-         "their own.", "", table_row(columns), table_row(["---"] * len(columns)), *told, "",
-         _IN_PARTS]
+         "their own.", "", table_row(columns), table_row(["---"] * len(columns)), *told]
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Final
 
 from ....topology import parse
@@ -51,6 +51,9 @@ _CLOCKS: Final = frozenset(
 
 # What stands for 0 on a logarithmic axis, far below all that is drawn.
 _LEAST: Final = 1e-300
+
+# So many times less than the value before is a cliff on a logarithmic axis.
+_CLIFF_MIN = 1e3
 
 # Means of which one is so many times the other are drawn on a logarithmic axis.
 _DECADES_MIN = 30.0
@@ -142,7 +145,8 @@ def _curve_panel(
     # What stands out is drawn last, above the rest.
     series.sort(key=lambda one: one.label in colors)
     target = comparison.target / times if metric.name == _goal(comparison) else None
-    x, y = [0.0, *(v for one in series for v in one.x)], [v for one in series for v in one.y]
+    x = [0.0, *(v for one in series for v in one.x)]
+    y = [v for one in series for v in (_above_cliffs(one.y) if is_log else one.y)]
     if target is not None:
         y = _around(target, y, [one.y[-1] for one in series], falls=metric.lower_is_better)
     words = (title, unit, "logarithmic" if spread else "")
@@ -169,6 +173,16 @@ def _around(
     # As much above the target as the best comes below it, and where everybody ends.
     most = max(2 * target - min(y), *ends)
     return [*(value for value in y if value <= most), target, most]
+
+
+def _above_cliffs(y: Sequence[float]) -> Iterator[float]:
+    """Values that a logarithmic axis is to show, without those that a line falls to at one stroke:
+    a merge makes models alike but for rounding, and decades would be empty for that.
+
+    >>> [*_above_cliffs([0.2, 0.1, 1e-9])]
+    [0.2, 0.1]
+    """
+    return (v for before, v in pairwise((0.0, *y)) if v * _CLIFF_MIN >= before)
 
 
 def _is_nothing(drawn: Band) -> bool:

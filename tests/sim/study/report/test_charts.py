@@ -211,6 +211,17 @@ def test_a_loss_is_shown_around_its_target_and_not_from_where_it_starts() -> Non
     assert not accuracy.falls and accuracy.y.low < 10 < 98 < accuracy.y.high
 
 
+def test_models_that_a_merge_makes_alike_leave_no_empty_decades() -> None:
+    made = results_of({"rule": ["gosgd", "sgp"]}, seeds=1)
+    first, *others = made.results
+    merged = (*first.series["consensus_distance"][:-1], 1e-9)
+    first = replace(first, series={**first.series, "consensus_distance": merged})
+    (before,), (after,) = comparisons(made), comparisons(replace(made, results=(first, *others)))
+    (_, plain), (_, distance) = (curve_panels(place, "time_s", {}) for place in (before, after))
+    assert min(v for line in distance.series for v in line.y) < 1e-3 * plain.y.low
+    assert distance.y.low == pytest.approx(plain.y.low, rel=0.5)
+
+
 def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis() -> None:
     def panels(longest_s: float) -> list[Panel]:
         def course(labels: Mapping[str, str]) -> Course:
