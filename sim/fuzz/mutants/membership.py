@@ -78,7 +78,7 @@ def _any_swarm(protocol: Protocol) -> None:
 
 def _no_tombstones(protocol: Protocol) -> None:
     """Who has left is forgotten at once, and believed in when others still tell of it."""
-    table = protocol._state.table
+    table: Any = protocol._state.table
 
     def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
         yield from look(now)
