@@ -111,7 +111,7 @@ cover:
 
 campaign: .venv/.test
 	$(BIN)/rumor fuzz --seeds 0-9999
-	$(BIN)/python $(PYTEST) -n auto -m "hypothesis and not live" --hypothesis-profile campaign
+	$(BIN)/python $(PYTEST) -n auto -m "hypothesis and not live and not slow" --hypothesis-profile campaign
 	$(BIN)/python $(PYTEST) -m slow
 
 bench: .venv/.demo

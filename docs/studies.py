@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final
 
 from PIL import Image
-from scripts.published import NOTES, against_published, relay_order, table_row
+from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
 
 from rumor.sim.study import Results, built_in_studies, find_study, load_results
 from rumor.sim.study.analysis.findings import findings, margin
@@ -41,6 +41,7 @@ __all__ = [
     "page",
     "relay_order",
     "shrink",
+    "slow_links",
     "write",
 ]
 
@@ -55,7 +56,7 @@ COLORS: Final = 128
 
 CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "curves": "Accuracy and consensus distance, bands over seeds",
+        "curves": "How good models are and how far apart, bands over seeds",
         "ranking": "In order; blue are those that are not told apart from the first",
         "predictions": "What facts about the graph foretell",
         "response": "What it depends on",

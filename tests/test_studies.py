@@ -168,6 +168,19 @@ def test_published_figures_stand_beside_those_that_were_computed(studies: Module
     assert storm.endswith("|  |  |")
 
 
+def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleType) -> None:
+    made = {"DiLoCo H=128": 0.124, "DiLoCo H=32": 0.0341, "GoSGD": 1.0}
+    found = results_of({"rule_and_wire": list(made), "link": ["50 Mbit/s"]})
+    shown = [
+        replace(one, summary={**one.summary, "utilization": made[one.trial.labels["rule_and_wire"]]})
+        for one in found.results
+    ]
+    told = studies.slow_links(replace(found, results=tuple(shown)))
+    assert "| DiLoCo H=128 | 50 Mbit/s | 11.55 % | 12.4 % | +7 % | yes |" in told
+    assert "| DiLoCo H=32 | 50 Mbit/s | 2.41 % | 3.41 % | +41 % | missed |" in told
+    assert "1 prediction is outside" in told and "GoSGD computes 100 % of the time." in told
+
+
 def test_a_search_is_shown_round_by_round(studies: ModuleType) -> None:
     axis = Axis("lr", tuple(Point(rate, {"lr": float(rate)}) for rate in ("0.1", "0.2", "0.4")))
     search = Halving(axis=axis, at={"condition": "equal"}, parts=(0.5, 1.0), seed=7)

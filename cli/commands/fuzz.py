@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -203,7 +204,7 @@ def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
         "violations": [_told(broken, order.plant) for broken in campaign.broken],
         "events": campaign.events,
         "never": list(campaign.never),
-        "never_together": [list(pair) for pair in campaign.never_together],
+        "together": [[*pair, seeds] for pair, seeds in campaign.together.items()],
         "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
         "worst": {
             "events": {"seed": worst.events_seed, "events": worst.events},
@@ -313,8 +314,9 @@ def _print_campaign(told: dict[str, Any], console: Console) -> None:
         console.print(_coverage(told["coverage"]))
         console.print()
         console.print(Text(f"Faults, by share of seeds: {_faults(told['coverage'])}", style="dim"))
-        pairs = _pairs(told["never_together"])
-        console.print(Text(f"Never in force together: {pairs}", style="dim"))
+        console.print()
+        console.print(_pairs(told["together"], told["seeds"]))
+        console.print()
     worst = told["worst"]
     console.print(
         Text(
@@ -359,16 +361,28 @@ def _faults(coverage: Mapping[str, float]) -> str:
     return ", ".join(f"{kind} {_share(part)}" for kind, part in kinds.items()) or "none"
 
 
-def _pairs(pairs: Sequence[Sequence[str]]) -> str:
-    """Pairs in few words: each first one with all its others.
+def _pairs(together: Sequence[tuple[str, str, int]], seeds: int) -> Table:
+    """Which two kinds of fault were in force at the same time; rows and columns are the same."""
+    kinds = sorted({kind for one, other, _ in together for kind in (one, other)})
+    met = {(one, other): count / seeds for one, other, count in together}
+    title = "Percent of seeds in which two kinds of fault were in force together (-: in none)"
+    table = plain_table("", "", *(f">{letter}" for letter in ascii_lowercase[: len(kinds) - 1]))
+    table.title, table.padding = title, (0, 1, 0, 0)
+    for at, kind in enumerate(kinds):
+        parts = [_entry(met[other, kind]) for other in kinds[:at]]
+        table.add_row(kind, Text(ascii_lowercase[at], style="dim"), *parts)
+    return table
 
-    >>> _pairs([["cut", "join"], ["cut", "leave"], ["join", "pause"]])
-    'cut with join, leave; join with pause'
+
+def _entry(part: float) -> Text:
+    """One place of a table of percents, which has room for two figures.
+
+    >>> [str(_entry(part)) for part in (0.0, 0.001, 0.37, 1.0)]
+    ['-', '<1', '37', '99']
     """
-    others: dict[str, list[str]] = {}
-    for one, other in pairs:
-        others.setdefault(one, []).append(other)
-    return "; ".join(f"{one} with {', '.join(rest)}" for one, rest in others.items()) or "none"
+    if not part:
+        return Text("-", style="yellow")
+    return Text("<1" if part < 0.01 else str(min(99, round(100 * part))))
 
 
 def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: Console) -> None:

@@ -140,12 +140,17 @@ class Campaign:
     events: int
     seen: Mapping[str, int]
     """In how many seeds something happened."""
-    never_together: tuple[tuple[str, str], ...]
-    """Pairs of kinds of fault that were in force at the same time in no seed, sorted."""
+    together: Mapping[tuple[str, str], int]
+    """In how many seeds two kinds of fault were in force at the same time, as sorted pairs."""
     never: tuple[str, ...]
     """Events of `EVENT_COVERAGE` that a campaign as large and as full as this should have met."""
     worst: Worst
     broken: tuple[Broken, ...]
+
+    @property
+    def never_together(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of kinds of fault that were in force at the same time in no seed, sorted."""
+        return tuple(pair for pair, seeds in self.together.items() if not seeds)
 
     @property
     def coverage(self) -> dict[str, float]:
@@ -181,19 +186,17 @@ def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -
         seeds=len(trials),
         events=sum([trial.events for trial in trials]),
         seen=seen,
-        never_together=_never_together(order, trials),
+        together=_together(order, trials),
         never=tuple(name for name in expected if not seen[name]),
         worst=_worst(trials),
         broken=broken,
     )
 
 
-def _never_together(order: Order, trials: Sequence[Trial]) -> tuple[tuple[str, str], ...]:
-    met: set[tuple[str, str]] = set()
-    for trial in trials:
-        met |= overlapping(order.draft(trial.seed).faults)
+def _together(order: Order, trials: Sequence[Trial]) -> dict[tuple[str, str], int]:
     kinds = sorted(kind for kind in KINDS if kind not in (*_INSTANTS, *ATTACKS))
-    return tuple(pair for pair in combinations(kinds, 2) if pair not in met)
+    met = Counter(pair for each in trials for pair in overlapping(order.draft(each.seed).faults))
+    return {pair: met[pair] for pair in combinations(kinds, 2)}
 
 
 def overlapping(faults: Sequence[Fault]) -> set[tuple[str, str]]:

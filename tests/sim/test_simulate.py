@@ -77,6 +77,13 @@ def test_settings_change_a_configuration() -> None:
 
 
 @pytest.mark.extended
+def test_what_cannot_be_decided_in_machine_code_is_refused_before_anything_is_told() -> None:
+    told: list[object] = []
+    with pytest.raises(ConfigError, match="the rule is adpsgd"):
+        simulate(decide="compiled", rule="adpsgd", workers=4, steps=5, progress=told.append)
+    assert not told
+
+
 @pytest.mark.parametrize("decide", ["protocol", "compiled"])
 def test_a_share_from_a_peer_that_is_ahead_is_not_stale(decide: str) -> None:
     run = simulate(task=tiny(), workers=4, p=0.5, speeds="1x:75%,8x:25%", decide=decide)

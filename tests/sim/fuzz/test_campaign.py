@@ -156,6 +156,7 @@ def test_kinds_of_fault_that_never_met_are_named() -> None:
     pause = Fault(at_s=2.5, kind="pause", peer=1, for_s=1.0)
     assert overlapping([cut, later, pause]) == {("cut", "pause")}
     campaign = run_campaign(Order(seeds=(0,), workers=2, faults=(cut, later, pause)))
+    assert campaign.together["cut", "pause"] == 1
     assert ("cut", "pause") not in campaign.never_together
     assert ("cut", "leave") in campaign.never_together
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from rumor.gossip.types import stream
 from rumor.sim.kernel.fast_path import fleet as fleet_module
@@ -42,6 +42,13 @@ def compare(decider: Decider, settings: dict[str, Any]) -> bool:
 @given(settings_of_plans())
 def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
     compare(INTERPRETED, settings)
+
+
+@pytest.mark.slow
+@settings(max_examples=50_000)
+@given(settings_of_plans())
+def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
+    compare(INTERPRETED, drawn)
 
 
 @pytest.mark.compiled
