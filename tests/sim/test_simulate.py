@@ -76,7 +76,6 @@ def test_settings_change_a_configuration() -> None:
     assert simulate(config, steps=7).summary["steps"] == 21
 
 
-@pytest.mark.extended
 def test_what_cannot_be_decided_in_machine_code_is_refused_before_anything_is_told() -> None:
     told: list[object] = []
     with pytest.raises(ConfigError, match="the rule is adpsgd"):
@@ -84,6 +83,7 @@ def test_what_cannot_be_decided_in_machine_code_is_refused_before_anything_is_to
     assert not told
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("decide", ["protocol", "compiled"])
 def test_a_share_from_a_peer_that_is_ahead_is_not_stale(decide: str) -> None:
     run = simulate(task=tiny(), workers=4, p=0.5, speeds="1x:75%,8x:25%", decide=decide)
