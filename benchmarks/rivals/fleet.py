@@ -32,8 +32,9 @@ def measure(
     engine: str,
     threads: int,
     decide: str = "auto",
+    p: float = 1.0,
 ) -> dict[str, Any]:
-    """Simulate GoSGD, every step of every worker pushing.
+    """Simulate GoSGD.
 
     Set-up and evaluations are not counted, as they are not at the rival: runs of one step, which
     have as much of both, are subtracted, the quicker of two.
@@ -46,6 +47,7 @@ def measure(
         engine: ``auto``, ``batched`` or ``loop``.
         threads: That the simulator may use.
         decide: Who decides on exchanges, as `rumor.sim.simulate` takes it.
+        p: Chance that a step pushes.
 
     Returns:
         ``steps``, over all workers, without the first of each, and ``wall_s`` that they took
@@ -56,7 +58,7 @@ def measure(
         engine is not to be had.
     """
     # What is only done once, a small simulation has done before.
-    how = {"engine": engine, "threads": threads, "decide": decide}
+    how = {"engine": engine, "threads": threads, "decide": decide, "p": p}
     try:
         _simulate(net, _WARM_N, batch_size, 2, how)
     except ConfigError as error:
@@ -88,7 +90,6 @@ def _simulate(net: str, workers: int, batch_size: int, steps: int, how: Mapping[
         workers=workers,
         topology=TOPOLOGY,
         rule="gosgd",
-        p=1.0,
         batch_size=batch_size,
         steps=steps,
         partition="shared",

@@ -72,6 +72,7 @@ def test_every_way_stands_beside_the_rival_and_beside_our_loop(
         ("batched, compiled, 2 threads", 80.0),
         ("batched, compiled, 2 threads beside loop", 40.0),
         ("peak memory", 1.0),
+        ("2.4 k, n = 8, p = 0.1: auto", 9.75),
     ]
     notes = {row.name.removeprefix("2.4 k, n = 8: "): row.note for row in result.rows}
     assert notes["batched"].startswith("gossipy-dfl 0.0.1; accuracy 0.500 and 0.500")
@@ -100,7 +101,8 @@ def test_ways_take_turns_and_both_sides_get_the_same_work(
 ) -> None:
     small()
     turn = ["rival", "loop", "batched", "compiled", "batched", "compiled"]
-    assert [name for name, _ in asked] == turn + turn
+    assert [name for name, _ in asked] == [*turn, *turn, "auto", "loop", "auto", "loop"]
+    assert [given.get("p") for _, given in asked] == [*[None, *[1.0] * 5] * 2, *[0.1] * 4]
     theirs, ours = asked[0][1], asked[1][1]
     assert theirs["n"] == ours["workers"] == 8
     assert (theirs["rounds"], ours["steps"]) == (10, 40)
