@@ -172,7 +172,9 @@ def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleT
     made = {"DiLoCo H=128": 0.124, "DiLoCo H=32": 0.0341, "GoSGD": 1.0}
     found = results_of({"rule_and_wire": list(made), "link": ["50 Mbit/s"]})
     shown = [
-        replace(one, summary={**one.summary, "utilization": made[one.trial.labels["rule_and_wire"]]})
+        replace(
+            one, summary={**one.summary, "utilization": made[one.trial.labels["rule_and_wire"]]}
+        )
         for one in found.results
     ]
     told = studies.slow_links(replace(found, results=tuple(shown)))
