@@ -41,7 +41,7 @@ def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None
     page = studies.page(results, ["curves.png"], machine="two cores", date="2026-11-21")
     assert "Is a ring enough?" in page
     assert "Machine: two cores" in page and "Date: 2026-11-21" in page
-    assert "![Accuracy and consensus distance, bands over seeds](curves.png)" in page
+    assert "![How good models are and how far apart, bands over seeds](curves.png)" in page
     assert f"Command: `rumor study {results.study.name}`" in page
     for p in ("0.1", "1.0"):
         assert f"### p: {p}\n" in page
