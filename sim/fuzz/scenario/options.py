@@ -204,7 +204,7 @@ def _kept_shares(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     """Rules that keep what they send, so that everybody counts the same, in place of some that
     wait: CHOCO-SGD and SparseLoCo in any format, RelaySGD on a chain."""
     rule = ("choco", "relaysgd", "sparseloco")[int(rng.integers(3))]
-    wire = (NATIVE, "float16", "int8", "topk:0.3")[int(rng.integers(4))]
+    wire = (NATIVE, "float16", "int8", "topk:0.3", "topk2bit:0.3")[int(rng.integers(5))]
     if rng.random() >= 0.5 or scenario.rule not in ("dpsgd", "allreduce"):
         return scenario
     if rule == "relaysgd":
