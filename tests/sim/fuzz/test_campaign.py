@@ -2,11 +2,13 @@
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,6 +99,13 @@ def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faul
     assert broken.shrunk and len(broken.draft.faults) <= 3
     assert broken.draft.attempt(MUTANTS[plant]).failure == broken.failure
     assert broken.draft.attempt().failure is None
+
+
+def test_the_guide_tells_of_every_planted_bug_what_it_breaks() -> None:
+    guide = (Path(__file__).parents[3] / "docs/how-to/fuzz.md").read_text(encoding="utf-8")
+    row = r"^\| `([a-z-]+)` \| (?:I\d|[a-z]+) \| \d+ \| [0-3] \|$"
+    told = re.findall(row, guide, re.MULTILINE)
+    assert told == list(MUTANTS)
 
 
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
