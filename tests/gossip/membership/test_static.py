@@ -152,7 +152,7 @@ def test_nothing_is_learnt_in_a_static_membership_that_was_not_known() -> None:
     assert not list(ada.left("bob")) and not list(ada.tick(1.0))
     ada.leaving("bob")
     ada.disown("bob")
-    assert ada.heard("bob", 1, 0.0)
+    assert ada.heard("bob", 1, 0.0) and not ada.outlasts(member("bob"), 0.0)
     assert ada.others(alive=True) == ()
     assert [m.id for m in ada.live()] == list(IDS)
 
