@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -22,6 +23,7 @@ from typing import Final
 from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
 
+from rumor.sim.fuzz.campaign import commit
 from rumor.sim.study import Results, built_in_studies, find_study, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
@@ -51,6 +53,9 @@ SOURCES: Final = "../../../sim/study/built_in"
 
 NAMES: Final = tuple(study.name for study in built_in_studies())
 
+TRIALS: Final = "trials.tar.xz"
+"""Of a study that is not finished, all that goes on with it."""
+
 COLORS: Final = 128
 """Of a picture. More are not needed for lines and points, and cost bytes."""
 
@@ -75,20 +80,26 @@ def main() -> None:
     parser.add_argument(
         "--date", default=datetime.date.today().isoformat(), help="when they were computed"
     )
+    parser.add_argument(
+        "--commit", default=(commit() or "")[:7], help="of the code that computed them"
+    )
     asked = parser.parse_args()
     for folder in asked.folders:
-        write(folder, OUT, machine=asked.machine, date=asked.date)
+        write(folder, OUT, machine=asked.machine, date=asked.date, commit=asked.commit)
     (OUT / "README.md").write_text(index(OUT), encoding="utf-8")
 
 
-def write(folder: Path, out: Path, *, machine: str, date: str) -> None:
+def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "") -> None:
     """Write the page of one study, its pictures and its table.
+
+    Of one that is not finished its trials lie beside them, for whoever goes on with it.
 
     Args:
         folder: Where it was computed, with ``summary.csv`` and ``pictures``.
         out: Of all pages; this one comes into a folder of the study's name.
         machine: In words.
         date: As 2026-11-21.
+        commit: Of the code that computed it.
     """
     results = load_results(folder)
     here = out / results.study.name
@@ -102,8 +113,26 @@ def write(folder: Path, out: Path, *, machine: str, date: str) -> None:
     asked = find_study(results.study.name) if results.study.name in NAMES else None
     search = None if asked is None else asked.search
     rungs = () if search is None else load_rungs(folder, search)
-    text = page(results, names, machine=machine, date=date, rungs=rungs, search=search)
+    if _missing(results):
+        with tarfile.open(here / TRIALS, "w:xz") as packed:
+            for part in ("study.json", "cells", "search"):
+                if (folder / part).exists():
+                    packed.add(folder / part, part, filter=_without_dates)
+    how = f"{machine}; code of commit {commit}" if commit else machine
+    text = page(results, names, machine=how, date=date, rungs=rungs, search=search)
     (here / "README.md").write_text(text, encoding="utf-8")
+
+
+def _missing(results: Results) -> int:
+    """How many trials were not computed."""
+    known = len(results.results) + len(results.failures)
+    return sum(1 for _ in results.study.trials()) - known
+
+
+def _without_dates(part: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The same trials make the same archive."""
+    part.mtime, part.uid, part.gid, part.uname, part.gname = 0, 0, 0, "", ""
+    return part
 
 
 def shrink(source: Path, target: Path) -> None:
@@ -221,12 +250,22 @@ def _how(results: Results, machine: str, date: str) -> str:
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
         f"- {count(len(results.results), 'trial')}, seeds {seeds}; one row for each in "
         "[summary.csv](summary.csv)",
+        *_unfinished(results),
         *_trained_by(results),
         f"- Machine: {machine}; {core_s / 60:.1f} core-minutes in all",
         f"- Python {platform.python_version()}, torch {version('torch')}, numpy {version('numpy')}",
         f"- Date: {date}",
     ]
     return "\n".join(lines)
+
+
+def _unfinished(results: Results) -> Iterator[str]:
+    if missing := _missing(results):
+        yield (
+            f"- {count(missing, 'trial')} did not fit into the time. [{TRIALS}]({TRIALS}) has the "
+            f"others: unpacked, `rumor study {results.study.name} --resume --out FOLDER` goes on, "
+            "with the code of the commit below"
+        )
 
 
 def _trained_by(results: Results) -> Iterator[str]:

@@ -155,17 +155,22 @@ def test_a_study_of_many_metrics_has_these_as_columns_and_empty_cells(studies: M
 def test_a_place_that_did_not_fit_is_shown_as_empty(studies: ModuleType) -> None:
     page = studies.page(of_proof(leave_out="torchft-60s"), [], machine="", date="")
     assert "### torchft-60s\n\nNot computed: it did not fit into the time." in page
+    assert "6 trials did not fit into the time. [trials.tar.xz](trials.tar.xz) has the" in page
 
 
 def test_published_figures_stand_beside_those_that_were_computed(studies: ModuleType) -> None:
     told = studies.against_published(of_proof())
     (efficiency,) = [line for line in told.splitlines() if "every 60 s" in line]
     assert "| 81.2 % |" in efficiency and "| 62.5 % (GoSGD) | not computed |" in efficiency
-    (equal,) = [line for line in told.splitlines() if line.startswith("| equal |")]
+    equal, _ = [line for line in told.splitlines() if line.startswith("| equal |")]
     # ln(2.2 / 0.9) rates of 1 s and 4 s, at measurements of every half second.
     assert equal.startswith("| equal | GoSGD |") and equal.endswith("| 4 |")
-    (storm,) = [line for line in told.splitlines() if line.startswith("| torchft-60s |")]
+    storm, _ = [line for line in told.splitlines() if line.startswith("| torchft-60s |")]
     assert storm.endswith("|  |  |")
+    beside = told.partition("first at a loss of")[2].splitlines()
+    # At measurements of every half second, again.
+    assert beside[0] == " | 0.85 | 0.9 | 0.95 | 1 | 1.05 |"
+    assert beside[2] == "| equal | GoSGD (3) | GoSGD (3) | GoSGD (4) | GoSGD (4) | GoSGD (3.5) |"
 
 
 def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleType) -> None:
