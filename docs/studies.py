@@ -23,7 +23,6 @@ from typing import Final
 from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
 
-from rumor.sim.fuzz.campaign import commit
 from rumor.sim.study import Results, built_in_studies, find_study, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
@@ -81,7 +80,7 @@ def main() -> None:
         "--date", default=datetime.date.today().isoformat(), help="when they were computed"
     )
     parser.add_argument(
-        "--commit", default=(commit() or "")[:7], help="of the code that computed them"
+        "--commit", default="", help="of the code that computed them"
     )
     asked = parser.parse_args()
     for folder in asked.folders:
@@ -264,7 +263,7 @@ def _unfinished(results: Results) -> Iterator[str]:
         yield (
             f"- {count(missing, 'trial')} did not fit into the time. [{TRIALS}]({TRIALS}) has the "
             f"others: unpacked, `rumor study {results.study.name} --resume --out FOLDER` goes on, "
-            "with the code of the commit below"
+            "with the code that computed them"
         )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -148,27 +147,12 @@ class _Layer(nn.Module):
 
 def _rotated(x: Tensor) -> Tensor:
     """Turn pairs of numbers by angles that grow with the place, axes ``(..., place, number)``."""
-    cos, sin = _rotations(*x.shape[-2:], x.dtype, x.device)
+    places, width = x.shape[-2:]
+    speeds = _ROTATIONS ** -(torch.arange(0, width, 2, device=x.device) / width)
+    angles = torch.arange(places, device=x.device)[:, None] * speeds
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
-
-
-# Every layer of every step asks for the same ones. Tensors that are made in inference mode could
-# not be used for training later on.
-@lru_cache(maxsize=16)
-@torch.inference_mode(mode=False)
-def _rotations(
-    places: int, width: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    speeds = _ROTATIONS ** -(torch.arange(0, width, 2, device=device) / width)
-    angles = torch.arange(places, device=device)[:, None] * speeds
-    return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(mode=False)
-def _is_later(places: int, device: torch.device) -> Tensor:
-    return torch.ones(places, places, dtype=torch.bool, device=device).triu(1)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -176,7 +160,8 @@ def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     if query.is_cuda:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
     # Written out, for torch.func.vmap has no batched form of the fused one on a CPU.
+    places = query.shape[-2]
     scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
-    is_later = _is_later(query.shape[-2], query.device)
+    is_later = torch.ones(places, places, dtype=torch.bool, device=query.device).triu(1)
     weights: Tensor = scores.masked_fill(is_later, -torch.inf).softmax(dim=-1)
     return weights @ value
