@@ -79,9 +79,7 @@ def main() -> None:
     parser.add_argument(
         "--date", default=datetime.date.today().isoformat(), help="when they were computed"
     )
-    parser.add_argument(
-        "--commit", default="", help="of the code that computed them"
-    )
+    parser.add_argument("--commit", default="", help="of the code that computed them")
     asked = parser.parse_args()
     for folder in asked.folders:
         write(folder, OUT, machine=asked.machine, date=asked.date, commit=asked.commit)
