@@ -243,7 +243,7 @@ class Simulation:
         checked = self._checked
         plan = self._plan(checked.schema, checked.anchor)
         if self.config.decide == "compiled":
-            _ = self._decider
+            _ = self._decider  # refuses what it cannot take
         # That a crash ends a rule which needs everybody is what a trial is to show.
         rehearse = rehearse and self._fault_plan is None
         if not (rehearse and requirements_of(plan.rule()).fixed_members):

@@ -375,14 +375,14 @@ def _pairs(together: Sequence[tuple[str, str, int]], seeds: int) -> Table:
 
 
 def _entry(part: float) -> Text:
-    """One place of a table of percents, which has room for two figures.
+    """One place of a table of percents.
 
     >>> [str(_entry(part)) for part in (0.0, 0.001, 0.37, 1.0)]
-    ['-', '<1', '37', '99']
+    ['-', '<1', '37', '100']
     """
     if not part:
         return Text("-", style="yellow")
-    return Text("<1" if part < 0.01 else str(min(99, round(100 * part))))
+    return Text("<1" if part < 0.01 else f"{100 * part:.0f}")
 
 
 def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: Console) -> None:

@@ -15,7 +15,6 @@ from rumor.sim.study.statistics import Difference, difference, holm, interval, l
 __all__ = [
     "NOTES",
     "against_published",
-    "links_beside",
     "relay_order",
     "slow_links",
     "table_row",
@@ -153,15 +152,10 @@ WITHIN: Final = 0.15
 def slow_links(results: Results) -> str:
     """Published utilization beside the simulated one."""
     found = {
-        (str(rule), str(link)): interval(values.values()).mean
-        for (rule, link), group in results.groups().items()
+        place: interval(values.values()).mean
+        for place, group in results.groups().items()
         if (values := values_of(group, METRICS["utilization"], results.study.target))
     }
-    return links_beside(found)
-
-
-def links_beside(found: Mapping[tuple[str, str], float]) -> str:
-    """The same, of mean utilizations by rule and link."""
     head = ["rule", "link", "published", "here", "off by", "aim: within 15 %"]
     lines, outside = [table_row(head), table_row(["---"] * len(head))], 0
     for rule, links in LINKS.items():
@@ -172,18 +166,21 @@ def links_beside(found: Mapping[tuple[str, str], float]) -> str:
             off = here / figure - 1
             fits = "fitted" if (rule, link) == FITTED else "yes" if abs(off) <= WITHIN else "missed"
             outside += fits == "missed"
-            shown = f"{100 * figure:.4g} %", f"{100 * here:.3g} %", f"{100 * off:+.0f} %"
+            shown = f"{100 * figure:.4g} %", f"{100 * here:.3g} %", f"{round(100 * off):+d} %"
             lines.append(table_row([rule, link, *shown, fits]))
+    ours = [
+        f"{rule} computes {100 * here:.3g} % of the time."
+        for (rule, link), here in found.items()
+        if rule.startswith("GoSGD") and link == "50 Mbit/s"
+    ]
     return "\n".join(
         ["### Beside published figures", "", *lines, "",
          f"{count(outside, 'prediction')} {'are' if outside != 1 else 'is'} outside of the aim. "
          "From 200 to 50 Mbit/s, published waiting with H = 32 grows to 4.5 times (from 9.0 to 40 "
          "times the computing), where a link of a quarter of the rate makes it 4 times at most: no "
          "step time and no cost of an exchange fits both columns.", "",
-         "Aim for gossip: at least 95 % at 50 Mbit/s, beside the loss at equal tokens below. "
-         + "; ".join(f"{rule} computes {100 * here:.3g} % of the time"
-                     for (rule, link), here in found.items()
-                     if rule.startswith("GoSGD") and link == "50 Mbit/s") + "."]
+         " ".join(["Aim for gossip: at least 95 % at 50 Mbit/s, beside the loss at equal tokens "
+                   "below.", *ours])]
     )  # fmt: skip
 
 
@@ -220,7 +217,7 @@ def against_published(results: Results) -> str:
 
 
 ASIDE: Final = (-0.15, -0.1, -0.05, 0.05)
-"""Other losses that could have been counted to, relative to the one that is."""
+"""By how much other losses that could be counted to differ from the one that is."""
 
 
 def _at_other_losses(results: Results) -> Iterator[str]:

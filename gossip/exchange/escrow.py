@@ -72,7 +72,8 @@ class EscrowEvent(IntEnum):
     HEARD_GONE = auto()
     """The same incarnation is heard, and is no member any more."""
     LATER_INCARNATION = auto()
-    """A later incarnation of the receiver is heard: the one it was sent to is over."""
+    """Another incarnation of the receiver runs, as a rule a later one: that which it was sent to is
+    over."""
 
 
 class EscrowAction(IntEnum):

@@ -243,7 +243,7 @@ class Outbox:
             self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
 
     def outlived(self, peer: PeerId, now: float) -> None:
-        """Write off what is unresolved: not the incarnation that has it runs, but another."""
+        """Write off what is unresolved: it was sent to an incarnation that is over after all."""
         transfer = self.transfers.get(peer)
         if transfer is not None:
             self._on(transfer, EscrowEvent.LATER_INCARNATION, now)

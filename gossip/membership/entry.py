@@ -104,8 +104,8 @@ class Known:
         """Whether an incarnation with a smaller number than this one's runs, and this one does not.
 
         A peer that has lost its disk, and whose clock was ahead before, numbers its next life below
-        the last one. Old messages that arrive late come from a smaller number, too; but only in one
-        that runs does the heartbeat rise for as long as it takes to consider a peer dead.
+        the last one. Old messages that arrive late come from a smaller number, too; but seldom two
+        of them, with a risen heartbeat, further apart than it takes to consider a peer dead.
 
         Args:
             member: The entry of the earlier incarnation, in its own words.

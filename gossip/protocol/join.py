@@ -10,7 +10,7 @@ A donor that has more newcomers waiting than it can serve refers them to those w
 so that the number of donors doubles with every copy.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -372,7 +372,7 @@ class StateTransfer:
                 return False
         return context.can_push(peer)
 
-    def _is_sent(self, peers: Iterable[PeerId]) -> bool:
+    def _is_sent(self, peers: Collection[PeerId]) -> bool:
         """Whether a copy is on its way to one of *peers*; one that answers no more is waited for
         by nobody."""
         outboxes = [each.outbox for each in self._state.busy_shards]

@@ -148,11 +148,6 @@ class Campaign:
     broken: tuple[Broken, ...]
 
     @property
-    def never_together(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of kinds of fault that were in force at the same time in no seed, sorted."""
-        return tuple(pair for pair, seeds in self.together.items() if not seeds)
-
-    @property
     def coverage(self) -> dict[str, float]:
         """In which share of the seeds something happened, by its name."""
         return {what: self.seen[what] / self.seeds for what in sorted(self.seen)}

@@ -110,10 +110,7 @@ class ElasticRounds:
                 continue
             if share.epoch != EPOCH:
                 context.mix(share)
-            elif share.round < self.round or (
-                self._lives.get(share.sender) != share.id.incarnation
-                and self._is_leaving(context, share)
-            ):
+            elif share.round < self.round or self._is_leaving(context, share):
                 self._owe(context, share)
                 context.accept(share)
             else:
@@ -179,12 +176,10 @@ class ElasticRounds:
         """
         shares = {share.sender: share for share in self._of_round()}
         passed = {share.sender for share in self._shares if share.round > self.round}
-        lives = self._lives
         absent = [
             peer
             for peer, incarnation in self._partners.items()
-            if peer not in shares
-            and (lives.get(peer) == incarnation or not context.fate(peer, incarnation))
+            if peer not in shares and not self._fate(context, peer, incarnation)
         ]
         missing = tuple([peer for peer in absent if peer not in passed])
         # Who keeps in step with others gets their shares of this round before any later ones.
@@ -244,8 +239,7 @@ class ElasticRounds:
         """Send everybody what it is owed, and whatever else can be pushed."""
         if self.is_open:
             for share in self._of_round():
-                told = self._told.get(share.sender)
-                if told != (share.id.incarnation, self.round):
+                if self._told.get(share.sender) != (share.id.incarnation, self.round):
                     self._owe(context, share)
         for peer, incarnation in tuple(self._owed.items()):
             fate = self._fate(context, peer, incarnation)
@@ -272,12 +266,9 @@ class ElasticRounds:
 
     def _drop_gone(self, context: RuleContext) -> None:
         """Push nothing more to those who are gone; the dead are owed it, should they be heard."""
-        told, lives = self._told, self._lives
         for peer in self._letters.receivers():
-            incarnation = told[peer].incarnation
-            if lives.get(peer) == incarnation:
-                continue
-            fate = context.fate(peer, incarnation)
+            incarnation = self._told[peer].incarnation
+            fate = self._fate(context, peer, incarnation)
             if fate:
                 self._letters.drop(peer)
                 del self._told[peer]
