@@ -19,7 +19,7 @@ from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
-from .batched.engines import alone, usable_cores
+from .batched.steppers.engines import alone, usable_cores
 from .batched.models import Models
 from .batched.schedule import (
     ByFastPath,
@@ -34,7 +34,7 @@ from .batched.schedule import (
     schedule,
     settled,
 )
-from .batched.stepper import Failure
+from .batched.steppers.stepper import Failure
 from .batched.values import Checked, Cores, Values, check_memory, check_values, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig

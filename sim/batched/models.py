@@ -16,10 +16,10 @@ from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.fast_path.levels import AnyLevel
 from ..kernel.plan import Question
-from .batched import why_unstacked
-from .loop import Batches
+from .steppers.gradients import why_unstacked
+from .batches import Batches
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
-from .stepper import Failures, Stepper
+from .steppers.stepper import Failures, Stepper
 from .vector_tasks import Present
 from .weights import WeightUnits, in_proportion
 

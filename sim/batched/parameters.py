@@ -17,7 +17,7 @@ from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
-from .stepper import Stepper, WorkerCheckpoints
+from .steppers.stepper import Stepper, WorkerCheckpoints
 
 __all__ = [
     "CPU",

@@ -30,11 +30,11 @@ from ...train.timing.lr_schedule import parse_lr_schedule
 from ..config import SimulationConfig
 from ..kernel.plan import FaultPlan
 from ..models.workers import batch_sizes
-from .engines import Workshop, choose
-from .loop import Batches
+from .steppers.engines import Workshop, choose
+from .batches import Batches
 from .models import Models
 from .parameters import CPU, ParameterMatrix
-from .stepper import Failures
+from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [

@@ -32,7 +32,7 @@ from ..kernel.program import (
 )
 from .compiled.row_passes import RowPasses, over_vectors
 from .shares import Rows, Segments, Shares, always_there, rows_of
-from .stepper import WorkerCheckpoints
+from .steppers.stepper import WorkerCheckpoints
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
 

@@ -8,19 +8,30 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
 
-__all__ = ["carry_out", "carry_out_plainly", "place", "take_steps"]
+__all__ = [
+    "as_bits",
+    "carry_out",
+    "carry_out_plainly",
+    "descend",
+    "fused",
+    "place",
+    "take_steps",
+]
 
 Floats = NDArray[np.float32]
 
 _HALF = np.float32(0.5)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
+_EXPONENT = np.int32(0x7F800000)
+_EXPONENT_STEP = np.int32(0x00800000)
 
 
 @intrinsic
@@ -33,8 +44,19 @@ def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
-# To a type checker, it still takes the context.
-_fused: Any = _fma
+@intrinsic
+def _bits_of(typing_context: Any, number: Any) -> Any:
+    """The bits of a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+# To a type checker, they still take the context.
+fused: Any = _fma
+as_bits: Any = _bits_of
 
 
 @numba.njit(nogil=True, cache=True)
@@ -73,6 +95,9 @@ def place(
     return n_free, n_places
 
 
+# Loops over slices, whose places count from 0: only such loops fill whole registers.
+
+
 @numba.njit(nogil=True, cache=True)
 def carry_out(
     x: Floats,
@@ -85,21 +110,30 @@ def carry_out(
     """Copy rows out and mix shares in, in order, from one column to another."""
     for at in range(len(rows)):
         kind, worker, room = rows[at, 0], rows[at, 1], rows[at, 4]
+        own, share = x[worker, start:stop], shares[room, start:stop]
         if kind == SNAPSHOT:
-            for k in range(start, stop):
-                shares[room, k] = x[worker, k]
+            _copy(own, share)
         elif kind == MIX:
-            part = fractions[at]
-            if part == _ONE:
-                for k in range(start, stop):
-                    x[worker, k] = shares[room, k]
-            elif part < _HALF:
-                for k in range(start, stop):
-                    x[worker, k] = _fused(part, shares[room, k] - x[worker, k], x[worker, k])
-            else:
-                rest = part - _ONE
-                for k in range(start, stop):
-                    x[worker, k] = _fused(rest, shares[room, k] - x[worker, k], shares[room, k])
+            _mix(own, share, fractions[at])
+
+
+@numba.njit(nogil=True, cache=True)
+def _copy(source: Any, target: Any) -> None:
+    for k in range(len(source)):
+        target[k] = source[k]
+
+
+@numba.njit(nogil=True, cache=True)
+def _mix(own: Floats, share: Floats, part: np.float32) -> None:
+    if part == _ONE:
+        _copy(share, own)
+    elif part < _HALF:
+        for k in range(len(own)):
+            own[k] = fused(part, share[k] - own[k], own[k])
+    else:
+        rest = part - _ONE
+        for k in range(len(own)):
+            own[k] = fused(rest, share[k] - own[k], share[k])
 
 
 @numba.njit(nogil=True, cache=True)
@@ -114,15 +148,22 @@ def carry_out_plainly(
     """As `carry_out`, with each operation rounded by itself, as numpy does."""
     for at in range(len(rows)):
         kind, worker, room = rows[at, 0], rows[at, 1], rows[at, 4]
+        own, share = x[worker, start:stop], shares[room, start:stop]
         if kind == SNAPSHOT:
-            for k in range(start, stop):
-                shares[room, k] = x[worker, k]
-        elif kind == MIX and fractions[at] == 1.0:
-            for k in range(start, stop):
-                x[worker, k] = shares[room, k]
+            _copy(own, share)
         elif kind == MIX:
-            for k in range(start, stop):
-                x[worker, k] += fractions[at] * (shares[room, k] - x[worker, k])
+            _mix_plainly(own, share, fractions[at])
+
+
+@numba.njit(nogil=True, cache=True)
+def _mix_plainly(
+    own: NDArray[np.float64], share: NDArray[np.float64], part: np.float64
+) -> None:
+    if part == 1.0:
+        _copy(share, own)
+    else:
+        for k in range(len(own)):
+            own[k] += part * (share[k] - own[k])
 
 
 @numba.njit(nogil=True, cache=True)
@@ -135,23 +176,44 @@ def take_steps(
     lr: np.float32,
     momentum: np.float32,
     decay: np.float32,
-) -> np.float32:
+) -> bool:
     """Take a step of SGD in the rows of some workers; their first one makes their momentum.
 
     Returns:
-        0, or what is not finite where a value is not.
+        Whether all values are finite after it.
     """
-    spoilt = _ZERO
+    spoilt = False
     for at in range(len(workers)):
-        worker = workers[at]
-        for k in range(x.shape[1]):
-            slope = gradients[at, k]
-            if decay != _ZERO:
-                slope = _fused(x[worker, k], decay, slope)
-            if momentum != _ZERO:
-                if steps[at] > 0:
-                    slope = momenta[worker, k] * momentum + slope
-                momenta[worker, k] = slope
-            x[worker, k] = _fused(slope, -lr, x[worker, k])
-            spoilt += x[worker, k] * _ZERO
-    return spoilt
+        row, kept = x[workers[at]], momenta[workers[at]]
+        spoilt |= not descend(row, kept, gradients[at], steps[at] == 0, lr, momentum, decay)
+    return not spoilt
+
+
+@numba.njit(nogil=True, cache=True)
+def descend(
+    x: Floats,
+    kept: Floats,
+    gradient: Floats,
+    first: bool,
+    lr: np.float32,
+    momentum: np.float32,
+    decay: np.float32,
+) -> bool:
+    """Take a step of SGD in one row; the first one makes its momentum.
+
+    Returns:
+        Whether all values are finite after it.
+    """
+    exponents = numba.int32(0)
+    for k in range(len(x)):
+        slope = gradient[k]
+        if decay != _ZERO:
+            slope = fused(x[k], decay, slope)
+        if momentum != _ZERO:
+            if not first:
+                slope = kept[k] * momentum + slope
+            kept[k] = slope
+        x[k] = fused(slope, -lr, x[k])
+        # Where an exponent is all ones, this reaches the sign; integers add up in any order.
+        exponents |= numba.int32((as_bits(x[k]) & _EXPONENT) + _EXPONENT_STEP)
+    return bool(exponents >= 0)

@@ -225,7 +225,7 @@ def take_steps(
     """
     from . import machine_code
 
-    spoilt = machine_code.take_steps(
+    return machine_code.take_steps(
         x.numpy(),
         momenta.numpy(),
         gradients.numpy(),
@@ -233,4 +233,3 @@ def take_steps(
         steps,
         *(np.float32(number) for number in (lr, momentum, decay)),
     )
-    return bool(np.isfinite(spoilt))

@@ -8,7 +8,7 @@ from typing import Any
 from ....gossip.errors import ConfigError, RumorError
 from ....topology import TopologyError
 from ....train.tasks.task import Task
-from ...batched.engines import alone
+from ...batched.steppers.engines import alone
 from ...batched.values import find_task
 from ...batched.vector_tasks import VectorTask
 from ...config import SimulationConfig

@@ -9,7 +9,7 @@ from time import perf_counter, process_time
 from typing import Any, TypeVar
 
 from ....gossip.errors import ConfigError
-from ...batched.engines import alone, usable_cores
+from ...batched.steppers.engines import alone, usable_cores
 from ...batched.values import free_gib
 from ...simulate import Simulation
 from ..study import Study

@@ -18,11 +18,11 @@ from torch.optim import SGD, Adam
 from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Run, simulate
-from rumor.sim.batched.batched import BatchedStepper, stacked_gradient, written_out
-from rumor.sim.batched.loop import Batches
+from rumor.sim.batched.steppers.batched import BatchedStepper, stacked_gradient, written_out
+from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.stepper import Failures
+from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig
 from rumor.sim.kernel.program import Cut, Level, Mix, Release, Snapshot

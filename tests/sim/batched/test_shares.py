@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rumor.gossip import stream
 from rumor.gossip.wire.formats import Form
 from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.stepper import WorkerCheckpoints
+from rumor.sim.batched.steppers.stepper import WorkerCheckpoints
 from rumor.sim.batched.vector_tasks import VectorRows, consensus
 from rumor.sim.kernel.plan import Question
 from rumor.sim.kernel.program import (

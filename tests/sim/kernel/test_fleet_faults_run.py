@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import Run, consensus, simulate
-from rumor.sim.batched.loop import Batches
+from rumor.sim.batched.batches import Batches
 from rumor.sim.results.pictures.plots import draw, marks
 from rumor.train.tasks.task import Task
 

@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch.random import fork_rng
 
-from ...gossip import PeerId
-from ...gossip.errors import ConfigError
-from ...train.tasks.task import Task
-from ..kernel.program import Level
-from .batched import BatchedStepper, Gradient, unbatchable, written_out
-from .loop import Batches, LoopStepper
-from .parameters import CPU, ParameterMatrix
+from ....gossip import PeerId
+from ....gossip.errors import ConfigError
+from ....train.tasks.task import Task
+from ...kernel.program import Level
+from .batched import BatchedStepper
+from ..batches import Batches
+from .gradients import Gradient, unbatchable, written_out
+from .loop import LoopStepper
+from ..parameters import CPU, ParameterMatrix
 from .stepper import Failures, Stepper
 
 __all__ = ["Choice", "Way", "Workshop", "alone", "choose", "one_thread_each", "usable_cores"]
@@ -79,6 +81,8 @@ class Workshop:
         rows: ParameterMatrix,
         failures: Failures,
         gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
+        *,
+        dense: bool = False,
     ) -> Stepper:
         """Many steps at once, with the gradient of ``torch.func`` or another."""
         if self.compiled:
@@ -91,11 +95,16 @@ class Workshop:
             failures,
             self.threads_batched,
             gradient=gradient,
+            dense=dense,
         )
 
     def written_out(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """Many steps at once, with a gradient written out by hand."""
         return self.batched(rows, failures, written_out)
+
+    def in_machine_code(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
+        """Whole steps in machine code, one worker after another."""
+        return self.batched(rows, failures, written_out, dense=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +199,7 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
     # A group of three is odd, and small: what differs there differs everywhere.
     few = max(1, min(_trial_size(workshop), 3))
     looped = _trial(workshop, workshop.loop, few, _STEPS).rows
-    for make in (workshop.written_out, workshop.batched):
+    for make in (workshop.in_machine_code, workshop.written_out, workshop.batched):
         try:
             rows = _trial(workshop, make, few, _STEPS).rows
         except ConfigError:

@@ -4,11 +4,11 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ...gossip.effects.effects import X
-from ..kernel.fast_path.levels import AnyLevel
-from ..kernel.plan import Stop
-from ..kernel.program import Keep, Start
-from .shares import Parts, PerWorker, Rows
+from ....gossip.effects.effects import X
+from ...kernel.fast_path.levels import AnyLevel
+from ...kernel.plan import Stop
+from ...kernel.program import Keep, Start
+from ..shares import Parts, PerWorker, Rows
 
 __all__ = ["Failure", "Failures", "Stepper", "WorkerCheckpoints"]
 

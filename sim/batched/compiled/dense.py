@@ -1,0 +1,236 @@
+"""Whole steps of fully connected classifiers in machine code, with the loop's bits.
+
+A step is some forty calls of torch, each of which hands its result to the next one by way of a slow
+cache. Here one call takes the steps of many workers, one after another, and holds no lock of
+Python's meanwhile. Products are those of torch's own BLAS library, called at its address.
+"""
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from ...kernel.fast_path.compiler import can_compile
+
+__all__ = ["DenseLayer", "DenseStep", "why_not"]
+
+Ints = NDArray[np.int64]
+
+
+class DenseLayer(NamedTuple):
+    """Where a layer lies in a worker's vector, and how large it is."""
+
+    weight: int
+    """Where its weight begins, axes ``(n_out, n_in)``."""
+    bias: int
+    """Where its bias begins, axis ``n_out``."""
+    n_in: int
+    n_out: int
+
+    def of(self, stack: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and biases in a stack of vectors, as views with its first axis."""
+        weights = stack[:, self.weight : self.weight + self.n_out * self.n_in]
+        biases = stack[:, self.bias : self.bias + self.n_out]
+        return weights.unflatten(1, (self.n_out, self.n_in)), biases
+
+
+def why_not(layers: Sequence[DenseLayer]) -> str:
+    """Why steps of such a classifier cannot be taken here with torch's bits, or nothing."""
+    if not can_compile():
+        return "numba is not installed"
+    if not _sgemm():
+        return "torch's library shows no sgemm"
+    if not _lanes(layers[-1].n_out):
+        return "softmax rounds otherwise here"
+    return ""
+
+
+class DenseStep:
+    """Takes steps of SGD of a classifier, layers of Linear with ReLU between them.
+
+    Args:
+        layers: In order; `why_not` finds nothing.
+        inputs: All samples, float32, axes ``(sample, feature)``.
+        targets: Their classes, int64, each from 0 to below the number of classes.
+        row: Numbers in a worker's vector.
+    """
+
+    def __init__(
+        self, layers: Sequence[DenseLayer], inputs: Tensor, targets: Tensor, row: int
+    ) -> None:
+        self._layers = np.array(layers, np.int64)
+        self._samples = inputs.contiguous().numpy(), targets.contiguous().numpy()
+        self._row = row
+        self._lanes = _lanes(layers[-1].n_out)
+        self._own = threading.local()
+
+    def fits(self, batch: int) -> bool:
+        """Whether batches of that size are added up as torch does."""
+        return all(_sums_as_torch(batch, int(n_out)) for n_out in self._layers[:, 3])
+
+    def take(
+        self,
+        x: Tensor,
+        momenta: Tensor,
+        workers: Ints,
+        steps: Ints,
+        samples: NDArray[np.int32],
+        *,
+        lr: float,
+        momentum: float,
+        decay: float,
+    ) -> tuple[bool, Tensor]:
+        """Take a step in the rows of some workers, in place.
+
+        Args:
+            x: All workers' vectors, float32, axes ``(worker, number)``.
+            momenta: Likewise; a worker's first step makes its own.
+            workers: Who.
+            steps: Which step of each, counted from 0.
+            samples: What each trains on, axes ``(step, batch)``; the batch `fits`.
+            lr: Learning rate.
+            momentum: As torch's SGD, without dampening.
+            decay: Weight decay.
+
+        Returns:
+            Whether all values are finite after it, and losses, axis ``step``; they are added up in
+            another order than torch does.
+        """
+        from . import dense_code
+
+        batch, losses = samples.shape[1], torch.zeros(len(workers))
+        calls, scratch, gradient = self._room(batch)
+        is_finite = dense_code.take_steps(
+            x.numpy(),
+            momenta.numpy(),
+            workers,
+            steps,
+            *self._samples,
+            samples,
+            losses.numpy(),
+            self._layers,
+            calls,
+            _sgemm(),
+            scratch,
+            gradient,
+            self._lanes,
+            *(np.float32(number) for number in (1.0 / batch, lr, momentum, decay)),
+        )
+        return is_finite, losses
+
+    def _room(self, batch: int) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
+        """This thread's own, for batches of one size."""
+        rooms = getattr(self._own, "rooms", None)
+        if rooms is None:
+            rooms = self._own.rooms = {}
+        if batch not in rooms:
+            rooms[batch] = self._make_room(batch)
+        found: tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]] = rooms[batch]
+        return found
+
+    def _make_room(self, batch: int) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
+        from .dense_code import aligned
+
+        sizes = self._layers[:, 2:]
+        kept = aligned(batch * sizes[0, 0]) + sum(aligned(batch * n) for n in sizes[:, 1])
+        # Made by torch, so that they lie as its own tensors do.
+        scratch = torch.zeros(kept + 2 * aligned(batch * sizes.max())).numpy()
+        calls = np.stack([np.stack(_calls(batch, *layer[2:])) for layer in self._layers.tolist()])
+        return calls, scratch, torch.zeros(self._row).numpy()
+
+
+def _calls(batch: int, n_in: int, n_out: int) -> list[NDArray[np.uint8]]:
+    """The products of a layer: forward, the slope by what goes in, that by the weight.
+
+    BLAS counts by columns, so that it takes all matrices as transposed.
+    """
+    return [
+        _call("TN", (n_out, batch, n_in), (n_in, n_in, n_out), added=True),
+        _call("NN", (n_in, batch, n_out), (n_in, n_out, n_in)),
+        _call("NT", (n_in, n_out, batch), (n_in, n_out, n_in)),
+    ]
+
+
+def _call(
+    transposed: str, sizes: Sequence[int], strides: Sequence[int], *, added: bool = False
+) -> NDArray[np.uint8]:
+    """What ``sgemm`` wants to be pointed to, but for the matrices."""
+    from . import dense_code as code
+
+    block = np.zeros(code.CALL_BYTES, np.uint8)
+    for at, letter in zip(code.TRANSPOSED, transposed, strict=True):
+        block[at] = ord(letter)
+    # Who reads 32 bits of these finds the same number.
+    for at, number in zip((*code.SIZES, *code.STRIDES), (*sizes, *strides), strict=True):
+        block[at : at + 8] = np.array([number], "<i8").view(np.uint8)
+    for at, factor in zip(code.FACTORS, (1.0, float(added)), strict=True):
+        block[at : at + 4] = np.array([factor], np.float32).view(np.uint8)
+    return block
+
+
+@cache
+def _sgemm() -> int:
+    """Where the function that multiplies matrices for torch lies; 0 where it does not show."""
+    for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
+        try:
+            function = ctypes.CDLL(str(path)).sgemm_
+        except (OSError, AttributeError):
+            continue
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return 0
+
+
+# More classes do not stay in the nearest cache.
+_CLASSES_MAX = 256
+
+# Numbers in a register: of AVX-512, of AVX2, and of what most others have.
+_LANES = (16, 8, 4)
+
+_BATCH = 20  # the parts of which are no binary fractions
+
+
+@cache
+def _lanes(n_classes: int) -> int:
+    """How many numbers torch adds up side by side in a softmax; 0 where its bits are not found."""
+    from . import dense_code
+
+    if not 1 < n_classes <= _CLASSES_MAX:
+        return 0
+    drawn = torch.Generator().manual_seed(0)
+    # Classes that are as good as certain and as good as impossible, too.
+    spread = torch.tensor([0.1, 2.0, 10.0, 100.0]).repeat(12 * _BATCH)[:, None]
+    outputs = torch.randn(len(spread), n_classes, generator=drawn) * spread
+    targets = torch.randint(0, n_classes, (len(spread),), generator=drawn)
+    outputs.requires_grad_()
+    loss = functional.cross_entropy(outputs, targets, reduction="sum") / _BATCH
+    (slopes,) = torch.autograd.grad(loss, outputs)
+    found, losses = torch.empty_like(slopes), np.zeros(1, np.float32)
+    given = outputs.detach().numpy(), targets.numpy(), found.numpy(), losses
+    for lanes in _LANES:
+        dense_code.cross_entropy(*given, np.float32(1.0 / _BATCH), lanes)
+        if _alike(found, slopes):
+            return lanes
+    return 0
+
+
+@cache
+def _sums_as_torch(batch: int, n: int) -> bool:
+    """Whether columns of that height are added up as torch does."""
+    from . import dense_code
+
+    slopes = torch.randn(batch, n, generator=torch.Generator().manual_seed(0))
+    sums = torch.empty(n)
+    dense_code.sum_rows(slopes.numpy(), sums.numpy())
+    return _alike(sums, slopes.sum(dim=0))
+
+
+def _alike(ours: Tensor, theirs: Tensor) -> bool:
+    return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))

@@ -1,0 +1,410 @@
+"""A whole step of a fully connected classifier in machine code; imported only where numba is.
+
+Products are torch's own: the very function of the BLAS library that came with it. The rest rounds
+as torch's kernels do: softmax by SLEEF's exponential and logarithm, and sums in the order of a
+vector register's lanes.
+"""
+
+from typing import Any, Final
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from .machine_code import Floats, as_bits, descend, fused
+
+__all__ = [
+    *("CALL_BYTES", "FACTORS", "SIZES", "STRIDES", "TRANSPOSED"),
+    *("aligned", "cross_entropy", "sum_rows", "take_steps"),
+]
+
+_ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
+_TWO = np.float32(2.0)
+
+
+@intrinsic
+def _float_of(typing_context: Any, bits: Any) -> Any:
+    """The float32 of these bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+# Where the numbers that `sgemm` wants to be pointed to lie in a call's block, in bytes.
+TRANSPOSED: Final = 0, 8
+SIZES: Final = 16, 24, 32
+STRIDES: Final = 40, 48, 56
+FACTORS: Final = 64, 72
+CALL_BYTES: Final = 80
+
+
+@intrinsic
+def _sgemm_of(
+    typing_context: Any, function: Any, call: Any, a: Any, b: Any, c: Any
+) -> Any:
+    """Call ``sgemm`` of BLAS: where it lies, a block of a call, and where the matrices lie."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function, call, a, b, c = arguments
+        kind = ir.FunctionType(ir.VoidType(), [_WORD] * 13).as_pointer()
+
+        def place(offset: int) -> Any:
+            return builder.add(call, ir.Constant(_WORD, offset))
+
+        named, sizes, strides, factors = TRANSPOSED, SIZES, STRIDES, FACTORS
+        builder.call(
+            builder.inttoptr(function, kind),
+            [
+                *map(place, (*named, *sizes, factors[0])),
+                *(a, place(strides[0]), b, place(strides[1])),
+                *(place(factors[1]), c, place(strides[2])),
+            ],
+        )
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), generate
+
+
+_WORD = ir.IntType(64)
+
+# To a type checker, they still take the context.
+_as_float: Any = _float_of
+_sgemm: Any = _sgemm_of
+
+
+# Rows that are gone through side by side, so that a number of each fills a register.
+_ROWS: Final = 16
+
+_LOG2_E = np.float32(1.4426950408889634)
+_LN2 = np.float32(0.693145751953125), np.float32(1.428606765330187e-06)
+_EXP = tuple(
+    np.float32(c)
+    for c in (1.98527617612853646e-4, 1.39304355252534151e-3, 8.33336077630519867e-3,
+              4.16664853692054749e-2, 0.166666671633720398, 0.5)
+)  # fmt: skip
+_EXP_MIN = np.float32(-104.0)
+
+
+@numba.njit(inline="always")
+def _exp(x: Any) -> Any:
+    """SLEEF's ``expf`` of a number that is not positive.
+
+    Source: Shibata and Petrogalli, IEEE Transactions on Parallel and Distributed Systems 31, 2020.
+    """
+    n = np.rint(x * _LOG2_E)
+    rest = fused(n, -_LN2[1], fused(n, -_LN2[0], x))
+    u = _EXP[0]
+    for c in _EXP[1:]:
+        u = fused(u, rest, c)
+    u = _ONE + fused(rest * rest, u, rest)
+    power = numba.int32(n)
+    half = power >> 1
+    u *= _as_float(numba.int32((half + 127) << 23))
+    u *= _as_float(numba.int32((power - half + 127) << 23))
+    return _ZERO if x < _EXP_MIN else u
+
+
+_LN2_FLOAT = np.float32(0.69314718246459960938), np.float32(-1.904654323148236017e-09)
+_LOG = np.float32(0.3027294874), np.float32(0.3996108174), np.float32(0.666669488)
+_FOUR_THIRDS = np.float32(1.0 / 0.75)
+
+
+@numba.njit(inline="always")
+def _log(x: Any) -> Any:
+    """SLEEF's ``logf`` of a number of at least 1, in pairs of numbers that are summed at the end.
+
+    Source: as for `_exp`.
+    """
+    power = ((as_bits(x * _FOUR_THIRDS) >> 23) & 255) - 127
+    m = _as_float(as_bits(x) - numba.int32(power << 23))
+    n = np.float32(power)
+    high = _LN2_FLOAT[0] * n
+    low = fused(_LN2_FLOAT[1], n, fused(_LN2_FLOAT[0], n, -high))
+    # q = (m - 1) / (m + 1)
+    above, below = m - _ONE, m + _ONE
+    part_above = above + _ONE
+    above_low = (-_ONE - (above - part_above)) + (m - part_above)
+    part_below = below - _ONE
+    below_low = (_ONE - (below - part_below)) + (m - part_below)
+    inverse = _ONE / below
+    q = above * inverse
+    off = fused(-below_low, inverse, fused(-below, inverse, _ONE))
+    q_low = fused(q, off, fused(above_low, inverse, fused(inverse, above, -q)))
+    square = q * q
+    series = square * q * fused(fused(_LOG[0], square, _LOG[1]), square, _LOG[2])
+    total = high + q * _TWO
+    total_low = ((high - total) + q * _TWO) + low + q_low * _TWO
+    whole = total + series
+    return whole + (((total - whole) + series) + total_low)
+
+
+@numba.njit(inline="always")
+def _sum_by_lanes(parts: Floats, n: int, lanes: int) -> None:
+    """Leave the sums of columns in the first row, added up as torch does within a register."""
+    if n < lanes:
+        for k in range(1, n):
+            for j in range(_ROWS):
+                parts[0, j] += parts[k, j]
+        return
+    for k in range(lanes, n):
+        for j in range(_ROWS):
+            parts[k % lanes, j] += parts[k, j]
+    half = lanes // 2
+    while half > 0:
+        for k in range(half):
+            for j in range(_ROWS):
+                parts[k, j] += parts[k + half, j]
+        half //= 2
+
+
+@numba.njit(nogil=True, cache=True)
+def cross_entropy(
+    outputs: Floats,
+    targets: NDArray[np.int64],
+    slopes: Floats,
+    losses: Floats,
+    part: np.float32,
+    lanes: int,
+) -> None:
+    """The slope of the mean cross-entropy by the outputs, and that mean.
+
+    Args:
+        outputs: Axes ``(worker * batch, class)``.
+        targets: Axis ``worker * batch``.
+        slopes: As outputs; written.
+        losses: Axis ``worker``; added to.
+        part: 1 over the size of a batch.
+        lanes: Numbers in one of torch's registers.
+    """
+    n_rows, n = outputs.shape
+    batch = n_rows // len(losses)
+    logs, parts = np.empty((n, _ROWS), np.float32), np.empty((n, _ROWS), np.float32)
+    most = np.empty(_ROWS, np.float32)
+    for first in range(0, n_rows, _ROWS):
+        n_here = min(_ROWS, n_rows - first)
+        for j in range(_ROWS):
+            # The last ones once more, where there are fewer.
+            row = first + min(j, n_here - 1)
+            for k in range(n):
+                logs[k, j] = outputs[row, k]
+        for j in range(_ROWS):
+            most[j] = logs[0, j]
+        for k in range(1, n):
+            for j in range(_ROWS):
+                most[j] = max(most[j], logs[k, j])
+        for k in range(n):
+            for j in range(_ROWS):
+                logs[k, j] -= most[j]
+                parts[k, j] = _exp(logs[k, j])
+        _sum_by_lanes(parts, n, lanes)
+        for j in range(_ROWS):
+            most[j] = _log(parts[0, j])
+        for k in range(n):
+            for j in range(_ROWS):
+                logs[k, j] -= most[j]
+                parts[k, j] = _exp(logs[k, j])
+        for j in range(n_here):
+            row = first + j
+            target = targets[row]
+            losses[row // batch] -= logs[target, j] * part
+            for k in range(n):
+                slopes[row, k] = parts[k, j] * part
+            slopes[row, target] = fused(parts[target, j], part, -part)
+
+
+# torch adds up so many columns side by side in runs of so many rows, and runs of runs.
+_COLUMNS: Final = 32
+_RUN: Final = 16
+_LEVELS: Final = 4
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_rows(slopes: Floats, sums: Floats) -> None:
+    """Sum over rows, in torch's order.
+
+    Args:
+        slopes: Axes ``(batch, number)``.
+        sums: Axis ``number``; written.
+    """
+    batch, n = slopes.shape
+    parts = np.empty((_LEVELS, n), np.float32)
+    wide = n // _COLUMNS * _COLUMNS
+    if wide:
+        _sum_run(slopes, 0, wide, 0, 1, batch, parts)
+        for k in range(wide):
+            sums[k] = parts[0, k]
+    if wide == n:
+        return
+    # Every fourth row, and what is left over with the first of them.
+    each = batch // 4
+    for start in range(4):
+        _sum_run(slopes, wide, n, start, 4, each, parts)
+        if start == 0:
+            for row in range(4 * each, batch):
+                for k in range(wide, n):
+                    parts[0, k] += slopes[row, k]
+            for k in range(wide, n):
+                sums[k] = parts[0, k]
+        else:
+            for k in range(wide, n):
+                sums[k] += parts[0, k]
+
+
+@numba.njit(nogil=True, cache=True)
+def _sum_run(
+    slopes: Floats, first: int, stop: int, start: int, every: int, n: int, parts: Floats
+) -> None:
+    """Sum some columns of every so manieth row into the first of their *parts*."""
+    for level in range(_LEVELS):
+        for k in range(first, stop):
+            parts[level, k] = _ZERO
+    for at in range(n):
+        for k in range(first, stop):
+            parts[0, k] += slopes[start + at * every, k]
+        done, level = at + 1, 1
+        while level < _LEVELS and done % _RUN == 0:
+            for k in range(first, stop):
+                parts[level, k] += parts[level - 1, k]
+                parts[level - 1, k] = _ZERO
+            done //= _RUN
+            level += 1
+    for level in range(1, _LEVELS):
+        for k in range(first, stop):
+            parts[0, k] += parts[level, k]
+
+
+@numba.njit(nogil=True, cache=True)
+def aligned(n: int) -> int:
+    """So many numbers, up to the end of a cache line."""
+    return (n + 15) // 16 * 16
+
+
+@numba.njit(nogil=True, cache=True)
+def _repeat(source: Floats, target: Floats) -> None:
+    """Fill a vector with copies of a shorter one."""
+    n = len(source)
+    rows = target.reshape(len(target) // n, n)
+    for row in range(len(rows)):
+        for k in range(n):
+            rows[row, k] = source[k]
+
+
+@numba.njit(nogil=True, cache=True)
+def _rectify(values: Floats) -> None:
+    """ReLU, in place."""
+    for k in range(len(values)):
+        values[k] = max(values[k], _ZERO)
+
+
+@numba.njit(nogil=True, cache=True)
+def _block(values: Floats, slopes: Floats) -> None:
+    """The slope of ReLU, in place: 0 where it gave 0."""
+    for k in range(len(values)):
+        slopes[k] = slopes[k] if values[k] > _ZERO else _ZERO
+
+
+@numba.njit(nogil=True, cache=True)
+def take_steps(
+    x: Floats,
+    momenta: Floats,
+    workers: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    inputs: Floats,
+    targets: NDArray[np.int64],
+    samples: NDArray[np.int32],
+    losses: Floats,
+    layers: NDArray[np.int64],
+    calls: NDArray[np.uint8],
+    sgemm: int,
+    scratch: Floats,
+    gradient: Floats,
+    lanes: int,
+    part: np.float32,
+    lr: np.float32,
+    momentum: np.float32,
+    decay: np.float32,
+) -> bool:
+    """Take a step in the rows of some workers, from their samples to their new values.
+
+    Args:
+        x: All workers' vectors, axes ``(worker, number)``.
+        momenta: Likewise.
+        workers: Who.
+        steps: Which step of each.
+        inputs: All samples, axes ``(sample, feature)``.
+        targets: Their classes.
+        samples: Which ones, axes ``(step, batch)``.
+        losses: Zeros, axis ``step``; the mean loss of each step is written there.
+        layers: Where the weight and the bias of each begin, and numbers that go in and come out.
+        calls: Blocks for `sgemm`: axes ``(layer, 3, CALL_BYTES)``; forward, slopes by what goes in,
+            slopes by weights.
+        sgemm: Where that function lies.
+        scratch: Room for a batch, what each layer makes of it, and two slopes.
+        gradient: Room for one, zero where no parameter lies.
+        lanes: As `cross_entropy` takes it.
+        part: Likewise.
+        lr: Learning rate.
+        momentum: As torch's SGD, without dampening.
+        decay: Weight decay.
+
+    Returns:
+        Whether all values are finite after it.
+    """
+    batch, n_layers = samples.shape[1], len(layers)
+    chosen, n_features = np.empty(batch, np.int64), inputs.shape[1]
+    wide = aligned(batch * layers[:, 2:].max())
+    taken = scratch[: batch * n_features].reshape(batch, n_features)
+    room, gradient_at = scratch.ctypes.data, gradient.ctypes.data
+    x_at, first_call = x.ctypes.data, calls.ctypes.data
+    spoilt = False
+    for at in range(len(workers)):
+        row, values_at = x[workers[at]], x_at + 4 * x.shape[1] * workers[at]
+        for b in range(batch):
+            sample = samples[at, b]
+            chosen[b] = targets[sample]
+            for k in range(n_features):
+                taken[b, k] = inputs[sample, k]
+        here = 0
+        for index in range(n_layers):
+            weight, bias, n_in, n_out = layers[index]
+            after = here + aligned(batch * n_in)
+            outputs = scratch[after : after + batch * n_out]
+            _repeat(row[bias : bias + n_out], outputs)
+            call = first_call + 3 * CALL_BYTES * index
+            _sgemm(sgemm, call, values_at + 4 * weight, room + 4 * here, room + 4 * after)
+            if index + 1 < n_layers:
+                _rectify(outputs)
+            here = after
+        n_out = layers[-1, 3]
+        slope = here + aligned(batch * n_out)
+        other = slope + wide
+        cross_entropy(
+            scratch[here : here + batch * n_out].reshape(batch, n_out),
+            chosen,
+            scratch[slope : slope + batch * n_out].reshape(batch, n_out),
+            losses[at : at + 1],
+            part,
+            lanes,
+        )
+        for index in range(n_layers - 1, -1, -1):
+            weight, bias, n_in, n_out = layers[index]
+            before = here - aligned(batch * n_in)
+            call = first_call + CALL_BYTES * (3 * index + 2)
+            _sgemm(sgemm, call, room + 4 * before, room + 4 * slope, gradient_at + 4 * weight)
+            slopes = scratch[slope : slope + batch * n_out].reshape(batch, n_out)
+            sum_rows(slopes, gradient[bias : bias + n_out])
+            if index:
+                call = first_call + CALL_BYTES * (3 * index + 1)
+                _sgemm(sgemm, call, values_at + 4 * weight, room + 4 * slope, room + 4 * other)
+                _block(scratch[before : before + batch * n_in], scratch[other:])
+                slope, other = other, slope
+            here = before
+        first = steps[at] == 0
+        spoilt |= not descend(row, momenta[workers[at]], gradient, first, lr, momentum, decay)
+    return not spoilt

@@ -1,0 +1,171 @@
+"""All steps of a level at once: one batched gradient over the rows of many workers."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....gossip.errors import ConfigError
+from ....train.tasks.task import Task
+from ...kernel.fast_path.levels import AnyLevel
+from ..batches import Batches, Ints
+from ..compiled.dense import DenseStep, why_not
+from ..parameters import CPU, ParameterMatrix
+from .gradients import Gradient, dense_layers, stacked_gradient, unbatchable
+from .loop import Replica
+from .optimizers import OneByOne, RowOptimizer, StackedSGD, stacked_optimizer
+from .stepper import Failures
+
+__all__ = ["BatchedStepper"]
+
+# Wide enough that calling costs little, and narrow enough that a group stays in the cache.
+_NUMBERS_PER_GROUP = 1 << 19
+_GROUP_MIN, _GROUP_MAX = 8, 256
+
+# Elsewhere each call costs more than what it computes; activations still have to fit.
+_NUMBERS_PER_GROUP_ELSEWHERE = 1 << 24
+
+
+def _group_size(rows: ParameterMatrix) -> int:
+    """How many workers take a step at once, at most."""
+    row = rows.x[0].shape[1]
+    if rows.device == CPU:
+        return max(_GROUP_MIN, min(_GROUP_MAX, _NUMBERS_PER_GROUP // row))
+    return max(_GROUP_MIN, _NUMBERS_PER_GROUP_ELSEWHERE // row)
+
+
+class BatchedStepper:
+    """Steps of many workers as one stacked computation.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        batches: On what.
+        lr: Learning rate.
+        failures: Where a step that fails is noted.
+        threads: How many groups of workers at a time; it changes no bit.
+        gradient: Makes another way to the gradients than ``torch.func``.
+        dense: Whether whole steps are taken in machine code.
+
+    Raises:
+        ConfigError: The model has what cannot be batched.
+    """
+
+    def __init__(
+        self,
+        rows: ParameterMatrix,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        failures: Failures,
+        threads: int = 1,
+        *,
+        gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
+        dense: bool = False,
+    ) -> None:
+        if why := unbatchable(rows, task):
+            raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
+        self._rows = rows
+        self._batches = batches
+        self._failures = failures
+        # ``functional_call`` lends the module other tensors: each thread needs one of its own.
+        self._own = threading.local()
+        self._make_gradient = partial(gradient or stacked_gradient, rows, task)
+        replica = Replica(rows, task, lr)
+        stacked = stacked_optimizer(replica.optimizer, rows.x[0], in_passes=rows.in_passes)
+        self._optimizer: RowOptimizer = stacked or OneByOne(replica, rows)
+        self._dense: tuple[DenseStep, StackedSGD] | None = None
+        if dense:
+            if stacked is None or not stacked.in_passes:
+                raise ConfigError(f"the steps of task {task.name} are not those of plain SGD")
+            self._dense = _dense_step(rows, task, batches), stacked
+        self._group = _group_size(rows)
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        if threads > 1 and stacked:
+            # The BLAS library counts threads anew in each thread.
+            self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
+
+    def take(self, level: AnyLevel) -> None:
+        """Take all steps of a level."""
+        n = len(level.workers)
+        n_groups = -(-n // self._group)
+        if self._pool is not None and n >= _GROUP_MIN * self._threads:
+            # As many groups for each thread.
+            n_groups = -(-n_groups // self._threads) * self._threads
+        cuts = [n * at // n_groups for at in range(n_groups + 1)] if n else []
+        groups = [slice(*cut) for cut in pairwise(cuts)]
+        if self._pool is None or len(groups) == 1:
+            for group in groups:
+                self._take_group(level, group)
+        else:
+            list(self._pool.map(lambda group: self._take_group(level, group), groups))
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return self._optimizer.keep(worker)
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        self._optimizer.restore(worker, kept)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _take_group(self, level: AnyLevel, group: slice) -> None:
+        workers, steps, orders = (
+            np.array(column[group]) for column in (level.workers, level.steps, level.orders)
+        )
+        # Where the data does not divide evenly, small parts may make batches of different sizes.
+        sizes = self._batches.sizes(workers)
+        for size in np.unique(sizes):
+            at = np.flatnonzero(sizes == size)
+            self._take_alike(workers[at], steps[at], orders[at])
+
+    def _take_alike(self, workers: Ints, steps: Ints, orders: Ints) -> None:
+        x = self._rows.x[0]
+        samples = self._batches.indices(workers, steps)
+        if self._dense is not None and self._dense[0].fits(samples.shape[1]):
+            step, sgd = self._dense
+            is_finite, losses = sgd.take_whole(x, step, workers, steps, samples)
+        else:
+            values = x.index_select(0, torch.from_numpy(workers).to(x.device))
+            inputs, targets = self._batches.stacked(samples)
+            if self._batches.flipped:
+                targets = self._batches.turned(workers, targets)
+            gradients, losses = self._gradient()(values, inputs, targets)
+            is_finite = self._optimizer.update(x, gradients, workers, steps)
+        # One sum for all: only where it is not finite is each looked at.
+        if not (is_finite and bool(torch.isfinite(losses.sum()))):
+            values = x.index_select(0, torch.from_numpy(workers).to(x.device))
+            finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
+            for at in torch.nonzero(~finite).flatten().tolist():
+                self._failures.note(int(orders[at]), int(workers[at]), int(steps[at]))
+
+    def _gradient(self) -> Gradient:
+        found: Gradient | None = getattr(self._own, "gradient", None)
+        if found is None:
+            found = self._own.gradient = self._make_gradient()
+        return found
+
+
+def _dense_step(rows: ParameterMatrix, task: Task, batches: Batches) -> DenseStep:
+    """Whole steps of a fully connected classifier in machine code.
+
+    Raises:
+        ConfigError: The task is none, or this machine cannot do it with torch's bits.
+    """
+    layers = dense_layers(rows, task)
+    why = why_not(layers)
+    if batches.flipped:
+        why = "labels are turned around"
+    if why:
+        raise ConfigError(f"steps of the task {task.name} are not taken in machine code: {why}")
+    return DenseStep(layers, *batches.tensors, rows.x[0].shape[1])

@@ -1,0 +1,218 @@
+"""One step after another, each by the module and the optimizer themselves: any model will do."""
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from copy import deepcopy
+from hashlib import blake2b
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
+
+from ....gossip import PeerId
+from ....train.tasks.precision import descend, make_scaler
+from ....train.tasks.sources import Batch
+from ....train.tasks.task import Task
+from ....train.tensors.vector import is_finite_tensor
+from ....train.timing.lr_schedule import FullRates
+from ...kernel.fast_path.levels import AnyLevel
+from ..batches import Batches
+from ..parameters import ParameterMatrix
+from .stepper import Failures
+
+__all__ = ["LoopStepper", "Replica"]
+
+_SCALER = "scaler"
+
+
+class LoopStepper:
+    """The plain way: a module is laid over a worker's row, and takes a step there.
+
+    Threads share a level's workers among them. Each worker's arithmetic is done by one thread,
+    so that their number changes no bit.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        batches: On what.
+        lr: Learning rate.
+        ids: Names of the workers.
+        seed: The run's seed.
+        failures: Where a step that fails is noted.
+        threads: How many steps at a time.
+    """
+
+    def __init__(
+        self,
+        rows: ParameterMatrix,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        ids: tuple[PeerId, ...],
+        seed: int,
+        failures: Failures,
+        threads: int = 1,
+    ) -> None:
+        self._batches = batches
+        self._failures = failures
+        self._seeds = [f"{seed}\0{id}\0torch\0".encode() for id in ids]
+        self._device = rows.device
+        # Random layers draw from one generator, which threads would share.
+        self._draws = _draws(task, rows.module, batches.one(0, 0))
+        threads = 1 if self._draws or batches.may_draw else threads
+        self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
+        for replica in self._replicas[1:]:
+            replica.states = self._replicas[0].states
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def take(self, level: AnyLevel) -> None:
+        """Take all steps of a level."""
+        if self._pool is None:
+            self._share(level, 0)
+        else:
+            list(self._pool.map(lambda index: self._share(level, index), range(self._n_threads)))
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return self._replicas[0].keep(worker)
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        self._replicas[0].restore(worker, kept)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    @property
+    def _n_threads(self) -> int:
+        return len(self._replicas)
+
+    def _share(self, level: AnyLevel, index: int) -> None:
+        replica, every = self._replicas[index], self._n_threads
+        for at in range(index, len(level.workers), every):
+            worker, step = level.workers[at], level.steps[at]
+            replica.lay_over(worker)
+            batch = self._batches.one(worker, step)
+            if self._n_threads == 1:
+                # What is random in a step is drawn anew for each, whatever was computed before.
+                seed = _step_seed(self._seeds[worker], step)
+                torch.default_generator.manual_seed(seed)
+                if self._device.type == "cuda":
+                    torch.cuda.default_generators[self._device.index].manual_seed(seed)
+                if self._draws:
+                    np.random.seed(seed % 2**32)
+                    random.seed(seed)
+            if not replica.step(batch):
+                self._failures.note(level.orders[at], worker, step)
+
+
+class Replica:
+    """A module and an optimizer that are laid over one worker after another.
+
+    Args:
+        rows: The values.
+        task: What is trained.
+        lr: Learning rate.
+        own: Whether it needs a module of its own.
+    """
+
+    def __init__(self, rows: ParameterMatrix, task: Task, lr: float, *, own: bool = False) -> None:
+        self._rows = rows
+        self._task = task
+        self.module: nn.Module = deepcopy(rows.module) if own else rows.module
+        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
+        self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
+        self._full_rates = FullRates(self.optimizer)
+        self.states: dict[int, dict[object, object]] = {}
+        """State of each worker's optimizer, by position of the parameter, and its scaler."""
+        named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        placed = [p for segment in rows.segments for p in segment.tensors]
+        self._targets = [
+            [named[name] for name in rows.names[p.spec.name]] for p in [*placed, *rows.local]
+        ]
+        self._worker = -1
+
+    def lay_over(self, worker: int) -> None:
+        """Take a worker's values for the module's, and its optimizer's state likewise."""
+        for tied, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
+            for target in tied:
+                target.data = view
+        self._worker = worker
+
+    def keep(self, worker: int) -> object:
+        """A copy of what a worker's optimizer remembers."""
+        return deepcopy(self.states.get(worker, {}))
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        assert isinstance(kept, dict | None)
+        self.states[worker] = deepcopy(kept) if kept else {}
+
+    def step(self, batch: Batch) -> bool:
+        """Take a step there.
+
+        Returns:
+            Whether loss and values are finite after it.
+        """
+        if self._rows.lr_factors:
+            self._full_rates.scale(self._rows.lr_factors.get(self._worker, 1.0))
+        self.optimizer.zero_grad()
+        loss = self._task.batch_loss(self.module, batch)
+        with self._lent_state() as scaler:
+            descend(loss, self.optimizer, scaler)
+        finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
+        return finite and bool(torch.isfinite(loss.detach()))
+
+    def apply(self) -> None:
+        """Let the optimizer use the gradients that lie ready."""
+        with self._lent_state():
+            self.optimizer.step()
+
+    @contextmanager
+    def _lent_state(self) -> Iterator[GradScaler | None]:
+        """Lend the optimizer what it remembers of the worker, and keep what it does then."""
+        own = self.states.get(self._worker, {})
+        scaler = own.get(_SCALER) or make_scaler(self._task.precision, self._rows.device)
+        assert isinstance(scaler, GradScaler | None)
+        state = self.optimizer.state
+        state.clear()
+        for index, parameter in enumerate(self.parameters):
+            if index in own:
+                state[parameter] = own[index]
+        yield scaler
+        kept: dict[object, object] = {
+            index: state[parameter]
+            for index, parameter in enumerate(self.parameters)
+            if parameter in state
+        }
+        if scaler is not None:
+            kept[_SCALER] = scaler
+        self.states[self._worker] = kept
+
+
+def _step_seed(prefix: bytes, step: int) -> int:
+    digest = blake2b(prefix + str(step).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _draws(task: Task, module: nn.Module, batch: Batch) -> bool:
+    """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
+    trial = deepcopy(module)
+    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
+    kept = np.random.get_state()
+    task.batch_loss(trial, batch)
+    drawn = (
+        not torch.equal(before[0], torch.get_rng_state())
+        or before[1] != random.getstate()
+        or before[2] != str(np.random.get_state())
+    )
+    torch.set_rng_state(before[0])
+    random.setstate(before[1])
+    np.random.set_state(kept)
+    return drawn
