@@ -19,8 +19,8 @@ from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
-from .batched.steppers.engines import alone, usable_cores
 from .batched.models import Models
+from .batched.prefetch import ahead, can_prefetch, prefetched
 from .batched.schedule import (
     ByFastPath,
     ByProtocols,
@@ -28,12 +28,11 @@ from .batched.schedule import (
     Ending,
     Progress,
     Window,
-    can_prefetch,
     paused,
-    prefetched,
     schedule,
     settled,
 )
+from .batched.steppers.engines import alone, usable_cores
 from .batched.steppers.stepper import Failure
 from .batched.values import Checked, Cores, Values, check_memory, check_values, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
@@ -338,7 +337,7 @@ class Simulation:
             marks_max=_POINTS_MAX if config.eval_every is None else None,
             window=window,
         )
-        return prefetched(windows) if self._prefetches() else windows()
+        return self._drawn_up(windows)
 
     def _deciding(
         self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
@@ -399,16 +398,18 @@ class Simulation:
             return partial(Links, network, ids, self.config.seed)
         return partial(Links, small.network(network), ids, self.config.seed, small.factor)
 
-    def _prefetches(self) -> bool:
-        """Whether deciding is worth a process of its own: where computing takes no longer."""
+    def _drawn_up(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
+        """Draw up windows ahead of whoever computes them, where there is a core for that."""
+        if self._cores == 1:
+            return windows()
+        if self._decider is not None and self._decider.is_compiled:
+            return ahead(windows)
+        # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
-        batches = self._values.engine == "batched"
-        if self._decider is not None and self._decider.is_compiled:
-            return False
-        if requirements_of(self.config.rule_spec.make()).measures:
-            return False
-        return self._cores > 1 and batches and steps >= _PREFETCH_STEPS_MIN and can_prefetch()
+        batches = self._values.engine == "batched" and steps >= _PREFETCH_STEPS_MIN
+        measures = requirements_of(self.config.rule_spec.make()).measures
+        return prefetched(windows) if batches and not measures and can_prefetch() else windows()
 
     def _every_s(self) -> float:
         """Virtual seconds between two measurements."""

@@ -16,9 +16,9 @@ from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.fast_path.levels import AnyLevel
 from ..kernel.plan import Question
-from .steppers.gradients import why_unstacked
 from .batches import Batches
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
+from .steppers.gradients import why_unstacked
 from .steppers.stepper import Failures, Stepper
 from .vector_tasks import Present
 from .weights import WeightUnits, in_proportion

@@ -30,10 +30,10 @@ from ...train.timing.lr_schedule import parse_lr_schedule
 from ..config import SimulationConfig
 from ..kernel.plan import FaultPlan
 from ..models.workers import batch_sizes
-from .steppers.engines import Workshop, choose
 from .batches import Batches
 from .models import Models
 from .parameters import CPU, ParameterMatrix
+from .steppers.engines import Workshop, choose
 from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 

@@ -5,11 +5,9 @@ cache. Here one call takes the steps of many workers, one after another, and hol
 Python's meanwhile. Products are those of torch's own BLAS library, called at its address.
 """
 
-import ctypes
 import threading
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...kernel.fast_path.compiler import can_compile
+from .library import ROOT, SGEMM, address
+from .row_passes import RowUpdate
 
 __all__ = ["DenseLayer", "DenseStep", "why_not"]
 
@@ -46,7 +46,7 @@ def why_not(layers: Sequence[DenseLayer]) -> str:
     """Why steps of such a classifier cannot be taken here with torch's bits, or nothing."""
     if not can_compile():
         return "numba is not installed"
-    if not _sgemm():
+    if not address(SGEMM):
         return "torch's library shows no sgemm"
     if not _lanes(layers[-1].n_out):
         return "softmax rounds otherwise here"
@@ -54,7 +54,7 @@ def why_not(layers: Sequence[DenseLayer]) -> str:
 
 
 class DenseStep:
-    """Takes steps of SGD of a classifier, layers of Linear with ReLU between them.
+    """Takes steps of a classifier, layers of Linear with ReLU between them.
 
     Args:
         layers: In order; `why_not` finds nothing.
@@ -79,26 +79,17 @@ class DenseStep:
     def take(
         self,
         x: Tensor,
-        momenta: Tensor,
         workers: Ints,
-        steps: Ints,
+        update: RowUpdate,
         samples: NDArray[np.int32],
-        *,
-        lr: float,
-        momentum: float,
-        decay: float,
     ) -> tuple[bool, Tensor]:
         """Take a step in the rows of some workers, in place.
 
         Args:
             x: All workers' vectors, float32, axes ``(worker, number)``.
-            momenta: Likewise; a worker's first step makes its own.
             workers: Who.
-            steps: Which step of each, counted from 0.
+            update: How the optimizer updates each.
             samples: What each trains on, axes ``(step, batch)``; the batch `fits`.
-            lr: Learning rate.
-            momentum: As torch's SGD, without dampening.
-            decay: Weight decay.
 
         Returns:
             Whether all values are finite after it, and losses, axis ``step``; they are added up in
@@ -109,20 +100,23 @@ class DenseStep:
         batch, losses = samples.shape[1], torch.zeros(len(workers))
         calls, scratch, gradient = self._room(batch)
         is_finite = dense_code.take_steps(
+            update.optimizer,
             x.numpy(),
-            momenta.numpy(),
+            update.first.numpy(),
+            update.second.numpy(),
             workers,
-            steps,
+            update.rates,
             *self._samples,
             samples,
             losses.numpy(),
             self._layers,
             calls,
-            _sgemm(),
+            address(SGEMM),
+            address(ROOT),
             scratch,
             gradient,
             self._lanes,
-            *(np.float32(number) for number in (1.0 / batch, lr, momentum, decay)),
+            np.float32(1.0 / batch),
         )
         return is_finite, losses
 
@@ -174,18 +168,6 @@ def _call(
     for at, factor in zip(code.FACTORS, (1.0, float(added)), strict=True):
         block[at : at + 4] = np.array([factor], np.float32).view(np.uint8)
     return block
-
-
-@cache
-def _sgemm() -> int:
-    """Where the function that multiplies matrices for torch lies; 0 where it does not show."""
-    for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"):
-        try:
-            function = ctypes.CDLL(str(path)).sgemm_
-        except (OSError, AttributeError):
-            continue
-        return ctypes.cast(function, ctypes.c_void_p).value or 0
-    return 0
 
 
 # More classes do not stay in the nearest cache.

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .machine_code import Floats, as_bits, descend, fused
+from .machine_code import Floats, as_bits, fused, update
 
 __all__ = [
     *("CALL_BYTES", "FACTORS", "SIZES", "STRIDES", "TRANSPOSED"),
@@ -45,9 +45,7 @@ CALL_BYTES: Final = 80
 
 
 @intrinsic
-def _sgemm_of(
-    typing_context: Any, function: Any, call: Any, a: Any, b: Any, c: Any
-) -> Any:
+def _sgemm_of(typing_context: Any, function: Any, call: Any, a: Any, b: Any, c: Any) -> Any:
     """Call ``sgemm`` of BLAS: where it lies, a block of a call, and where the matrices lie."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -311,10 +309,12 @@ def _block(values: Floats, slopes: Floats) -> None:
 
 @numba.njit(nogil=True, cache=True)
 def take_steps(
+    optimizer: int,
     x: Floats,
-    momenta: Floats,
+    first: Floats,
+    second: Floats,
     workers: NDArray[np.int64],
-    steps: NDArray[np.int64],
+    rates: Floats,
     inputs: Floats,
     targets: NDArray[np.int64],
     samples: NDArray[np.int32],
@@ -322,21 +322,21 @@ def take_steps(
     layers: NDArray[np.int64],
     calls: NDArray[np.uint8],
     sgemm: int,
+    root: int,
     scratch: Floats,
     gradient: Floats,
     lanes: int,
     part: np.float32,
-    lr: np.float32,
-    momentum: np.float32,
-    decay: np.float32,
 ) -> bool:
     """Take a step in the rows of some workers, from their samples to their new values.
 
     Args:
+        optimizer: As `machine_code.take_steps` takes it.
         x: All workers' vectors, axes ``(worker, number)``.
-        momenta: Likewise.
+        first: Likewise; what the optimizer keeps of each number.
+        second: Likewise; what else it keeps.
         workers: Who.
-        steps: Which step of each.
+        rates: As `machine_code.take_steps` takes them.
         inputs: All samples, axes ``(sample, feature)``.
         targets: Their classes.
         samples: Which ones, axes ``(step, batch)``.
@@ -345,13 +345,11 @@ def take_steps(
         calls: Blocks for `sgemm`: axes ``(layer, 3, CALL_BYTES)``; forward, slopes by what goes in,
             slopes by weights.
         sgemm: Where that function lies.
+        root: As `machine_code.take_steps` takes it.
         scratch: Room for a batch, what each layer makes of it, and two slopes.
         gradient: Room for one, zero where no parameter lies.
         lanes: As `cross_entropy` takes it.
         part: Likewise.
-        lr: Learning rate.
-        momentum: As torch's SGD, without dampening.
-        decay: Weight decay.
 
     Returns:
         Whether all values are finite after it.
@@ -362,7 +360,7 @@ def take_steps(
     taken = scratch[: batch * n_features].reshape(batch, n_features)
     room, gradient_at = scratch.ctypes.data, gradient.ctypes.data
     x_at, first_call = x.ctypes.data, calls.ctypes.data
-    spoilt = False
+    spoilt, spare = False, np.empty(x.shape[1], np.float32)
     for at in range(len(workers)):
         row, values_at = x[workers[at]], x_at + 4 * x.shape[1] * workers[at]
         for b in range(batch):
@@ -405,6 +403,7 @@ def take_steps(
                 _block(scratch[before : before + batch * n_in], scratch[other:])
                 slope, other = other, slope
             here = before
-        first = steps[at] == 0
-        spoilt |= not descend(row, momenta[workers[at]], gradient, first, lr, momentum, decay)
+        worker = workers[at]
+        given = row, first[worker], second[worker], gradient, rates[at]
+        spoilt |= not update(optimizer, *given, root, spare)
     return not spoilt

@@ -1,10 +1,10 @@
 """Loops over rows for numba; imported only where that is installed.
 
 They round as torch's kernels do: ``lerp_`` by fused multiply-adds from the nearer end, SGD's
-momentum by two roundings and its step by one.
+momentum by two roundings and its step by one, Adam's moments likewise.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import numba
 import numpy as np
@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
 
 __all__ = [
-    "as_bits",
-    "carry_out",
-    "carry_out_plainly",
-    "descend",
-    "fused",
-    "place",
-    "take_steps",
+    *("ADAM", "ADAMW", "N_RATES", "SGD"),
+    *("as_bits", "carry_out", "carry_out_plainly", "fused", "place", "take_steps", "update"),
 ]
 
 Floats = NDArray[np.float32]
+
+# Optimizers, and how many numbers each wants to know of a step.
+SGD: Final = 0
+ADAM: Final = 1
+ADAMW: Final = 2
+N_RATES: Final = 8
 
 _HALF = np.float32(0.5)
 _ONE = np.float32(1.0)
@@ -54,7 +55,25 @@ def _bits_of(typing_context: Any, number: Any) -> Any:
     return types.int32(types.float32), generate
 
 
+@intrinsic
+def _roots_of(typing_context: Any, function: Any, n: Any, source: Any, target: Any) -> Any:
+    """Call ``vmsSqrt`` of MKL: where it lies, how many numbers, from where and to where."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function, *given = arguments
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 4).as_pointer()
+        accuracy = ir.Constant(ir.IntType(64), _ACCURACY)
+        builder.call(builder.inttoptr(function, kind), [*given, accuracy])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), generate
+
+
+# High accuracy, small numbers as they are, errors passed over: as torch asks for.
+_ACCURACY: Final = 0x2 | 0x140000 | 0x100
+
 # To a type checker, they still take the context.
+_take_roots: Any = _roots_of
 fused: Any = _fma
 as_bits: Any = _bits_of
 
@@ -156,9 +175,7 @@ def carry_out_plainly(
 
 
 @numba.njit(nogil=True, cache=True)
-def _mix_plainly(
-    own: NDArray[np.float64], share: NDArray[np.float64], part: np.float64
-) -> None:
+def _mix_plainly(own: NDArray[np.float64], share: NDArray[np.float64], part: np.float64) -> None:
     if part == 1.0:
         _copy(share, own)
     else:
@@ -168,52 +185,118 @@ def _mix_plainly(
 
 @numba.njit(nogil=True, cache=True)
 def take_steps(
+    optimizer: int,
     x: Floats,
-    momenta: Floats,
+    first: Floats,
+    second: Floats,
     gradients: Floats,
     workers: NDArray[np.int64],
-    steps: NDArray[np.int64],
-    lr: np.float32,
-    momentum: np.float32,
-    decay: np.float32,
+    rates: Floats,
+    root: int,
 ) -> bool:
-    """Take a step of SGD in the rows of some workers; their first one makes their momentum.
+    """Take a step in the rows of some workers.
+
+    Args:
+        optimizer: ``SGD``, ``ADAM`` or ``ADAMW``.
+        x: All workers' vectors, axes ``(worker, number)``.
+        first: Likewise; what it keeps of each number.
+        second: Likewise; what else it keeps.
+        gradients: Of those who take a step, axes ``(step, number)``.
+        workers: Who.
+        rates: Numbers of each step, axes ``(step, N_RATES)``; see `descend` and `adapt`.
+        root: Where the library's function lies by which torch takes square roots; 0 where it takes
+            the processor's.
 
     Returns:
         Whether all values are finite after it.
     """
-    spoilt = False
+    spoilt, room = False, np.empty(x.shape[1], np.float32)
     for at in range(len(workers)):
-        row, kept = x[workers[at]], momenta[workers[at]]
-        spoilt |= not descend(row, kept, gradients[at], steps[at] == 0, lr, momentum, decay)
+        worker = workers[at]
+        given = x[worker], first[worker], second[worker], gradients[at], rates[at]
+        spoilt |= not update(optimizer, *given, root, room)
     return not spoilt
 
 
 @numba.njit(nogil=True, cache=True)
-def descend(
+def update(
+    optimizer: int,
     x: Floats,
-    kept: Floats,
+    first: Floats,
+    second: Floats,
     gradient: Floats,
-    first: bool,
-    lr: np.float32,
-    momentum: np.float32,
-    decay: np.float32,
+    rates: Floats,
+    root: int,
+    room: Floats,
 ) -> bool:
-    """Take a step of SGD in one row; the first one makes its momentum.
+    """Take a step in one row; returns whether all its values are finite then."""
+    if optimizer == SGD:
+        return descend(x, first, gradient, rates)
+    return adapt(x, first, second, gradient, rates, optimizer == ADAMW, root, room)
 
-    Returns:
-        Whether all values are finite after it.
-    """
+
+@numba.njit(nogil=True, cache=True)
+def descend(x: Floats, kept: Floats, gradient: Floats, rates: Floats) -> bool:
+    """SGD: *rates* are the learning rate, momentum, decay, and 1 where a step is the first."""
+    lr, momentum, decay, is_first = rates[0], rates[1], rates[2], rates[3] > _ZERO
     exponents = numba.int32(0)
     for k in range(len(x)):
         slope = gradient[k]
         if decay != _ZERO:
             slope = fused(x[k], decay, slope)
         if momentum != _ZERO:
-            if not first:
+            if not is_first:
                 slope = kept[k] * momentum + slope
             kept[k] = slope
         x[k] = fused(slope, -lr, x[k])
-        # Where an exponent is all ones, this reaches the sign; integers add up in any order.
-        exponents |= numba.int32((as_bits(x[k]) & _EXPONENT) + _EXPONENT_STEP)
+        exponents |= _exponent(x[k])
     return bool(exponents >= 0)
+
+
+@numba.njit(nogil=True, cache=True)
+def adapt(
+    x: Floats,
+    mean: Floats,
+    square: Floats,
+    gradient: Floats,
+    rates: Floats,
+    decoupled: bool,
+    root: int,
+    room: Floats,
+) -> bool:
+    """Adam: *rates* are the step's size, the root of the second moment's correction, parts of the
+    first and of the second moment that are new, the part of the second that stays, epsilon, decay,
+    and by what AdamW (*decoupled*) shrinks values.
+    """
+    size, corrected, new_mean, new_square, old_square, epsilon, decay, shrunk = (
+        rates[0], rates[1], rates[2], rates[3], rates[4], rates[5], rates[6], rates[7]
+    )  # fmt: skip
+    rest_mean = new_mean - _ONE
+    for k in range(len(x)):
+        slope = gradient[k]
+        if decay != _ZERO:
+            if decoupled:
+                x[k] *= shrunk
+            else:
+                slope = fused(x[k], decay, slope)
+        if new_mean < _HALF:
+            mean[k] = fused(new_mean, slope - mean[k], mean[k])
+        else:
+            mean[k] = fused(rest_mean, slope - mean[k], slope)
+        square[k] = fused(new_square * slope, slope, square[k] * old_square)
+    if root:
+        _take_roots(root, len(x), square.ctypes.data, room.ctypes.data)
+    else:
+        for k in range(len(x)):
+            room[k] = np.sqrt(square[k])
+    exponents = numba.int32(0)
+    for k in range(len(x)):
+        x[k] += (-size * mean[k]) / (room[k] / corrected + epsilon)
+        exponents |= _exponent(x[k])
+    return bool(exponents >= 0)
+
+
+@numba.njit(inline="always")
+def _exponent(number: Any) -> Any:
+    """An integer that is negative where a float is not finite; such may be joined by bits."""
+    return numba.int32((as_bits(number) & _EXPONENT) + _EXPONENT_STEP)

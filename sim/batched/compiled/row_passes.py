@@ -1,4 +1,4 @@
-"""Passes over rows: copies, mixes and steps of SGD, in which each number is touched once.
+"""Passes over rows: copies, mixes and steps of optimizers, in which each number is touched once.
 
 numba compiles them where it is installed (the extra ``compiled``). Those over models round as
 torch's kernels do, by fused multiply-adds; whether that holds on this machine is tried before they
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ...kernel.fast_path import tables
 from ...kernel.fast_path.compiler import can_compile
+from .library import ROOT, address
 
-__all__ = ["Kernels", "RowPasses", "over_models", "over_vectors", "rounds_as_torch", "take_steps"]
+__all__ = ["Kernels", "RowPasses", "RowUpdate", "over_models", "over_vectors", "rounds_as_torch", "take_steps"]
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -157,10 +158,8 @@ def _carry_out_in_turn(
 @cache
 def rounds_as_torch() -> bool:
     """Whether these passes give torch's bits on this machine; False without numba."""
-    return can_compile() and _mixes_as_torch() and _steps_as_torch()
-
-
-def _mixes_as_torch() -> bool:
+    if not can_compile():
+        return False
     x = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
     for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999):
         ours, theirs = x.clone(), x.clone()
@@ -172,64 +171,46 @@ def _mixes_as_torch() -> bool:
     return True
 
 
-def _steps_as_torch() -> bool:
-    """Not by torch.optim, the first step of which loads a compiler for seconds."""
-    lr = 0.03
-    for momentum, decay in ((0.0, 0.0), (0.9, 0.0), (0.9, 0.01)):
-        ours = torch.randn(1, 64, generator=torch.Generator().manual_seed(2))
-        theirs, momenta, kept = ours.clone(), torch.zeros_like(ours), torch.zeros_like(ours)
-        worker = np.zeros(1, np.int64)
-        for step in range(3):
-            slope = torch.randn(1, 64, generator=torch.Generator().manual_seed(3 + step))
-            given = ours, momenta, slope, worker, worker + step
-            take_steps(*given, lr=lr, momentum=momentum, decay=decay)
-            if decay:
-                slope = slope.add(theirs, alpha=decay)
-            if momentum:
-                slope = kept = kept.mul(momentum).add(slope) if step else slope
-            theirs.add_(slope, alpha=-lr)
-        if not _alike(ours, theirs):
-            return False
-    return True
-
-
 def _alike(ours: Tensor, theirs: Tensor) -> bool:
     return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))
 
 
-def take_steps(
-    x: Tensor,
-    momenta: Tensor,
-    gradients: Tensor,
-    workers: Ints,
-    steps: Ints,
-    *,
-    lr: float,
-    momentum: float,
-    decay: float,
-) -> bool:
-    """Take a step of SGD in the rows of some workers, in place.
+class RowUpdate(NamedTuple):
+    """How an optimizer updates the rows of some workers in one step of each."""
+
+    optimizer: int
+    """A constant of `machine_code`."""
+    first: Tensor
+    """What it keeps of each number, float32, axes ``(worker, number)``; updated."""
+    second: Tensor
+    """What else it keeps, likewise."""
+    rates: Floats
+    """Numbers of each step, float32, axes ``(step, N_RATES)``; see `machine_code`."""
+
+
+def take_steps(x: Tensor, gradients: Tensor, workers: Ints, update: RowUpdate) -> bool:
+    """Take a step in the rows of some workers, in place.
 
     Args:
         x: All workers' vectors, float32, axes ``(worker, number)``.
-        momenta: Likewise; a worker's first step makes its own.
         gradients: Of those who take a step, axes ``(step, number)``.
         workers: Who.
-        steps: Which step of each, counted from 0.
-        lr: Learning rate.
-        momentum: As torch's SGD, without dampening.
-        decay: Weight decay.
+        update: How.
 
     Returns:
         Whether all values are finite after it.
     """
     from . import machine_code
 
-    return machine_code.take_steps(
-        x.numpy(),
-        momenta.numpy(),
-        gradients.numpy(),
-        workers,
-        steps,
-        *(np.float32(number) for number in (lr, momentum, decay)),
+    return bool(
+        machine_code.take_steps(
+            update.optimizer,
+            x.numpy(),
+            update.first.numpy(),
+            update.second.numpy(),
+            gradients.numpy(),
+            workers,
+            update.rates,
+            address(ROOT),
+        )
     )

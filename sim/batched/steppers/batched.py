@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
@@ -18,7 +17,7 @@ from ..compiled.dense import DenseStep, why_not
 from ..parameters import CPU, ParameterMatrix
 from .gradients import Gradient, dense_layers, stacked_gradient, unbatchable
 from .loop import Replica
-from .optimizers import OneByOne, RowOptimizer, StackedSGD, stacked_optimizer
+from .optimizers import OneByOne, RowOptimizer, StackedOptimizer, stacked_optimizer
 from .stepper import Failures
 
 __all__ = ["BatchedStepper"]
@@ -79,10 +78,10 @@ class BatchedStepper:
         replica = Replica(rows, task, lr)
         stacked = stacked_optimizer(replica.optimizer, rows.x[0], in_passes=rows.in_passes)
         self._optimizer: RowOptimizer = stacked or OneByOne(replica, rows)
-        self._dense: tuple[DenseStep, StackedSGD] | None = None
+        self._dense: tuple[DenseStep, StackedOptimizer] | None = None
         if dense:
             if stacked is None or not stacked.in_passes:
-                raise ConfigError(f"the steps of task {task.name} are not those of plain SGD")
+                raise ConfigError(f"machine code does not take the steps of the task {task.name}")
             self._dense = _dense_step(rows, task, batches), stacked
         self._group = _group_size(rows)
         self._threads = threads
@@ -133,8 +132,8 @@ class BatchedStepper:
         x = self._rows.x[0]
         samples = self._batches.indices(workers, steps)
         if self._dense is not None and self._dense[0].fits(samples.shape[1]):
-            step, sgd = self._dense
-            is_finite, losses = sgd.take_whole(x, step, workers, steps, samples)
+            step, optimizer = self._dense
+            is_finite, losses = step.take(x, workers, optimizer.of(workers, steps), samples)
         else:
             values = x.index_select(0, torch.from_numpy(workers).to(x.device))
             inputs, targets = self._batches.stacked(samples)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ from ....gossip import PeerId
 from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
 from ...kernel.program import Level
-from .batched import BatchedStepper
 from ..batches import Batches
+from ..parameters import CPU, ParameterMatrix
+from .batched import BatchedStepper
 from .gradients import Gradient, unbatchable, written_out
 from .loop import LoopStepper
-from ..parameters import CPU, ParameterMatrix
 from .stepper import Failures, Stepper
 
 __all__ = ["Choice", "Way", "Workshop", "alone", "choose", "one_thread_each", "usable_cores"]
@@ -206,7 +206,8 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
             continue  # the task is of another kind
         if _alike(looped, rows):
             return make
-    return None
+    # Passes in machine code may be what rounds otherwise.
+    return _with_loops_bits(replace(workshop, compiled=False)) if workshop.compiled else None
 
 
 def _trial_size(workshop: Workshop) -> int:

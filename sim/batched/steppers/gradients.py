@@ -112,6 +112,7 @@ def written_out(rows: ParameterMatrix, task: Task) -> Gradient:
         ConfigError: The task is none of that kind.
     """
     layers = dense_layers(rows, task)
+
     def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         flat = torch.zeros_like(values)
         activations = [inputs]

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 

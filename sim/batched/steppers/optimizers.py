@@ -1,19 +1,26 @@
 """Optimizers on the rows of many workers at once, with the bits of torch's own."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from ..batches import Ints
-from ..compiled.dense import DenseStep
-from ..compiled.row_passes import take_steps
+from ..compiled.row_passes import RowUpdate, take_steps
 from ..parameters import ParameterMatrix, view_of
 from .loop import Replica
 
-__all__ = ["OneByOne", "RowOptimizer", "StackedSGD", "stacked_optimizer"]
+__all__ = [
+    "OneByOne",
+    "RowOptimizer",
+    "StackedAdam",
+    "StackedOptimizer",
+    "StackedSGD",
+    "stacked_optimizer",
+]
 
 
 class RowOptimizer(Protocol):
@@ -39,9 +46,19 @@ class RowOptimizer(Protocol):
         """
 
 
+class StackedOptimizer(RowOptimizer, Protocol):
+    """One whose steps machine code may take."""
+
+    in_passes: bool
+    """Whether it does."""
+
+    def of(self, workers: Ints, steps: Ints) -> RowUpdate:
+        """How it updates the rows of some workers now; counts as a step of each."""
+
+
 def stacked_optimizer(
     optimizer: Optimizer, x: Tensor, *, in_passes: bool = False
-) -> "StackedSGD | None":
+) -> StackedOptimizer | None:
     """Take over an optimizer's settings; None where it is none that can be stacked.
 
     Args:
@@ -49,13 +66,18 @@ def stacked_optimizer(
         x: All workers' vectors.
         in_passes: Whether machine code may pass over rows.
     """
-    groups = optimizer.param_groups
-    plain = type(optimizer) is SGD and len(groups) == 1 and not groups[0]["maximize"]
-    if not plain or any(groups[0][name] for name in ("foreach", "fused", "differentiable")):
+    if len(optimizer.param_groups) != 1:
         return None
-    if not isinstance(groups[0]["lr"], float):
+    settings = optimizer.param_groups[0]
+    variants = ("amsgrad", "capturable", "differentiable", "foreach", "fused", "maximize")
+    if any(settings.get(name) for name in variants) or not isinstance(settings["lr"], float):
         return None
-    return StackedSGD(groups[0], x, in_passes=in_passes)
+    if type(optimizer) is SGD:
+        return StackedSGD(settings, x, in_passes=in_passes)
+    if type(optimizer) not in (Adam, AdamW) or not in_passes:
+        return None
+    numbers = (*settings["betas"], settings["eps"], settings["weight_decay"])
+    return StackedAdam(settings, x) if all(isinstance(n, float | int) for n in numbers) else None
 
 
 class StackedSGD:
@@ -67,15 +89,15 @@ class StackedSGD:
         in_passes: Whether machine code may pass over rows.
     """
 
-    def __init__(self, settings: dict[str, float], x: Tensor, *, in_passes: bool) -> None:
-        self._lr = settings["lr"]
-        self._momentum = settings["momentum"]
-        self._dampening = settings["dampening"]
-        self._decay = settings["weight_decay"]
+    def __init__(self, settings: Mapping[str, Any], x: Tensor, *, in_passes: bool) -> None:
+        self._lr: float = settings["lr"]
+        self._momentum: float = settings["momentum"]
+        self._dampening: float = settings["dampening"]
+        self._decay: float = settings["weight_decay"]
         self._nesterov = bool(settings["nesterov"])
+        self._x = x
         self._buffer = torch.zeros_like(x) if self._momentum else None
         self.in_passes = in_passes and not (self._dampening or self._nesterov)
-        """Whether machine code takes the steps."""
 
     def keep(self, worker: int) -> Tensor | None:
         """A copy of a worker's momentum; None where there is none."""
@@ -86,27 +108,25 @@ class StackedSGD:
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
+    def of(self, workers: Ints, steps: Ints) -> RowUpdate:
+        """See `StackedOptimizer.of`."""
+        from ..compiled import machine_code
+
+        rates = np.zeros((len(workers), machine_code.N_RATES), np.float32)
+        rates[:, :3] = self._lr, self._momentum, self._decay
+        rates[:, 3] = steps == 0
+        kept = self._x if self._buffer is None else self._buffer
+        return RowUpdate(machine_code.SGD, kept, kept, rates)
+
     def update(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
         """See `RowOptimizer.update`."""
         if self.in_passes:
-            return take_steps(x, self._momenta(x), gradients, workers, steps, **self._rates())
+            return take_steps(x, gradients, workers, self.of(workers, steps))
         chosen = torch.from_numpy(workers).to(x.device)
         values = x.index_select(0, chosen)
         self._descend(values, gradients, chosen, steps)
         x.index_copy_(0, chosen, values)
         return bool(torch.isfinite(values.sum()))
-
-    def take_whole(
-        self, x: Tensor, step: DenseStep, workers: Ints, steps: Ints, samples: Ints
-    ) -> tuple[bool, Tensor]:
-        """Take whole steps of a classifier in machine code; see `DenseStep.take`."""
-        return step.take(x, self._momenta(x), workers, steps, samples, **self._rates())
-
-    def _momenta(self, x: Tensor) -> Tensor:
-        return x if self._buffer is None else self._buffer
-
-    def _rates(self) -> dict[str, float]:
-        return {"lr": self._lr, "momentum": self._momentum, "decay": self._decay}
 
     def _descend(self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Ints) -> None:
         """Take a step in place, in stacked vectors of the workers that are *chosen*."""
@@ -125,6 +145,59 @@ class StackedSGD:
             else:
                 gradients = buffer
         values.add_(gradients, alpha=-self._lr)
+
+
+class StackedAdam:
+    """torch's Adam and AdamW on stacked vectors, in machine code.
+
+    Args:
+        settings: Of the optimizer's only group.
+        x: All workers' vectors.
+    """
+
+    in_passes = True
+
+    def __init__(self, settings: Mapping[str, Any], x: Tensor) -> None:
+        self._lr: float = settings["lr"]
+        self._betas: tuple[float, float] = settings["betas"]
+        self._epsilon: float = settings["eps"]
+        self._decay: float = settings["weight_decay"]
+        self._is_decoupled: bool = settings["decoupled_weight_decay"]
+        self._moments = torch.zeros_like(x), torch.zeros_like(x)
+        self._taken = np.zeros(len(x), np.int64)
+
+    def keep(self, worker: int) -> tuple[Tensor, Tensor, int]:
+        """A copy of a worker's moments, and how many steps they are of."""
+        first, second = (moment[worker].clone() for moment in self._moments)
+        return first, second, int(self._taken[worker])
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Give a worker the moments that were kept, or none."""
+        first, second, taken = kept if isinstance(kept, tuple) else (0.0, 0.0, 0)
+        self._moments[0][worker], self._moments[1][worker] = first, second
+        self._taken[worker] = taken
+
+    def of(self, workers: Ints, steps: Ints) -> RowUpdate:
+        """See `StackedOptimizer.of`."""
+        from ..compiled import machine_code
+
+        self._taken[workers] += 1
+        taken, at = np.unique(self._taken[workers], return_inverse=True)
+        rates = np.array([self._rates(int(n)) for n in taken], np.float32)[at]
+        kind = machine_code.ADAMW if self._is_decoupled else machine_code.ADAM
+        return RowUpdate(kind, *self._moments, rates)
+
+    def update(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
+        """See `RowOptimizer.update`."""
+        return take_steps(x, gradients, workers, self.of(workers, steps))
+
+    def _rates(self, taken: int) -> tuple[float, ...]:
+        """The numbers of a step, in Python's own floats as torch reckons them."""
+        first, second = self._betas
+        size = self._lr / (1 - first**taken)
+        root = (1 - second**taken) ** 0.5
+        shrunk = 1 - self._lr * self._decay
+        return size, root, 1 - first, 1 - second, second, self._epsilon, self._decay, shrunk
 
 
 class OneByOne:

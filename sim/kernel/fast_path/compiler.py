@@ -73,7 +73,9 @@ def _compile(kind: Any) -> ModuleType:
             function.__qualname__ = f"{function.__name__}_{_version()}"
             names = [_type_name(hint) for hint in function.__annotations__.values()]
             *given, returned = [types[name] for name in names]
-            compiled = numba.njit(returned(*given), cache=True, error_model="python")(function)
+            compiled = numba.njit(returned(*given), cache=True, nogil=True, error_model="python")(
+                function
+            )
             setattr(module, function.__name__, compiled)
             made[function.__name__] = compiled
     return module

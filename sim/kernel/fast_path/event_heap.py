@@ -55,26 +55,26 @@ def longer(queue: Queue) -> Queue:
     )
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def is_full(queue: Queue) -> bool:
     """Whether there may be too little room for what one event leads to."""
     return bool(queue.n_events[0] + _SPARE > len(queue.times))
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def size(queue: Queue) -> int:
     """How many events are due some time."""
     return int(queue.n_events[0])
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def peek(queue: Queue) -> Event:
     """The next event."""
     o = queue.others[queue.places[0]]
     return queue.times[0], queue.orders[0], o[0], o[1], o[2], o[3], o[4], o[5], o[6]
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def drop(queue: Queue) -> None:
     """Take the next event out."""
     times, orders, places = queue.times, queue.orders, queue.places
@@ -95,7 +95,7 @@ def drop(queue: Queue) -> None:
     places[n] = free
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def push(queue: Queue, event: Event) -> None:
     """Put an event in."""
     times, orders, places = queue.times, queue.orders, queue.places

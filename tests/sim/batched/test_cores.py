@@ -7,8 +7,8 @@ import torch
 
 from rumor.gossip import ConfigError
 from rumor.sim import SimulationConfig, simulate
-from rumor.sim.batched.steppers.engines import one_thread_each, usable_cores
 from rumor.sim.batched.schedule import paused, settled
+from rumor.sim.batched.steppers.engines import one_thread_each, usable_cores
 from rumor.sim.batched.values import check_memory, peak_rss_mib
 
 

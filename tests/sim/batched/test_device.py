@@ -18,10 +18,11 @@ from torch.optim import SGD, Adam
 from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Run, simulate
-from rumor.sim.batched.steppers.batched import BatchedStepper, stacked_gradient, written_out
 from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
+from rumor.sim.batched.steppers.batched import BatchedStepper
+from rumor.sim.batched.steppers.gradients import stacked_gradient, written_out
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig

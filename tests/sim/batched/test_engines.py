@@ -13,9 +13,9 @@ from torch.nn import functional
 from torch.optim import SGD, Adam
 
 from rumor.gossip import ConfigError
-from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.parameters import ParameterMatrix
+from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.stepper import Failure, Failures
 from rumor.sim.kernel.program import Level
 from rumor.train.tasks.data import Sampler

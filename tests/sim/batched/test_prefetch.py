@@ -7,7 +7,8 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.gossip.wire.formats import Form
 from rumor.sim import simulate
-from rumor.sim.batched.schedule import Window, can_prefetch, prefetched
+from rumor.sim.batched.prefetch import can_prefetch, prefetched
+from rumor.sim.batched.schedule import Window
 from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
 
 pytestmark = pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")

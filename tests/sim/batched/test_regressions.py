@@ -14,9 +14,10 @@ from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import consensus, simulate
-from rumor.sim.batched.steppers.batched import written_out
 from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.schedule import Window, can_prefetch, prefetched
+from rumor.sim.batched.prefetch import can_prefetch, prefetched
+from rumor.sim.batched.schedule import Window
+from rumor.sim.batched.steppers.gradients import written_out
 from rumor.train.tasks.task import Task
 
 from .test_prefetch import windows

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from rumor.gossip import TrainingError
 from rumor.sim import simulate
-from rumor.sim.batched.steppers.batched import BatchedStepper, written_out
 from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
+from rumor.sim.batched.steppers.batched import BatchedStepper
+from rumor.sim.batched.steppers.gradients import written_out
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.kernel.plan import worker_names
 from rumor.sim.kernel.program import Level
