@@ -37,7 +37,7 @@ from .batched.steppers.stepper import Failure
 from .batched.values import Checked, Cores, Values, check_memory, check_values, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
-from .kernel.fast_path.choice import choose_decider
+from .kernel.fast_path.choice import choose_decider, computes_in_machine_code
 from .kernel.fast_path.compiler import Decider
 from .kernel.fast_path.proof import prove
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
@@ -195,10 +195,8 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Values:
-        is_compiled = self._decider is not None and self._decider.is_compiled
-        # What takes no longer than that needs no core of its own.
-        beside = self._cores if is_compiled else max(1, self._cores - 1)
-        cores = Cores(self._cores, beside, is_compiled)
+        compiled = computes_in_machine_code(self._decider, self._steps_total())
+        cores = Cores(self._cores, compiled)
         given = self.config, self._task, self.ids, cores, self._fault_plan
         return prepare(*given, flipped=flipped(self._attacks))
 

@@ -168,15 +168,14 @@ def _free_gib_on(device: torch.device) -> float:
 class Cores(NamedTuple):
     """What there is to compute with."""
 
-    all: int
-    beside_deciding: int
-    """Those that are left while windows are decided ahead."""
+    n: int
+    """Of the machine."""
     compiled: bool = False
-    """Whether machine code is loaded anyway, so that passes over rows may use it."""
+    """Whether steps and passes over rows may use machine code."""
 
 
 # One thread is enough for what is only looked at.
-_FOR_A_LOOK = Cores(1, 1)
+_FOR_A_LOOK = Cores(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +362,7 @@ def _workshop(
         ids=ids,
         seed=config.seed,
         # A device works off what one thread asks for.
-        threads=cores.all if device == CPU else 1,
-        threads_batched=cores.beside_deciding if device == CPU else 1,
+        threads=cores.n if device == CPU else 1,
         compiled=cores.compiled,
         device=device,
     )

@@ -1,4 +1,4 @@
-"""Functions of the library that computes for torch, by their addresses, for machine code to call."""
+"""Where functions of torch's own library lie, for machine code to call."""
 
 import ctypes
 from functools import cache

@@ -20,7 +20,10 @@ from ...kernel.fast_path import tables
 from ...kernel.fast_path.compiler import can_compile
 from .library import ROOT, address
 
-__all__ = ["Kernels", "RowPasses", "RowUpdate", "over_models", "over_vectors", "rounds_as_torch", "take_steps"]
+__all__ = [
+    *("Kernels", "RowPasses", "RowUpdate"),
+    *("over_models", "over_vectors", "rounds_as_torch", "take_steps"),
+]
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]

@@ -52,8 +52,6 @@ class Workshop:
     seed: int
     threads: int
     """Cores to use."""
-    threads_batched: int
-    """Of these, cores that batched steps may use: deciding may need one of its own."""
     scheduled: bool = False
     """Whether learning rates change as training goes on."""
     compiled: bool = False
@@ -86,14 +84,14 @@ class Workshop:
     ) -> Stepper:
         """Many steps at once, with the gradient of ``torch.func`` or another."""
         if self.compiled:
-            rows.compile_passes(self.threads_batched)
+            rows.compile_passes(self.threads)
         return BatchedStepper(
             rows,
             self.task,
             self.batches,
             self.lr,
             failures,
-            self.threads_batched,
+            self.threads,
             gradient=gradient,
             dense=dense,
         )

@@ -5,10 +5,13 @@ from ..plan import FleetPlan
 from .compiler import INTERPRETED, Decider, can_compile, compiled
 from .fleet import why_not
 
-__all__ = ["choose_decider"]
+__all__ = ["choose_decider", "computes_in_machine_code"]
 
 # Python takes some 40 us for a step where compiled code takes 2, and loading that takes seconds.
 _STEPS_COMPILED_MIN = 200_000
+
+# The same for steps of the optimizer, each of which takes longer than deciding on it.
+_STEPS_COMPUTED_MIN = 20_000
 
 
 def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider | None:
@@ -38,3 +41,15 @@ def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider |
         return None
     pays = steps is not None and steps >= _STEPS_COMPILED_MIN
     return compiled() if can_compile() and (decide == "compiled" or pays) else INTERPRETED
+
+
+def computes_in_machine_code(decider: Decider | None, steps: int | None) -> bool:
+    """Whether it pays to load machine code for steps of the optimizer; it changes no bit.
+
+    Args:
+        decider: Who decides.
+        steps: Of all workers, None where that is not known.
+    """
+    if decider is not None and decider.is_compiled:
+        return True
+    return can_compile() and steps is not None and steps >= _STEPS_COMPUTED_MIN

@@ -58,7 +58,6 @@ def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 
         lr=small.lr,
         ids=ids,
         seed=0,
-        threads_batched=max(1, threads - 1),
         threads=threads,
     )
 
