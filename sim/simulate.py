@@ -37,9 +37,8 @@ from .batched.steppers.stepper import Failure
 from .batched.values import Checked, Cores, Values, check_memory, check_values, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
-from .kernel.fast_path.choice import choose_decider, computes_in_machine_code
+from .kernel.fast_path.choice import choose_decider, computes_in_machine_code, prove
 from .kernel.fast_path.compiler import Decider
-from .kernel.fast_path.proof import prove
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
 from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
 from .kernel.faults.storms import Drawn, read_storm

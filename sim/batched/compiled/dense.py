@@ -176,6 +176,7 @@ _CLASSES_MAX = 256
 # Numbers in a register: of AVX-512, of AVX2, and of what most others have.
 _LANES = (16, 8, 4)
 
+_DRAWS = 16
 _BATCH = 20  # the parts of which are no binary fractions
 
 
@@ -208,10 +209,14 @@ def _sums_as_torch(batch: int, n: int) -> bool:
     """Whether columns of that height are added up as torch does."""
     from . import dense_code
 
-    slopes = torch.randn(batch, n, generator=torch.Generator().manual_seed(0))
-    sums = torch.empty(n)
-    dense_code.sum_rows(slopes.numpy(), sums.numpy())
-    return _alike(sums, slopes.sum(dim=0))
+    drawn = torch.Generator().manual_seed(0)
+    # Few columns may agree by chance.
+    for slopes in torch.randn(_DRAWS, batch, n, generator=drawn):
+        sums = torch.empty(n)
+        dense_code.sum_rows(slopes.numpy(), sums.numpy())
+        if not _alike(sums, slopes.sum(dim=0)):
+            return False
+    return True
 
 
 def _alike(ours: Tensor, theirs: Tensor) -> bool:

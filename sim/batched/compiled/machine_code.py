@@ -17,7 +17,8 @@ from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
 
 __all__ = [
     *("ADAM", "ADAMW", "N_RATES", "SGD"),
-    *("as_bits", "carry_out", "carry_out_plainly", "fused", "place", "take_steps", "update"),
+    *("adapt", "as_bits", "carry_out", "carry_out_plainly", "descend", "fused", "place"),
+    *("take_steps", "update"),
 ]
 
 Floats = NDArray[np.float32]

@@ -63,7 +63,10 @@ def _compile(kind: Any) -> ModuleType:
         "Tables": kind,
         "None": numba.void,
     }
-    made = {name: getattr(event_heap, name) for name in ("drop", "is_full", "peek", "push", "size")}
+    made = {
+        name: getattr(event_heap, name)
+        for name in ("drop", "expect", "is_full", "peek", "push", "size")
+    }
     for module in map(_second_copy, _SOURCES):
         vars(module).update({name: made[name] for name in made.keys() & vars(module).keys()})
         own = [f for f in vars(module).values() if isinstance(f, FunctionType)]

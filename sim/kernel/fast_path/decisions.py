@@ -4,14 +4,14 @@ One text, used in two ways: Python runs it on lists, and numba, where it is inst
 for arrays (see `compiler`). It follows `rumor.gossip` event by event under these conditions:
 every member is known and stays, nothing is lost or limited, shares are whole models in one message,
 weights are whole units. What it emits is compared with what the protocols emit in every run (see
-`proof`). Where a condition ends, it says so, and the protocols take over.
+`choice.prove`). Where a condition ends, it says so, and the protocols take over.
 
 Times are in virtual seconds; weights in units, a founder's share being 2^40.
 """
 
 from typing import Final
 
-from .event_queue import drop, is_full, peek, size
+from .event_queue import drop, expect, is_full, peek, size
 from .messages import enqueue, number_bytes, send, waits
 from .operations import has_room, let_go, mix, note_step, read, snapshot
 from .randoms import below, uniform
@@ -66,8 +66,8 @@ _ACCEPTED_MAX: Final = 8 << 40
 
 def begin(t: Tables) -> None:
     """Let every worker's first step be due."""
-    for worker in range(t.n):
-        _step_at(t, worker, t.floats[t.durations + worker * t.durations_each])
+    for worker in range(0, t.n * t.stride, t.stride):
+        _step_at(t, worker, t.floats[t.durations + worker])
 
 
 def advance(t: Tables, until_s: float, steps_max: int) -> int:
@@ -97,6 +97,8 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
             if why != OVER:
                 return why
         drop(queue)
+        if size(queue) > 0:
+            expect(queue, t.ints, t.number, t.outgoing, t.source)
         t.floats[t.clock] = event[0]
         count[EVENTS] += 1
         edge, sequence = event[4], event[5]
@@ -143,8 +145,7 @@ def _what_is_missing(t: Tables, worker: int) -> int:
         or t.ints[t.n_outgoing + worker] + n_pushes > t.outgoing_max
     ):
         return BEYOND
-    first = worker * t.staged_max
-    for at in range(first, first + t.ints[t.n_incoming + worker]):
+    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
         total += t.ints[t.escrow + t.ints[t.incoming_edge + at]]
     return OVER if total < _WEIGHT_MAX else BEYOND
 
@@ -164,9 +165,7 @@ def _take_step(t: Tables, worker: int) -> None:
         t.count[RUNNING] -= 1
     step_s = t.floats[t.mean_s + worker]
     if t.ints[t.finished + worker] == 0:
-        step_s = t.floats[
-            t.durations + worker * t.durations_each + t.ints[t.steps + worker] % t.durations_each
-        ]
+        step_s = t.floats[t.durations + worker + t.ints[t.steps + worker] % t.durations_each]
     _step_at(t, worker, t.floats[t.clock] + step_s)
     _set_alarm(t, worker)
 
@@ -236,7 +235,8 @@ def _draw_neighbor(t: Tables, worker: int) -> int:
 
 def _row(t: Tables, worker: int, round: int) -> int:
     """Which of the rows of neighbors is that of a round."""
-    return worker * t.period + round % t.period
+    first: int = t.ints[t.first_row + worker]
+    return first + round % t.period
 
 
 def _has_credit(t: Tables, worker: int) -> bool:
@@ -255,7 +255,7 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
     t.ints[t.questions + edge] = 0
     t.ints[t.is_excused + edge] = 0
     t.floats[t.deadline_s + edge] = now + _patience_s(t, edge)
-    t.ints[t.outgoing + worker * t.outgoing_max + t.ints[t.n_outgoing + worker]] = edge
+    t.ints[t.outgoing + worker + t.ints[t.n_outgoing + worker]] = edge
     t.ints[t.n_outgoing + worker] += 1
     t.count[PUSHES] += 1
     t.ints[t.pushes + worker] += 1
@@ -272,9 +272,9 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
 
 def _mix_all(t: Tables, worker: int) -> None:
     """Mix what has come, in order of arrival."""
-    n, first = t.ints[t.n_incoming + worker], worker * t.staged_max
+    n = t.ints[t.n_incoming + worker]
     t.ints[t.n_incoming + worker] = 0
-    for at in range(first, first + n):
+    for at in range(worker, worker + n):
         edge, room = t.ints[t.incoming_edge + at], t.ints[t.incoming_room + at]
         own, escrow = t.ints[t.weight + worker], t.ints[t.escrow + edge]
         # As `acceptable` says; all are whole units, and none is leaving.
@@ -298,7 +298,7 @@ def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, room
         _send_ack(t, worker, edge, sequence, 0)
         let_go(t, room)
         return
-    at = worker * t.staged_max + n
+    at = worker + n
     t.ints[t.incoming_edge + at] = edge
     t.ints[t.incoming_step + at] = step
     t.ints[t.incoming_room + at] = room
@@ -312,11 +312,11 @@ def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -
         _measure(t, edge, t.floats[t.clock] - t.floats[t.pushed_s + edge])
     _excuse(t, worker, edge, 0)
     t.ints[t.busy + edge] = 0
-    first = at = worker * t.outgoing_max
+    at = worker
     while t.ints[t.outgoing + at] != edge:
         at += 1
     t.ints[t.n_outgoing + worker] -= 1
-    while at < first + t.ints[t.n_outgoing + worker]:
+    while at < worker + t.ints[t.n_outgoing + worker]:
         t.ints[t.outgoing + at] = t.ints[t.outgoing + at + 1]
         at += 1
     t.ints[t.weight + worker] += t.ints[t.escrow + edge] - accepted
@@ -325,8 +325,7 @@ def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -
 
 
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> None:
-    first = worker * t.staged_max
-    for at in range(first, first + t.ints[t.n_incoming + worker]):
+    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
         if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
             size_bytes = t.pending_bytes + number_bytes(sequence)
             send(t, worker, t.ints[t.source + edge], size_bytes, PENDING, edge, sequence, 0, 0, 0)
@@ -343,11 +342,11 @@ def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
 
 def _wake(t: Tables, worker: int) -> None:
     """Ask about shares whose answer is late."""
-    now, first = t.floats[t.clock], worker * t.outgoing_max
+    now = t.floats[t.clock]
     if t.floats[t.alarm_s + worker] != now:
         return  # an earlier one was set since
     t.floats[t.alarm_s + worker] = _NEVER
-    for at in range(first, first + t.ints[t.n_outgoing + worker]):
+    for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
         edge = t.ints[t.outgoing + at]
         if now >= t.floats[t.deadline_s + edge]:
             t.ints[t.questions + edge] += 1
@@ -363,8 +362,8 @@ def _wake(t: Tables, worker: int) -> None:
 def _set_alarm(t: Tables, worker: int) -> None:
     if t.floats[t.alarm_s + worker] <= t.floats[t.clock] + t.soonest_s:
         return
-    due_s, first = _NEVER, worker * t.outgoing_max
-    for at in range(first, first + t.ints[t.n_outgoing + worker]):
+    due_s = _NEVER
+    for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
         due_s = min(due_s, t.floats[t.deadline_s + t.ints[t.outgoing + at]])
     if due_s < t.floats[t.alarm_s + worker]:
         t.floats[t.alarm_s + worker] = due_s

@@ -7,15 +7,19 @@ from typing import Any, Final, NamedTuple
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from .tables import STAGED_MAX, Event
 
-__all__ = ["Queue", "drop", "is_full", "longer", "made", "peek", "push", "size"]
+__all__ = ["Queue", "drop", "expect", "is_full", "longer", "made", "peek", "push", "size"]
 
 # A turn leads to so many pushes and answers at most, and to three events more.
 _SPARE: Final = 2 * STAGED_MAX + 3
 _N_OTHERS: Final = 7
+_LINE: Final = 8  # numbers of a cache line
 
 
 class Queue(NamedTuple):
@@ -59,6 +63,45 @@ def longer(queue: Queue) -> Queue:
 def is_full(queue: Queue) -> bool:
     """Whether there may be too little room for what one event leads to."""
     return bool(queue.n_events[0] + _SPARE > len(queue.times))
+
+
+@intrinsic
+def _prefetch_of(typing_context: Any, address: Any) -> Any:
+    """Have the cache line at an address brought near, without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        how = [ir.Constant(word, number) for number in (1, 3, 1)]
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), *how])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+# To a type checker, it still takes the context.
+_prefetch: Any = _prefetch_of
+
+
+@numba.njit(nogil=True, cache=True)
+def expect(queue: Queue, ints: NDArray[np.int64], worker: int, outgoing: int, edge: int) -> None:
+    """Have the records that the next event is about brought near, while another one is decided.
+
+    Args:
+        queue: Not empty.
+        ints: The records.
+        worker: Where those of workers begin, and
+        outgoing: the numbers after those of which each has one.
+        edge: Where those of edges begin.
+    """
+    others, base = queue.others[queue.places[0]], ints.ctypes.data
+    record = base + 8 * others[0]
+    for line in range(worker, outgoing + 1, _LINE):
+        _prefetch(record + 8 * line)
+    _prefetch(base + 8 * (edge + others[2]))
+    _prefetch(base + 8 * (edge + others[2] + _LINE))
 
 
 @numba.njit(nogil=True, cache=True)

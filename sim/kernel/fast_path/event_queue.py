@@ -5,11 +5,25 @@
 
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from .tables import Event
 
-__all__ = ["Queue", "drop", "is_full", "longer", "made", "peek", "push", "size"]
+__all__ = [
+    "OPERATIONS",
+    "Queue",
+    "drop",
+    "expect",
+    "is_full",
+    "longer",
+    "made",
+    "peek",
+    "push",
+    "size",
+]
+
+OPERATIONS: Final = ("drop", "expect", "is_full", "peek", "push", "size")
+"""What `decisions` does with a queue."""
 
 Queue = list[Event]
 
@@ -24,6 +38,10 @@ push: Final = heappush
 
 size: Final = len
 """How many events are due some time."""
+
+
+def expect(queue: Queue, ints: Any, worker: int, outgoing: int, edge: int) -> None:
+    """Have what the next event is about brought near; Python has no say in that."""
 
 
 def is_full(queue: Queue) -> bool:

@@ -1,6 +1,5 @@
 """A fleet whose exchanges are decided by `decisions` in place of one protocol for each worker."""
 
-from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
 from . import tables
 from .compiler import Decider
+from .records import EDGE_CELLS, Graph, Layout
 from .tables import Tables
 
 __all__ = ["FastFleet", "TakeOver", "Window", "why_not"]
@@ -164,7 +164,7 @@ class FastFleet:
         while True:
             why = self._decisions.advance(self._tables, until_s, last)
             if why == tables.SUPPLY:
-                self._supply(int(self._tables.count[tables.WANTING]))
+                self._supply(int(self._tables.count[tables.WANTING]) // self._tables.stride)
                 self._supply_others()
             elif why == tables.FULL:
                 self._grow()
@@ -198,14 +198,14 @@ class FastFleet:
 
     def column(self, name: str) -> NDArray[np.int64]:
         """One number for each worker: ``steps``, ``weight`` (in units), ``pushes`` or ``mixed``."""
-        return self._read(name, self._n)
+        return self._of_workers(name)
 
     def audit(self) -> Audit:
         """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
-        busy = self._read("busy", self._edges) == 1
-        decided = busy & (self._read("decided", self._edges) == self._read("sequence", self._edges))
-        left = int(self._read("escrow", self._edges)[busy].sum())
-        left -= int(self._read("accepted", self._edges)[decided].sum())
+        busy = self._of_edges("busy") == 1
+        decided = busy & (self._of_edges("decided") == self._of_edges("sequence"))
+        left = int(self._of_edges("escrow")[busy].sum())
+        left -= int(self._of_edges("accepted")[decided].sum())
         return Audit(
             founded=self._n * UNITS_PER_FOUNDER * UNIT,
             held=int(self.column("weight").sum()) * UNIT,
@@ -229,31 +229,41 @@ class FastFleet:
         t.count[tables.N_STEPS] = t.count[tables.N_OPERATIONS] = 0
         t.count[tables.N_LEVELS] = 1
         t.count[tables.WINDOW] += 1
-        t.ints[t.level : t.level + self._n] = self._array(np.zeros(self._n, np.int64))
+        levels = slice(t.level, t.level + self._n * t.stride, t.stride)
+        t.ints[levels] = self._array(np.zeros(self._n, np.int64))
         return window
 
-    def _read(self, name: str, n: int) -> NDArray[np.int64]:
+    def _of_workers(self, name: str) -> NDArray[np.int64]:
+        start, stride = getattr(self._tables, name), self._tables.stride
+        return np.array(self._tables.ints[start : start + self._n * stride : stride], np.int64)
+
+    def _of_edges(self, name: str) -> NDArray[np.int64]:
         start = getattr(self._tables, name)
-        return np.array(self._tables.ints[start : start + n], np.int64)
+        stop = start + self._edges * EDGE_CELLS
+        return np.array(self._tables.ints[start:stop:EDGE_CELLS], np.int64)
 
     def _make(self, topology: Topology) -> Tables:
         plan, n = self._plan, self._n
         rule, protocol, links = plan.rule(), plan.protocol, plan.links()
         assert isinstance(rule, GoSGD | SGP) and links.uniform is not None
         latency_s, s_per_byte, down_s_per_byte = links.uniform
-        graph = _edges(topology, n)
-        self._edges = len(graph["to"])
         widths = _widths_of(plan, spans_max=SPANS_MAX if down_s_per_byte else 0)
-        ints = _stacked(**graph, **_ints(plan, self._edges, widths))
-        floats = _stacked(**_floats(plan, self._edges, widths))
+        graph = Graph.of(topology, n)
+        self._edges = len(graph.to)
+        layout = Layout.of(n, graph, widths._asdict())
+        ints: Any
+        floats: Any
+        ints, floats = layout.cells(graph, plan.pace, plan.ids)
+        if not self._decider.is_compiled:
+            ints = floats = layout.as_list(ints, floats)
         count = np.zeros(tables.N_COUNTS, np.int64)
         count[tables.RUNNING], count[tables.N_LEVELS] = n, 1
         count[tables.FREE] = _ROOMS_MIN
         return Tables(
             queue=self._decider.queues.made(2 * n),
             count=self._array(count),
-            ints=self._array(ints.pop("")),
-            floats=self._array(floats.pop("")),
+            ints=ints,
+            floats=floats,
             rooms=self._array(np.zeros(tables.ROOM * _ROOMS_MIN, np.int64)),
             free_rooms=self._array(np.arange(_ROOMS_MIN)),
             step_rows=self._array(np.zeros(3 * _ROWS_MIN, np.int64)),
@@ -274,37 +284,36 @@ class FastFleet:
             period=topology.period or 1,
             **widths._asdict(),
             **_sizes(plan),
-            **ints,
-            **floats,
+            **layout.places,
         )
 
     def _supply(self, worker: int) -> None:
         """Draw further random words for a worker, and the durations of its next steps."""
-        t, each = self._tables, self._tables.words_each
-        used = int(t.ints[t.word + worker])
+        t, each, record = self._tables, self._tables.words_each, worker * self._tables.stride
+        used = int(t.ints[t.word + record])
         if 2 * used > each:
             words = self._random[worker].random_raw(used)
             for column, fresh in ((t.high, words >> np.uint64(32)), (t.low, words & _LOW)):
-                start = column + worker * each
+                start = column + record
                 kept = t.ints[start + used : start + each]
                 t.ints[start : start + each - used] = kept
                 t.ints[start + each - used : start + each] = self._array(fresh.astype(np.int64))
-            t.ints[t.word + worker] = 0
-        is_first = t.ints[t.block + worker] < 0 or t.durations_each == 1
-        block = 0 if is_first else (int(t.ints[t.steps + worker]) + 1) // t.durations_each
-        if t.ints[t.block + worker] != block:
+            t.ints[t.word + record] = 0
+        is_first = t.ints[t.block + record] < 0 or t.durations_each == 1
+        block = 0 if is_first else (int(t.ints[t.steps + record]) + 1) // t.durations_each
+        if t.ints[t.block + record] != block:
             steps = range(block * t.durations_each, (block + 1) * t.durations_each)
-            start = t.durations + worker * t.durations_each
+            start = t.durations + record
             durations = np.array([self._plan.pace.step_s(worker, step) for step in steps])
             t.floats[start : start + t.durations_each] = self._array(durations)
-            t.ints[t.block + worker] = block
+            t.ints[t.block + record] = block
 
     def _supply_others(self) -> None:
         """Supply all who would soon ask for it, since every answer costs some microseconds."""
         t = self._tables
         if t.words_each < _WORDS[1]:
             return
-        for worker in np.flatnonzero(2 * self._read("word", self._n) > t.words_each):
+        for worker in np.flatnonzero(2 * self._of_workers("word") > t.words_each):
             self._supply(int(worker))
 
     def _grow(self) -> None:
@@ -354,51 +363,7 @@ def _widths_of(plan: FleetPlan, spans_max: int) -> _Widths:
     )
 
 
-def _ints(plan: FleetPlan, n_edges: int, widths: _Widths) -> dict[str, Any]:
-    """The columns of integers, but for the graph, as they are at the start."""
-    n = len(plan.ids)
-    return {
-        "name_bytes": [len(id) for id in plan.ids],
-        "high": np.zeros(n * widths.words_each, np.int64),
-        "low": np.zeros(n * widths.words_each, np.int64),
-        "word": np.full(n, widths.words_each),
-        "spare": np.full(n, -1),
-        "block": np.full(n, -1),
-        "passed_over": np.full(n, -1),
-        "weight": np.full(n, UNITS_PER_FOUNDER),
-        **{name: np.zeros(n, np.int64) for name in _BY_WORKER},
-        "outgoing": np.zeros(n * widths.outgoing_max, np.int64),
-        **{name: np.zeros(n * widths.staged_max, np.int64) for name in _INCOMING},
-        **{name: np.zeros(n_edges, np.int64) for name in _BY_EDGE},
-    }
-
-
-def _floats(plan: FleetPlan, n_edges: int, widths: _Widths) -> dict[str, Any]:
-    """The columns of floats as they are at the start."""
-    n = len(plan.ids)
-    return {
-        "clock": [0.0],
-        "mean_s": [plan.pace.mean_s(worker) for worker in range(n)],
-        "durations": np.zeros(n * widths.durations_each),
-        "alarm_s": np.full(n, np.inf),
-        "uplink_free_s": np.zeros(n),
-        "span_start_s": np.zeros(n * widths.spans_max),
-        "span_stop_s": np.zeros(n * widths.spans_max),
-        "pushed_s": np.zeros(n_edges),
-        "deadline_s": np.zeros(n_edges),
-        "roundtrip_s": np.full(n_edges, -1.0),
-        "deviation_s": np.zeros(n_edges),
-    }
-
-
 _LOW = np.uint64(0xFFFFFFFF)
-
-_BY_WORKER = (
-    "steps", "round", "passed", "snapshots", "finished", "pushes", "mixed", "level", "n_outgoing",
-    "excused", "n_incoming", "top_span", "n_spans",
-)  # fmt: skip
-_INCOMING = ("incoming_edge", "incoming_step", "incoming_room")
-_BY_EDGE = ("busy", "sequence", "escrow", "questions", "is_excused", "decided", "accepted")
 
 
 def _words(seed: int, id: str) -> np.random.Philox:
@@ -417,36 +382,6 @@ def _is_dense(topology: Topology, n: int) -> bool:
         if left < 0:
             return True
     return False
-
-
-def _edges(topology: Topology, n: int) -> dict[str, "array[int]"]:
-    """Rows of neighbors by worker and round, as numbers of edges; both ends of each edge."""
-    period = topology.period
-    assert period is not None
-    # Not lists: of a million workers there are 80 million numbers.
-    offsets, neighbors, source, to = (array("q", start) for start in ([0], [], [], []))
-    for worker in range(n):
-        known: dict[int, int] = {}
-        for round in range(period):
-            for other in topology.neighbors(worker, round):
-                edge = known.get(other)
-                if edge is None:
-                    edge = known[other] = len(to)
-                    source.append(worker)
-                    to.append(other)
-                neighbors.append(edge)
-            offsets.append(len(neighbors))
-    return {"offsets": offsets, "neighbors": neighbors, "source": source, "to": to}
-
-
-def _stacked(**columns: Any) -> dict[str, Any]:
-    """Columns one after another, under no name, and where each begins, under its own."""
-    found: dict[str, Any] = {"": np.concatenate([np.asarray(part) for part in columns.values()])}
-    start = 0
-    for name, part in columns.items():
-        found[name] = start
-        start += len(part)
-    return found
 
 
 def _sizes(plan: FleetPlan) -> dict[str, int]:

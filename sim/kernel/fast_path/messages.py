@@ -27,7 +27,7 @@ def send(
     edge: int, sequence: int, accepted: int, step: int, room: int,
 ) -> None:  # fmt: skip
     """Let a message arrive, unless its receiver's downlink is busy then."""
-    size_bytes += t.ints[t.name_bytes + worker] + t.ints[t.name_bytes + to]
+    size_bytes += t.ints[t.name_bytes + edge]
     t.count[MESSAGES] += 1
     t.count[BYTES] += size_bytes
     departure_s = (
@@ -67,19 +67,19 @@ def waits(
 
 def _pass(t: Tables, worker: int, now: float, size_bytes: int) -> float:
     """When a message is through a worker's downlink: `rumor.sim.models.links.Port.take`."""
-    first, top, n = worker * t.spans_max, t.ints[t.top_span + worker], t.ints[t.n_spans + worker]
+    top, n = t.ints[t.top_span + worker], t.ints[t.n_spans + worker]
     start_s, through_s = now - size_bytes * t.down_s_per_byte, now
-    while n > 0 and t.floats[t.span_stop_s + first + top] > start_s:
-        span_start_s = t.floats[t.span_start_s + first + top]
-        through_s += t.floats[t.span_stop_s + first + top] - max(span_start_s, start_s)
+    while n > 0 and t.floats[t.span_stop_s + worker + top] > start_s:
+        span_start_s = t.floats[t.span_start_s + worker + top]
+        through_s += t.floats[t.span_stop_s + worker + top] - max(span_start_s, start_s)
         start_s = min(span_start_s, start_s)
         n -= 1
         top = (top - 1) % t.spans_max
     if through_s < now + t.instant_s:
         through_s = now
     top = (top + 1) % t.spans_max
-    t.floats[t.span_start_s + first + top] = start_s
-    t.floats[t.span_stop_s + first + top] = through_s
+    t.floats[t.span_start_s + worker + top] = start_s
+    t.floats[t.span_stop_s + worker + top] = through_s
     t.ints[t.top_span + worker] = top
     t.ints[t.n_spans + worker] = min(n + 1, t.spans_max)
     return through_s

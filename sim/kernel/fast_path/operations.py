@@ -32,7 +32,7 @@ def note_step(t: Tables, worker: int) -> None:
     t.ints[t.level + worker] = level
     t.count[N_LEVELS] = max(t.count[N_LEVELS], level + 1)
     at = 3 * t.count[N_STEPS]
-    t.step_rows[at] = worker
+    t.step_rows[at] = t.ints[t.number + worker]
     t.step_rows[at + 1] = level
     t.step_rows[at + 2] = t.ints[t.steps + worker]
     t.count[N_STEPS] += 1
@@ -104,7 +104,7 @@ def _operate(
     t.fractions[t.count[N_OPERATIONS]] = fraction
     at = 6 * t.count[N_OPERATIONS]
     t.operation_rows[at] = operation
-    t.operation_rows[at + 1] = worker
+    t.operation_rows[at + 1] = t.ints[t.number + worker]
     t.operation_rows[at + 2] = level
     t.operation_rows[at + 3] = t.rooms[ROOM * room]
     t.operation_rows[at + 4] = room

@@ -119,9 +119,10 @@ Event = tuple[float, int, int, int, int, int, int, int, int]
 class Tables(NamedTuple):
     """Everything that is decided on.
 
-    Columns lie one after another in two arrays, so that compiled functions are handed few of them:
-    ``ints[t.weight + worker]`` is a worker's weight. Arrays are lists of Python's numbers, or
-    numpy arrays where compiled code runs.
+    What belongs to a worker or to an edge lies side by side in its record, so that an event, which
+    is about one of each, touches few cache lines. Both are named by where their records begin, from
+    the first one on: ``ints[t.weight + worker]`` is a worker's weight. ``ints`` and ``floats`` are
+    one memory, a list of Python's numbers, or two views of a numpy array where compiled code runs.
     """
 
     queue: Any
@@ -143,6 +144,9 @@ class Tables(NamedTuple):
 
     # What stays as it is.
     n: int
+    """Workers."""
+    stride: int
+    """From one worker's record to the next one's."""
     shares_out: int
     """1 under SGP, 0 under GoSGD."""
     p: float
@@ -171,17 +175,19 @@ class Tables(NamedTuple):
     query_bytes: int
     pending_bytes: int
 
-    # Columns of integers: the graph, in which directed edges have numbers.
+    # The graph.
     offsets: int
-    """Where a worker's neighbors in a round begin: row ``worker * period + round``; one more."""
+    """Where a worker's neighbors in a round begin; rows of a worker follow one another."""
     neighbors: int
-    source: int
-    to: int
+    """Edges."""
 
-    # By worker; those of several numbers each have them in a row.
-    name_bytes: int
+    # In the record of a worker.
+    number: int
+    """Which worker it is, counted from 0."""
+    first_row: int
+    """Of its rows of `offsets`, one for each round of a period."""
     high: int
-    """Upper halves of random words; ``words_each`` for each worker."""
+    """Upper halves of ``words_each`` random words."""
     low: int
     word: int
     """The next one."""
@@ -203,17 +209,29 @@ class Tables(NamedTuple):
     level: int
     n_outgoing: int
     outgoing: int
-    """Edges of outstanding pushes in order; ``outgoing_max`` places for each worker."""
+    """Edges of outstanding pushes in order; ``outgoing_max`` places."""
     excused: int
     n_incoming: int
     top_span: int
     n_spans: int
     incoming_edge: int
-    """Of shares that have come, in order; ``staged_max`` places for each worker."""
+    """Of shares that have come, in order; ``staged_max`` places."""
     incoming_step: int
     incoming_room: int
+    mean_s: int
+    durations: int
+    """Of its next ``durations_each`` steps."""
+    alarm_s: int
+    uplink_free_s: int
+    span_start_s: int
+    """``spans_max`` spans in which its downlink was busy: `models.links.Port`."""
+    span_stop_s: int
 
-    # By edge.
+    # In the record of an edge.
+    source: int
+    to: int
+    name_bytes: int
+    """Of both in a message."""
     busy: int
     sequence: int
     escrow: int
@@ -222,19 +240,11 @@ class Tables(NamedTuple):
     decided: int
     """Sequence number of the last share that was decided at the receiver."""
     accepted: int
-
-    # Columns of floats: the time now; by worker; by edge.
-    clock: int
-    mean_s: int
-    durations: int
-    """Of a worker's next steps, ``durations_each`` for each worker."""
-    alarm_s: int
-    uplink_free_s: int
-    span_start_s: int
-    """Spans in which a worker's downlink was busy, ``spans_max`` for each: `models.links.Port`."""
-    span_stop_s: int
     pushed_s: int
     deadline_s: int
     roundtrip_s: int
     """Negative where none was measured."""
     deviation_s: int
+
+    clock: int
+    """The time now."""

@@ -1,17 +1,21 @@
-"""A schedule drawn up in another process is the one that this process would have drawn up."""
+"""A schedule drawn up beside whoever computes is the one that would have been drawn up in turn."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from rumor.gossip import ConfigError
 from rumor.gossip.wire.formats import Form
 from rumor.sim import simulate
-from rumor.sim.batched.prefetch import can_prefetch, prefetched
+from rumor.sim.batched.prefetch import ahead, can_prefetch, prefetched
 from rumor.sim.batched.schedule import Window
 from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
 
-pytestmark = pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
+Drawn = Callable[[Callable[[], Iterator[Window]]], Iterator[Window]]
+
+needs_fork = pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
+both = pytest.mark.parametrize("drawn", [pytest.param(prefetched, marks=needs_fork), ahead])
 
 
 def windows(n: int = 3) -> Iterator[Window]:
@@ -28,8 +32,9 @@ def windows(n: int = 3) -> Iterator[Window]:
         yield Window(levels=[level], steps=2 * number, time_s=0.1 * number)
 
 
-def test_windows_cross_the_pipe_unchanged_and_in_order() -> None:
-    for ours, theirs in zip(windows(), prefetched(windows), strict=True):
+@both
+def test_windows_come_unchanged_and_in_order(drawn: Drawn) -> None:
+    for ours, theirs in zip(windows(), drawn(windows), strict=True):
         assert (ours.steps, ours.time_s) == (theirs.steps, theirs.time_s)
         for a, b in zip(ours.levels, theirs.levels, strict=True):
             assert (a.workers, a.steps, a.orders) == (b.workers, b.steps, b.orders)
@@ -37,23 +42,41 @@ def test_windows_cross_the_pipe_unchanged_and_in_order() -> None:
             assert [type(op) for op in a.operations] == [type(op) for op in b.operations]
 
 
-def test_whoever_takes_no_more_windows_ends_the_other_process() -> None:
-    stream = prefetched(lambda: windows(100_000))
+@both
+def test_whoever_takes_no_more_windows_ends_the_other_side(drawn: Drawn) -> None:
+    stream = drawn(lambda: windows(100_000))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
 
 
-def test_an_error_over_there_is_raised_here() -> None:
+def test_a_schedule_is_closed_in_the_thread_that_draws_it_up() -> None:
+    where = []
+
+    def noted() -> Iterator[Window]:
+        try:
+            yield from windows(100)
+        finally:
+            where.append(threading.current_thread().name)
+
+    stream = ahead(noted)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert len(where) == 1 and where[0].startswith("rumor-deciding")
+
+
+@both
+def test_an_error_over_there_is_raised_here(drawn: Drawn) -> None:
     def failing() -> Iterator[Window]:
         yield from windows(1)
         raise ConfigError("this cannot be")
 
-    stream = prefetched(failing)
+    stream = drawn(failing)
     next(stream)
     with pytest.raises(ConfigError, match="this cannot be"):
         next(stream)
 
 
+@needs_fork
 @pytest.mark.extended
 def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> None:
     digests = {

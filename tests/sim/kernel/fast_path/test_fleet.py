@@ -79,8 +79,9 @@ def test_random_numbers_are_those_of_numpy() -> None:
     rng = stream(plan.seed, plan.ids[1], "rule")
     for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
         fleet._supply(1)
-        assert randoms.uniform(fleet._tables, 1) == rng.random()
-        assert randoms.below(fleet._tables, 1, n) == rng.integers(n)
+        record = fleet._tables.stride
+        assert randoms.uniform(fleet._tables, record) == rng.random()
+        assert randoms.below(fleet._tables, record, n) == rng.integers(n)
 
 
 def test_columns_grow_as_the_run_needs_them() -> None:

@@ -7,8 +7,8 @@ import pytest
 from rumor.gossip.errors import ConfigError
 from rumor.sim import Run, simulate
 from rumor.sim.kernel.fast_path import choice, decisions
+from rumor.sim.kernel.fast_path.choice import OtherProgramError, prove
 from rumor.sim.kernel.fast_path.compiler import INTERPRETED, can_compile
-from rumor.sim.kernel.fast_path.proof import OtherProgramError, prove
 
 from .plans import plan_of
 

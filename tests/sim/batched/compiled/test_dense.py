@@ -1,0 +1,247 @@
+"""Whole steps in machine code have the bits of the loop, or are not taken."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from rumor.gossip import ConfigError
+from rumor.sim import simulate
+from rumor.sim.batched.compiled import dense, library
+from rumor.sim.batched.compiled.dense import DenseLayer, DenseStep, why_not
+from rumor.sim.batched.steppers.engines import choose
+from rumor.sim.batched.steppers.optimizers import stacked_optimizer
+from rumor.sim.batched.steppers.stepper import Failures
+from rumor.sim.kernel.fast_path.compiler import can_compile
+from rumor.train.tasks.task import Task
+
+from ..test_engines import classifier, steps, task, workshop
+
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.skipif(not can_compile(), reason="numba is not installed"),
+    pytest.mark.skipif(
+        can_compile() and bool(why_not([DenseLayer(0, 640, 64, 10)])),
+        reason="torch's library rounds otherwise here, or shows no products of matrices",
+    ),
+]
+
+OPTIMIZERS: dict[str, Callable[[Any, float], Optimizer]] = {
+    "plain": lambda parameters, lr: SGD(parameters, lr=lr),
+    "momentum and decay": lambda p, lr: SGD(p, lr=lr, momentum=0.9, weight_decay=0.01),
+    "adam": lambda parameters, lr: Adam(parameters, lr=lr / 10),
+    "adam with decay": lambda p, lr: Adam(p, lr=lr / 10, weight_decay=0.1),
+    "adamw": lambda p, lr: AdamW(p, lr=lr / 10, betas=(0.3, 0.95), weight_decay=0.1),
+}
+
+
+def deep() -> nn.Module:
+    return classifier(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 12), nn.ReLU(), nn.Linear(12, 10))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", [classifier, deep, lambda: classifier(nn.Linear(64, 10))])
+def test_steps_are_the_loops_to_the_last_bit(
+    model: Callable[[], nn.Module], optimizer: str
+) -> None:
+    shop = replace(workshop(task(model, optimizer=OPTIMIZERS[optimizer]), n=7), compiled=True)
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_batches_of_different_sizes_and_threads_change_no_bit(threads: int) -> None:
+    shop = workshop(task(batch_size=80), n=29, partition="iid", threads=threads)
+    shop = replace(shop, compiled=True)
+    assert len(set(shop.batches.sizes(np.arange(29)).tolist())) == 2
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
+
+
+def test_where_sums_round_otherwise_a_batch_is_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "_sums_as_torch", lambda batch, n: False)
+    shop = replace(workshop(task(), n=5), compiled=True)
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
+
+
+def test_it_is_what_auto_takes_and_what_batched_takes() -> None:
+    shop = replace(workshop(task(), n=20), compiled=True)
+    assert choose("batched", shop).make == shop.in_machine_code
+
+
+@pytest.mark.parametrize(
+    ("small", "why"),
+    [
+        (task(optimizer=lambda p, lr: SGD(p, lr=lr, momentum=0.9, nesterov=True)), "machine code"),
+        (task(optimizer=lambda p, lr: Adam(p, lr=lr, amsgrad=True)), "machine code"),
+        (task(lambda: classifier(nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))), "Linear and"),
+        (task(lambda: classifier(nn.Linear(64, 9))), "of integer targets"),
+    ],
+    ids=["nesterov", "amsgrad", "tanh", "labels beyond the classes"],
+)
+def test_other_tasks_are_refused(small: Task, why: str) -> None:
+    shop = replace(workshop(small), compiled=True)
+    with pytest.raises(ConfigError, match=why):
+        steps(shop, shop.in_machine_code)
+
+
+def test_labels_that_are_turned_around_are_refused() -> None:
+    shop = replace(workshop(task()), compiled=True)
+    shop.batches.flipped = frozenset({1})
+    with pytest.raises(ConfigError, match="turned around"):
+        steps(shop, shop.in_machine_code)
+
+
+def test_a_step_that_ends_in_no_finite_values_is_found() -> None:
+    small = task()
+    spoilt = small.train[0].clone()
+    spoilt[17] = float("inf")
+    shop = workshop(replace(small, train=(spoilt, small.train[1])), n=4)
+    found = []
+    for way in (shop.loop, replace(shop, compiled=True).in_machine_code):
+        failures = Failures()
+        steps(shop, way, 12, failures)
+        with pytest.raises(Exception) as caught:
+            failures.check()
+        found.append(str(caught.value))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7, 8, 9, 10, 15, 16, 17, 31, 47, 100, 256])
+def test_softmax_is_torchs_for_any_number_of_classes(n_classes: int) -> None:
+    from rumor.sim.batched.compiled import dense_code
+
+    lanes = dense._lanes(n_classes)
+    assert lanes
+    drawn = torch.Generator().manual_seed(n_classes)
+    for batch in (1, 5, 16, 33):
+        outputs = torch.randn(batch, n_classes, generator=drawn) * 7
+        targets = torch.randint(0, n_classes, (batch,), generator=drawn)
+        slopes, losses = torch.empty_like(outputs), np.zeros(1, np.float32)
+        given = outputs.numpy(), targets.numpy(), slopes.numpy(), losses
+        dense_code.cross_entropy(*given, np.float32(1 / batch), lanes)
+        outputs.requires_grad_()
+        loss = functional.cross_entropy(outputs, targets)
+        loss.backward()
+        assert torch.equal(slopes, outputs.grad)  # type: ignore[arg-type]
+        assert losses[0] == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_columns_are_added_up_as_torch_does_or_not_at_all() -> None:
+    from rumor.sim.batched.compiled import dense_code
+
+    fit = [
+        (batch, n)
+        for batch in (1, 3, 16, 17, 32, 65, 256, 300, 5000)
+        for n in (1, 2, 7, 10, 31, 32, 33, 100)
+        if dense._sums_as_torch(batch, n)
+    ]
+    assert {(32, 32), (32, 10), (300, 100), (5000, 33)} <= set(fit)
+    for batch, n in fit:
+        slopes = torch.randn(batch, n, generator=torch.Generator().manual_seed(batch))
+        sums = torch.empty(n)
+        dense_code.sum_rows(slopes.numpy(), sums.numpy())
+        assert torch.equal(sums, slopes.sum(dim=0)), (batch, n)
+
+
+def moments(optimizer: Optimizer, x: Tensor) -> Any:
+    found = stacked_optimizer(optimizer, x, in_passes=True)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("make", [OPTIMIZERS["adam"], OPTIMIZERS["adamw"]])
+def test_a_worker_that_comes_back_has_the_moments_that_were_kept(
+    make: Callable[[Any, float], Optimizer],
+) -> None:
+    x = torch.ones(2, 48)
+    ours = moments(make([nn.Parameter(torch.zeros(48))], 0.1), x)
+    gradients = torch.randn(4, 1, 48, generator=torch.Generator().manual_seed(0))
+    who, when = np.array([1]), np.array([0])
+    ours.update(x, gradients[0].clone(), who, when)
+    kept, values = ours.keep(1), x[1].clone()
+    ours.update(x, gradients[1].clone(), who, when + 1)
+    once = x[1].clone()
+    x[1] = values
+    ours.restore(1, kept)
+    ours.update(x, gradients[1].clone(), who, when + 1)
+    assert torch.equal(x[1], once)
+    # Without any, the next step is a first one.
+    x[1] = 1.0
+    ours.restore(1, None)
+    ours.update(x, gradients[0].clone(), who, when + 2)
+    assert torch.equal(x[1], values)
+    assert torch.equal(x[0], torch.ones(48))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_whole_runs_with_crashes_have_the_loops_digest(optimizer: str) -> None:
+    digests = {
+        simulate(
+            workers=12,
+            steps=40,
+            optimizer=optimizer,
+            p=0.5,
+            engine=engine,
+            faults=[
+                {"at_s": 0.9, "kind": "crash", "peer": 3},
+                {"at_s": 1.5, "kind": "restart", "peer": 3},
+            ],
+            step_s=0.1,
+            decide=decide,
+        ).summary["digest"]
+        for engine, decide in (("loop", "protocol"), ("batched", "auto"))
+    }
+    assert len(digests) == 1
+
+
+@pytest.fixture
+def no_library() -> Iterator[None]:
+    library.address.cache_clear()
+    yield
+    library.address.cache_clear()
+
+
+def test_where_no_function_shows_it_says_so(
+    no_library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "Path", lambda _: library_nowhere)
+    assert library.address(library.SGEMM) == 0
+    assert why_not([DenseLayer(0, 640, 64, 10)]) == "torch's library shows no sgemm"
+
+
+class _Nowhere:
+    parent = property(lambda self: self)
+
+    def __truediv__(self, name: str) -> "_Nowhere":
+        return self
+
+    def glob(self, pattern: str) -> list[str]:
+        return ["/nowhere/libtorch_cpu.so"]
+
+
+library_nowhere = _Nowhere()
+
+
+def test_one_that_is_made_by_hand_takes_a_step() -> None:
+    drawn = torch.Generator().manual_seed(0)
+    model = nn.Linear(8, 4)
+    inputs = torch.randn(20, 8, generator=drawn)
+    targets = torch.randint(0, 4, (20,), generator=drawn)
+    x = torch.zeros(1, 48)
+    x[0, :32], x[0, 32:36] = model.weight.detach().flatten(), model.bias.detach()
+    sgd = SGD(model.parameters(), lr=0.1)
+    step = DenseStep([DenseLayer(0, 32, 8, 4)], inputs, targets, 48)
+    samples = np.arange(12, dtype=np.int32)[None]
+    who, when = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    finite, losses = step.take(x, who, moments(sgd, x).of(who, when), samples)
+    loss = functional.cross_entropy(model(inputs[:12]), targets[:12])
+    loss.backward()
+    sgd.step()
+    assert finite and losses.item() == pytest.approx(loss.item(), rel=1e-6)
+    torch.testing.assert_close(x[0, :32], model.weight.detach().flatten())
+    assert not x[0, 36:].any()
