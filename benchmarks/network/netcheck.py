@@ -33,6 +33,9 @@ _RUN_S_MAX: Final = 600
 _QUEUE_MS: Final = 200
 _TARGET: Final = 0.7
 
+# Figures that are no verdict, and worth telling.
+_TOLD: Final = ("staleness",)
+
 # -P, or a file types.py in the working directory would stand in for Python's own.
 _RUMOR: Final = (sys.executable, "-P", "-m", "rumor.cli")
 
@@ -129,7 +132,8 @@ def _rows_of(
 def _compared(live: LiveRun, simulated: Run, where: str) -> Iterator[Row]:
     found = put_side_by_side(live, simulated, target=_TARGET)
     for figure in found.figures:
-        if figure.judged and figure.live is not None and figure.simulated is not None:
+        told = figure.judged or figure.name in _TOLD
+        if told and figure.live is not None and figure.simulated is not None:
             ours, reference, unit = figure.simulated, figure.live, figure.unit
             if unit == "B/s":
                 ours, reference, unit = ours / 1e3, reference / 1e3, "kB/s"
