@@ -358,7 +358,6 @@ def _workshop(
         batches=batches(ids, config.partition),
         judges=partial(batches, [judge_of(id) for id in ids], judged),
         lr=config.lr or task.lr,
-        scheduled=lr_factor is not None,
         ids=ids,
         seed=config.seed,
         # A device works off what one thread asks for.

@@ -258,7 +258,7 @@ def sum_rows(slopes: Floats, sums: Floats) -> None:
 def _sum_run(
     slopes: Floats, first: int, stop: int, start: int, every: int, n: int, parts: Floats
 ) -> None:
-    """Sum some columns of every so manieth row into the first of their *parts*."""
+    """Sum some columns of rows, every so many of them, into the first of their *parts*."""
     for level in range(_LEVELS):
         for k in range(first, stop):
             parts[level, k] = _ZERO
@@ -295,16 +295,16 @@ def _repeat(source: Floats, target: Floats) -> None:
 
 @numba.njit(nogil=True, cache=True)
 def _rectify(values: Floats) -> None:
-    """ReLU, in place."""
+    """ReLU, in place; what is no number stays none."""
     for k in range(len(values)):
-        values[k] = max(values[k], _ZERO)
+        values[k] = _ZERO if values[k] < _ZERO else values[k]
 
 
 @numba.njit(nogil=True, cache=True)
 def _block(values: Floats, slopes: Floats) -> None:
     """The slope of ReLU, in place: 0 where it gave 0."""
     for k in range(len(values)):
-        slopes[k] = slopes[k] if values[k] > _ZERO else _ZERO
+        slopes[k] = _ZERO if values[k] <= _ZERO else slopes[k]
 
 
 @numba.njit(nogil=True, cache=True)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
@@ -133,20 +134,29 @@ class BatchedStepper:
         samples = self._batches.indices(workers, steps)
         if self._dense is not None and self._dense[0].fits(samples.shape[1]):
             step, optimizer = self._dense
-            is_finite, losses = step.take(x, workers, optimizer.of(workers, steps), samples)
+            update = optimizer.of(workers, steps, self._lr_parts(workers))
+            is_finite, losses = step.take(x, workers, update, samples)
         else:
             values = x.index_select(0, torch.from_numpy(workers).to(x.device))
             inputs, targets = self._batches.stacked(samples)
             if self._batches.flipped:
                 targets = self._batches.turned(workers, targets)
             gradients, losses = self._gradient()(values, inputs, targets)
-            is_finite = self._optimizer.update(x, gradients, workers, steps)
+            parts = self._lr_parts(workers)
+            is_finite = self._optimizer.update(x, gradients, workers, steps, parts)
         # One sum for all: only where it is not finite is each looked at.
         if not (is_finite and bool(torch.isfinite(losses.sum()))):
             values = x.index_select(0, torch.from_numpy(workers).to(x.device))
             finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
             for at in torch.nonzero(~finite).flatten().tolist():
                 self._failures.note(int(orders[at]), int(workers[at]), int(steps[at]))
+
+    def _lr_parts(self, workers: Ints) -> NDArray[np.float64]:
+        """Which part of its learning rate each uses."""
+        scaled = self._rows.lr_factors
+        if not scaled:
+            return np.ones(len(workers))
+        return np.array([scaled.get(worker, 1.0) for worker in workers.tolist()])
 
     def _gradient(self) -> Gradient:
         found: Gradient | None = getattr(self._own, "gradient", None)

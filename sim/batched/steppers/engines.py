@@ -52,8 +52,6 @@ class Workshop:
     seed: int
     threads: int
     """Cores to use."""
-    scheduled: bool = False
-    """Whether learning rates change as training goes on."""
     compiled: bool = False
     """Whether passes over rows may use machine code."""
     judges: Callable[[], Batches] | None = None
@@ -215,8 +213,6 @@ def _trial_size(workshop: Workshop) -> int:
 
 def _cannot(workshop: Workshop) -> str:
     """Why batching does not work on this task, or nothing."""
-    if workshop.scheduled:
-        return "its learning rate changes from step to step"
     rows = workshop.make_rows(min(2, len(workshop.ids)))
     if why := unbatchable(rows, workshop.task):
         return why

@@ -160,8 +160,7 @@ class Replica:
         Returns:
             Whether loss and values are finite after it.
         """
-        if self._rows.lr_factors:
-            self._full_rates.scale(self._rows.lr_factors.get(self._worker, 1.0))
+        self._scale_lr()
         self.optimizer.zero_grad()
         loss = self._task.batch_loss(self.module, batch)
         with self._lent_state() as scaler:
@@ -171,8 +170,14 @@ class Replica:
 
     def apply(self) -> None:
         """Let the optimizer use the gradients that lie ready."""
+        self._scale_lr()
         with self._lent_state():
             self.optimizer.step()
+
+    def _scale_lr(self) -> None:
+        """Let the next step use the worker's part of the learning rate."""
+        if self._rows.lr_factors:
+            self._full_rates.scale(self._rows.lr_factors.get(self._worker, 1.0))
 
     @contextmanager
     def _lent_state(self) -> Iterator[GradScaler | None]:

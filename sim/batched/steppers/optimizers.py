@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -22,6 +23,8 @@ __all__ = [
     "stacked_optimizer",
 ]
 
+Parts = NDArray[np.float64]
+
 
 class RowOptimizer(Protocol):
     """Takes the steps of many workers, and remembers what each needs for its next one."""
@@ -32,7 +35,9 @@ class RowOptimizer(Protocol):
     def restore(self, worker: int, kept: object | None) -> None:
         """Remember of a worker what was kept; nothing where that is None."""
 
-    def update(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
+    def update(
+        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
+    ) -> bool:
         """Take a step in the rows of some workers, in place.
 
         Args:
@@ -40,6 +45,7 @@ class RowOptimizer(Protocol):
             gradients: Of those who take a step, axes ``(step, number)``; used up.
             workers: Who.
             steps: Which step of each, counted from 0.
+            parts: Which part of the learning rate each uses.
 
         Returns:
             Whether all their values are finite after it.
@@ -52,8 +58,14 @@ class StackedOptimizer(RowOptimizer, Protocol):
     in_passes: bool
     """Whether it does."""
 
-    def of(self, workers: Ints, steps: Ints) -> RowUpdate:
-        """How it updates the rows of some workers now; counts as a step of each."""
+    def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
+        """How it updates the rows of some workers now; counts as a step of each.
+
+        Args:
+            workers: Who.
+            steps: Which step of each, counted from 0.
+            parts: Which part of the learning rate each uses.
+        """
 
 
 def stacked_optimizer(
@@ -108,28 +120,38 @@ class StackedSGD:
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
-    def of(self, workers: Ints, steps: Ints) -> RowUpdate:
+    def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
         """See `StackedOptimizer.of`."""
         from ..compiled import machine_code
 
         rates = np.zeros((len(workers), machine_code.N_RATES), np.float32)
-        rates[:, :3] = self._lr, self._momentum, self._decay
+        rates[:, 0] = self._lr * parts
+        rates[:, 1:3] = self._momentum, self._decay
         rates[:, 3] = steps == 0
         kept = self._x if self._buffer is None else self._buffer
         return RowUpdate(machine_code.SGD, kept, kept, rates)
 
-    def update(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
+    def update(
+        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
+    ) -> bool:
         """See `RowOptimizer.update`."""
         if self.in_passes:
-            return take_steps(x, gradients, workers, self.of(workers, steps))
+            return take_steps(x, gradients, workers, self.of(workers, steps, parts))
         chosen = torch.from_numpy(workers).to(x.device)
         values = x.index_select(0, chosen)
-        self._descend(values, gradients, chosen, steps)
+        gradients = self._slopes(values, gradients, chosen, steps)
+        for part in np.unique(parts).tolist():
+            if (parts == part).all():
+                values.add_(gradients, alpha=-self._lr * part)
+                continue
+            at = torch.from_numpy(np.flatnonzero(parts == part)).to(x.device)
+            moved = values.index_select(0, at).add_(gradients[at], alpha=-self._lr * part)
+            values.index_copy_(0, at, moved)
         x.index_copy_(0, chosen, values)
         return bool(torch.isfinite(values.sum()))
 
-    def _descend(self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Ints) -> None:
-        """Take a step in place, in stacked vectors of the workers that are *chosen*."""
+    def _slopes(self, values: Tensor, gradients: Tensor, chosen: Tensor, steps: Ints) -> Tensor:
+        """What the learning rate is applied to, of the workers that are *chosen*."""
         if self._decay:
             gradients = gradients.add(values, alpha=self._decay)
         if self._buffer is not None:
@@ -144,7 +166,7 @@ class StackedSGD:
                 gradients = gradients.add(buffer, alpha=self._momentum)
             else:
                 gradients = buffer
-        values.add_(gradients, alpha=-self._lr)
+        return gradients
 
 
 class StackedAdam:
@@ -177,26 +199,30 @@ class StackedAdam:
         self._moments[0][worker], self._moments[1][worker] = first, second
         self._taken[worker] = taken
 
-    def of(self, workers: Ints, steps: Ints) -> RowUpdate:
+    def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
         """See `StackedOptimizer.of`."""
         from ..compiled import machine_code
 
         self._taken[workers] += 1
-        taken, at = np.unique(self._taken[workers], return_inverse=True)
-        rates = np.array([self._rates(int(n)) for n in taken], np.float32)[at]
+        each = [*zip(self._taken[workers].tolist(), parts.tolist(), strict=True)]
+        known = {pair: self._rates(*pair) for pair in set(each)}
+        rates = np.array([known[pair] for pair in each], np.float32)
         kind = machine_code.ADAMW if self._is_decoupled else machine_code.ADAM
         return RowUpdate(kind, *self._moments, rates)
 
-    def update(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
+    def update(
+        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
+    ) -> bool:
         """See `RowOptimizer.update`."""
-        return take_steps(x, gradients, workers, self.of(workers, steps))
+        return take_steps(x, gradients, workers, self.of(workers, steps, parts))
 
-    def _rates(self, taken: int) -> tuple[float, ...]:
+    def _rates(self, taken: int, part: float) -> tuple[float, ...]:
         """The numbers of a step, in Python's own floats as torch reckons them."""
         first, second = self._betas
-        size = self._lr / (1 - first**taken)
+        lr = self._lr * part
+        size = lr / (1 - first**taken)
         root = (1 - second**taken) ** 0.5
-        shrunk = 1 - self._lr * self._decay
+        shrunk = 1 - lr * self._decay
         return size, root, 1 - first, 1 - second, second, self._epsilon, self._decay, shrunk
 
 
@@ -220,7 +246,9 @@ class OneByOne:
         """Remember of a worker what was kept; nothing where that is None."""
         self._replica.restore(worker, kept)
 
-    def update(self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints) -> bool:
+    def update(
+        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
+    ) -> bool:
         """See `RowOptimizer.update`."""
         replica, segment = self._replica, self._rows.segments[0]
         for worker, row in zip(workers.tolist(), gradients, strict=True):

@@ -16,7 +16,7 @@ __all__ = ["OtherProgramError", "choose_decider", "computes_in_machine_code", "p
 _STEPS_COMPILED_MIN = 200_000
 
 # The same for steps of the optimizer, each of which takes longer than deciding on it.
-_STEPS_COMPUTED_MIN = 20_000
+_STEPS_COMPUTED_MIN = 5_000
 
 
 def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider | None:

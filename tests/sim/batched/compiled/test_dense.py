@@ -18,6 +18,7 @@ from rumor.sim.batched.compiled.dense import DenseLayer, DenseStep, why_not
 from rumor.sim.batched.steppers.engines import choose
 from rumor.sim.batched.steppers.optimizers import stacked_optimizer
 from rumor.sim.batched.steppers.stepper import Failures
+from rumor.sim.kernel.fast_path import choice
 from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.train.tasks.task import Task
 
@@ -162,24 +163,40 @@ def test_a_worker_that_comes_back_has_the_moments_that_were_kept(
     ours = moments(make([nn.Parameter(torch.zeros(48))], 0.1), x)
     gradients = torch.randn(4, 1, 48, generator=torch.Generator().manual_seed(0))
     who, when = np.array([1]), np.array([0])
-    ours.update(x, gradients[0].clone(), who, when)
+    ours.update(x, gradients[0].clone(), who, when, np.ones(1))
     kept, values = ours.keep(1), x[1].clone()
-    ours.update(x, gradients[1].clone(), who, when + 1)
+    ours.update(x, gradients[1].clone(), who, when + 1, np.ones(1))
     once = x[1].clone()
     x[1] = values
     ours.restore(1, kept)
-    ours.update(x, gradients[1].clone(), who, when + 1)
+    ours.update(x, gradients[1].clone(), who, when + 1, np.ones(1))
     assert torch.equal(x[1], once)
     # Without any, the next step is a first one.
     x[1] = 1.0
     ours.restore(1, None)
-    ours.update(x, gradients[0].clone(), who, when + 2)
+    ours.update(x, gradients[0].clone(), who, when + 2, np.ones(1))
     assert torch.equal(x[1], values)
     assert torch.equal(x[0], torch.ones(48))
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_a_learning_rate_that_falls_has_the_loops_digest(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "_STEPS_COMPUTED_MIN", 1)
+    settings = {"workers": 6, "total_steps": 90, "optimizer": optimizer, "slow": ("3:4",)}
+    runs = [
+        simulate(**settings, lr_schedule="cosine:warmup=0.2", engine=engine)  # type: ignore[arg-type]
+        for engine in ("loop", "batched")
+    ]
+    assert runs[0].summary["digest"] == runs[1].summary["digest"]
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_whole_runs_with_crashes_have_the_loops_digest(optimizer: str) -> None:
+def test_whole_runs_with_crashes_have_the_loops_digest(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "_STEPS_COMPUTED_MIN", 1)
     digests = {
         simulate(
             workers=12,
@@ -192,9 +209,8 @@ def test_whole_runs_with_crashes_have_the_loops_digest(optimizer: str) -> None:
                 {"at_s": 1.5, "kind": "restart", "peer": 3},
             ],
             step_s=0.1,
-            decide=decide,
         ).summary["digest"]
-        for engine, decide in (("loop", "protocol"), ("batched", "auto"))
+        for engine in ("loop", "batched")
     }
     assert len(digests) == 1
 
@@ -238,7 +254,7 @@ def test_one_that_is_made_by_hand_takes_a_step() -> None:
     step = DenseStep([DenseLayer(0, 32, 8, 4)], inputs, targets, 48)
     samples = np.arange(12, dtype=np.int32)[None]
     who, when = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    finite, losses = step.take(x, who, moments(sgd, x).of(who, when), samples)
+    finite, losses = step.take(x, who, moments(sgd, x).of(who, when, np.ones(1)), samples)
     loss = functional.cross_entropy(model(inputs[:12]), targets[:12])
     loss.backward()
     sgd.step()
