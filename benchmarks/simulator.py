@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.nn.utils import parameters_to_vector
 
+from ..sim.kernel.fast_path.compiler import can_compile
 from ..topology import parse
 from .results import Result, Row
 from .rivals import fleet as simulated
@@ -43,7 +44,7 @@ _ENVIRONMENT: Mapping[str, str] = {
 _STEPS = {"2.4 k": 15_000, "80 k": 4_000}
 
 # So many times as many are taken by ours, which would be over too soon.
-_LONGER = 4
+_LONGER = {"2.4 k": 4, "80 k": 12}
 
 # How often a step pushes in the rows that are not beside the rival, which knows only always.
 _RARELY = 0.1
@@ -142,26 +143,28 @@ def _beside_rival(
             "rival": partial(_theirs, work, asked, rival, cache),
             "loop": partial(_ours, work, "loop", 1),
             **{
-                name: partial(_ours, work, "batched", n, decide)
-                for name, (decide, n) in _ways(threads).items()
+                name: partial(_ours, work, "batched", n, compiled=compiled)
+                for name, (compiled, n) in _ways(threads).items()
             },
         }
         found = _in_turn(ways, rounds)
     yield from _rows(work, threads, found)
 
 
-def _ways(threads: int) -> dict[str, tuple[str, int]]:
-    """Names of ways to batch, with who decides and on how many threads."""
-    deciders = {"batched": "auto", "batched, compiled": "compiled"}
+def _ways(threads: int) -> dict[str, tuple[bool, int]]:
+    """Names of ways to batch, with whether there is machine code, and on how many threads."""
     return {
-        name if n == 1 else f"{name}, {n} threads": (decide, n)
+        name if n == 1 else f"{name}, {n} threads": (compiled, n)
         for n in sorted({1, threads})
-        for name, decide in deciders.items()
+        for name, compiled in {"batched": False, "batched, compiled": True}.items()
     }
 
 
 def _beside_loop(work: _Work, rounds: int) -> Row:
-    found = _in_turn({way: partial(_ours, work, way, 1) for way in ("auto", "loop")}, rounds)
+    ways = ("auto", "loop")
+    found = _in_turn(
+        {way: partial(_ours, work, way, 1, compiled=can_compile()) for way in ways}, rounds
+    )
     auto, loop = found["auto"], found["loop"]
     return Row(
         name=f"{work}: auto",
@@ -244,16 +247,16 @@ def _medians(turns: Sequence[Mapping[str, Any]]) -> _Found:
     )
 
 
-def _ours(work: _Work, engine: str, threads: int, decide: str = "auto") -> dict[str, Any]:
-    _log.info("%s: %s, decided by %s, threads: %d", work, engine, decide, threads)
+def _ours(work: _Work, engine: str, threads: int, *, compiled: bool = False) -> dict[str, Any]:
+    _log.info("%s: %s, machine code: %s, threads: %d", work, engine, compiled, threads)
     asked = {
         "net": work.net,
         "workers": work.n,
         "batch_size": _BATCH,
-        "steps": work.steps * _LONGER if work.net in HIDDEN else work.steps,
+        "steps": work.steps * _LONGER.get(work.net, 1),
         "engine": engine,
         "threads": threads,
-        "decide": decide,
+        "compiled": compiled,
         "p": work.p,
     }
     done = subprocess.run(

@@ -12,6 +12,8 @@ import torch
 from rumor.benchmarks.rivals.networks import make
 from rumor.gossip.errors import ConfigError
 from rumor.sim.batched.values import peak_rss_mib
+from rumor.sim.kernel.fast_path import choice
+from rumor.sim.kernel.fast_path.compiler import can_compile
 
 __all__ = ["TOPOLOGY", "measure"]
 
@@ -31,8 +33,8 @@ def measure(
     steps: int,
     engine: str,
     threads: int,
-    decide: str = "auto",
     p: float = 1.0,
+    compiled: bool = False,
 ) -> dict[str, Any]:
     """Simulate GoSGD.
 
@@ -46,8 +48,8 @@ def measure(
         steps: Of the optimizer, for each worker; 2 or more.
         engine: ``auto``, ``batched`` or ``loop``.
         threads: That the simulator may use.
-        decide: Who decides on exchanges, as `rumor.sim.simulate` takes it.
         p: Chance that a step pushes.
+        compiled: Whether machine code may decide and compute; else as if numba were not installed.
 
     Returns:
         ``steps``, over all workers, without the first of each, and ``wall_s`` that they took
@@ -58,9 +60,14 @@ def measure(
         engine is not to be had.
     """
     # What is only done once, a small simulation has done before.
-    how = {"engine": engine, "threads": threads, "decide": decide, "p": p}
+    how = {"engine": engine, "threads": threads, "decide": "auto", "p": p}
+    if not compiled:
+        choice.can_compile = lambda: False
     try:
         _simulate(net, _WARM_N, batch_size, 2, how)
+        if compiled:
+            # Of models that are too large for its fast path, machine code only takes the steps.
+            how |= _decided_by_machine_code(net, batch_size, how)
     except ConfigError as error:
         return {"failed": str(error)}
     loaded_mb = peak_rss_mib() * _MB_PER_MIB
@@ -99,6 +106,24 @@ def _simulate(net: str, workers: int, batch_size: int, steps: int, how: Mapping[
         eval_every=steps,
         seed=0,
     )
+
+
+def _decided_by_machine_code(
+    net: str, batch_size: int, how: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """How to have it decide where it can.
+
+    Raises:
+        ConfigError: numba is not installed.
+    """
+    if not can_compile():
+        raise ConfigError("numba is not installed")
+    asked = {"decide": "compiled"}
+    try:
+        _simulate(net, _WARM_N, batch_size, 2, {**how, **asked})
+    except ConfigError:
+        return {}
+    return asked
 
 
 def _digest(model: Mapping[str, torch.Tensor]) -> str:

@@ -29,7 +29,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Mapping[str, Any]]
 
     def run(command: list[str], **_: object) -> Any:
         given = json.loads(command[-1])
-        name = "compiled" if given["decide"] == "compiled" else given["engine"]
+        is_compiled = given["compiled"] and given["engine"] == "batched"
+        name = "compiled" if is_compiled else given["engine"]
         calls.append((name, given))
         found = figures(RATES[name] * given["threads"])
         digest = {"digest": "d", "why": "it pays"}
@@ -86,7 +87,7 @@ def test_other_bits_than_the_loops_are_told(
 
     def other(command: list[str], **settings: object) -> Any:
         done = run(command, **settings)
-        if json.loads(command[-1])["decide"] == "compiled":
+        if json.loads(command[-1])["compiled"]:
             done.stdout = done.stdout.replace(b'"digest": "d"', b'"digest": "f"')
         return done
 
@@ -148,7 +149,7 @@ def test_an_engine_that_is_not_to_be_had_has_no_rows(
     run: Callable[..., Any] = subprocess.run
 
     def without_numba(command: list[str], **settings: object) -> Any:
-        if json.loads(command[-1])["decide"] == "compiled":
+        if json.loads(command[-1])["compiled"]:
             return type("Done", (), {"stdout": b'{"failed": "there is none"}\n'})
         return run(command, **settings)
 
