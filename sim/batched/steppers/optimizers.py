@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 Parts = NDArray[np.float64]
+"""Of a learning rate, axis ``step``."""
 
 
 class RowOptimizer(Protocol):
@@ -89,7 +90,11 @@ def stacked_optimizer(
     if type(optimizer) not in (Adam, AdamW) or not in_passes:
         return None
     numbers = (*settings["betas"], settings["eps"], settings["weight_decay"])
-    return StackedAdam(settings, x) if all(isinstance(n, float | int) for n in numbers) else None
+    if not all(isinstance(number, float | int) for number in numbers):
+        return None
+    # Older versions of torch have two classes, and no such setting.
+    decoupled = settings.get("decoupled_weight_decay", type(optimizer) is AdamW)
+    return StackedAdam(settings, x, decoupled=decoupled)
 
 
 class StackedSGD:
@@ -175,16 +180,17 @@ class StackedAdam:
     Args:
         settings: Of the optimizer's only group.
         x: All workers' vectors.
+        decoupled: Whether decay shrinks values, as AdamW's does, or adds to slopes.
     """
 
     in_passes = True
 
-    def __init__(self, settings: Mapping[str, Any], x: Tensor) -> None:
+    def __init__(self, settings: Mapping[str, Any], x: Tensor, *, decoupled: bool) -> None:
         self._lr: float = settings["lr"]
         self._betas: tuple[float, float] = settings["betas"]
         self._epsilon: float = settings["eps"]
         self._decay: float = settings["weight_decay"]
-        self._is_decoupled: bool = settings["decoupled_weight_decay"]
+        self._is_decoupled = decoupled
         self._moments = torch.zeros_like(x), torch.zeros_like(x)
         self._taken = np.zeros(len(x), np.int64)
 
