@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .machine_code import Floats, as_bits, fused, update
+from .machine_code import Floats, as_bits, fused, kept, update
 
 __all__ = [
     *("CALL_BYTES", "FACTORS", "SIZES", "STRIDES", "TRANSPOSED"),
@@ -161,7 +161,7 @@ def _sum_by_lanes(parts: Floats, n: int, lanes: int) -> None:
         half //= 2
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def cross_entropy(
     outputs: Floats,
     targets: NDArray[np.int64],
@@ -176,7 +176,7 @@ def cross_entropy(
         outputs: Axes ``(worker * batch, class)``.
         targets: Axis ``worker * batch``.
         slopes: As outputs; written.
-        losses: Axis ``worker``; added to.
+        losses: Zeros, axis ``worker``; written.
         part: 1 over the size of a batch.
         lanes: Numbers in one of torch's registers.
     """
@@ -210,10 +210,13 @@ def cross_entropy(
         for j in range(n_here):
             row = first + j
             target = targets[row]
-            losses[row // batch] -= logs[target, j] * part
+            losses[row // batch] -= logs[target, j]
             for k in range(n):
                 slopes[row, k] = parts[k, j] * part
             slopes[row, target] = fused(parts[target, j], part, -part)
+    for worker in range(len(losses)):
+        # Summed up first: what is too large then fails here as it does in torch.
+        losses[worker] *= part
 
 
 # torch adds up so many columns side by side in runs of so many rows, and runs of runs.
@@ -222,7 +225,7 @@ _RUN: Final = 16
 _LEVELS: Final = 4
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def sum_rows(slopes: Floats, sums: Floats) -> None:
     """Sum over rows, in torch's order.
 
@@ -254,7 +257,7 @@ def sum_rows(slopes: Floats, sums: Floats) -> None:
                 sums[k] += parts[0, k]
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _sum_run(
     slopes: Floats, first: int, stop: int, start: int, every: int, n: int, parts: Floats
 ) -> None:
@@ -277,13 +280,13 @@ def _sum_run(
             parts[0, k] += parts[level, k]
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def aligned(n: int) -> int:
     """So many numbers, up to the end of a cache line."""
     return (n + 15) // 16 * 16
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _repeat(source: Floats, target: Floats) -> None:
     """Fill a vector with copies of a shorter one."""
     n = len(source)
@@ -293,21 +296,21 @@ def _repeat(source: Floats, target: Floats) -> None:
             rows[row, k] = source[k]
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _rectify(values: Floats) -> None:
     """ReLU, in place; what is no number stays none."""
     for k in range(len(values)):
         values[k] = _ZERO if values[k] < _ZERO else values[k]
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _block(values: Floats, slopes: Floats) -> None:
     """The slope of ReLU, in place: 0 where it gave 0."""
     for k in range(len(values)):
         slopes[k] = _ZERO if values[k] <= _ZERO else slopes[k]
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def take_steps(
     optimizer: int,
     x: Floats,

@@ -4,7 +4,10 @@ They round as torch's kernels do: ``lerp_`` by fused multiply-adds from the near
 momentum by two roundings and its step by one, Adam's moments likewise.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
@@ -17,17 +20,34 @@ from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
 
 __all__ = [
     *("ADAM", "ADAMW", "N_RATES", "SGD"),
-    *("adapt", "as_bits", "carry_out", "carry_out_plainly", "descend", "fused", "place"),
+    *("adapt", "as_bits", "carry_out", "carry_out_plainly", "descend", "fused", "kept", "place"),
     *("take_steps", "update"),
 ]
 
 Floats = NDArray[np.float32]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Optimizers, and how many numbers each wants to know of a step.
 SGD: Final = 0
 ADAM: Final = 1
 ADAMW: Final = 2
 N_RATES: Final = 8
+
+_VERSION: Final = blake2b(
+    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))),
+    digest_size=4,
+).hexdigest()
+
+
+def kept(function: Function) -> Function:
+    """Compile a function, and keep it on disk until a file of this folder changes.
+
+    numba looks at the file of the function alone, though it takes in those that are called.
+    """
+    function.__qualname__ = f"{function.__qualname__}_{_VERSION}"
+    compiled: Any = numba.njit(nogil=True, cache=True)(function)
+    return cast("Function", compiled)
+
 
 _HALF = np.float32(0.5)
 _ONE = np.float32(1.0)
@@ -79,7 +99,7 @@ fused: Any = _fma
 as_bits: Any = _bits_of
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def place(
     rows: NDArray[np.int64],
     places: NDArray[np.int64],
@@ -118,7 +138,7 @@ def place(
 # Loops over slices, whose places count from 0: only such loops fill whole registers.
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def carry_out(
     x: Floats,
     shares: Floats,
@@ -137,13 +157,13 @@ def carry_out(
             _mix(own, share, fractions[at])
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _copy(source: Any, target: Any) -> None:
     for k in range(len(source)):
         target[k] = source[k]
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _mix(own: Floats, share: Floats, part: np.float32) -> None:
     if part == _ONE:
         _copy(share, own)
@@ -156,7 +176,7 @@ def _mix(own: Floats, share: Floats, part: np.float32) -> None:
             own[k] = fused(rest, share[k] - own[k], share[k])
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def carry_out_plainly(
     x: NDArray[np.float64],
     shares: NDArray[np.float64],
@@ -175,7 +195,7 @@ def carry_out_plainly(
             _mix_plainly(own, share, fractions[at])
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def _mix_plainly(own: NDArray[np.float64], share: NDArray[np.float64], part: np.float64) -> None:
     if part == 1.0:
         _copy(share, own)
@@ -184,7 +204,7 @@ def _mix_plainly(own: NDArray[np.float64], share: NDArray[np.float64], part: np.
             own[k] += part * (share[k] - own[k])
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def take_steps(
     optimizer: int,
     x: Floats,
@@ -219,7 +239,7 @@ def take_steps(
     return not spoilt
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def update(
     optimizer: int,
     x: Floats,
@@ -236,7 +256,7 @@ def update(
     return adapt(x, first, second, gradient, rates, optimizer == ADAMW, root, room)
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def descend(x: Floats, kept: Floats, gradient: Floats, rates: Floats) -> bool:
     """SGD: *rates* are the learning rate, momentum, decay, and 1 where a step is the first."""
     lr, momentum, decay, is_first = rates[0], rates[1], rates[2], rates[3] > _ZERO
@@ -254,7 +274,7 @@ def descend(x: Floats, kept: Floats, gradient: Floats, rates: Floats) -> bool:
     return bool(exponents >= 0)
 
 
-@numba.njit(nogil=True, cache=True)
+@kept
 def adapt(
     x: Floats,
     mean: Floats,

@@ -77,7 +77,9 @@ class BatchedStepper:
         self._own = threading.local()
         self._make_gradient = partial(gradient or stacked_gradient, rows, task)
         replica = Replica(rows, task, lr)
-        stacked = stacked_optimizer(replica.optimizer, rows.x[0], in_passes=rows.in_passes)
+        stacked = stacked_optimizer(
+            replica.optimizer, replica.parameters, rows.x[0], in_passes=rows.in_passes
+        )
         self._optimizer: RowOptimizer = stacked or OneByOne(replica, rows)
         self._dense: tuple[DenseStep, StackedOptimizer] | None = None
         if dense:

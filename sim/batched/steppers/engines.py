@@ -4,7 +4,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -155,7 +155,7 @@ def _choose_on_device(workshop: Workshop) -> Choice:
 def _on_device(workshop: Workshop) -> Way:
     """The way to batch that takes the fewest kernels."""
     try:
-        _trial(workshop, workshop.written_out, 1, 1)
+        _trial(workshop, workshop.written_out, range(1), 1)
     except ConfigError:
         return workshop.batched  # the task is of another kind
     return workshop.written_out
@@ -169,7 +169,8 @@ def _probe(workshop: Workshop) -> Choice:
     if make is None:
         return Choice(name="loop", make=workshop.loop, why=why)
     n = _trial_size(workshop)
-    looped, batched = (_trial(workshop, way, n, _TIMES) for way in (workshop.loop, make))
+    ways = (workshop.loop, make)
+    looped, batched = (_trial(workshop, way, range(n), _TIMES) for way in ways)
     if not _alike(looped.rows, batched.rows):
         return Choice(name="loop", make=workshop.loop, why=_OTHER_BITS)
     gain = looped.best_s / batched.best_s
@@ -192,18 +193,26 @@ def _why_not_batched(workshop: Workshop) -> str:
 
 def _with_loops_bits(workshop: Workshop) -> Way | None:
     """The fastest way to batch that gives the loop's bits in a few steps of a few workers."""
-    # A group of three is odd, and small: what differs there differs everywhere.
-    few = max(1, min(_trial_size(workshop), 3))
-    looped = _trial(workshop, workshop.loop, few, _STEPS).rows
+    workers = _witnesses(workshop)
+    looped = _trial(workshop, workshop.loop, workers, _STEPS).rows
     for make in (workshop.in_machine_code, workshop.written_out, workshop.batched):
         try:
-            rows = _trial(workshop, make, few, _STEPS).rows
-        except ConfigError:
-            continue  # the task is of another kind
+            rows = _trial(workshop, make, workers, _STEPS).rows
+        except Exception:  # the task is of another kind, or a library has something against it
+            continue
         if _alike(looped, rows):
             return make
     # Passes in machine code may be what rounds otherwise.
     return _with_loops_bits(replace(workshop, compiled=False)) if workshop.compiled else None
+
+
+def _witnesses(workshop: Workshop) -> list[int]:
+    """Workers whose bits stand for those of all: a group of three, which is odd and small, so that
+    what differs there differs everywhere, and one of each size of a batch, by which kernels differ.
+    """
+    few = max(1, min(_trial_size(workshop), 3))
+    sizes = workshop.batches.sizes(np.arange(len(workshop.ids)))
+    return sorted({*range(few), *np.unique(sizes, return_index=True)[1].tolist()})
 
 
 def _trial_size(workshop: Workshop) -> int:
@@ -217,7 +226,8 @@ def _cannot(workshop: Workshop) -> str:
     if why := unbatchable(rows, workshop.task):
         return why
     try:
-        _take(workshop.batched(rows, Failures()), rows.n, 0)
+        plain = replace(workshop, compiled=False)
+        _take(plain.batched(rows, Failures()), range(rows.n), 0)
     except Exception as error:  # whatever a user's model does under torch.func
         return f"torch.func cannot batch it ({_first_line(error)})"
     return ""
@@ -229,15 +239,17 @@ class _Trial:
     best_s: float
 
 
-def _trial(workshop: Workshop, make: Way, n: int, steps: int) -> _Trial:
+def _trial(workshop: Workshop, make: Way, workers: Sequence[int], steps: int) -> _Trial:
     """Take a few steps in one way, the fastest of which counts."""
-    rows = workshop.make_rows(n)
+    rows = workshop.make_rows(max(workers) + 1)
     stepper, taken_s = make(rows, Failures()), []
-    for step in range(steps):
-        start_s = time.perf_counter()
-        _take(stepper, n, step)
-        taken_s.append(time.perf_counter() - start_s)
-    stepper.close()
+    try:
+        for step in range(steps):
+            start_s = time.perf_counter()
+            _take(stepper, workers, step)
+            taken_s.append(time.perf_counter() - start_s)
+    finally:
+        stepper.close()
     return _Trial(rows, min(taken_s))
 
 
@@ -249,9 +261,9 @@ def _alike(ours: ParameterMatrix, theirs: ParameterMatrix) -> bool:
     )
 
 
-def _take(stepper: Stepper, n: int, step: int) -> None:
-    level = Level()
-    level.workers, level.steps, level.orders = list(range(n)), [step] * n, list(range(n))
+def _take(stepper: Stepper, workers: Sequence[int], step: int) -> None:
+    level, n = Level(), len(workers)
+    level.workers, level.steps, level.orders = list(workers), [step] * n, list(range(n))
     stepper.take(level)
 
 

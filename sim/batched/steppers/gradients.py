@@ -5,7 +5,7 @@ it gives the loop's bits; for convolutions it gives others, which do not depend 
 grouped. Those of fully connected classifiers are written out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 
 import torch
@@ -140,26 +140,26 @@ def dense_layers(rows: ParameterMatrix, task: Task) -> list[DenseLayer]:
     Raises:
         ConfigError: The task is none.
     """
-    layers = _layers(rows.module)
-    n_classes = [*layers.values()][-1].out_features if layers else 0
+    names = _layers(rows.module)
     (segment,) = rows.segments
-    start = {
-        p.spec.name: (p.offset_bytes - segment.start_bytes) // rows.x[0].element_size()
-        for p in segment.tensors
-    }
-    trained = {f"{name}.{part}" for name in layers for part in ("weight", "bias")} == set(start)
-    if not (layers and trained and _is_classification(task, n_classes)):
+    placed = {p.spec.name: p for p in segment.tensors}
+    trained = {f"{name}.{part}" for name in names for part in ("weight", "bias")} == set(placed)
+    layers = []
+    if names and trained:
+        start, size = segment.start_bytes, rows.x[0].element_size()
+        for name in names:
+            weight, bias = placed[f"{name}.weight"], placed[f"{name}.bias"]
+            # Not what the module says of itself: its parameters may have been replaced.
+            n_out, n_in = weight.spec.shape
+            places = [(part.offset_bytes - start) // size for part in (weight, bias)]
+            layers.append(DenseLayer(places[0], places[1], n_in, n_out))
+    if not (layers and _is_classification(task, layers)):
         raise ConfigError(
             f"the gradient of the task {task.name} is not written out: that is only for Sequential "
             "models of Linear and ReLU, none of them frozen, under "
             "torch.nn.functional.cross_entropy of integer targets"
         )
-    return [
-        DenseLayer(
-            start[f"{name}.weight"], start[f"{name}.bias"], layer.in_features, layer.out_features
-        )
-        for name, layer in layers.items()
-    ]
+    return layers
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,19 +174,21 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return losses, torch._log_softmax_backward_data(seed, logs, 2, logs.dtype)
 
 
-def _is_classification(task: Task, n_classes: int) -> bool:
-    """Whether rows of numbers are told apart by an integer class each."""
+def _is_classification(task: Task, layers: Sequence[DenseLayer]) -> bool:
+    """Whether such layers tell rows of numbers apart by an integer class each."""
     inputs, targets = task.train
     plain = inputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
     if task.loss is not functional.cross_entropy or not plain:
         return False
-    return 0 <= int(targets.min()) and int(targets.max()) < n_classes
+    widths = [inputs.shape[1], *(layer.n_out for layer in layers)]
+    fit = all(layer.n_in == width for layer, width in zip(layers, widths, strict=False))
+    return fit and 0 <= int(targets.min()) and int(targets.max()) < widths[-1]
 
 
-def _layers(module: nn.Module) -> dict[str, nn.Linear]:
-    """The Linear layers in order, or none where the module is of another kind."""
+def _layers(module: nn.Module) -> list[str]:
+    """Names of the Linear layers in order, or none where the module is of another kind."""
     if type(module) is not nn.Sequential:
-        return {}
+        return []
     # Not named_children, which passes over a layer that stands there twice.
     parts = [(name, part) for name, part in module._modules.items() if part is not None]
     linear = {name: part for name, part in parts if type(part) is nn.Linear}
@@ -197,4 +199,4 @@ def _layers(module: nn.Module) -> dict[str, nn.Linear]:
     each_once = len({id(layer) for layer in linear.values()}) == len(linear)
     have_bias = all(layer.bias is not None for layer in linear.values())
     whole = alternating and each_once and have_bias and len(parts) % 2 == 1
-    return linear if whole else {}
+    return [*linear] if whole else []

@@ -1,6 +1,6 @@
 """Optimizers on the rows of many workers at once, with the bits of torch's own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,18 +70,21 @@ class StackedOptimizer(RowOptimizer, Protocol):
 
 
 def stacked_optimizer(
-    optimizer: Optimizer, x: Tensor, *, in_passes: bool = False
+    optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor, *, in_passes: bool = False
 ) -> StackedOptimizer | None:
     """Take over an optimizer's settings; None where it is none that can be stacked.
 
     Args:
         optimizer: A task's own.
+        parameters: All that are trained.
         x: All workers' vectors.
         in_passes: Whether machine code may pass over rows.
     """
     if len(optimizer.param_groups) != 1:
         return None
     settings = optimizer.param_groups[0]
+    if {*map(id, settings["params"])} != {*map(id, parameters)}:
+        return None
     variants = ("amsgrad", "capturable", "differentiable", "foreach", "fused", "maximize")
     if any(settings.get(name) for name in variants) or not isinstance(settings["lr"], float):
         return None

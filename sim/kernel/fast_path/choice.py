@@ -45,7 +45,7 @@ def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider |
     if why:
         return None
     pays = steps is not None and steps >= _STEPS_COMPILED_MIN
-    return compiled() if can_compile() and (decide == "compiled" or pays) else INTERPRETED
+    return compiled() if (decide == "compiled" or pays) and can_compile() else INTERPRETED
 
 
 def computes_in_machine_code(decider: Decider | None, steps: int | None) -> bool:
@@ -57,7 +57,7 @@ def computes_in_machine_code(decider: Decider | None, steps: int | None) -> bool
     """
     if decider is not None and decider.is_compiled:
         return True
-    return can_compile() and steps is not None and steps >= _STEPS_COMPUTED_MIN
+    return steps is not None and steps >= _STEPS_COMPUTED_MIN and can_compile()
 
 
 STEPS_PROVEN = 2_000

@@ -33,8 +33,12 @@ INTERPRETED = Decider("interpreted", False, event_queue, lambda _: decisions)
 
 @cache
 def can_compile() -> bool:
-    """Whether numba is installed (the extra ``compiled``)."""
-    return importlib.util.find_spec("numba") is not None
+    """Whether numba (the extra ``compiled``) is installed and loads, which takes half a second."""
+    try:
+        import numba  # noqa: F401
+    except Exception:  # whatever it has against the numpy that is installed
+        return False
+    return True
 
 
 @cache

@@ -1,5 +1,6 @@
 """Which way steps are computed: only one that changes no bit is taken without being asked for."""
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -13,10 +14,12 @@ from torch.nn import functional
 from torch.optim import SGD, Adam
 
 from rumor.gossip import ConfigError
+from rumor.sim import simulate
 from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.stepper import Failure, Failures
+from rumor.sim.kernel.fast_path import compiler
 from rumor.sim.kernel.program import Level
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.partition import split
@@ -129,6 +132,31 @@ def test_batches_of_different_sizes_are_taken_apart() -> None:
     sizes = set(shop.batches.sizes(np.arange(7)).tolist())
     assert len(sizes) == 2
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.batched).x[0])
+
+
+def test_one_batch_of_another_size_changes_no_bit() -> None:
+    """Kernels differ by it, and a trial of the first workers would not tell."""
+    settings: dict[str, Any] = {"workers": 80, "steps": 5, "topology": "ring", "threads": 1}
+    digests = {
+        simulate(**settings, batch_sizes=("70:1",), engine=engine).summary["digest"]
+        for engine in ("loop", "auto")
+    }
+    assert len(digests) == 1
+
+
+def test_an_optimizer_of_some_of_the_parameters_leaves_the_others_alone() -> None:
+    shop = workshop(task(optimizer=lambda parameters, lr: SGD([*parameters][-2:], lr=lr)))
+    looped, batched = steps(shop, shop.loop), steps(shop, shop.batched)
+    torch.testing.assert_close(looped.x[0], batched.x[0])
+
+
+def test_where_numba_does_not_load_it_counts_as_not_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiler.can_compile.cache_clear()
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert not compiler.can_compile()
+    compiler.can_compile.cache_clear()
 
 
 def test_a_gradient_written_out_is_the_loops_but_for_rounding() -> None:

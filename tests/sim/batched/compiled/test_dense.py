@@ -17,7 +17,7 @@ from rumor.sim.batched.compiled import dense, library
 from rumor.sim.batched.compiled.dense import DenseLayer, DenseStep, why_not
 from rumor.sim.batched.steppers.engines import choose
 from rumor.sim.batched.steppers.optimizers import stacked_optimizer
-from rumor.sim.batched.steppers.stepper import Failures
+from rumor.sim.batched.steppers.stepper import Failure, Failures
 from rumor.sim.kernel.fast_path import choice
 from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.train.tasks.task import Task
@@ -90,6 +90,43 @@ def test_other_tasks_are_refused(small: Task, why: str) -> None:
         steps(shop, shop.in_machine_code)
 
 
+def narrowed() -> nn.Module:
+    """Its first layer says that it has 32 outputs, and has 8."""
+    made = classifier(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    first, _, last = made.children()
+    first.weight, first.bias = nn.Parameter(torch.randn(8, 64)), nn.Parameter(torch.zeros(8))
+    last.weight = nn.Parameter(torch.randn(10, 8))
+    return made
+
+
+def test_parameters_count_and_not_what_a_layer_says_of_itself() -> None:
+    shop = replace(workshop(task(narrowed)), compiled=True)
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "scale"),
+    [
+        (lambda p, lr: SGD(p, lr=1e6, momentum=0.9), 1e3),
+        (lambda p, lr: AdamW(p, lr=30.0, weight_decay=0.5), 1e36),
+        (lambda p, lr: AdamW(p, lr=1e3, weight_decay=0.5), 1e19),
+    ],
+)
+def test_one_that_diverges_stops_where_the_loop_does(
+    optimizer: Callable[[Any, float], Optimizer], scale: float
+) -> None:
+    inputs, targets = task().train
+    shop = workshop(task(train=(inputs * scale, targets), optimizer=optimizer))
+    stops = []
+    for way in (shop.loop, replace(shop, compiled=True).in_machine_code):
+        failures = Failures()
+        steps(shop, way, 4, failures)
+        with pytest.raises(Failure) as caught:
+            failures.check()
+        stops.append(caught.value.stop)
+    assert stops[0] == stops[1]
+
+
 def test_labels_that_are_turned_around_are_refused() -> None:
     shop = replace(workshop(task()), compiled=True)
     shop.batches.flipped = frozenset({1})
@@ -106,9 +143,9 @@ def test_a_step_that_ends_in_no_finite_values_is_found() -> None:
     for way in (shop.loop, replace(shop, compiled=True).in_machine_code):
         failures = Failures()
         steps(shop, way, 12, failures)
-        with pytest.raises(Exception) as caught:
+        with pytest.raises(Failure) as caught:
             failures.check()
-        found.append(str(caught.value))
+        found.append(caught.value.stop)
     assert found[0] == found[1]
 
 
@@ -150,7 +187,7 @@ def test_columns_are_added_up_as_torch_does_or_not_at_all() -> None:
 
 
 def moments(optimizer: Optimizer, x: Tensor) -> Any:
-    found = stacked_optimizer(optimizer, x, in_passes=True)
+    found = stacked_optimizer(optimizer, optimizer.param_groups[0]["params"], x, in_passes=True)
     assert found is not None
     return found
 
