@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float32]
-Function = TypeVar("Function", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 # Optimizers, and how many numbers each wants to know of a step.
 SGD: Final = 0
@@ -39,14 +39,14 @@ _VERSION: Final = blake2b(
 ).hexdigest()
 
 
-def kept(function: Function) -> Function:
+def kept(function: _Function) -> _Function:
     """Compile a function, and keep it on disk until a file of this folder changes.
 
     numba looks at the file of the function alone, though it takes in those that are called.
     """
     function.__qualname__ = f"{function.__qualname__}_{_VERSION}"
     compiled: Any = numba.njit(nogil=True, cache=True)(function)
-    return cast("Function", compiled)
+    return cast("_Function", compiled)
 
 
 _HALF = np.float32(0.5)
