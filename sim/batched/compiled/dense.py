@@ -8,7 +8,7 @@ Python's meanwhile. Products are those of torch's own BLAS library, called at it
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -17,10 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...kernel.fast_path.compiler import can_compile
-from .library import ROOT, SGEMM, address
-from .row_passes import RowUpdate
+from .library import SGEMM, address
+from .row_passes import RowUpdate, alike
 
-__all__ = ["DenseLayer", "DenseStep", "why_not"]
+__all__ = [
+    *("BY_INPUT", "BY_WEIGHT", "CALL_BYTES", "FACTORS", "FORWARD", "SIZES", "STRIDES"),
+    *("TRANSPOSED", "DenseLayer", "DenseStep", "Network", "why_not"),
+]
 
 Ints = NDArray[np.int64]
 
@@ -40,6 +43,41 @@ class DenseLayer(NamedTuple):
         weights = stack[:, self.weight : self.weight + self.n_out * self.n_in]
         biases = stack[:, self.bias : self.bias + self.n_out]
         return weights.unflatten(1, (self.n_out, self.n_in)), biases
+
+
+# Where the numbers that `sgemm` wants to be pointed to lie in a call's block, in bytes.
+TRANSPOSED: Final = 0, 8
+SIZES: Final = 16, 24, 32
+STRIDES: Final = 40, 48, 56
+FACTORS: Final = 64, 72
+CALL_BYTES: Final = 80
+
+# The products of a layer: what comes out, and slopes by what goes in and by the weight.
+FORWARD: Final = 0
+BY_INPUT: Final = 1
+BY_WEIGHT: Final = 2
+
+
+class Network(NamedTuple):
+    """A network, and room for one worker's step on batches of one size."""
+
+    layers: Ints
+    """Axes ``(layer, 6)``: the numbers of a `DenseLayer`, then where in `scratch` that lies which
+    goes in, and that which comes out."""
+    calls: NDArray[np.uint8]
+    """Blocks for `sgemm`, axes ``(layer, 3, CALL_BYTES)``."""
+    sgemm: int
+    """Where that function lies."""
+    scratch: NDArray[np.float32]
+    """The batch, what each layer makes of it, and slopes."""
+    slopes: tuple[int, int]
+    """Two places in it, which take turns."""
+    gradient: NDArray[np.float32]
+    """As long as a worker's vector; zero where no parameter lies."""
+    part: np.float32
+    """1 over the size of a batch."""
+    lanes: int
+    """Numbers in one of torch's registers."""
 
 
 def why_not(layers: Sequence[DenseLayer]) -> str:
@@ -95,54 +133,47 @@ class DenseStep:
             Whether all values are finite after it, and losses, axis ``step``; they are added up in
             another order than torch does.
         """
+
         from . import dense_code
 
-        batch, losses = samples.shape[1], torch.zeros(len(workers))
-        calls, scratch, gradient = self._room(batch)
-        is_finite = dense_code.take_steps(
-            update.optimizer,
-            x.numpy(),
-            update.first.numpy(),
-            update.second.numpy(),
-            workers,
-            update.rates,
-            *self._samples,
-            samples,
-            losses.numpy(),
-            self._layers,
-            calls,
-            address(SGEMM),
-            address(ROOT),
-            scratch,
-            gradient,
-            self._lanes,
-            np.float32(1.0 / batch),
-        )
-        return is_finite, losses
+        losses, network = torch.zeros(len(workers)), self._network(samples.shape[1])
+        given = x.numpy(), workers, update, *self._samples, samples, losses.numpy(), network
+        return dense_code.take_steps(*given), losses
 
-    def _room(self, batch: int) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
+    def _network(self, batch: int) -> Network:
         """This thread's own, for batches of one size."""
-        rooms = getattr(self._own, "rooms", None)
-        if rooms is None:
-            rooms = self._own.rooms = {}
-        if batch not in rooms:
-            rooms[batch] = self._make_room(batch)
-        found: tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]] = rooms[batch]
-        return found
+        own: dict[int, Network] = vars(self._own).setdefault("networks", {})
+        if batch not in own:
+            own[batch] = self._make_network(batch)
+        return own[batch]
 
-    def _make_room(self, batch: int) -> tuple[NDArray[np.uint8], NDArray[Any], NDArray[Any]]:
-        from .dense_code import aligned
+    def _make_network(self, batch: int) -> Network:
+        n_in, n_out = self._layers[:, 2], self._layers[:, 3]
+        ends = np.cumsum(_lines(batch * np.array([n_in[0], *n_out])))
+        before, wide = np.array([0, *ends[:-1]]), _lines(batch * self._layers[:, 2:].max())
+        places = np.stack([before[:-1], before[1:]], axis=1)
+        calls = [_calls(batch, *layer[2:]) for layer in self._layers.tolist()]
+        end = int(ends[-1])
+        return Network(
+            layers=np.concatenate([self._layers, places], axis=1),
+            calls=np.array(calls),
+            sgemm=address(SGEMM),
+            # Made by torch, so that they lie as its own tensors do.
+            scratch=torch.zeros(end + 2 * int(wide)).numpy(),
+            slopes=(end, end + int(wide)),
+            gradient=torch.zeros(self._row).numpy(),
+            part=np.float32(1.0 / batch),
+            lanes=self._lanes,
+        )
 
-        sizes = self._layers[:, 2:]
-        kept = aligned(batch * sizes[0, 0]) + sum(aligned(batch * n) for n in sizes[:, 1])
-        # Made by torch, so that they lie as its own tensors do.
-        scratch = torch.zeros(kept + 2 * aligned(batch * sizes.max())).numpy()
-        calls = np.stack([np.stack(_calls(batch, *layer[2:])) for layer in self._layers.tolist()])
-        return calls, scratch, torch.zeros(self._row).numpy()
+
+def _lines(n: Any) -> Any:
+    """So many numbers, up to the end of a cache line."""
+    return (n + 15) // 16 * 16
 
 
 def _calls(batch: int, n_in: int, n_out: int) -> list[NDArray[np.uint8]]:
-    """The products of a layer: forward, the slope by what goes in, that by the weight.
+    """The products of a layer: `FORWARD`, `BY_INPUT` and `BY_WEIGHT`.
 
     BLAS counts by columns, so that it takes all matrices as transposed.
     """
@@ -157,15 +188,13 @@ def _call(
     transposed: str, sizes: Sequence[int], strides: Sequence[int], *, added: bool = False
 ) -> NDArray[np.uint8]:
     """What ``sgemm`` wants to be pointed to, but for the matrices."""
-    from . import dense_code as code
-
-    block = np.zeros(code.CALL_BYTES, np.uint8)
-    for at, letter in zip(code.TRANSPOSED, transposed, strict=True):
+    block = np.zeros(CALL_BYTES, np.uint8)
+    for at, letter in zip(TRANSPOSED, transposed, strict=True):
         block[at] = ord(letter)
     # Who reads 32 bits of these finds the same number.
-    for at, number in zip((*code.SIZES, *code.STRIDES), (*sizes, *strides), strict=True):
+    for at, number in zip((*SIZES, *STRIDES), (*sizes, *strides), strict=True):
         block[at : at + 8] = np.array([number], "<i8").view(np.uint8)
-    for at, factor in zip(code.FACTORS, (1.0, float(added)), strict=True):
+    for at, factor in zip(FACTORS, (1.0, float(added)), strict=True):
         block[at : at + 4] = np.array([factor], np.float32).view(np.uint8)
     return block
 
@@ -199,7 +228,7 @@ def _lanes(n_classes: int) -> int:
     given = outputs.detach().numpy(), targets.numpy(), found.numpy(), losses
     for lanes in _LANES:
         dense_code.cross_entropy(*given, np.float32(1.0 / _BATCH), lanes)
-        if _alike(found, slopes):
+        if alike(found, slopes):
             return lanes
     return 0
 
@@ -214,10 +243,6 @@ def _sums_as_torch(batch: int, n: int) -> bool:
     for slopes in torch.randn(_DRAWS, batch, n, generator=drawn):
         sums = torch.empty(n)
         dense_code.sum_rows(slopes.numpy(), sums.numpy())
-        if not _alike(sums, slopes.sum(dim=0)):
+        if not alike(sums, slopes.sum(dim=0)):
             return False
     return True
-
-
-def _alike(ours: Tensor, theirs: Tensor) -> bool:
-    return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))

@@ -14,12 +14,21 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .machine_code import Floats, as_bits, fused, kept, update
+from .dense import (
+    BY_INPUT,
+    BY_WEIGHT,
+    CALL_BYTES,
+    FACTORS,
+    FORWARD,
+    SIZES,
+    STRIDES,
+    TRANSPOSED,
+    Network,
+)
+from .machine_code import Floats, as_bits, fused, kept, update_row
+from .row_passes import RowUpdate
 
-__all__ = [
-    *("CALL_BYTES", "FACTORS", "SIZES", "STRIDES", "TRANSPOSED"),
-    *("aligned", "cross_entropy", "sum_rows", "take_steps"),
-]
+__all__ = ["cross_entropy", "sum_rows", "take_steps"]
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -34,14 +43,6 @@ def _float_of(typing_context: Any, bits: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.int32), generate
-
-
-# Where the numbers that `sgemm` wants to be pointed to lie in a call's block, in bytes.
-TRANSPOSED: Final = 0, 8
-SIZES: Final = 16, 24, 32
-STRIDES: Final = 40, 48, 56
-FACTORS: Final = 64, 72
-CALL_BYTES: Final = 80
 
 
 @intrinsic
@@ -281,12 +282,6 @@ def _sum_run(
 
 
 @kept
-def aligned(n: int) -> int:
-    """So many numbers, up to the end of a cache line."""
-    return (n + 15) // 16 * 16
-
-
-@kept
 def _repeat(source: Floats, target: Floats) -> None:
     """Fill a vector with copies of a shorter one."""
     n = len(source)
@@ -312,101 +307,82 @@ def _block(values: Floats, slopes: Floats) -> None:
 
 @kept
 def take_steps(
-    optimizer: int,
     x: Floats,
-    first: Floats,
-    second: Floats,
     workers: NDArray[np.int64],
-    rates: Floats,
+    update: RowUpdate,
     inputs: Floats,
     targets: NDArray[np.int64],
     samples: NDArray[np.int32],
     losses: Floats,
-    layers: NDArray[np.int64],
-    calls: NDArray[np.uint8],
-    sgemm: int,
-    root: int,
-    scratch: Floats,
-    gradient: Floats,
-    lanes: int,
-    part: np.float32,
+    network: Network,
 ) -> bool:
     """Take a step in the rows of some workers, from their samples to their new values.
 
     Args:
-        optimizer: As `machine_code.take_steps` takes it.
         x: All workers' vectors, axes ``(worker, number)``.
-        first: Likewise; what the optimizer keeps of each number.
-        second: Likewise; what else it keeps.
         workers: Who.
-        rates: As `machine_code.take_steps` takes them.
+        update: How the optimizer updates each.
         inputs: All samples, axes ``(sample, feature)``.
         targets: Their classes.
         samples: Which ones, axes ``(step, batch)``.
         losses: Zeros, axis ``step``; the mean loss of each step is written there.
-        layers: Where the weight and the bias of each begin, and numbers that go in and come out.
-        calls: Blocks for `sgemm`: axes ``(layer, 3, CALL_BYTES)``; forward, slopes by what goes in,
-            slopes by weights.
-        sgemm: Where that function lies.
-        root: As `machine_code.take_steps` takes it.
-        scratch: Room for a batch, what each layer makes of it, and two slopes.
-        gradient: Room for one, zero where no parameter lies.
-        lanes: As `cross_entropy` takes it.
-        part: Likewise.
+        network: What they train; its places are written.
 
     Returns:
         Whether all values are finite after it.
     """
-    batch, n_layers = samples.shape[1], len(layers)
-    chosen, n_features = np.empty(batch, np.int64), inputs.shape[1]
-    wide = aligned(batch * layers[:, 2:].max())
-    taken = scratch[: batch * n_features].reshape(batch, n_features)
-    room, gradient_at = scratch.ctypes.data, gradient.ctypes.data
-    x_at, first_call = x.ctypes.data, calls.ctypes.data
-    spoilt, spare = False, np.empty(x.shape[1], np.float32)
+    batch, n_features = samples.shape[1], inputs.shape[1]
+    taken = network.scratch[: batch * n_features].reshape(batch, n_features)
+    chosen, room = np.empty(batch, np.int64), np.empty(x.shape[1], np.float32)
+    spoilt = False
     for at in range(len(workers)):
-        row, values_at = x[workers[at]], x_at + 4 * x.shape[1] * workers[at]
         for b in range(batch):
             sample = samples[at, b]
             chosen[b] = targets[sample]
             for k in range(n_features):
                 taken[b, k] = inputs[sample, k]
-        here = 0
-        for index in range(n_layers):
-            weight, bias, n_in, n_out = layers[index]
-            after = here + aligned(batch * n_in)
-            outputs = scratch[after : after + batch * n_out]
-            _repeat(row[bias : bias + n_out], outputs)
-            call = first_call + 3 * CALL_BYTES * index
-            _sgemm(sgemm, call, values_at + 4 * weight, room + 4 * here, room + 4 * after)
-            if index + 1 < n_layers:
-                _rectify(outputs)
-            here = after
-        n_out = layers[-1, 3]
-        slope = here + aligned(batch * n_out)
-        other = slope + wide
-        cross_entropy(
-            scratch[here : here + batch * n_out].reshape(batch, n_out),
-            chosen,
-            scratch[slope : slope + batch * n_out].reshape(batch, n_out),
-            losses[at : at + 1],
-            part,
-            lanes,
-        )
-        for index in range(n_layers - 1, -1, -1):
-            weight, bias, n_in, n_out = layers[index]
-            before = here - aligned(batch * n_in)
-            call = first_call + CALL_BYTES * (3 * index + 2)
-            _sgemm(sgemm, call, room + 4 * before, room + 4 * slope, gradient_at + 4 * weight)
-            slopes = scratch[slope : slope + batch * n_out].reshape(batch, n_out)
-            sum_rows(slopes, gradient[bias : bias + n_out])
-            if index:
-                call = first_call + CALL_BYTES * (3 * index + 1)
-                _sgemm(sgemm, call, values_at + 4 * weight, room + 4 * slope, room + 4 * other)
-                _block(scratch[before : before + batch * n_in], scratch[other:])
-                slope, other = other, slope
-            here = before
-        worker = workers[at]
-        given = row, first[worker], second[worker], gradient, rates[at]
-        spoilt |= not update(optimizer, *given, root, spare)
+        row = x[workers[at]]
+        _go_forward(network, row, batch)
+        _go_back(network, row, chosen, losses[at : at + 1])
+        spoilt |= not update_row(update, row, network.gradient, workers[at], at, room)
     return not spoilt
+
+
+@kept
+def _go_forward(network: Network, row: Floats, batch: int) -> None:
+    """From the batch to what each layer makes of it."""
+    scratch, n_layers = network.scratch, len(network.layers)
+    values_at, room_at = row.ctypes.data, scratch.ctypes.data
+    for index in range(n_layers):
+        weight, bias, _, n_out, before, after = network.layers[index]
+        outputs = scratch[after : after + batch * n_out]
+        _repeat(row[bias : bias + n_out], outputs)
+        call = network.calls.ctypes.data + CALL_BYTES * (3 * index + FORWARD)
+        places = values_at + 4 * weight, room_at + 4 * before, room_at + 4 * after
+        _sgemm(network.sgemm, call, places[0], places[1], places[2])
+        if index + 1 < n_layers:
+            _rectify(outputs)
+
+
+@kept
+def _go_back(network: Network, row: Floats, targets: NDArray[np.int64], losses: Floats) -> None:
+    """From the targets of a batch to its loss and the gradient."""
+    scratch, gradient, batch = network.scratch, network.gradient, len(targets)
+    slope, other = network.slopes
+    values_at, room_at = row.ctypes.data, scratch.ctypes.data
+    gradient_at, calls_at = gradient.ctypes.data, network.calls.ctypes.data
+    for index in range(len(network.layers) - 1, -1, -1):
+        weight, bias, n_in, n_out, before, after = network.layers[index]
+        slopes = scratch[slope : slope + batch * n_out].reshape(batch, n_out)
+        if index + 1 == len(network.layers):
+            outputs = scratch[after : after + batch * n_out].reshape(batch, n_out)
+            cross_entropy(outputs, targets, slopes, losses, network.part, network.lanes)
+        call = calls_at + CALL_BYTES * (3 * index + BY_WEIGHT)
+        slope_at, weights_at = room_at + 4 * slope, gradient_at + 4 * weight
+        _sgemm(network.sgemm, call, room_at + 4 * before, slope_at, weights_at)
+        sum_rows(slopes, gradient[bias : bias + n_out])
+        if index:
+            call = calls_at + CALL_BYTES * (3 * index + BY_INPUT)
+            _sgemm(network.sgemm, call, values_at + 4 * weight, slope_at, room_at + 4 * other)
+            _block(scratch[before : before + batch * n_in], scratch[other:])
+            slope, other = other, slope

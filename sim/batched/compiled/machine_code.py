@@ -5,7 +5,6 @@ momentum by two roundings and its step by one, Adam's moments likewise.
 """
 
 from collections.abc import Callable
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -16,27 +15,19 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from ...kernel.fast_path.compiler import version_of
 from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
+from .row_passes import ADAMW, SGD, RowUpdate
 
 __all__ = [
-    *("ADAM", "ADAMW", "N_RATES", "SGD"),
     *("adapt", "as_bits", "carry_out", "carry_out_plainly", "descend", "fused", "kept", "place"),
-    *("take_steps", "update"),
+    *("take_steps", "update_row"),
 ]
 
 Floats = NDArray[np.float32]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Optimizers, and how many numbers each wants to know of a step.
-SGD: Final = 0
-ADAM: Final = 1
-ADAMW: Final = 2
-N_RATES: Final = 8
-
-_VERSION: Final = blake2b(
-    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))),
-    digest_size=4,
-).hexdigest()
+_VERSION: Final = version_of(Path(__file__).parent)
 
 
 def kept(function: _Function) -> _Function:
@@ -205,55 +196,32 @@ def _mix_plainly(own: NDArray[np.float64], share: NDArray[np.float64], part: np.
 
 
 @kept
-def take_steps(
-    optimizer: int,
-    x: Floats,
-    first: Floats,
-    second: Floats,
-    gradients: Floats,
-    workers: NDArray[np.int64],
-    rates: Floats,
-    root: int,
-) -> bool:
-    """Take a step in the rows of some workers.
+def take_steps(x: Floats, gradients: Floats, workers: NDArray[np.int64], update: RowUpdate) -> bool:
+    """Take a step in the rows of some workers; returns whether all values are finite after it.
 
     Args:
-        optimizer: ``SGD``, ``ADAM`` or ``ADAMW``.
         x: All workers' vectors, axes ``(worker, number)``.
-        first: Likewise; what it keeps of each number.
-        second: Likewise; what else it keeps.
         gradients: Of those who take a step, axes ``(step, number)``.
         workers: Who.
-        rates: Numbers of each step, axes ``(step, N_RATES)``; see `descend` and `adapt`.
-        root: Where the library's function lies by which torch takes square roots; 0 where it takes
-            the processor's.
-
-    Returns:
-        Whether all values are finite after it.
+        update: How.
     """
     spoilt, room = False, np.empty(x.shape[1], np.float32)
     for at in range(len(workers)):
         worker = workers[at]
-        given = x[worker], first[worker], second[worker], gradients[at], rates[at]
-        spoilt |= not update(optimizer, *given, root, room)
+        spoilt |= not update_row(update, x[worker], gradients[at], worker, at, room)
     return not spoilt
 
 
 @kept
-def update(
-    optimizer: int,
-    x: Floats,
-    first: Floats,
-    second: Floats,
-    gradient: Floats,
-    rates: Floats,
-    root: int,
-    room: Floats,
+def update_row(
+    update: RowUpdate, x: Floats, gradient: Floats, worker: int, at: int, room: Floats
 ) -> bool:
-    """Take a step in one row; returns whether all its values are finite then."""
-    if optimizer == SGD:
+    """Take a worker's step, the one *at* that place; returns whether its values are finite then."""
+    first, rates = update.first[worker], update.rates[at]
+    if update.optimizer == SGD:
         return descend(x, first, gradient, rates)
-    return adapt(x, first, second, gradient, rates, optimizer == ADAMW, root, room)
+    second, decoupled = update.second[worker], update.optimizer == ADAMW
+    return adapt(x, first, second, gradient, rates, decoupled, update.root, room)
 
 
 @kept

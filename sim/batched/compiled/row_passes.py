@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,8 +21,9 @@ from ...kernel.fast_path.compiler import can_compile
 from .library import ROOT, address
 
 __all__ = [
+    *("ADAM", "ADAMW", "N_RATES", "SGD"),
     *("Kernels", "RowPasses", "RowUpdate"),
-    *("over_models", "over_vectors", "rounds_as_torch", "take_steps"),
+    *("alike", "over_models", "over_vectors", "rounds_as_torch", "take_steps"),
 ]
 
 Floats = NDArray[Any]
@@ -169,26 +170,42 @@ def rounds_as_torch() -> bool:
         rows = np.array([[tables.SNAPSHOT, 1, 0, 0, 0, 1], [tables.MIX, 0, 0, 0, 0, 0]])
         RowPasses(ours.numpy(), over_models()).carry_out(rows, np.array([0.0, fraction]))
         theirs[0].lerp_(theirs[1].clone(), fraction)
-        if not _alike(ours, theirs):
+        if not alike(ours, theirs):
             return False
     return True
 
 
-def _alike(ours: Tensor, theirs: Tensor) -> bool:
+def alike(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether two tensors of float32 are the same in every bit."""
     return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))
+
+
+# Optimizers, and how many numbers each wants to know of a step.
+SGD: Final = 0
+ADAM: Final = 1
+ADAMW: Final = 2
+N_RATES: Final = 8
 
 
 class RowUpdate(NamedTuple):
     """How an optimizer updates the rows of some workers in one step of each."""
 
     optimizer: int
-    """A constant of `machine_code`."""
-    first: Tensor
+    """``SGD``, ``ADAM`` or ``ADAMW``."""
+    first: Floats
     """What it keeps of each number, float32, axes ``(worker, number)``; updated."""
-    second: Tensor
+    second: Floats
     """What else it keeps, likewise."""
     rates: Floats
     """Numbers of each step, float32, axes ``(step, N_RATES)``; see `machine_code`."""
+    root: int
+    """Where the library's function lies by which torch takes square roots; 0 where it takes the
+    processor's."""
+
+    @classmethod
+    def of(cls, optimizer: int, first: Tensor, second: Tensor, rates: Floats) -> "RowUpdate":
+        """Such an update on this machine, of tensors."""
+        return cls(optimizer, first.numpy(), second.numpy(), rates, address(ROOT))
 
 
 def take_steps(x: Tensor, gradients: Tensor, workers: Ints, update: RowUpdate) -> bool:
@@ -205,15 +222,4 @@ def take_steps(x: Tensor, gradients: Tensor, workers: Ints, update: RowUpdate) -
     """
     from . import machine_code
 
-    return bool(
-        machine_code.take_steps(
-            update.optimizer,
-            x.numpy(),
-            update.first.numpy(),
-            update.second.numpy(),
-            gradients.numpy(),
-            workers,
-            update.rates,
-            address(ROOT),
-        )
-    )
+    return bool(machine_code.take_steps(x.numpy(), gradients.numpy(), workers, update))

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from ..batches import Ints
-from ..compiled.row_passes import RowUpdate, take_steps
+from ..compiled import row_passes
+from ..compiled.row_passes import N_RATES, RowUpdate, take_steps
 from ..parameters import ParameterMatrix, view_of
 from .loop import Replica
 
@@ -130,14 +131,12 @@ class StackedSGD:
 
     def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
         """See `StackedOptimizer.of`."""
-        from ..compiled import machine_code
-
-        rates = np.zeros((len(workers), machine_code.N_RATES), np.float32)
+        rates = np.zeros((len(workers), N_RATES), np.float32)
         rates[:, 0] = self._lr * parts
         rates[:, 1:3] = self._momentum, self._decay
         rates[:, 3] = steps == 0
         kept = self._x if self._buffer is None else self._buffer
-        return RowUpdate(machine_code.SGD, kept, kept, rates)
+        return RowUpdate.of(row_passes.SGD, kept, kept, rates)
 
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
@@ -210,14 +209,12 @@ class StackedAdam:
 
     def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
         """See `StackedOptimizer.of`."""
-        from ..compiled import machine_code
-
         self._taken[workers] += 1
         each = [*zip(self._taken[workers].tolist(), parts.tolist(), strict=True)]
         known = {pair: self._rates(*pair) for pair in set(each)}
         rates = np.array([known[pair] for pair in each], np.float32)
-        kind = machine_code.ADAMW if self._is_decoupled else machine_code.ADAM
-        return RowUpdate(kind, *self._moments, rates)
+        kind = row_passes.ADAMW if self._is_decoupled else row_passes.ADAM
+        return RowUpdate.of(kind, *self._moments, rates)
 
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts

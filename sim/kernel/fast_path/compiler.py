@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from . import decisions, event_queue, messages, operations, randoms
 from .tables import Tables
 
-__all__ = ["INTERPRETED", "Decider", "can_compile", "compiled"]
+__all__ = ["INTERPRETED", "Decider", "can_compile", "compiled", "version_of"]
 
 
 class Decider(NamedTuple):
@@ -77,7 +77,7 @@ def _compile(kind: Any) -> ModuleType:
         # From the last to the first: who is called stands below who calls.
         for function in reversed([f for f in own if f.__module__ == module.__name__]):
             # So numba calls what it keeps on disk, held against no file but this function's own.
-            function.__qualname__ = f"{function.__name__}_{_version()}"
+            function.__qualname__ = f"{function.__name__}_{_VERSION}"
             names = [_type_name(hint) for hint in function.__annotations__.values()]
             *given, returned = [types[name] for name in names]
             compiled = numba.njit(returned(*given), cache=True, nogil=True, error_model="python")(
@@ -101,7 +101,7 @@ def _type_name(hint: Any) -> str:
 
 def _second_copy(source: ModuleType) -> ModuleType:
     """A module once more, so that its functions call compiled ones in one of the two only."""
-    name = f"{source.__name__}_compiled_{_version()}"
+    name = f"{source.__name__}_compiled_{_VERSION}"
     spec = importlib.util.spec_from_file_location(name, source.__file__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -112,9 +112,12 @@ def _second_copy(source: ModuleType) -> ModuleType:
 
 
 @cache
-def _version() -> str:
-    """Names all sources together, those of the queue and of the tables among them."""
+def version_of(folder: Path) -> str:
+    """Names all sources of a folder together; another one, once any of them changes."""
     hash = blake2b(digest_size=4)
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(folder.glob("*.py")):
         hash.update(source.read_bytes())
     return hash.hexdigest()
+
+
+_VERSION = version_of(Path(__file__).parent)
