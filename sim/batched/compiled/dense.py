@@ -8,7 +8,7 @@ Python's meanwhile. Products are those of torch's own BLAS library, called at it
 import threading
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,13 +17,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...kernel.fast_path.compiler import can_compile
-from .library import SGEMM, address
-from .row_passes import RowUpdate, alike
+from .interface import (
+    CALL_BYTES,
+    FACTORS,
+    SGEMM,
+    SIZES,
+    STRIDES,
+    TRANSPOSED,
+    Network,
+    RowUpdate,
+    address,
+)
+from .row_passes import alike
 
-__all__ = [
-    *("BY_INPUT", "BY_WEIGHT", "CALL_BYTES", "FACTORS", "FORWARD", "SIZES", "STRIDES"),
-    *("TRANSPOSED", "DenseLayer", "DenseStep", "Network", "why_not"),
-]
+__all__ = ["DenseLayer", "DenseStep", "why_not"]
 
 Ints = NDArray[np.int64]
 
@@ -43,41 +50,6 @@ class DenseLayer(NamedTuple):
         weights = stack[:, self.weight : self.weight + self.n_out * self.n_in]
         biases = stack[:, self.bias : self.bias + self.n_out]
         return weights.unflatten(1, (self.n_out, self.n_in)), biases
-
-
-# Where the numbers that `sgemm` wants to be pointed to lie in a call's block, in bytes.
-TRANSPOSED: Final = 0, 8
-SIZES: Final = 16, 24, 32
-STRIDES: Final = 40, 48, 56
-FACTORS: Final = 64, 72
-CALL_BYTES: Final = 80
-
-# The products of a layer: what comes out, and slopes by what goes in and by the weight.
-FORWARD: Final = 0
-BY_INPUT: Final = 1
-BY_WEIGHT: Final = 2
-
-
-class Network(NamedTuple):
-    """A network, and room for one worker's step on batches of one size."""
-
-    layers: Ints
-    """Axes ``(layer, 6)``: the numbers of a `DenseLayer`, then where in `scratch` that lies which
-    goes in, and that which comes out."""
-    calls: NDArray[np.uint8]
-    """Blocks for `sgemm`, axes ``(layer, 3, CALL_BYTES)``."""
-    sgemm: int
-    """Where that function lies."""
-    scratch: NDArray[np.float32]
-    """The batch, what each layer makes of it, and slopes."""
-    slopes: tuple[int, int]
-    """Two places in it, which take turns."""
-    gradient: NDArray[np.float32]
-    """As long as a worker's vector; zero where no parameter lies."""
-    part: np.float32
-    """1 over the size of a batch."""
-    lanes: int
-    """Numbers in one of torch's registers."""
 
 
 def why_not(layers: Sequence[DenseLayer]) -> str:

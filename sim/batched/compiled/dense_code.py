@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from .dense import (
+from .interface import (
     BY_INPUT,
     BY_WEIGHT,
     CALL_BYTES,
@@ -24,9 +24,9 @@ from .dense import (
     STRIDES,
     TRANSPOSED,
     Network,
+    RowUpdate,
 )
 from .machine_code import Floats, as_bits, fused, kept, update_row
-from .row_passes import RowUpdate
 
 __all__ = ["cross_entropy", "sum_rows", "take_steps"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...kernel.fast_path.compiler import version_of
 from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
-from .row_passes import ADAMW, SGD, RowUpdate
+from .interface import BY_ADAMW, BY_SGD, RowUpdate
 
 __all__ = [
     *("adapt", "as_bits", "carry_out", "carry_out_plainly", "descend", "fused", "kept", "place"),
@@ -218,9 +218,9 @@ def update_row(
 ) -> bool:
     """Take a worker's step, the one *at* that place; returns whether its values are finite then."""
     first, rates = update.first[worker], update.rates[at]
-    if update.optimizer == SGD:
+    if update.optimizer == BY_SGD:
         return descend(x, first, gradient, rates)
-    second, decoupled = update.second[worker], update.optimizer == ADAMW
+    second, decoupled = update.second[worker], update.optimizer == BY_ADAMW
     return adapt(x, first, second, gradient, rates, decoupled, update.root, room)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -18,11 +18,10 @@ from torch import Tensor
 
 from ...kernel.fast_path import tables
 from ...kernel.fast_path.compiler import can_compile
-from .library import ROOT, address
+from .interface import RowUpdate
 
 __all__ = [
-    *("ADAM", "ADAMW", "N_RATES", "SGD"),
-    *("Kernels", "RowPasses", "RowUpdate"),
+    *("Kernels", "RowPasses"),
     *("alike", "over_models", "over_vectors", "rounds_as_torch", "take_steps"),
 ]
 
@@ -178,34 +177,6 @@ def rounds_as_torch() -> bool:
 def alike(ours: Tensor, theirs: Tensor) -> bool:
     """Whether two tensors of float32 are the same in every bit."""
     return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))
-
-
-# Optimizers, and how many numbers each wants to know of a step.
-SGD: Final = 0
-ADAM: Final = 1
-ADAMW: Final = 2
-N_RATES: Final = 8
-
-
-class RowUpdate(NamedTuple):
-    """How an optimizer updates the rows of some workers in one step of each."""
-
-    optimizer: int
-    """``SGD``, ``ADAM`` or ``ADAMW``."""
-    first: Floats
-    """What it keeps of each number, float32, axes ``(worker, number)``; updated."""
-    second: Floats
-    """What else it keeps, likewise."""
-    rates: Floats
-    """Numbers of each step, float32, axes ``(step, N_RATES)``; see `machine_code`."""
-    root: int
-    """Where the library's function lies by which torch takes square roots; 0 where it takes the
-    processor's."""
-
-    @classmethod
-    def of(cls, optimizer: int, first: Tensor, second: Tensor, rates: Floats) -> "RowUpdate":
-        """Such an update on this machine, of tensors."""
-        return cls(optimizer, first.numpy(), second.numpy(), rates, address(ROOT))
 
 
 def take_steps(x: Tensor, gradients: Tensor, workers: Ints, update: RowUpdate) -> bool:

@@ -195,15 +195,19 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
     """The fastest way to batch that gives the loop's bits in a few steps of a few workers."""
     workers = _witnesses(workshop)
     looped = _trial(workshop, workshop.loop, workers, _STEPS).rows
-    for make in (workshop.in_machine_code, workshop.written_out, workshop.batched):
+    ways: list[Way] = [workshop.in_machine_code, workshop.written_out, workshop.batched]
+    if workshop.compiled:
+        # Passes in machine code may be what rounds otherwise.
+        plain = replace(workshop, compiled=False)
+        ways += [plain.written_out, plain.batched]
+    for make in ways:
         try:
             rows = _trial(workshop, make, workers, _STEPS).rows
         except Exception:  # the task is of another kind, or a library has something against it
             continue
         if _alike(looped, rows):
             return make
-    # Passes in machine code may be what rounds otherwise.
-    return _with_loops_bits(replace(workshop, compiled=False)) if workshop.compiled else None
+    return None
 
 
 def _witnesses(workshop: Workshop) -> list[int]:

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from ..batches import Ints
-from ..compiled import row_passes
-from ..compiled.row_passes import N_RATES, RowUpdate, take_steps
+from ..compiled.interface import BY_ADAM, BY_ADAMW, BY_SGD, N_RATES, RowUpdate
+from ..compiled.row_passes import take_steps
 from ..parameters import ParameterMatrix, view_of
 from .loop import Replica
 
@@ -136,7 +136,7 @@ class StackedSGD:
         rates[:, 1:3] = self._momentum, self._decay
         rates[:, 3] = steps == 0
         kept = self._x if self._buffer is None else self._buffer
-        return RowUpdate.of(row_passes.SGD, kept, kept, rates)
+        return RowUpdate.of(BY_SGD, kept, kept, rates)
 
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
@@ -213,7 +213,7 @@ class StackedAdam:
         each = [*zip(self._taken[workers].tolist(), parts.tolist(), strict=True)]
         known = {pair: self._rates(*pair) for pair in set(each)}
         rates = np.array([known[pair] for pair in each], np.float32)
-        kind = row_passes.ADAMW if self._is_decoupled else row_passes.ADAM
+        kind = BY_ADAMW if self._is_decoupled else BY_ADAM
         return RowUpdate.of(kind, *self._moments, rates)
 
     def update(

@@ -22,7 +22,7 @@ from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
 from . import tables
 from .compiler import Decider
-from .records import EDGE_CELLS, Graph, Layout
+from .records import Graph, Layout
 from .tables import Tables
 
 __all__ = ["FastFleet", "TakeOver", "Window", "why_not"]
@@ -198,14 +198,14 @@ class FastFleet:
 
     def column(self, name: str) -> NDArray[np.int64]:
         """One number for each worker: ``steps``, ``weight`` (in units), ``pushes`` or ``mixed``."""
-        return self._of_workers(name)
+        return self._read(name)
 
     def audit(self) -> Audit:
         """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
-        busy = self._of_edges("busy") == 1
-        decided = busy & (self._of_edges("decided") == self._of_edges("sequence"))
-        left = int(self._of_edges("escrow")[busy].sum())
-        left -= int(self._of_edges("accepted")[decided].sum())
+        busy = self._read("busy") == 1
+        decided = busy & (self._read("decided") == self._read("sequence"))
+        left = int(self._read("escrow")[busy].sum())
+        left -= int(self._read("accepted")[decided].sum())
         return Audit(
             founded=self._n * UNITS_PER_FOUNDER * UNIT,
             held=int(self.column("weight").sum()) * UNIT,
@@ -229,18 +229,12 @@ class FastFleet:
         t.count[tables.N_STEPS] = t.count[tables.N_OPERATIONS] = 0
         t.count[tables.N_LEVELS] = 1
         t.count[tables.WINDOW] += 1
-        levels = slice(t.level, t.level + self._n * t.stride, t.stride)
-        t.ints[levels] = self._array(np.zeros(self._n, np.int64))
+        t.ints[self._layout.where("level")] = self._array(np.zeros(self._n, np.int64))
         return window
 
-    def _of_workers(self, name: str) -> NDArray[np.int64]:
-        start, stride = getattr(self._tables, name), self._tables.stride
-        return np.array(self._tables.ints[start : start + self._n * stride : stride], np.int64)
-
-    def _of_edges(self, name: str) -> NDArray[np.int64]:
-        start = getattr(self._tables, name)
-        stop = start + self._edges * EDGE_CELLS
-        return np.array(self._tables.ints[start:stop:EDGE_CELLS], np.int64)
+    def _read(self, name: str) -> NDArray[np.int64]:
+        """A field of all workers, or of all edges."""
+        return np.array(self._tables.ints[self._layout.where(name)], np.int64)
 
     def _make(self, topology: Topology) -> Tables:
         plan, n = self._plan, self._n
@@ -249,8 +243,7 @@ class FastFleet:
         latency_s, s_per_byte, down_s_per_byte = links.uniform
         widths = _widths_of(plan, spans_max=SPANS_MAX if down_s_per_byte else 0)
         graph = Graph.of(topology, n)
-        self._edges = len(graph.to)
-        layout = Layout.of(n, graph, widths._asdict())
+        layout = self._layout = Layout.of(n, graph, widths._asdict())
         ints: Any
         floats: Any
         ints, floats = layout.cells(graph, plan.pace, plan.ids)
@@ -313,7 +306,7 @@ class FastFleet:
         t = self._tables
         if t.words_each < _WORDS[1]:
             return
-        for worker in np.flatnonzero(2 * self._of_workers("word") > t.words_each):
+        for worker in np.flatnonzero(2 * self._read("word") > t.words_each):
             self._supply(int(worker))
 
     def _grow(self) -> None:

@@ -134,14 +134,14 @@ class Layout:
             "weight": UNITS_PER_FOUNDER,
         }
         for name, start in starts.items():
-            ints[self._where(name)] = start
-        ints[self._where("source")] = graph.source * stride
-        ints[self._where("to")] = graph.to * stride
+            ints[self.where(name)] = start
+        ints[self.where("source")] = graph.source * stride
+        ints[self.where("to")] = graph.to * stride
         lengths = np.array([len(id) for id in ids])
-        ints[self._where("name_bytes")] = lengths[graph.source] + lengths[graph.to]
-        floats[self._where("mean_s")] = [pace.mean_s(worker) for worker in range(self.n)]
-        floats[self._where("alarm_s")] = np.inf
-        floats[self._where("roundtrip_s")] = -1.0
+        ints[self.where("name_bytes")] = lengths[graph.source] + lengths[graph.to]
+        floats[self.where("mean_s")] = [pace.mean_s(worker) for worker in range(self.n)]
+        floats[self.where("alarm_s")] = np.inf
+        floats[self.where("roundtrip_s")] = -1.0
         neighbors, offsets = self.places["neighbors"], self.places["offsets"]
         ints[neighbors:offsets] = graph.neighbors * EDGE_CELLS
         ints[offsets:] = graph.offsets
@@ -154,12 +154,12 @@ class Layout:
         for name in self.places:
             if name in _FLOATS:
                 for at in range(self.widths.get(name, 1)):
-                    where = self._where(name, at)
+                    where = self.where(name, at)
                     found[where] = floats[where].tolist()
         return found
 
-    def _where(self, name: str, at: int = 0) -> slice:
-        """A field of all workers, or of all edges."""
+    def where(self, name: str, at: int = 0) -> slice:
+        """A field of all workers, or of all edges; of several numbers of each the one *at* that."""
         start = self.places[name] + at
         if name in _OF_EDGE:
             return slice(start, start + self.n_edges * EDGE_CELLS, EDGE_CELLS)

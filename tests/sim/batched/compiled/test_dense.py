@@ -13,13 +13,14 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
-from rumor.sim.batched.compiled import dense, library
+from rumor.sim.batched.compiled import dense, interface
 from rumor.sim.batched.compiled.dense import DenseLayer, DenseStep, why_not
-from rumor.sim.batched.steppers.engines import choose
+from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.optimizers import stacked_optimizer
 from rumor.sim.batched.steppers.stepper import Failure, Failures
 from rumor.sim.kernel.fast_path import choice
 from rumor.sim.kernel.fast_path.compiler import can_compile
+from rumor.sim.kernel.plan import Stop
 from rumor.train.tasks.task import Task
 
 from ..test_engines import classifier, steps, task, workshop
@@ -90,6 +91,15 @@ def test_other_tasks_are_refused(small: Task, why: str) -> None:
         steps(shop, shop.in_machine_code)
 
 
+def stop_of(shop: Workshop, way: Way, count: int) -> Stop:
+    """Where a run of so many steps has to stop."""
+    failures = Failures()
+    steps(shop, way, count, failures)
+    with pytest.raises(Failure) as caught:
+        failures.check()
+    return caught.value.stop
+
+
 def narrowed() -> nn.Module:
     """Its first layer says that it has 32 outputs, and has 8."""
     made = classifier(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
@@ -117,14 +127,8 @@ def test_one_that_diverges_stops_where_the_loop_does(
 ) -> None:
     inputs, targets = task().train
     shop = workshop(task(train=(inputs * scale, targets), optimizer=optimizer))
-    stops = []
-    for way in (shop.loop, replace(shop, compiled=True).in_machine_code):
-        failures = Failures()
-        steps(shop, way, 4, failures)
-        with pytest.raises(Failure) as caught:
-            failures.check()
-        stops.append(caught.value.stop)
-    assert stops[0] == stops[1]
+    machine = replace(shop, compiled=True)
+    assert stop_of(shop, shop.loop, 4) == stop_of(machine, machine.in_machine_code, 4)
 
 
 def test_labels_that_are_turned_around_are_refused() -> None:
@@ -139,14 +143,8 @@ def test_a_step_that_ends_in_no_finite_values_is_found() -> None:
     spoilt = small.train[0].clone()
     spoilt[17] = float("inf")
     shop = workshop(replace(small, train=(spoilt, small.train[1])), n=4)
-    found = []
-    for way in (shop.loop, replace(shop, compiled=True).in_machine_code):
-        failures = Failures()
-        steps(shop, way, 12, failures)
-        with pytest.raises(Failure) as caught:
-            failures.check()
-        found.append(caught.value.stop)
-    assert found[0] == found[1]
+    machine = replace(shop, compiled=True)
+    assert stop_of(shop, shop.loop, 12) == stop_of(machine, machine.in_machine_code, 12)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 7, 8, 9, 10, 15, 16, 17, 31, 47, 100, 256])
@@ -254,16 +252,16 @@ def test_whole_runs_with_crashes_have_the_loops_digest(
 
 @pytest.fixture
 def no_library() -> Iterator[None]:
-    library.address.cache_clear()
+    interface.address.cache_clear()
     yield
-    library.address.cache_clear()
+    interface.address.cache_clear()
 
 
 def test_where_no_function_shows_it_says_so(
     no_library: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "Path", lambda _: library_nowhere)
-    assert library.address(library.SGEMM) == 0
+    monkeypatch.setattr(interface, "Path", lambda _: library_nowhere)
+    assert interface.address(interface.SGEMM) == 0
     assert why_not([DenseLayer(0, 640, 64, 10)]) == "torch's library shows no sgemm"
 
 

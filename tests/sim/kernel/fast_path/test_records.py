@@ -63,6 +63,6 @@ def test_no_field_lies_on_another_one() -> None:
     for name in layout.places:
         if name not in ("stride", "neighbors", "offsets", "clock"):
             for at in range(layout.widths.get(name, 1)):
-                seen[layout._where(name, at)] += 1
+                seen[layout.where(name, at)] += 1
     assert seen.max() == 1
     assert not seen[layout.places["neighbors"] :].any()
