@@ -1,9 +1,12 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip import PeerId
@@ -14,6 +17,7 @@ from ...train.tasks.live_partition import Deal
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
+from ..kernel.fast_path.tables import SCALE_LR
 from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
@@ -95,11 +99,9 @@ class ParameterMatrix:
         self._passes: RowPasses | None = None
         self._shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
         self._shares.deal = deal
-
-    @property
-    def lr_factors(self) -> Mapping[int, float]:
-        """Which part of its learning rate a worker's next step uses; all of it of others."""
-        return self._shares.lr_factors
+        self._shares.scale_lr = self._scale_lr
+        self.lr_factors: NDArray[np.float64] | None = None
+        """Which part of its learning rate each worker's next step uses; None where it stays."""
 
     def row(self, worker: int) -> Parts:
         """One worker's vector, as views."""
@@ -163,7 +165,12 @@ class ParameterMatrix:
         if self.in_passes and isinstance(level, ColumnLevel):
             if self._passes is None:
                 self._passes = RowPasses(self.x[0].numpy(), over_models(), self._threads)
-            self._passes.carry_out(level.rows, level.fractions)
+            scaled = level.rows[:, 0] == SCALE_LR
+            if not scaled.any():
+                self._passes.carry_out(level.rows, level.fractions)
+                return []
+            self._scale_lr(level.rows[scaled, 1], level.fractions[scaled])
+            self._passes.carry_out(level.rows[~scaled], level.fractions[~scaled])
             return []
         if self._passes is not None:
             # The protocols have taken over.
@@ -171,6 +178,12 @@ class ParameterMatrix:
             self._shares.adopt({slot: torch.from_numpy(values) for slot, values in left})
             self.close()
         return self.carry_out(level.operations)
+
+    def _scale_lr(self, workers: Any, factors: Any) -> None:
+        """Let a worker's next step use a part of its learning rate, or those of several."""
+        if self.lr_factors is None:
+            self.lr_factors = np.ones(self.n)
+        self.lr_factors[workers] = factors
 
     def close(self) -> None:
         """Let go of threads."""

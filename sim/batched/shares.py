@@ -221,8 +221,8 @@ class Shares:
         """Carries out what concerns a worker's lives, where there are several."""
         self.deal: Callable[[int, Deal], None] | None = None
         """Takes note of who trains on which samples, where that follows who is there."""
-        self.lr_factors: dict[int, float] = {}
-        """Which part of its learning rate a worker's next step uses, where that changes."""
+        self.scale_lr: Callable[[int, float], None] | None = None
+        """Takes note of which part of its learning rate a worker uses, where that changes."""
 
     def carry_out(self, operations: Sequence[Operation]) -> list[int]:
         """Do what was scheduled, one after another.
@@ -250,7 +250,8 @@ class Shares:
                     assert self.deal is not None
                     self.deal(worker, dealt)
                 case ScaleLr(worker, factor):
-                    self.lr_factors[worker] = factor
+                    assert self.scale_lr is not None
+                    self.scale_lr(worker, factor)
                 case Keep() | Start():
                     assert self.begin_again is not None
                     self.begin_again(operation)

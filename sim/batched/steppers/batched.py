@@ -156,9 +156,7 @@ class BatchedStepper:
     def _lr_parts(self, workers: Ints) -> NDArray[np.float64]:
         """Which part of its learning rate each uses."""
         scaled = self._rows.lr_factors
-        if not scaled:
-            return np.ones(len(workers))
-        return np.array([scaled.get(worker, 1.0) for worker in workers.tolist()])
+        return np.ones(len(workers)) if scaled is None else scaled[workers]
 
     def _gradient(self) -> Gradient:
         found: Gradient | None = getattr(self._own, "gradient", None)

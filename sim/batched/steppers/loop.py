@@ -176,8 +176,8 @@ class Replica:
 
     def _scale_lr(self) -> None:
         """Let the next step use the worker's part of the learning rate."""
-        if self._rows.lr_factors:
-            self._full_rates.scale(self._rows.lr_factors.get(self._worker, 1.0))
+        if self._rows.lr_factors is not None:
+            self._full_rates.scale(float(self._rows.lr_factors[self._worker]))
 
     @contextmanager
     def _lent_state(self) -> Iterator[GradScaler | None]:

@@ -160,12 +160,17 @@ def _take_step(t: Tables, worker: int) -> None:
     elif uniform(t, worker) < t.p:
         _push_half(t, worker)
     _mix_all(t, worker)
-    if trained and t.ints[t.steps + worker] >= t.steps_each:
+    are_all_taken = t.count[TAKEN] >= t.steps_total
+    if trained and (are_all_taken or t.ints[t.steps + worker] >= t.steps_each):
         t.ints[t.finished + worker] = 1
         t.count[RUNNING] -= 1
     step_s = t.floats[t.mean_s + worker]
     if t.ints[t.finished + worker] == 0:
         step_s = t.floats[t.durations + worker + t.ints[t.steps + worker] % t.durations_each]
+    if t.exchange_s > 0.0:
+        exchanged = t.ints[t.pushes + worker] + t.ints[t.mixed + worker]
+        step_s += t.exchange_s * (exchanged - t.ints[t.exchanged + worker])
+        t.ints[t.exchanged + worker] = exchanged
     _step_at(t, worker, t.floats[t.clock] + step_s)
     _set_alarm(t, worker)
 

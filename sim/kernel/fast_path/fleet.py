@@ -46,14 +46,8 @@ def why_not(plan: FleetPlan) -> str:
         return "there are faults"
     if plan.attacks:
         return "workers lie"
-    if plan.exchange_s:
-        return "exchanges take time"
-    if plan.lr_factor is not None:
-        return "the learning rate changes as training goes on"
     if plan.epoch is not None:
         return "samples are dealt by who is there"
-    if plan.steps_total is not None:
-        return "all workers together stop after so many steps"
     if plan.schema.shards > 1 or protocol.wire != NATIVE or protocol.exact:
         return "shares are not whole models in float32"
     if Form().size_bytes(plan.schema, 0) > protocol.inline_bytes_max:
@@ -122,6 +116,7 @@ class Window:
     operations: NDArray[np.int64]
     """Kind, worker, level, slot, room and id of the snapshot, axes ``(operation, 6)``."""
     fractions: NDArray[np.float64]
+    """By which part each mixes, or which part of its learning rate its worker uses from then on."""
 
 
 class FastFleet:
@@ -226,11 +221,20 @@ class FastFleet:
             operations=np.array(t.operation_rows[: 6 * n], np.int64).reshape(-1, 6),
             fractions=np.array(t.fractions[:n], np.float64),
         )
+        self._scale_lr(window)
         t.count[tables.N_STEPS] = t.count[tables.N_OPERATIONS] = 0
         t.count[tables.N_LEVELS] = 1
         t.count[tables.WINDOW] += 1
         t.ints[self._layout.where("level")] = self._array(np.zeros(self._n, np.int64))
         return window
+
+    def _scale_lr(self, window: Window) -> None:
+        """Find which part of its learning rate a worker uses, in place of when that changes."""
+        factor = self._plan.lr_factor
+        if factor is not None:
+            at = np.flatnonzero(window.operations[:, 0] == tables.SCALE_LR)
+            given = *window.operations[at, 3:5].T.tolist(), window.fractions[at].tolist()
+            window.fractions[at] = [*map(factor, *given)]
 
     def _read(self, name: str) -> NDArray[np.int64]:
         """A field of all workers, or of all edges."""
@@ -274,6 +278,9 @@ class FastFleet:
             soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
             outstanding_max=rule.outstanding_max,
             steps_each=_NO_STEPS if plan.steps is None else plan.steps,
+            steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
+            exchange_s=float(plan.exchange_s),
+            scales_lr=int(plan.lr_factor is not None),
             period=topology.period or 1,
             **widths._asdict(),
             **_sizes(plan),

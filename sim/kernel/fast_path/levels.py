@@ -5,9 +5,9 @@ from numpy.typing import NDArray
 
 from ....gossip.effects.effects import X
 from ....gossip.wire.formats import Form
-from ..program import Cut, Level, Mix, Operation, Release, Snapshot
+from ..program import Cut, Level, Mix, Operation, Release, ScaleLr, Snapshot
 from .fleet import Window
-from .tables import MIX, SNAPSHOT
+from .tables import MIX, SCALE_LR, SNAPSHOT
 
 __all__ = ["AnyLevel", "ColumnLevel", "levels_of"]
 
@@ -23,7 +23,8 @@ class ColumnLevel:
         orders: Where each stands in the schedule, counted from the start of the run.
         rows: Operations in order: kind, worker, level, slot, room and id of the snapshot, int64,
             axes ``(operation, 6)``. Rooms are few, and used again.
-        fractions: By which part each mixes, float64, axis ``operation``.
+        fractions: By which part each mixes, or which part of its learning rate its worker uses from
+            then on, float64, axis ``operation``.
     """
 
     __slots__ = ("fractions", "orders", "rows", "steps", "workers")
@@ -52,6 +53,8 @@ class ColumnLevel:
                 found.append(Snapshot(worker, slot, _PLAIN, id))
             elif kind == MIX:
                 found.append(Mix(worker, slot, fraction))
+            elif kind == SCALE_LR:
+                found.append(ScaleLr(worker, fraction))
             else:
                 found.append(Release(slot))
         return found

@@ -16,6 +16,7 @@ from .tables import (
     ROOM_LEVEL,
     ROOM_READERS,
     ROOM_WINDOW,
+    SCALE_LR,
     SLOTS,
     SNAPSHOT,
     TAKEN,
@@ -27,7 +28,9 @@ __all__ = ["has_room", "let_go", "mix", "note_step", "read", "snapshot"]
 
 
 def note_step(t: Tables, worker: int) -> None:
-    """A worker takes an optimizer step."""
+    """A worker takes an optimizer step, before which its learning rate may change."""
+    if t.scales_lr == 1:
+        _scale_lr(t, worker)
     level = t.ints[t.level + worker] + 1
     t.ints[t.level + worker] = level
     t.count[N_LEVELS] = max(t.count[N_LEVELS], level + 1)
@@ -38,6 +41,7 @@ def note_step(t: Tables, worker: int) -> None:
     t.count[N_STEPS] += 1
     t.count[TAKEN] += 1
     t.ints[t.steps + worker] += 1
+    t.ints[t.known_steps + worker] = t.count[TAKEN]
 
 
 def has_room(t: Tables, worker: int) -> bool:
@@ -98,15 +102,28 @@ def _level_of(t: Tables, room: int) -> int:
     return int(t.rooms[ROOM * room + ROOM_LEVEL])
 
 
+def _scale_lr(t: Tables, worker: int) -> None:
+    """Note on what a worker's learning rate depends; which part it is then, is found later."""
+    level, steps, known = t.level + worker, t.steps + worker, t.known_steps + worker
+    _note(t, SCALE_LR, worker, t.ints[level], t.ints[steps], t.ints[known], 0, t.floats[t.clock])
+
+
 def _operate(
     t: Tables, operation: int, worker: int, level: int, room: int, id: int, fraction: float
 ) -> None:
+    _note(t, operation, worker, level, t.rooms[ROOM * room], room, id, fraction)
+
+
+def _note(
+    t: Tables, operation: int, worker: int, level: int, slot: int, room: int, id: int,
+    fraction: float,
+) -> None:  # fmt: skip
     t.fractions[t.count[N_OPERATIONS]] = fraction
     at = 6 * t.count[N_OPERATIONS]
     t.operation_rows[at] = operation
     t.operation_rows[at + 1] = t.ints[t.number + worker]
     t.operation_rows[at + 2] = level
-    t.operation_rows[at + 3] = t.rooms[ROOM * room]
+    t.operation_rows[at + 3] = slot
     t.operation_rows[at + 4] = room
     t.operation_rows[at + 5] = id
     t.count[N_OPERATIONS] += 1

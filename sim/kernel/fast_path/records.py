@@ -21,8 +21,9 @@ _LINE = 8  # numbers of a cache line
 
 _OF_WORKER = (
     "number", "first_row", "word", "spare", "block", "weight", "steps", "round",
-    "passed", "passed_over", "snapshots", "finished", "pushes", "mixed", "level", "n_outgoing",
-    "excused", "n_incoming", "top_span", "n_spans", "mean_s", "alarm_s", "uplink_free_s",
+    "passed", "passed_over", "snapshots", "finished", "pushes", "mixed", "known_steps",
+    "exchanged", "level", "n_outgoing", "excused", "n_incoming", "top_span", "n_spans", "mean_s",
+    "alarm_s", "uplink_free_s",
 )  # fmt: skip
 _ROWS_OF_WORKER = {
     "incoming_edge": "staged_max",

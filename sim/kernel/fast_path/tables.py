@@ -32,6 +32,7 @@ __all__ = [
     "ROOM_READERS",
     "ROOM_WINDOW",
     "RUNNING",
+    "SCALE_LR",
     "SKIPPED",
     "SLOTS",
     "SNAPSHOT",
@@ -75,6 +76,7 @@ STEP: Final = 5
 SNAPSHOT: Final = 0
 MIX: Final = 1
 RELEASE: Final = 2
+SCALE_LR: Final = 3
 
 # Places in `Tables.count`.
 NUMBER: Final = 0  # of events put into the queue
@@ -109,7 +111,7 @@ STAGED_MAX: Final = 64
 """Shares that may wait at a worker, at most."""
 
 # Operations and random words that one event can take at most.
-OPERATIONS_MAX: Final = 2 * STAGED_MAX + 1
+OPERATIONS_MAX: Final = 2 * STAGED_MAX + 2
 WORDS_MAX: Final = 8
 
 Event = tuple[float, int, int, int, int, int, int, int, int]
@@ -138,9 +140,11 @@ class Tables(NamedTuple):
     step_rows: Any
     """This window's steps in order: of each worker, level, number."""
     operation_rows: Any
-    """This window's operations: of each kind, worker, level, slot, room, id of the snapshot."""
+    """This window's operations: of each kind, worker, level, slot, room, id of the snapshot. Where
+    a learning rate changes: kind, worker, level, then the worker's steps and those of all that
+    it knows."""
     fractions: Any
-    """This window's operations: by which part each mixes."""
+    """This window's operations: by which part each mixes, or when a learning rate changes."""
 
     # What stays as it is.
     n: int
@@ -165,6 +169,12 @@ class Tables(NamedTuple):
     staged_max: int
     spans_max: int
     steps_each: int
+    steps_total: int
+    """Steps of all workers together after which each stops at the end of the one it takes."""
+    exchange_s: float
+    """By how much each push, and each mix, makes a worker's next step longer."""
+    scales_lr: int
+    """1 where the learning rate changes as training goes on."""
     period: int
     words_each: int
     durations_each: int
@@ -206,6 +216,10 @@ class Tables(NamedTuple):
     finished: int
     pushes: int
     mixed: int
+    known_steps: int
+    """Steps of all workers, as they were after its last one."""
+    exchanged: int
+    """Pushes and mixes that steps so far were longer for."""
     level: int
     n_outgoing: int
     outgoing: int

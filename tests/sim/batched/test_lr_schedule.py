@@ -108,12 +108,9 @@ def test_batched_steps_follow_it_with_the_loops_bits(optimizer: str) -> None:
     ("settings", "why"),
     [
         ({"lr_schedule": "cosin"}, "must be one of constant, cosine, linear"),
-        ({"lr_schedule": "linear", "decide": "compiled"}, "the learning rate changes"),
         ({"lr_schedule": "linear", "task": "consensus"}, "no optimizer"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], why: str) -> None:
-    if "decide" in settings:
-        pytest.importorskip("numba")
     with pytest.raises(ConfigError, match=why):
         simulate(**{"task": "digits", "workers": 2, "steps": 2, **settings})

@@ -37,6 +37,9 @@ def plan_of(
     downlink_mbit: float | None = None,
     numbers: int = 8,
     seed: int = 0,
+    steps_total: int | None = None,
+    exchange_s: float = 0.0,
+    scales_lr: bool = False,
     **protocol: Any,
 ) -> FleetPlan:
     """What such a swarm is made of."""
@@ -54,8 +57,16 @@ def plan_of(
         links=partial(Links, network, ids, seed),
         seed=seed,
         steps=steps,
+        steps_total=steps_total,
+        exchange_s=exchange_s,
+        lr_factor=lr_factor if scales_lr else None,
         protocol=ProtocolConfig(shared_memory=False, **protocol),
     )
+
+
+def lr_factor(steps: int, swarm_steps: int, time_s: float) -> float:
+    """A part of a learning rate that tells each of what it may depend on."""
+    return 1 / (1 + steps + 100 * swarm_steps) + time_s
 
 
 def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
@@ -72,6 +83,9 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "downlink_mbit": st.sampled_from([None, math.inf, 100.0, 0.1]),
             "numbers": st.sampled_from([8, 2_400]),
             "seed": st.integers(0, 1000),
+            "steps_total": st.sampled_from([None, 1, 60]),
+            "exchange_s": st.sampled_from([0.0, 0.01]),
+            "scales_lr": st.booleans(),
             "staged_max": st.sampled_from([1, 2, 8]),
             "rule": st.sampled_from(
                 ["gosgd", "sgp"]
