@@ -86,7 +86,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
         if size(queue) == 0 or peek(queue)[0] > until_s:
             t.floats[t.clock] = until_s
             return TIME
-        if is_full(queue):
+        if is_full(queue) or count[N_OPERATIONS] + OPERATIONS_MAX > len(t.fractions):
             return FULL
         if count[TAKEN] >= steps_max:
             return STEPS
@@ -124,11 +124,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
 def _what_is_missing(t: Tables, worker: int) -> int:
     """Why a worker's step cannot be decided here and now; `OVER` where it can."""
     count = t.count
-    if (
-        count[N_OPERATIONS] + OPERATIONS_MAX > len(t.fractions)
-        or 3 * count[N_STEPS] >= len(t.step_rows)
-        or not has_room(t, worker)
-    ):
+    if 3 * count[N_STEPS] >= len(t.step_rows) or not has_room(t, worker):
         return FULL
     is_new_block = t.durations_each > 1 and (
         (t.ints[t.steps + worker] + 1) // t.durations_each != t.ints[t.block + worker]

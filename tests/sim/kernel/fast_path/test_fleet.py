@@ -88,6 +88,12 @@ def test_columns_grow_as_the_run_needs_them() -> None:
     assert compare(INTERPRETED, {"n": 100, "steps": 30, "latency_s": 0.5})
 
 
+def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
+    """All leaves of a star push at once: the hub takes eight shares, and thousands go back."""
+    fleet = FastFleet(plan_of(5000, topology="star", steps=3), INTERPRETED)
+    assert fleet.run(np.inf, 10**9) and fleet.traffic.refusals > 2 * 4000
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
