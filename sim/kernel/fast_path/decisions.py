@@ -2,9 +2,9 @@
 
 One text, used in two ways: Python runs it on lists, and numba, where it is installed, compiles it
 for arrays (see `compiler`). It follows `rumor.gossip` event by event under these conditions:
-every member is known and stays, nothing is lost or limited, shares are whole models in one message,
-weights are whole units. What it emits is compared with what the protocols emit in every run (see
-`choice.prove`). Where a condition ends, it says so, and the protocols take over.
+every member is known and stays, nothing is lost or limited, shares are whole models in one message
+or one frame, weights are whole units. What it emits is compared with what the protocols emit in
+every run (see `choice.prove`). Where a condition ends, it says so, and the protocols take over.
 
 Times are in virtual seconds; weights in units, a founder's share being 2^40.
 """
@@ -19,11 +19,15 @@ from .tables import (
     ACK,
     ALARM,
     BEYOND,
+    CHUNK,
     EVENTS,
     FULL,
+    GRANT,
     MIXED,
     N_OPERATIONS,
     N_STEPS,
+    OFFER,
+    OFFERED,
     OPERATIONS_MAX,
     OVER,
     PENDING,
@@ -32,6 +36,7 @@ from .tables import (
     QUERY,
     REFUSALS,
     RUNNING,
+    SENT,
     SKIPPED,
     STALENESS,
     STEP,
@@ -60,6 +65,9 @@ _ESCROW_MIN: Final = 1 << 11
 _WEIGHT_MAX: Final = 1 << 53
 
 _TIMES_OWN: Final = 9
+# A share's sender hears of it so many times before it would give it up.
+_SIGNS: Final = 10
+
 _HARMLESS: Final = 4 << 40
 _ACCEPTED_MAX: Final = 8 << 40
 
@@ -105,20 +113,36 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
         if kind == STEP:
             _take_step(t, worker)
         elif kind == ALARM:
-            _wake(t, worker)
+            if not _wake(t, worker):
+                return BEYOND
         elif t.down_s_per_byte > 0.0 and waits(
             t, worker, kind, edge, sequence, event[6], event[7], event[8]
         ):
             pass  # it comes again when its receiver's downlink has let it through
-        elif kind == PUSH:
-            _take_push(t, worker, edge, sequence, event[7], event[8])
-        elif kind == ACK:
-            _take_ack(t, worker, edge, sequence, event[6])
-        elif kind == QUERY:
-            _take_query(t, worker, edge, sequence)
-        else:
-            _take_pending(t, worker, edge, sequence)
+        elif not _take_message(t, worker, kind, edge, sequence, event[6], event[7], event[8]):
+            return BEYOND
     return OVER
+
+
+def _take_message(
+    t: Tables, worker: int, kind: int, edge: int, sequence: int, accepted: int, step: int, room: int
+) -> bool:
+    """A message arrives; returns False where only the protocols can decide what follows."""
+    if kind == PUSH:
+        _take_push(t, worker, edge, sequence, step, room)
+    elif kind == ACK:
+        return _take_ack(t, worker, edge, sequence, accepted, room)
+    elif kind == OFFER:
+        _take_offer(t, worker, edge, sequence, step, room)
+    elif kind == GRANT:
+        _take_grant(t, worker, edge, sequence)
+    elif kind == CHUNK:
+        return _take_chunk(t, worker, edge, sequence, room)
+    elif kind == QUERY:
+        return _take_query(t, worker, edge, sequence)
+    else:
+        _take_pending(t, worker, edge, sequence)
+    return True
 
 
 def _what_is_missing(t: Tables, worker: int) -> int:
@@ -220,7 +244,7 @@ def _draw_neighbor(t: Tables, worker: int) -> int:
         else:
             n_free = 0
             for at in range(start, stop):
-                n_free += 1 - t.ints[t.busy + t.ints[t.neighbors + at]]
+                n_free += t.ints[t.busy + t.ints[t.neighbors + at]] == 0
             if n_free > 0:
                 left = below(t, worker, n_free)
                 for at in range(start, stop):
@@ -251,7 +275,7 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
     t.ints[t.sequence + edge] += 1
     t.ints[t.weight + worker] -= escrow
     t.ints[t.escrow + edge] = escrow
-    t.ints[t.busy + edge] = 1
+    t.ints[t.busy + edge] = SENT
     t.floats[t.pushed_s + edge] = now
     t.ints[t.questions + edge] = 0
     t.ints[t.is_excused + edge] = 0
@@ -261,22 +285,46 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
     t.count[PUSHES] += 1
     t.ints[t.pushes + worker] += 1
     sequence, steps = t.ints[t.sequence + edge], t.ints[t.steps + worker]
-    size_bytes = (
-        t.push_bytes
-        + number_bytes(sequence)
-        + number_bytes(escrow)
-        + number_bytes(t.ints[t.round + worker])
-        + number_bytes(steps)
-    )
-    send(t, worker, t.ints[t.to + edge], size_bytes, PUSH, edge, sequence, 0, steps, room)
+    size_bytes = number_bytes(sequence) + number_bytes(escrow) + number_bytes(steps)
+    size_bytes += number_bytes(t.ints[t.round + worker])
+    to = t.ints[t.to + edge]
+    if t.in_frames == 0:
+        send(t, worker, to, size_bytes + t.push_bytes, PUSH, edge, sequence, 0, steps, room)
+        return
+    is_eager = t.ints[t.credit + edge]
+    t.ints[t.credit + edge] = 0
+    t.ints[t.room + edge] = room
+    t.ints[t.busy + edge] = OFFERED
+    t.floats[t.deadline_s + edge] = now + t.stall_s
+    size_bytes += t.offer_bytes + is_eager * t.eager_bytes
+    send(t, worker, to, size_bytes, OFFER, edge, sequence, 0, steps, is_eager)
+    if is_eager == 1:
+        _send_chunk(t, worker, edge)
+
+
+def _send_chunk(t: Tables, worker: int, edge: int) -> None:
+    """The values of what was offered follow."""
+    t.ints[t.busy + edge] = SENT
+    t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
+    sequence, room = t.ints[t.sequence + edge], t.ints[t.room + edge]
+    size_bytes = t.chunk_bytes + number_bytes(sequence)
+    send(t, worker, t.ints[t.to + edge], size_bytes, CHUNK, edge, sequence, 0, 0, room)
 
 
 def _mix_all(t: Tables, worker: int) -> None:
     """Mix what has come, in order of arrival."""
     n = t.ints[t.n_incoming + worker]
     t.ints[t.n_incoming + worker] = 0
+    arriving = worker
     for at in range(worker, worker + n):
         edge, room = t.ints[t.incoming_edge + at], t.ints[t.incoming_room + at]
+        if room < 0:
+            t.ints[t.incoming_edge + arriving] = edge
+            t.ints[t.incoming_step + arriving] = t.ints[t.incoming_step + at]
+            t.ints[t.incoming_room + arriving] = room
+            t.floats[t.incoming_s + arriving] = t.floats[t.incoming_s + at]
+            arriving += 1
+            continue
         own, escrow = t.ints[t.weight + worker], t.ints[t.escrow + edge]
         # As `acceptable` says; all are whole units, and none is leaving.
         accepted = min(escrow, max(_TIMES_OWN * min(own, _ACCEPTED_MAX), _HARMLESS), _ACCEPTED_MAX)
@@ -289,28 +337,69 @@ def _mix_all(t: Tables, worker: int) -> None:
         t.count[MIXED] += 1
         t.ints[t.mixed + worker] += 1
         t.count[STALENESS] += max(0, t.ints[t.steps + worker] - t.ints[t.incoming_step + at])
+    t.ints[t.n_incoming + worker] = arriving - worker
 
 
 def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> None:
+    if not _let_in(t, worker, edge, sequence, step, room):
+        let_go(t, room)
+
+
+def _take_offer(t: Tables, worker: int, edge: int, sequence: int, step: int, is_eager: int) -> None:
+    at = worker + t.ints[t.n_incoming + worker]
+    if not _let_in(t, worker, edge, sequence, step, -1):
+        return
+    t.floats[t.incoming_s + at] = t.floats[t.clock]
+    if is_eager == 0:
+        size_bytes = t.grant_bytes + number_bytes(sequence)
+        send(t, worker, t.ints[t.source + edge], size_bytes, GRANT, edge, sequence, 0, 0, 0)
+
+
+def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> bool:
+    """Let a share in, or refuse it; returns whether it was let in."""
     n = t.ints[t.n_incoming + worker]
     if n >= t.staged_max:
         t.ints[t.decided + edge] = sequence
         t.ints[t.accepted + edge] = 0
         _send_ack(t, worker, edge, sequence, 0)
-        let_go(t, room)
-        return
+        return False
     at = worker + n
     t.ints[t.incoming_edge + at] = edge
     t.ints[t.incoming_step + at] = step
     t.ints[t.incoming_room + at] = room
     t.ints[t.n_incoming + worker] = n + 1
+    return True
 
 
-def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
+def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
+    if t.ints[t.busy + edge] == OFFERED and t.ints[t.sequence + edge] == sequence:
+        _send_chunk(t, worker, edge)
+
+
+def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, room: int) -> bool:
+    """The values of a share are there; False where its sender would have to hear of their pace."""
+    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
+        if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
+            t.ints[t.incoming_room + at] = room
+            late_s: float = t.floats[t.incoming_s + at] + t.stall_s / _SIGNS
+            return bool(t.floats[t.clock] < late_s)
+    let_go(t, room)
+    return True
+
+
+def _take_ack(
+    t: Tables, worker: int, edge: int, sequence: int, accepted: int, has_credit: int
+) -> bool:
+    """An answer settles; False where it tells that a share did not come for long."""
     if t.ints[t.busy + edge] == 0 or t.ints[t.sequence + edge] != sequence:
-        return
-    if t.ints[t.questions + edge] == 0:
-        _measure(t, edge, t.floats[t.clock] - t.floats[t.pushed_s + edge])
+        return True
+    lasted_s = t.floats[t.clock] - t.floats[t.pushed_s + edge]
+    if t.ints[t.busy + edge] == OFFERED:
+        let_go(t, t.ints[t.room + edge])
+    elif t.ints[t.questions + edge] == 0:
+        _measure(t, edge, lasted_s)
+    if has_credit == 1:
+        t.ints[t.credit + edge] = 1
     _excuse(t, worker, edge, 0)
     t.ints[t.busy + edge] = 0
     at = worker
@@ -323,33 +412,42 @@ def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -
     t.ints[t.weight + worker] += t.ints[t.escrow + edge] - accepted
     if accepted == 0:
         t.count[REFUSALS] += 1
+        return t.in_frames == 0 or lasted_s < t.stall_s / 2
+    return True
 
 
-def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> None:
+def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
+    """A question is answered; False where what it is about is given up."""
     for at in range(worker, worker + t.ints[t.n_incoming + worker]):
         if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
             size_bytes = t.pending_bytes + number_bytes(sequence)
             send(t, worker, t.ints[t.source + edge], size_bytes, PENDING, edge, sequence, 0, 0, 0)
-            return
+            return t.ints[t.incoming_room + at] >= 0 or not _is_stalled(t, at)
     if t.ints[t.decided + edge] == sequence:
         _send_ack(t, worker, edge, sequence, t.ints[t.accepted + edge])
+    return True
 
 
 def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
-    if t.ints[t.busy + edge] == 1 and t.ints[t.sequence + edge] == sequence:
+    if t.ints[t.busy + edge] == SENT and t.ints[t.sequence + edge] == sequence:
         _excuse(t, worker, edge, 0)
         t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
 
 
-def _wake(t: Tables, worker: int) -> None:
-    """Ask about shares whose answer is late."""
+def _wake(t: Tables, worker: int) -> bool:
+    """Ask about shares whose answer is late; False where some did not get going."""
     now = t.floats[t.clock]
     if t.floats[t.alarm_s + worker] != now:
-        return  # an earlier one was set since
+        return True  # an earlier one was set since
     t.floats[t.alarm_s + worker] = _NEVER
+    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
+        if t.ints[t.incoming_room + at] < 0 and _is_stalled(t, at):
+            return False
     for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
         edge = t.ints[t.outgoing + at]
         if now >= t.floats[t.deadline_s + edge]:
+            if t.ints[t.busy + edge] == OFFERED:
+                return False
             t.ints[t.questions + edge] += 1
             sequence = t.ints[t.sequence + edge]
             size_bytes = t.query_bytes + number_bytes(sequence)
@@ -358,6 +456,7 @@ def _wake(t: Tables, worker: int) -> None:
             if t.ints[t.questions + edge] >= _QUESTIONS_EXCUSED:
                 _excuse(t, worker, edge, 1)
     _set_alarm(t, worker)
+    return True
 
 
 def _set_alarm(t: Tables, worker: int) -> None:
@@ -366,9 +465,17 @@ def _set_alarm(t: Tables, worker: int) -> None:
     due_s = _NEVER
     for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
         due_s = min(due_s, t.floats[t.deadline_s + t.ints[t.outgoing + at]])
+    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
+        if t.ints[t.incoming_room + at] < 0:
+            due_s = min(due_s, t.floats[t.incoming_s + at] + t.stall_s)
     if due_s < t.floats[t.alarm_s + worker]:
         t.floats[t.alarm_s + worker] = due_s
         enqueue(t, due_s, _AFTER_MESSAGES, worker, ALARM, 0, 0, 0, 0, 0)
+
+
+def _is_stalled(t: Tables, at: int) -> bool:
+    """Whether a share that was let in has not come for too long."""
+    return bool(t.floats[t.clock] >= t.floats[t.incoming_s + at] + t.stall_s)
 
 
 def _patience_s(t: Tables, edge: int) -> float:
@@ -398,9 +505,12 @@ def _excuse(t: Tables, worker: int, edge: int, yes: int) -> None:
 
 def _send_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
     size_bytes = t.ack_bytes + number_bytes(sequence) + number_bytes(accepted)
+    has_credit = 0
     if accepted > 0 and t.ints[t.n_incoming + worker] < t.staged_max:
+        has_credit = 1
         size_bytes += t.credit_bytes
-    send(t, worker, t.ints[t.source + edge], size_bytes, ACK, edge, sequence, accepted, 0, 0)
+    to = t.ints[t.source + edge]
+    send(t, worker, to, size_bytes, ACK, edge, sequence, accepted, 0, has_credit)
 
 
 def _step_at(t: Tables, worker: int, time_s: float) -> None:

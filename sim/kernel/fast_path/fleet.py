@@ -14,7 +14,7 @@ from ....gossip.rules.asynchronous.sgp import SGP
 from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
 from ....gossip.wire.codec import encoded_bytes
 from ....gossip.wire.formats import NATIVE, Form
-from ....gossip.wire.messages import Ack, Body, Pending, Push, Query
+from ....gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Push, Query
 from ....topology import Topology
 from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
@@ -50,8 +50,8 @@ def why_not(plan: FleetPlan) -> str:
         return "samples are dealt by who is there"
     if plan.schema.shards > 1 or protocol.wire != NATIVE or protocol.exact:
         return "shares are not whole models in float32"
-    if Form().size_bytes(plan.schema, 0) > protocol.inline_bytes_max:
-        return "a model does not fit into one message"
+    if Form().size_bytes(plan.schema, 0) > protocol.frame_bytes:
+        return "a model does not fit into one frame"
     if protocol.bandwidth_bytes_s is not None:
         return "workers limit what they send"
     if links.header_weight != 1.0:
@@ -197,7 +197,7 @@ class FastFleet:
 
     def audit(self) -> Audit:
         """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
-        busy = self._read("busy") == 1
+        busy = self._read("busy") != 0
         decided = busy & (self._read("decided") == self._read("sequence"))
         left = int(self._read("escrow")[busy].sum())
         left -= int(self._read("accepted")[decided].sum())
@@ -276,6 +276,8 @@ class FastFleet:
             query_s_min=float(protocol.query_s_min),
             query_s_max=float(protocol.query_s_max),
             soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
+            stall_s=float(protocol.stall_s),
+            in_frames=int(_is_offered(plan)),
             outstanding_max=rule.outstanding_max,
             steps_each=_NO_STEPS if plan.steps is None else plan.steps,
             steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
@@ -350,6 +352,7 @@ class _Widths(NamedTuple):
     durations_each: int
     outgoing_max: int
     staged_max: int
+    arriving_max: int
     spans_max: int
 
 
@@ -359,6 +362,7 @@ def _widths_of(plan: FleetPlan, spans_max: int) -> _Widths:
         durations_each=1 if is_constant(plan.pace) else _DURATIONS,
         outgoing_max=_OUTGOING_MAX,
         staged_max=_staged_max(plan),
+        arriving_max=_staged_max(plan) if _is_offered(plan) else 0,
         spans_max=spans_max,
     )
 
@@ -384,6 +388,11 @@ def _is_dense(topology: Topology, n: int) -> bool:
     return False
 
 
+def _is_offered(plan: FleetPlan) -> bool:
+    """Whether a share is offered first."""
+    return Form().size_bytes(plan.schema, 0) > plan.protocol.inline_bytes_max
+
+
 def _sizes(plan: FleetPlan) -> dict[str, int]:
     """Bytes of messages without the names in them, nor the numbers that vary."""
     me, other = plan.ids[0], plan.ids[1]
@@ -403,12 +412,18 @@ def _sizes(plan: FleetPlan) -> dict[str, int]:
         # The numbers that vary are small here, a byte each.
         return encoded_bytes(envelope) - len(me) - len(other) - numbers
 
-    push = Push(
-        seq=1, escrow=UNIT, size_bytes=share_bytes, form=Form(), epoch=0, round=0, note=0, step=0
-    )
+    told: dict[str, Any] = {
+        **{"seq": 1, "escrow": UNIT, "size_bytes": share_bytes, "form": Form()},
+        **{"epoch": 0, "round": 0, "note": 0, "step": 0},
+    }
+    offer = Offer(**told, frame_bytes=plan.protocol.frame_bytes)
     ack = Ack(1, UNIT)
     return {
-        "push_bytes": measure(push, 4, share_bytes),
+        "push_bytes": measure(Push(**told), 4, share_bytes),
+        "offer_bytes": measure(offer, 4),
+        "eager_bytes": measure(replace(offer, eager_bytes=share_bytes), 4) - measure(offer, 4),
+        "grant_bytes": measure(Grant(1, share_bytes), 1),
+        "chunk_bytes": measure(Chunk(1, 0, 0), 1, share_bytes),
         "ack_bytes": measure(ack, 2),
         "credit_bytes": measure(replace(ack, credit_bytes=plan.protocol.window_bytes), 2)
         - measure(ack, 2),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from .event_queue import push
-from .tables import BYTES, MESSAGES, NUMBER, PUSH, Tables
+from .tables import BYTES, MESSAGES, NUMBER, OFFER, PUSH, Tables
 
 __all__ = ["enqueue", "number_bytes", "send", "waits"]
 
@@ -38,7 +38,7 @@ def send(
     if behind_s > 0.0:
         departure_s += size_bytes * behind_s
     # What a downlink needs to know goes where that kind of message has nothing to say.
-    if kind == PUSH:
+    if kind == PUSH or kind == OFFER:
         accepted = size_bytes
     else:
         step = size_bytes
@@ -51,13 +51,14 @@ def waits(
 ) -> bool:  # fmt: skip
     """Whether a message finds its receiver's downlink busy; it then comes again later."""
     now = t.floats[t.clock]
-    size_bytes = accepted if kind == PUSH else step
+    is_share = kind == PUSH or kind == OFFER
+    size_bytes = accepted if is_share else step
     if size_bytes == _THROUGH:
         return False
     through_s = _pass(t, worker, now, size_bytes)
     if through_s <= now:
         return False
-    if kind == PUSH:
+    if is_share:
         accepted = _THROUGH
     else:
         step = _THROUGH

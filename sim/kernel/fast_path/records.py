@@ -29,6 +29,7 @@ _ROWS_OF_WORKER = {
     "incoming_edge": "staged_max",
     "incoming_step": "staged_max",
     "incoming_room": "staged_max",
+    "incoming_s": "arriving_max",
     "outgoing": "outgoing_max",
     "durations": "durations_each",
     "span_start_s": "spans_max",
@@ -40,12 +41,13 @@ _ROWS_OF_WORKER = {
 
 _OF_EDGE = (
     "source", "to", "name_bytes", "busy", "sequence", "escrow", "questions", "is_excused",
-    "decided", "accepted", "pushed_s", "deadline_s", "roundtrip_s", "deviation_s",
+    "decided", "accepted", "credit", "room", "pushed_s", "deadline_s", "roundtrip_s",
+    "deviation_s",
 )  # fmt: skip
 
 _FLOATS = (
-    "mean_s", "alarm_s", "uplink_free_s", "durations", "span_start_s", "span_stop_s", "pushed_s",
-    "deadline_s", "roundtrip_s", "deviation_s",
+    "mean_s", "alarm_s", "uplink_free_s", "durations", "incoming_s", "span_start_s", "span_stop_s",
+    "pushed_s", "deadline_s", "roundtrip_s", "deviation_s",
 )  # fmt: skip
 
 

@@ -7,9 +7,11 @@ __all__ = [
     "ALARM",
     "BEYOND",
     "BYTES",
+    "CHUNK",
     "EVENTS",
     "FREE",
     "FULL",
+    "GRANT",
     "MESSAGES",
     "MIX",
     "MIXED",
@@ -19,6 +21,8 @@ __all__ = [
     "N_LEVELS",
     "N_OPERATIONS",
     "N_STEPS",
+    "OFFER",
+    "OFFERED",
     "OPERATIONS_MAX",
     "OVER",
     "PENDING",
@@ -33,6 +37,7 @@ __all__ = [
     "ROOM_WINDOW",
     "RUNNING",
     "SCALE_LR",
+    "SENT",
     "SKIPPED",
     "SLOTS",
     "SNAPSHOT",
@@ -71,6 +76,14 @@ QUERY: Final = 2
 PENDING: Final = 3
 ALARM: Final = 4
 STEP: Final = 5
+OFFER: Final = 6
+GRANT: Final = 7
+CHUNK: Final = 8
+
+# How far a share has come that keeps an edge busy.
+SENT: Final = 1
+OFFERED: Final = 2
+"""Its values are still its sender's."""
 
 # Kinds of operations.
 SNAPSHOT: Final = 0
@@ -184,6 +197,16 @@ class Tables(NamedTuple):
     """How much longer an answer is that lets a part of the next share follow its offer."""
     query_bytes: int
     pending_bytes: int
+    in_frames: int
+    """1 where shares are offered first, and then come in a frame of their own."""
+    offer_bytes: int
+    eager_bytes: int
+    """How much longer an offer is that its share follows unasked."""
+    grant_bytes: int
+    chunk_bytes: int
+    stall_s: float
+    """A share that is not there so long after it was let in is another matter."""
+    arriving_max: int
 
     # The graph.
     offsets: int
@@ -232,6 +255,9 @@ class Tables(NamedTuple):
     """Of shares that have come, in order; ``staged_max`` places."""
     incoming_step: int
     incoming_room: int
+    """Negative until its frame has come."""
+    incoming_s: int
+    """When it was offered; ``arriving_max`` places."""
     mean_s: int
     durations: int
     """Of its next ``durations_each`` steps."""
@@ -247,6 +273,7 @@ class Tables(NamedTuple):
     name_bytes: int
     """Of both in a message."""
     busy: int
+    """0, `SENT` or `OFFERED`."""
     sequence: int
     escrow: int
     questions: int
@@ -254,6 +281,10 @@ class Tables(NamedTuple):
     decided: int
     """Sequence number of the last share that was decided at the receiver."""
     accepted: int
+    credit: int
+    """1 where the next share may follow its offer unasked."""
+    room: int
+    """Of what is offered."""
     pushed_s: int
     deadline_s: int
     roundtrip_s: int

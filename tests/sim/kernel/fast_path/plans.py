@@ -82,6 +82,7 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "bandwidth_mbit": st.sampled_from([None, 1000.0, 1.0, 0.02]),
             "downlink_mbit": st.sampled_from([None, math.inf, 100.0, 0.1]),
             "numbers": st.sampled_from([8, 2_400]),
+            "inline_bytes_max": st.sampled_from([1 << 18, 1]),
             "seed": st.integers(0, 1000),
             "steps_total": st.sampled_from([None, 1, 60]),
             "exchange_s": st.sampled_from([0.0, 0.01]),

@@ -101,7 +101,7 @@ def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
         ({"rule": "sgp", "n": 66}, "more than 64 neighbors"),
         ({"rule": "gosgd:emission=per-second"}, "emission is per-second"),
         ({"wire": "bfloat16"}, "not whole models in float32"),
-        ({"numbers": 1 << 18}, "does not fit into one message"),
+        ({"numbers": 1 << 19}, "does not fit into one frame"),
         ({"bandwidth_bytes_s": 1e6}, "limit what they send"),
         ({"topology": "random-matching"}, "no period"),
         ({"staged_max": 100}, "too many shares may wait"),

@@ -8,7 +8,8 @@ from rumor.sim.models.step_time import make_step_time
 from rumor.topology import parse
 
 WIDTHS = {
-    "outgoing_max": 4, "staged_max": 3, "durations_each": 2, "spans_max": 0, "words_each": 5,
+    "outgoing_max": 4, "staged_max": 3, "arriving_max": 3, "durations_each": 2, "spans_max": 0,
+    "words_each": 5,
 }  # fmt: skip
 IDS = ("a", "bb", "ccc", "dddd")
 
