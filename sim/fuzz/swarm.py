@@ -187,8 +187,6 @@ class FuzzSwarm:
 
     def _check_run(self) -> None:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
-        if self.fleet.traffic.errors and not self.liars:
-            raise Violation("error", "a message was refused that a peer has sent")
 
     def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
         """Start a newcomer, or the next life of a peer, with nothing.
@@ -331,7 +329,7 @@ class FuzzSwarm:
             self.invariants.ended(self.peers[worker.id])
         self.fleet.clock.stop()
 
-    def decided(self, worker: Worker, cause: object, now: float) -> None:
+    def decided(self, worker: Worker, cause: object, *_: object) -> None:
         """Take note of an event, before its effects are carried out."""
         peer = self._peer = self.peers[worker.id]
         self._cause, self._body = cause, None
@@ -365,6 +363,11 @@ class FuzzSwarm:
         self.invariants.all_done(self._peer)
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
+
+    def refused(self, worker: Worker) -> None:
+        """Take note that a message was refused since it breaks the protocol."""
+        if not self.liars:
+            raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
 
     def step(self, worker: int, step: int) -> None:
         """A peer takes an optimizer step."""
@@ -408,13 +411,10 @@ class FuzzSwarm:
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)
-        if self._made.damage and self.now < self._calm_s:
-            arrived = self._as_bytes(worker, envelope, frame)
-            if arrived is None:
-                return
-            envelope, frame = arrived
-        liar = self.liars.get(worker.id)
-        self.mail(worker, [(envelope, frame)] if liar is None else liar.twist(envelope, frame))
+        arrived = self._as_bytes(worker, envelope, frame)
+        if arrived is not None:
+            liar = self.liars.get(worker.id)
+            self.mail(worker, [arrived] if liar is None else liar.twist(*arrived))
 
     def mail(self, worker: Worker, told: Sequence[tuple[Envelope, bytes]]) -> None:
         """Hand messages to the network."""
@@ -422,17 +422,16 @@ class FuzzSwarm:
             self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
     def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
-        if self._made.damage and self.now < self._calm_s:
-            arrived = self._as_bytes(worker, greet.envelope, b"")
-            if arrived is None:
-                return
-            greet = replace(greet, envelope=arrived[0])
-        self.processes.mail.greet(worker, greet, now)
+        arrived = self._as_bytes(worker, greet.envelope, b"")
+        if arrived is not None:
+            self.processes.mail.greet(worker, replace(greet, envelope=arrived[0]), now)
 
     def _as_bytes(
         self, worker: Worker, envelope: Envelope, frame: bytes
     ) -> tuple[Envelope, bytes] | None:
         """Write a message, damage it perhaps, and read it; None where the codec refuses it."""
+        if not self._made.damage or self.now >= self._calm_s:
+            return envelope, frame
         parts = [bytearray(part) for part in encode(envelope, frame)]
         is_damaged = self._random("damage", worker) < self._made.damage
         for _ in range(1 + int(3 * self._random("damages", worker)) if is_damaged else 0):

@@ -130,7 +130,7 @@ class Carrier:
         harness, crash_point = self._harness, worker.crash_point
         after = None if crash_point is None else crash_point.after
         if harness is not None:
-            harness.decided(worker, cause, now)
+            harness.decided(worker, cause, effects, now)
         handlers = self._handlers
         for effect in effects if after is None else effects[:after]:
             handler = handlers.get(type(effect))

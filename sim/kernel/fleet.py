@@ -58,12 +58,17 @@ class Fleet:
             plan has found.
         harness: Computes values at once and looks on, in place of the program; for fleets with
             faults.
+        clock: Virtual time; its own unless given.
     """
 
     def __init__(
-        self, plan: FleetPlan, stops: Iterable[Stop] = (), harness: Harness | None = None
+        self,
+        plan: FleetPlan,
+        stops: Iterable[Stop] = (),
+        harness: Harness | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.program = Program(len(plan.ids))
         self.values: Values = self.program if harness is None else harness
         self.harness = harness
@@ -114,7 +119,7 @@ class Fleet:
         self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
         send = self._send if self.attacks is None else self.attacks.through(self._send)
         self.carrier = Carrier(self.program, self.traffic, send, {}, measure=self._measure)
-        self.workers = [self.incarnations.first(index) for index in range(len(plan.ids))]
+        self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
         self._ends: StaticMembership | Processes = membership
         for worker in self.workers:
             effects = worker.protocol.join(0.0, founders=len(self.workers))
@@ -134,13 +139,26 @@ class Fleet:
             *(self.program, self.traffic, send, handlers, self.harness, faults.crash),
             measure=measure,
         )
-        self.workers = [self.incarnations.first(index) for index in range(len(self._plan.ids))]
+        self.workers = [self.incarnations.first(*named) for named in enumerate(self._plan.ids)]
         for fault in faults.plan.faults:
             kind = KINDS[fault.kind]
             if kind.strike is not None:
                 wait = faults.expect if kind.starts else self.at
                 wait(fault.at_s, partial(kind.strike, faults, fault))
         faults.begin()
+
+    def add(self, id: PeerId) -> Worker:
+        """Make room for a newcomer that no plan names; it is to be started then.
+
+        Args:
+            id: Its name, a new one.
+        """
+        assert self.faults is not None
+        index = self.index[id] = self.deliveries.links.add(id)
+        worker = self.incarnations.first(index, id)
+        self.workers.append(worker)
+        self.faults.add(worker)
+        return worker
 
     @property
     def now(self) -> float:
@@ -254,6 +272,8 @@ class Fleet:
             worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
             self.program.scale_lr(worker.index, worker.lr_factor)
         self.values.step(worker.index, worker.steps)
+        if worker.finished:
+            return False  # computed at once, it could not go on
         worker.steps += 1
         worker.computed_s += worker.step_s
         if self.values.steps >= self._steps_most:
@@ -307,7 +327,7 @@ class Fleet:
 
     def _has_enough(self, worker: Worker) -> bool:
         plan = self._plan
-        if worker.finishing:
+        if worker.finishing and worker.steps >= worker.last_step:
             return True
         if self._are_all_taken(worker):
             return True
@@ -406,6 +426,8 @@ class Fleet:
             self.carrier.carry_out(worker, effects, now, envelope)
         except RemoteProtocolError:
             self.traffic.errors += 1
+            if self.harness is not None:
+                self.harness.refused(worker)
         self.carrier.payload = None
         if payload is not None:
             self.values.let_go(payload)

@@ -154,6 +154,9 @@ class FaultPlan:
     """How long a process that nobody needs any more still answers, virtual seconds."""
     calm_s: float = math.inf
     """When the network's faults are over in any case, virtual seconds."""
+    begins_within_s: float | None = None
+    """Founders begin at random moments of so many virtual seconds, unless given those between two
+    exchanges of the member table: nobody's heartbeat then keeps time with another's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from .observers import DetectionTimes, FaultReport
 from .plan import Checkpoint, FleetPlan
 from .worker import FleetControl, Handler, Incarnations, Payload, Slowness, Worker
 
-__all__ = ["Processes"]
+__all__ = ["LEAVE_S", "Processes"]
 
 # Addresses that a process is told at its start: some may not answer.
 _SEEDS_MAX: Final = 3
@@ -31,7 +31,8 @@ _SEEDS_KEPT_MAX: Final = 16
 
 # As live peers and those of a `Swarm` have it.
 _LEAVING_S: Final = 0.05
-_LEAVE_S: Final = 10.0
+LEAVE_S: Final = 10.0
+"""How long a leaver waits for somebody to take its weight, seconds."""
 
 # Ten times the longest wait between two questions about a share.
 _STUCK_S: Final = 300.0
@@ -114,11 +115,19 @@ class Processes:
             roll = fleet.workers[first : first + size]
             first += size
             for worker in roll:
-                # Nobody's heartbeat keeps time with another's.
                 share = uniform(key(self._plan.seed, "start", worker.id), 0)
                 worker.awake = False
                 begin = partial(self._found, worker, self._seeds(worker, roll), size)
-                fleet.at(share * self._plan.protocol.gossip_s, begin)
+                within_s = self.plan.begins_within_s
+                if within_s is None:
+                    within_s = self._plan.protocol.gossip_s
+                fleet.at(share * within_s, begin)
+
+    def add(self, worker: Worker) -> None:
+        """Take in a newcomer, to be started, that no plan names."""
+        self.mail.add(worker.id, worker.index)
+        self._absent.add(worker.index)
+        worker.running = worker.awake = False
 
     def start(
         self,
@@ -198,7 +207,7 @@ class Processes:
     def leaving(self, worker: Worker) -> None:
         """Let a process that has begun to leave end when it is gone, or has taken too long."""
         if worker.running:
-            self._await_end(worker, self.fleet.now + _LEAVE_S)
+            self._await_end(worker, self.fleet.now + LEAVE_S)
 
     def closes(self, worker: Worker) -> bool:
         """Whether a worker that has finished takes no more turns: nobody needs it any more."""

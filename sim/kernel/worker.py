@@ -94,7 +94,9 @@ class Worker:
     is_within_step: bool = False
     """Whether the optimizer step that goes on is computed already, and shards of it pushed."""
     finishing: bool = False
-    """Whether it is to take no more steps after the one that it takes."""
+    """Whether it is to take no more steps after the one that it takes, once it has taken
+    `last_step` of them."""
+    last_step: int = 0
     finished: bool = False
     """Whether it takes no more steps."""
     awake: bool = True
@@ -181,9 +183,8 @@ class Incarnations:
         self._ended: list[Account] = []
         self._dead: set[tuple[PeerId, Incarnation]] = set()
 
-    def first(self, index: int) -> Worker:
+    def first(self, index: int, id: PeerId) -> Worker:
         """Make the first life of a worker."""
-        id = self._plan.ids[index]
         return Worker(index, id, self._protocol(id, None, None))
 
     def next(self, before: Worker, kept: Checkpoint | None) -> Worker:
@@ -313,7 +314,9 @@ class Harness(Values, Structural):
     def ended(self, worker: Worker, *, died: bool) -> None:
         """Take note that a life has ended."""
 
-    def decided(self, worker: Worker, cause: object, now: float) -> None:
+    def decided(
+        self, worker: Worker, cause: object, effects: Sequence[Effect | Event], now: float
+    ) -> None:
         """Take note of an event, a message or a word for it, before its effects are carried out."""
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
@@ -321,6 +324,9 @@ class Harness(Values, Structural):
 
     def done(self, worker: Worker) -> None:
         """Take note that all effects of the event were carried out."""
+
+    def refused(self, worker: Worker) -> None:
+        """Take note that a message was refused since it breaks the protocol."""
 
     def measure(self, worker: Worker, effect: Measure) -> Measured:
         """What is asked for, now; of those shares that are still there."""

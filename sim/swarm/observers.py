@@ -132,9 +132,9 @@ class SwarmObserver:
         for account in accounts:
             self._ledgers[account.life, account.shard] = Account(*account.life, account.shard)
 
-    def died(self, account: Account) -> None:
+    def died(self, life: tuple[PeerId, Incarnation]) -> None:
         """Note that a life ended without handing its weight on."""
-        self._dead.add(account.life)
+        self._dead.add(life)
 
     def note(self, peer: PeerId, event: Event | EndTraining | Halt | Fault) -> None:
         """Tell of something."""

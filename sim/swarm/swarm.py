@@ -21,7 +21,8 @@ from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
 from .learner import Course, Weighed, consensus_distance, load, merge
-from .observers import Happening, LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed
+from .observers import Happening
+from .values import Made
 from .world import Peers, World, check_name
 
 __all__ = ["Swarm"]
@@ -105,14 +106,16 @@ class Swarm:
 
         self._world = World(
             ids,
-            course=Course(task, len(ids), partition, seed),
-            topology=topology,
-            rule=make,
-            pace=pace_of,
-            network=read_network(network) if isinstance(network, str) else network,
-            config=protocol or ProtocolConfig(),
-            shards=shards_of(make(), shards),
-            seed=seed,
+            Made(
+                course=Course(task, len(ids), partition, seed),
+                topology=topology,
+                rule=make,
+                config=protocol or ProtocolConfig(),
+                shards=shards_of(make(), shards),
+                seed=seed,
+            ),
+            pace_of,
+            read_network(network) if isinstance(network, str) else network,
         )
 
     @property
@@ -212,7 +215,7 @@ class Swarm:
         peers = [self._world.find(id) for id in self.running]
         most = max((peer.learner.steps for peer in peers), default=0)
         for peer in peers:
-            peer.finish(last_step=most if self._is_synchronous else 0)
+            self._world.finish(peer.id, most if self._is_synchronous else 0)
         return self._world.move(self.now + timeout_s, lambda: all(peer.done for peer in peers))
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
@@ -234,8 +237,7 @@ class Swarm:
         Its host tells whoever writes to it that nobody listens there. For a machine that falls
         silent, cut its links, too.
         """
-        self._world.find_running(peer).crash()
-        self._world.note(peer, PeerCrashed())
+        self._world.crash(peer)
 
     def restart(self, peer: PeerId) -> None:
         """Start a process again that has ended, with the addresses of all others: it joins.
@@ -267,7 +269,7 @@ class Swarm:
 
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
-        self._world.find_running(peer).leave()
+        self._world.leave(peer)
 
     def pause(self, peer: PeerId, duration_s: float) -> None:
         """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it.
@@ -280,9 +282,7 @@ class Swarm:
             ConfigError: The time is not valid.
         """
         _check_time("duration_s", duration_s)
-        running = self._world.find_running(peer)
-        running.paused_until_s = max(running.paused_until_s, self.now + duration_s)
-        self._world.note(peer, PeerPaused(duration_s))
+        self._world.pause(peer, duration_s)
 
     def slow(self, peer: PeerId, factor: float) -> None:
         """Let each step of a peer take so many times as long, from its next one on.
@@ -296,8 +296,7 @@ class Swarm:
         """
         if not 0 < factor < math.inf:
             raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
-        self._world.find_running(peer).slowness = factor
-        self._world.note(peer, PeerSlowed(factor))
+        self._world.slow(peer, factor)
 
     def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
         """Cut links: what is on its way there is lost, and so is what follows, in silence.
@@ -309,9 +308,7 @@ class Swarm:
             other: The other end, likewise; everybody else unless given.
             one_way: Whether only what *peer* sends is lost.
         """
-        for link in self._world.links(peer, other, one_way=one_way):
-            self._world.post.cut(link)
-            self._world.note(link[0], LinkCut(link[1]))
+        self._world.cut(self._world.links(peer, other, one_way=one_way))
 
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
         """Let links that were cut carry again, in both directions.
@@ -320,11 +317,8 @@ class Swarm:
             peer: One end, a name or several; all that are cut unless given.
             other: The other end, likewise; everybody else unless given.
         """
-        cuts = self._world.post.cuts
-        healed = cuts if peer is None else self._world.links(peer, other, one_way=False)
-        for link in sorted(set(cuts) & set(healed)):
-            self._world.post.heal(link)
-            self._world.note(link[0], LinkHealed(link[1]))
+        links = None if peer is None else self._world.links(peer, other, one_way=False)
+        self._world.heal(links)
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
         """Whom a peer believes to run, itself included, sorted."""

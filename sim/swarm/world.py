@@ -1,33 +1,37 @@
-"""The world of an in-process swarm: its peers by name, what they share, and how time passes."""
+"""The world of an in-process swarm: its peers by name, what is done to them, how time passes."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
-from numpy.random import Generator
-from torch import nn
-
-from ...gossip import ConfigError, PeerId, Protocol, ProtocolConfig, Rule, stream
-from ...gossip.protocol.rule import require_topology, requirements_of
-from ...gossip.types import Incarnation, SnapshotId
+from ...gossip import ConfigError, PeerId, Phase
+from ...gossip.protocol.rule import require_topology
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.tasks.random_state import kept_random_state
-from ...train.tensors.vector import Vector
 from ..kernel.clock import Clock
-from ..models.links import address_of
+from ..kernel.fleet import Fleet
+from ..kernel.plan import FaultPlan, FleetPlan
+from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from ..models.topology import machines_of, require_machines
-from .learner import Course
-from .observers import Fault, SwarmObserver
-from .peer import MachineSegments, SwarmPeer
-from .post import Link, Post
+from .observers import LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed, SwarmObserver
+from .peer import StepTimes, SwarmPeer
+from .values import Made, SwarmValues
 
 __all__ = ["Peers", "World", "check_name"]
 
 Peers = PeerId | Sequence[PeerId]
 """One peer, or several."""
+
+Link = tuple[PeerId, PeerId]
+"""From whom, to whom."""
+
+# One that is done still answers for so long what became of shares: over lossy links, the answer
+# may have to be asked for more than once.
+_LINGER_S = 5.0
 
 
 class World:
@@ -35,14 +39,9 @@ class World:
 
     Args:
         ids: Those who found together.
-        course: What they learn.
-        topology: Spec of the graph that says who may push to whom.
-        rule: Makes one for each peer.
-        pace: Makes one for a peer.
+        made: What they are made of.
+        pace: Makes the durations of a peer's steps.
         network: What carries their messages.
-        config: Of their protocols.
-        shards: How many their vectors are cut into.
-        seed: The run's seed.
 
     Raises:
         ConfigError: The topology is not valid for so many, or the network names a peer that there
@@ -53,42 +52,57 @@ class World:
     def __init__(
         self,
         ids: Sequence[PeerId],
-        *,
-        course: Course,
-        topology: str,
-        rule: Callable[[], Rule],
+        made: Made,
         pace: Callable[[PeerId], StepTime],
         network: NetworkConfig,
-        config: ProtocolConfig,
-        shards: int,
-        seed: int,
     ) -> None:
+        rule = made.rule()
         try:
-            built = over(topology, seed, sorted(ids))
-            require_machines(rule(), built)
+            built = over(made.topology, made.seed, sorted(ids))
+            require_machines(rule, built)
         except TopologyError as error:
             raise ConfigError(str(error)) from None
-        require_topology(rule(), topology, lambda: built.is_tree)
-        self.course = course
+        require_topology(rule, made.topology, lambda: built.is_tree)
+        made = replace(made, machines=machines_of(rule, built, made.seed, ids))
+        self.course = made.course
         self.clock = Clock()
         self.observer = SwarmObserver(self.clock)
-        self.post = Post(self.clock, network, ids, seed)
-        self.peers: dict[PeerId, SwarmPeer] = {}
-        """The latest life of each peer, in order of coming."""
-        self._topology = topology
-        self._rule = rule
-        self._pace = pace
-        self._config = config
-        self._shards = shards
-        self._seed = seed
-        self._places: dict[PeerId, int] = {}
         self._is_moving = False
-        self._segments = MachineSegments()
-        self._machines = machines_of(rule(), built, seed, ids)
+        self._paces = StepTimes(pace)
+        self._values = SwarmValues(made, self.observer)
         for id in ids:
-            self._make(id, 1)
-        for id, peer in self.peers.items():
-            peer.start(self.addresses_but(id), len(ids))
+            self._paces.add(id)
+        vector, *_ = [self._values.prepare(id) for id in ids]
+        plan = FleetPlan(
+            ids=tuple(ids),
+            schema=vector.schema,
+            anchor=vector.anchor(),
+            rule=made.rule,
+            neighbors=View(made.topology, made.seed),
+            pace=self._paces,
+            links=partial(Links, network, ids, made.seed),
+            seed=made.seed,
+            steps=None,
+            protocol=made.config,
+            samples=self._values.samples,
+            fault_plan=FaultPlan(
+                faults=(),
+                founders=len(ids),
+                checkpoint_every_s=float("inf"),
+                ends=False,
+                linger_s=_LINGER_S,
+                begins_within_s=0.0,
+            ),
+        )
+        self._fleet = Fleet(plan, harness=self._values, clock=self.clock)
+        assert self._fleet.faults is not None
+        self._processes = self._fleet.faults
+        self._values.run_in(self._fleet)
+
+    @property
+    def peers(self) -> dict[PeerId, SwarmPeer]:
+        """The latest life of each peer, in order of coming."""
+        return self._values.peers
 
     def start(self, id: PeerId, seeds: Sequence[str]) -> None:
         """Start a newcomer, or the next life of a peer.
@@ -97,30 +111,110 @@ class World:
             id: Its name.
             seeds: Addresses it is told.
         """
-        before = self.peers.get(id)
-        if before is None:
-            self.post.add(id)
-        incarnation = before.protocol.account.incarnation + 1 if before else 1
-        self._make(id, incarnation).start(seeds, founders=1)
+        if id in self.peers:
+            worker = self.peers[id].worker
+        else:
+            self._paces.add(id)
+            worker = self._fleet.add(id)
+        self._processes.start([worker], seeds=seeds)
 
     def move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; see `Clock.run`.
+        """Let time pass.
+
+        Args:
+            until_s: Virtual time, seconds; what is due at that very time happens.
+            stop: Looked at before each event; where it holds, time stands still there.
+
+        Returns:
+            Whether it does.
 
         Raises:
-            ConfigError: It passes already.
+            ConfigError: Time passes already.
         """
         if self._is_moving:
             raise ConfigError("time is passing already: what was given to `at` cannot let it pass")
         self._is_moving = True
         try:
             with kept_random_state():
-                return self.clock.run(until_s, stop)
+                while self.clock.run(until_s, stop):
+                    if stop is not None and stop():
+                        return True
+                return stop is not None and stop()
         finally:
             self._is_moving = False
 
-    def note(self, peer: PeerId, event: Fault) -> None:
-        """Tell of something that is done to a peer."""
-        self.observer.note(peer, event)
+    def crash(self, id: PeerId) -> None:
+        """Kill a process."""
+        self._values.crash(self.find_running(id))
+        self.observer.note(id, PeerCrashed())
+
+    def leave(self, id: PeerId) -> None:
+        """Let a peer leave, once it does not stand still."""
+        self._when_awake(self.find_running(id), self._leave)
+
+    def _leave(self, peer: SwarmPeer) -> None:
+        if peer.protocol.phase < Phase.LEAVING:
+            self._fleet.leave(peer.worker, burn=not peer.is_finite)
+
+    def finish(self, id: PeerId, last_step: int) -> None:
+        """Let a peer take no more optimizer steps, once so many are taken, and merge."""
+        worker = self.find_running(id).worker
+        worker.finishing, worker.last_step = True, last_step
+        # A step that has begun is not taken to its end, as live: the caller's loop is over.
+        self._when_awake(self.peers[id], self._finish)
+
+    def _finish(self, peer: SwarmPeer) -> None:
+        worker = peer.worker
+        trains = not (worker.searching or worker.finished) and worker.waiting_since_s is None
+        if trains and worker.steps >= worker.last_step:
+            self._fleet.finish(worker)
+
+    def pause(self, id: PeerId, duration_s: float) -> None:
+        """Let a process stand still."""
+        self._fleet.at(self.clock.now, partial(self._pause, self.find_running(id), duration_s))
+        self.observer.note(id, PeerPaused(duration_s))
+
+    def _pause(self, peer: SwarmPeer, duration_s: float) -> None:
+        until_s = self.clock.now + duration_s
+        number = self._processes.pause(peer.worker)
+        if number is not None:
+            peer.paused_until_s = max(peer.paused_until_s, until_s)
+            self._fleet.at(until_s, partial(self._processes.end_pause, peer.worker, number))
+
+    def _when_awake(self, peer: SwarmPeer, action: Callable[[SwarmPeer], None]) -> None:
+        """Do something at a process as soon as time passes, and it does not stand still."""
+
+        def act() -> None:
+            if peer.worker.awake:
+                action(peer)
+            elif peer.running:
+                # What ends the pause then was said before.
+                self._fleet.at(peer.paused_until_s, act)
+
+        self._fleet.at(self.clock.now, act)
+
+    def slow(self, id: PeerId, factor: float) -> None:
+        """Let each step of a peer take so many times as long."""
+        self.find_running(id).worker.slowness = factor
+        self.observer.note(id, PeerSlowed(factor))
+
+    def cut(self, links: Sequence[Link]) -> None:
+        """Let links lose what is under way, and all that follows."""
+        for link in links:
+            self._processes.mail.cut(self._way(link))
+            self.observer.note(link[0], LinkCut(link[1]))
+
+    def heal(self, links: Sequence[Link] | None) -> None:
+        """Let links that were cut carry again; all of them unless given."""
+        names = [worker.id for worker in self._fleet.workers]
+        cuts = [(names[here], names[there]) for here, there in self._processes.mail.cuts]
+        for link in sorted(cuts if links is None else {*cuts} & {*links}):
+            self._processes.mail.heal(self._way(link))
+            self.observer.note(link[0], LinkHealed(link[1]))
+
+    def _way(self, link: Link) -> tuple[int, int]:
+        index = self._fleet.index
+        return index[link[0]], index[link[1]]
 
     def find(self, id: PeerId) -> SwarmPeer:
         """The latest life of a peer.
@@ -186,54 +280,9 @@ class World:
             for id, peer in sorted(self.peers.items())
         )
 
-    def _make(self, id: PeerId, incarnation: Incarnation) -> SwarmPeer:
-        rule = self._rule()
-        place = self._places.setdefault(id, len(self._places))
-        with kept_random_state():
-            learner = self.course.learner(id, place)
-        vector = self._vector(learner.model, rule)
-        protocol = Protocol(
-            id=id,
-            incarnation=incarnation,
-            schema=vector.schema,
-            anchor=vector.anchor(),
-            rule=rule,
-            neighbors=View(self._topology, self._seed),
-            rng=partial(stream, self._seed, id),
-            config=self._config,
-            addresses=(address_of(id),),
-            keeps_anchor=vector.anchor_flats is not None,
-            # Who comes later comes to the first machine.
-            host=self._machines.get(id, next(iter(self._machines.values()), b"")),
-        )
-        pace = self._pace(id)
-        rounding = partial(_rounding, self._seed, id)
-        given = self.clock, self.post, self.observer, rounding, self._segments
-        peer = SwarmPeer(protocol, learner, vector, pace, *given)
-        self.peers[id] = self.post.listeners[id] = peer
-        return peer
-
-    def _vector(self, model: nn.Module, rule: Rule) -> Vector:
-        wire, requirements = self._config.wire, requirements_of(rule)
-        vector = Vector(
-            model,
-            rule.registers,
-            shards=self._shards,
-            scattered=requirements.scattered,
-            keeps_anchor=requirements.needs_anchor(wire),
-            sends_topk=requirements.notes_sent(wire),
-        )
-        vector.compare_frozen()
-        return vector
-
     def _several(self, peers: Peers) -> set[PeerId]:
         names = [peers] if isinstance(peers, str) else peers
         return {self.find(name).id for name in names}
-
-
-def _rounding(seed: int, id: PeerId, snapshot: SnapshotId) -> Generator:
-    """The random numbers that a snapshot is rounded by, as live."""
-    return stream(seed, id, f"rounding:{snapshot}")
 
 
 def check_name(name: PeerId) -> None:

@@ -10,9 +10,9 @@ from functools import partial
 
 import pytest
 
-from . import swarm_post
+from . import fleet_post
+from .fleet_post import FleetPost
 from .post import End, Post, letter, numbers
-from .swarm_post import SwarmPost
 from .zeromq_post import ZeroMQPost
 
 FRAME = 256 * 1024
@@ -20,11 +20,11 @@ NAMES = ("here", "there", "hidden", "other")
 
 CALM: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
-    "swarm": lambda: SwarmPost(NAMES),
+    "fleet": lambda: FleetPost(NAMES),
 }
 HARSH: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
-    "swarm": lambda: SwarmPost(NAMES, swarm_post.WORST),
+    "fleet": lambda: FleetPost(NAMES, fleet_post.WORST),
 }
 
 

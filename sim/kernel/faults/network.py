@@ -1,6 +1,7 @@
 """What faults do to messages on their way: cuts, resets, loss, copies and delays for a while."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -284,6 +285,10 @@ def _any_of(chances: Sequence[_RandomFault], kind: str) -> float:
     return 1 - spared
 
 
+Way = tuple[int, int]
+"""From which worker to which."""
+
+
 class Mailbox:
     """Hands messages to the network, and what becomes of them to the fleet.
 
@@ -300,6 +305,26 @@ class Mailbox:
         # A harness asks for no counts of bytes.
         self._sizes = Sizes() if fleet.harness is None or deliveries.uses_sizes else None
         self._places = {address_of(id): index for id, index in fleet.index.items()}
+        self._cut: set[Way] = set()
+        self._cuts: Counter[Way] = Counter()
+
+    @property
+    def cuts(self) -> list[Way]:
+        """Which ways carry nothing now, beside those that a plan cuts; sorted."""
+        return sorted(self._cut)
+
+    def add(self, id: PeerId, index: int) -> None:
+        """Take in a worker that comes later."""
+        self._places[address_of(id)] = index
+
+    def cut(self, way: Way) -> None:
+        """Lose what is under way from one worker to another, and all that follows."""
+        self._cut.add(way)
+        self._cuts[way] += 1
+
+    def heal(self, way: Way) -> None:
+        """Let a way carry again."""
+        self._cut.discard(way)
 
     def send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Send a message to whichever life of a worker runs when it arrives."""
@@ -307,11 +332,11 @@ class Mailbox:
         if to is not None:
             self._carry(worker, to, envelope, payload)
 
-    def greet(self, worker: Worker, effect: Greet, now: float) -> None:
+    def greet(self, worker: Worker, effect: Greet, now: float, payload: Payload = None) -> None:
         """Send a message to whoever has an address."""
         to = self._places.get(effect.address)
         if to is not None and to != worker.index:
-            self._carry(worker, to, effect.envelope, None)
+            self._carry(worker, to, effect.envelope, payload)
 
     def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
         fleet, harness, links = self._fleet, self._fleet.harness, self._deliveries.links
@@ -327,14 +352,15 @@ class Mailbox:
         way = worker.index, to
         times_s = links.deliveries(fleet.now, *way, size_bytes)
         arrivals_s = self._faults.arrivals(fleet.now, *way, times_s)
-        there = fleet.workers[to]
+        if way in self._cut:
+            return
+        there, cuts = fleet.workers[to], self._cuts.get(way, 0)
         if there.running and (harness is None or harness.reaches(worker, there)):
             for time_s in arrivals_s:
                 if payload is not None:
                     payload.readers += 1
-                self._deliveries.expect(
-                    time_s, way, size_bytes, fleet.deliver, there, envelope, payload
-                )
+                given = way, cuts, there, envelope, payload
+                self._deliveries.expect(time_s, way, size_bytes, self._deliver, *given)
         elif arrivals_s and envelope.destination:
             # Its host answers that nobody listens there.
             if harness is not None:
@@ -342,3 +368,12 @@ class Mailbox:
                 return
             now = fleet.now + worker.ahead_s
             fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")
+
+    def _deliver(
+        self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload
+    ) -> None:
+        # A way that was cut since the message left has lost it, healed or not.
+        if self._cuts.get(way, 0) == cuts:
+            self._fleet.deliver(worker, envelope, payload)
+        elif payload is not None:
+            self._fleet.values.let_go(payload)

@@ -82,7 +82,7 @@ def test_who_decides_makes_no_difference() -> None:
 def test_steps_after_the_last_checkpoint_are_lost() -> None:
     plan = plan_of([])
     incarnations = Incarnations(plan, None, None)
-    before = incarnations.first(1)
+    before = incarnations.first(1, plan.ids[1])
     before.steps, before.computed_s, before.away_s, before.waited_s_most = 10, 30.0, 4.0, 7.0
     kept = incarnations.next(before, Checkpoint(steps=8, peers=(), clock=()))
     assert (kept.computed_s, kept.away_s, kept.waited_s_most) == (24.0, 4.0, 7.0)

@@ -1,0 +1,176 @@
+"""The network of simulated fleets and swarms, under virtual time."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+
+from rumor.gossip import Envelope
+from rumor.gossip.effects.effects import Greet
+from rumor.sim.kernel.clock import Clock
+from rumor.sim.kernel.deliveries import Deliveries
+from rumor.sim.kernel.faults.network import Mailbox, NetworkFaults
+from rumor.sim.kernel.plan import Traffic
+from rumor.sim.kernel.worker import FleetControl, Worker
+from rumor.sim.models.links import Links, address_of
+from rumor.sim.models.network import NetworkConfig
+
+from .post import Letter
+
+__all__ = ["CALM", "WORST", "FleetPost"]
+
+CALM = NetworkConfig(latency_s=0.005, jitter=0.1, bandwidth_mbit=1000)
+
+WORST = NetworkConfig(
+    latency_s=0.05, jitter=0.5, bandwidth_mbit=1000, loss=0.05, duplicates=0.05, reorder=0.3
+)
+
+_SETTLED_S = 5.0
+_TIMEOUT_S = 100.0
+_STEP_S = 0.01
+
+
+class _Frame:
+    """What travels beside a message."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.readers = 0
+
+
+class _End:
+    """A life of a process: as much of a worker as a mailbox needs."""
+
+    def __init__(self, fleet: "_Fleet", name: str) -> None:
+        self.name = name
+        self.came: list[Letter] = []
+        self.index = fleet.index[name]
+        self.running = False
+        self.unread: list[Letter] | None = None
+        """What has come while it reads nothing; None while it reads."""
+        self._fleet = fleet
+
+    @property
+    def as_worker(self) -> Worker:
+        return cast(Worker, self)
+
+    def greet(self, name: str, message: Letter) -> bool:
+        greeting = Greet(address_of(name), message.envelope)
+        given = self.as_worker, greeting, self._fleet.now, _Frame(message.frame)
+        return self._fleet.is_taken(lambda: self._fleet.mail.greet(*given))
+
+    def send(self, name: str, message: Letter) -> bool:
+        given = self.as_worker, message.envelope, _Frame(message.frame)
+        return self._fleet.is_taken(lambda: self._fleet.mail.send(*given))
+
+
+class _Fleet:
+    """As much of a fleet as a mailbox needs; it looks on itself."""
+
+    def __init__(self, names: Sequence[str], config: NetworkConfig, seed: int) -> None:
+        self.clock = Clock()
+        self.traffic = Traffic()
+        self.index = {name: index for index, name in enumerate(names)}
+        self.workers: list[_End] = [_End(self, name) for name in names]
+        self.harness = self.values = self
+        deliveries = Deliveries(self.clock, Links(config, names, seed))
+        faults = NetworkFaults((), names, seed)
+        self.mail = Mailbox(cast(FleetControl, self), deliveries, faults)
+        self._refused = False
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def is_taken(self, send: Callable[[], None]) -> bool:
+        """Whether nobody answers that there is nobody."""
+        self._refused = False
+        send()
+        return not self._refused
+
+    def reaches(self, source: Worker, to: Worker) -> bool:
+        return True
+
+    def unsent(self, worker: Worker, envelope: Envelope) -> None:
+        self._refused = True
+
+    def deliver(self, worker: Worker, envelope: Envelope, payload: _Frame) -> None:
+        there = self.workers[worker.index]
+        if there.running:
+            message = Letter(envelope, payload.data)
+            (there.came if there.unread is None else there.unread).append(message)
+
+    def let_go(self, slot: _Frame) -> None:
+        pass
+
+
+class FleetPost:
+    """Simulated processes on `rumor.sim`'s network.
+
+    Args:
+        names: All processes there will be.
+        config: What the network is like.
+        seed: Of its chances.
+    """
+
+    takes_unread_max: int | None = None
+
+    def __init__(self, names: Sequence[str], config: NetworkConfig = CALM, seed: int = 0) -> None:
+        self._fleet = _Fleet(names, config, seed)
+        self._clock = self._fleet.clock
+
+    def open(self, name: str, *, listens: bool = True) -> _End:
+        if not listens:
+            pytest.skip("workers of a simulated swarm all listen")
+        end = self._fleet.workers[self._fleet.index[name]] = _End(self._fleet, name)
+        end.running = True
+        return end
+
+    def meet(self, one: str, other: str) -> None:
+        pass  # names are addresses here
+
+    def kill(self, name: str) -> None:
+        self._end(name).running = False
+
+    def stand_still(self, name: str) -> None:
+        self._end(name).unread = []
+
+    def go_on(self, name: str) -> None:
+        end = self._end(name)
+        end.came += end.unread or []
+        end.unread = None
+
+    def cut(self, source: str, to: str) -> None:
+        self._fleet.mail.cut(self._way(source, to))
+
+    def heal(self) -> None:
+        for way in self._fleet.mail.cuts:
+            self._fleet.mail.heal(way)
+
+    def reset(self, one: str, other: str) -> None:
+        for way in (self._way(one, other), self._way(other, one)):
+            self._fleet.mail.cut(way)
+            self._fleet.mail.heal(way)
+
+    def reset_in_transfer(self, source: str, to: str, send: Callable[[], object]) -> None:
+        send()
+        self._clock.run(self._clock.now + 2 * _STEP_S)
+        self.reset(source, to)
+
+    def settle(self) -> None:
+        self._clock.run(self._clock.now + _SETTLED_S)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        give_up_s = self._clock.now + _TIMEOUT_S
+        while not condition():
+            assert self._clock.now < give_up_s, "it never came"
+            self._clock.run(self._clock.now + _STEP_S)
+
+    def close(self) -> None:
+        pass
+
+    def _end(self, name: str) -> _End:
+        return self._fleet.workers[self._fleet.index[name]]
+
+    def _way(self, source: str, to: str) -> tuple[int, int]:
+        return self._fleet.index[source], self._fleet.index[to]
