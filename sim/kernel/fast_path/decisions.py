@@ -302,15 +302,6 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
         _send_chunk(t, worker, edge)
 
 
-def _send_chunk(t: Tables, worker: int, edge: int) -> None:
-    """The values of what was offered follow."""
-    t.ints[t.busy + edge] = SENT
-    t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
-    sequence, room = t.ints[t.sequence + edge], t.ints[t.room + edge]
-    size_bytes = t.chunk_bytes + number_bytes(sequence)
-    send(t, worker, t.ints[t.to + edge], size_bytes, CHUNK, edge, sequence, 0, 0, room)
-
-
 def _mix_all(t: Tables, worker: int) -> None:
     """Mix what has come, in order of arrival."""
     n = t.ints[t.n_incoming + worker]
@@ -476,6 +467,15 @@ def _set_alarm(t: Tables, worker: int) -> None:
 def _is_stalled(t: Tables, at: int) -> bool:
     """Whether a share that was let in has not come for too long."""
     return bool(t.floats[t.clock] >= t.floats[t.incoming_s + at] + t.stall_s)
+
+
+def _send_chunk(t: Tables, worker: int, edge: int) -> None:
+    """The values of what was offered follow."""
+    t.ints[t.busy + edge] = SENT
+    t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
+    sequence, room = t.ints[t.sequence + edge], t.ints[t.room + edge]
+    size_bytes = t.chunk_bytes + number_bytes(sequence)
+    send(t, worker, t.ints[t.to + edge], size_bytes, CHUNK, edge, sequence, 0, 0, room)
 
 
 def _patience_s(t: Tables, edge: int) -> float:
