@@ -85,7 +85,7 @@ def measure_network(
                     hosts(n + 1, rate_bytes_s, _QUEUE_MS) as laid,
                     TemporaryDirectory() as folder,
                 ):
-                    rows += _rows_of(laid, n, rate_mbit, task, cases, Path(folder))
+                    rows += _measured(laid, n, rate_mbit, task, cases, Path(folder))
     except HostsError as error:
         _log.warning("%s", error)
         rows = [Row(name="not measured", ours=0, reference=0, unit="", note=str(error))]
@@ -95,6 +95,22 @@ def measure_network(
         columns=("what", "simulated", "live", "ratio", "unit", "rule, peers and cables"),
         rows=tuple(rows),
     )
+
+
+def _measured(laid: Hosts, n: int, *given: Any) -> list[Row]:
+    """Rows of one swarm size and one kind of cable, as far as it came: the others still count."""
+    rows: list[Row] = []
+    try:
+        for row in _rows_of(laid, n, *given):
+            rows.append(row)
+            _log.info(
+                "%s: %s %.6g simulated, %.6g live", row.note, row.name, row.ours, row.reference
+            )
+    except (RumorError, subprocess.TimeoutExpired) as error:
+        why = f"{n} peers, {given[0]:g} Mbit/s: {error}"
+        _log.warning("%s", why)
+        rows.append(Row(name="not measured", ours=0, reference=0, unit="", note=why))
+    return rows
 
 
 def _rows_of(
