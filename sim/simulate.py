@@ -2,11 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
-from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider, computes_in_machine_code, prove
 from .kernel.fast_path.compiler import Decider
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
-from .kernel.faults.files import Fault, check_faults, faults_as_json, read_faults, resolve
+from .kernel.faults.files import Fault, check_faults, faults_of, resolve
 from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
@@ -55,7 +54,6 @@ from .results.run import Run, summarize
 
 __all__ = [
     "Simulation",
-    "given",
     "plan_faults",
     "simulate",
     "why_diverged",
@@ -79,7 +77,7 @@ def plan_faults(
             the end.
     """
     storm = _storm(config)
-    faults = given(config.faults) if storm is None else storm.faults
+    faults = faults_of(config.faults) if storm is None else storm.faults
     if not faults:
         return None, (), ()
     names = names_of(config.workers, None)
@@ -109,22 +107,6 @@ def _storm(config: SimulationConfig) -> Drawn | None:
         return None
     given = config.workers, config.time_s or 0.0, config.seed
     return read_storm(config.storm).draw(*given, scale=config.storm_scale)
-
-
-def given(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
-    """Read faults from wherever they are.
-
-    Args:
-        source: A file, or faults as it would have them.
-
-    Raises:
-        ConfigError: They cannot be read, or one is not of its form.
-    """
-    if isinstance(source, str | Path):
-        return read_faults(source)
-    made = [faults_as_json([f])[0] if isinstance(f, Fault) else dict(f) for f in source]
-    # Written out and read again, they are checked like those of a file.
-    return read_faults(dumps(made)) if made else ()
 
 
 # More are proven by the first few: so many steps are several of each then, and a protocol for each

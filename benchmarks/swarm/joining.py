@@ -14,13 +14,13 @@ from typing import Final
 import torch
 
 from ...gossip import GoSGD, ProtocolConfig, Schema, TensorSpec
+from ...sim.kernel.faults.files import faults_of
 from ...sim.kernel.fleet import Fleet
 from ...sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from ...sim.models.links import Links
 from ...sim.models.network import NetworkConfig
 from ...sim.models.step_time import InTurn, make_step_time
 from ...sim.models.topology import LiveWorkerTopology
-from ...sim.simulate import given
 from ...train import Peer, PeerConfig
 from ..exchange.processes import Flat, Partner, Pipe, partner, partners
 from ..exchange.raw import RawReceiver, RawSender
@@ -334,7 +334,7 @@ def storm_s(count: int, size_bytes: int, network: NetworkConfig, step_s: float) 
         RuntimeError: One has not joined after hours.
     """
     fault_plan = FaultPlan(
-        faults=given([{"at_s": _START_S, "kind": "join", "count": count}]),
+        faults=faults_of([{"at_s": _START_S, "kind": "join", "count": count}]),
         founders=1,
         checkpoint_every_s=_GIVE_UP_S,
     )

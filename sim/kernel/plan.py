@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
 
 __all__ = [
     *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring", "Question"),
-    *("Stop", "Traffic", "half_square", "names_of", "worker_names"),
+    *("Stop", "Traffic", "half_square", "names_of", "names_of_newcomers"),
+    "worker_names",
 ]
 
 
@@ -227,7 +228,12 @@ def worker_names(workers: int, joined: int = 0) -> tuple[PeerId, ...]:
     """
     width = len(str(workers - 1))
     names = [f"peer-{index:0{width}d}" for index in range(workers)]
-    return (*names, *(f"join-{number}" for number in range(1, joined + 1)))
+    return (*names, *names_of_newcomers(joined))
+
+
+def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
+    """Name those that join in the course of a run, in order."""
+    return tuple(f"join-{number}" for number in range(1, joined + 1))
 
 
 def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:

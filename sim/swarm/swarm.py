@@ -1,9 +1,11 @@
 """`Swarm`: real peers in one process, under virtual time and with faults, for tests."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,6 +19,7 @@ from ...train.tasks.random_state import kept_random_state
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task, require_optimizer
 from ..kernel.clock import Priority
+from ..kernel.faults.files import ATTACKS, KINDS, Fault, check_faults, faults_of, resolve
 from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
@@ -72,6 +75,11 @@ class Swarm:
         protocol: Sizes and times of the exchange, such as how soon silence is taken for death, and
             the format in which shares travel.
         shards: Pieces into which the vector is cut, each with weights of its own.
+        faults: What goes wrong when, as ``rumor simulate --faults`` takes it: a file, or a list.
+            It may have all kinds but those by which peers lie; further faults may be given by
+            calls.
+        checkpoint_every_s: Virtual seconds between two checkpoints of a peer that a fault starts
+            again with its state kept.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -93,8 +101,13 @@ class Swarm:
         partition: Partition = "shared",
         protocol: ProtocolConfig | None = None,
         shards: int = 1,
+        faults: str | Path | Sequence[Fault | Mapping[str, Any]] = (),
+        checkpoint_every_s: float = 60.0,
     ) -> None:
         ids = _names(peers)
+        _check_time("checkpoint_every_s", checkpoint_every_s, least=1e-6)
+        planned = faults_of(faults)
+        check_faults(planned, ids, [kind for kind in KINDS if kind not in ATTACKS])
         task = task if isinstance(task, Task) else load_task(task, seed=seed)
         make = _rules(rule, p)
         require_optimizer(make(), task)
@@ -116,6 +129,8 @@ class Swarm:
             ),
             pace_of,
             read_network(network) if isinstance(network, str) else network,
+            resolve(planned, ids),
+            checkpoint_every_s,
         )
 
     @property
@@ -329,7 +344,8 @@ class Swarm:
         return self._world.find(peer).protocol.phase
 
     def steps(self, peer: PeerId) -> int:
-        """Optimizer steps that a peer has taken since it was last started."""
+        """Optimizer steps that a peer has taken since it was last started, and those before the
+        checkpoint that it started from."""
         return self._world.find(peer).learner.steps
 
     def tally(self, peer: PeerId) -> Counters:

@@ -38,14 +38,15 @@ from ...gossip.wire.codec import decode, encode
 from ...topology import View
 from ...train.tasks.random_state import kept_random_state
 from ...train.tensors.store import TensorStore
-from ...train.tensors.vector import Vector
+from ...train.tensors.vector import Flats, Vector
+from ..batched.shares import always_there
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint
 from ..kernel.processes import LEAVE_S, Processes
 from ..kernel.worker import Handler, Measured, Worker
 from ..models.links import address_of
-from .learner import Course, Learner
-from .observers import PeerClosed, PeerFailed, PeerStarted, SwarmObserver
+from .learner import Course, Learner, LearnerState
+from .observers import PeerClosed, PeerCrashed, PeerFailed, PeerStarted, SwarmObserver
 from .peer import SwarmPeer
 from .segments import MachineSegments
 
@@ -70,6 +71,14 @@ class Made:
     """The run's seed."""
     machines: Mapping[PeerId, bytes] = field(default_factory=dict)
     """Names of their machines; empty where all share one."""
+
+
+class _Kept(NamedTuple):
+    """A checkpoint of a peer."""
+
+    learner: LearnerState
+    registers: dict[str, Flats]
+    """What its rule keeps beside the model."""
 
 
 class _Model(NamedTuple):
@@ -107,8 +116,10 @@ class SwarmValues:
         self.handlers: Mapping[type, Handler] = self._handlers()
         self._made = made
         self._models: dict[PeerId, _Model] = {}
+        self._kept: dict[PeerId, _Kept] = {}
         self._places: dict[PeerId, int] = {}
         self._segments = MachineSegments()
+        self._registers = always_there(made.rule().registers)
         self._fleet: Fleet
         self._processes: Processes
 
@@ -138,11 +149,14 @@ class SwarmValues:
         made, (_, vector, rule) = self._made, self._models[id]
         if before is None:
             self.samples.append(0)
+        anchor = vector.anchor()
+        if kept is not None and id in self._kept:
+            self._restore(id)
         return Protocol(
             id=id,
             incarnation=1 if before is None else before.protocol.account.incarnation + 1,
             schema=vector.schema,
-            anchor=vector.anchor(),
+            anchor=anchor,
             rule=rule,
             neighbors=View(made.topology, made.seed),
             rng=partial(stream, made.seed, id),
@@ -151,7 +165,17 @@ class SwarmValues:
             keeps_anchor=vector.anchor_flats is not None,
             # Who comes later comes to the first machine.
             host=made.machines.get(id, next(iter(made.machines.values()), b"")),
+            clock=dict(kept.clock) if kept is not None else {},
         )
+
+    def _restore(self, id: PeerId) -> None:
+        """Let a peer's next life begin with what was kept of an earlier one."""
+        learner, vector, _ = self._models[id]
+        kept = self._kept[id]
+        learner.restore(kept.learner)
+        for name, flats in kept.registers.items():
+            for flat, values in zip(vector.flats_of(name), flats, strict=True):
+                flat.copy_(values)
 
     def ahead_s(self, id: PeerId) -> float:
         """How far the clock of a peer's machine is ahead: not at all."""
@@ -183,14 +207,16 @@ class SwarmValues:
         if not died:
             self.observer.note(worker.id, PeerClosed())
             how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
-        elif peer.end:
-            how = peer.end
+        elif peer.end or worker.protocol.phase < Phase.LEAVING:
+            how = peer.end or "crashed"
         else:
             reason = f"nobody has taken its weight within {LEAVE_S:g} s"
             self.observer.note(worker.id, PeerFailed(reason))
             how = "gave up leaving"
         if died:
             self.observer.died(worker.protocol.account.life)
+        if how == "crashed":
+            self.observer.note(worker.id, PeerCrashed())
         peer.end = f"{how} at {self._fleet.now:g} s"
 
     def crash(self, peer: SwarmPeer, how: str = "crashed") -> None:
@@ -248,7 +274,11 @@ class SwarmValues:
         self.samples[worker] = learner.samples
 
     def keep(self, worker: int) -> None:
-        """Do nothing: no checkpoints are kept."""
+        """Keep a peer's values, as a checkpoint does."""
+        peer = self.peers[self._fleet.workers[worker].id]
+        names, flats_of = self._registers, peer.vector.flats_of
+        registers = {name: tuple(flat.clone() for flat in flats_of(name)) for name in names}
+        self._kept[peer.id] = _Kept(peer.learner.keep(), registers)
 
     def start(self, worker: int, *, kept: bool) -> None:
         """Do nothing: `started` sees to it."""

@@ -1,5 +1,6 @@
 """The world of an in-process swarm: its peers by name, what is done to them, how time passes."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,12 +13,12 @@ from ...topology import TopologyError, View, over
 from ...train.tasks.random_state import kept_random_state
 from ..kernel.clock import Clock
 from ..kernel.fleet import Fleet
-from ..kernel.plan import FaultPlan, FleetPlan
+from ..kernel.plan import Fault, FaultPlan, FleetPlan, names_of_newcomers
 from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from ..models.topology import machines_of, require_machines
-from .observers import LinkCut, LinkHealed, PeerCrashed, PeerPaused, PeerSlowed, SwarmObserver
+from .observers import LinkCut, LinkHealed, PeerPaused, PeerSlowed, SwarmObserver
 from .peer import StepTimes, SwarmPeer
 from .values import Made, SwarmValues
 
@@ -42,6 +43,9 @@ class World:
         made: What they are made of.
         pace: Makes the durations of a peer's steps.
         network: What carries their messages.
+        faults: What goes wrong, with names in place of positions.
+        checkpoint_every_s: Virtual seconds from one checkpoint to the next, of a peer that is to
+            start again from one.
 
     Raises:
         ConfigError: The topology is not valid for so many, or the network names a peer that there
@@ -55,6 +59,8 @@ class World:
         made: Made,
         pace: Callable[[PeerId], StepTime],
         network: NetworkConfig,
+        faults: tuple[Fault, ...] = (),
+        checkpoint_every_s: float = math.inf,
     ) -> None:
         rule = made.rule()
         try:
@@ -70,25 +76,27 @@ class World:
         self._is_moving = False
         self._paces = StepTimes(pace)
         self._values = SwarmValues(made, self.observer)
-        for id in ids:
+        newcomers = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+        everybody = (*ids, *names_of_newcomers(newcomers))
+        for id in everybody:
             self._paces.add(id)
         vector, *_ = [self._values.prepare(id) for id in ids]
         plan = FleetPlan(
-            ids=tuple(ids),
+            ids=everybody,
             schema=vector.schema,
             anchor=vector.anchor(),
             rule=made.rule,
             neighbors=View(made.topology, made.seed),
             pace=self._paces,
-            links=partial(Links, network, ids, made.seed),
+            links=partial(Links, network, everybody, made.seed),
             seed=made.seed,
             steps=None,
             protocol=made.config,
             samples=self._values.samples,
             fault_plan=FaultPlan(
-                faults=(),
+                faults=faults,
                 founders=len(ids),
-                checkpoint_every_s=float("inf"),
+                checkpoint_every_s=checkpoint_every_s,
                 ends=False,
                 linger_s=_LINGER_S,
                 begins_within_s=0.0,
@@ -111,8 +119,8 @@ class World:
             id: Its name.
             seeds: Addresses it is told.
         """
-        if id in self.peers:
-            worker = self.peers[id].worker
+        if id in self._fleet.index:
+            worker = self._fleet.workers[self._fleet.index[id]]
         else:
             self._paces.add(id)
             worker = self._fleet.add(id)
@@ -146,7 +154,6 @@ class World:
     def crash(self, id: PeerId) -> None:
         """Kill a process."""
         self._values.crash(self.find_running(id))
-        self.observer.note(id, PeerCrashed())
 
     def leave(self, id: PeerId) -> None:
         """Let a peer leave, once it does not stand still."""

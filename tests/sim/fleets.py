@@ -7,7 +7,7 @@ from typing import Any
 from rumor.gossip import ProtocolConfig, Schema, TensorSpec
 from rumor.gossip.config import timing
 from rumor.gossip.rules.registry import make_rule
-from rumor.sim.kernel.faults.files import check_faults, resolve
+from rumor.sim.kernel.faults.files import check_faults, faults_of, resolve
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from rumor.sim.kernel.program import Slot
@@ -15,7 +15,6 @@ from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import InTurn, make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
-from rumor.sim.simulate import given
 
 __all__ = [
     "LARGE",
@@ -55,7 +54,7 @@ def plan_of(
 ) -> FleetPlan:
     """What a fleet with faults is made of."""
     names = names_of(n, None)
-    read = given(faults)
+    read = faults_of(faults)
     check_faults(read, names)
     fault_plan = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
     ids = names_of(n, fault_plan)

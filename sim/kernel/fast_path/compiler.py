@@ -50,6 +50,8 @@ def compiled() -> Decider:
     return Decider("compiled", True, event_heap, lambda made: _compile(typeof(made)))
 
 
+_CALLED_BY_PYTHON = ("advance", "begin")
+
 # In this order: each is compiled before those that call it.
 _SOURCES = (randoms, operations, messages, decisions)
 
@@ -80,9 +82,13 @@ def _compile(kind: Any) -> ModuleType:
             function.__qualname__ = f"{function.__name__}_{_VERSION}"
             names = [_type_name(hint) for hint in function.__annotations__.values()]
             *given, returned = [types[name] for name in names]
-            compiled = numba.njit(returned(*given), cache=True, nogil=True, error_model="python")(
-                function
-            )
+            # What only machine code calls needs no way in from Python, which costs more to compile
+            # than most of these functions.
+            inner = function.__name__ not in _CALLED_BY_PYTHON
+            compiled = numba.njit(
+                returned(*given), cache=True, nogil=True, error_model="python",
+                no_cpython_wrapper=inner, no_cfunc_wrapper=True,
+            )(function)  # fmt: skip
             setattr(module, function.__name__, compiled)
             made[function.__name__] = compiled
     return module

@@ -27,6 +27,7 @@ __all__ = [
     "Fault",
     "check_faults",
     "faults_as_json",
+    "faults_of",
     "read_faults",
     "resolve",
 ]
@@ -149,6 +150,22 @@ def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
         {name: _listed(value) for name in _NAMES if (value := getattr(fault, name)) is not None}
         for fault in faults
     ]
+
+
+def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
+    """Read faults from wherever they are.
+
+    Args:
+        source: A file, or faults as it would have them.
+
+    Raises:
+        ConfigError: They cannot be read, or one is not of its form.
+    """
+    if isinstance(source, str | Path):
+        return read_faults(source)
+    made = [faults_as_json([f])[0] if isinstance(f, Fault) else dict(f) for f in source]
+    # Written out and read again, they are checked like those of a file.
+    return read_faults(json.dumps(made)) if made else ()
 
 
 def check_faults(

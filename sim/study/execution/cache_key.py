@@ -17,9 +17,8 @@ from ....gossip.errors import ConfigError
 from ....topology.spec import Spec, read
 from ....train.tasks.partition import partition_as_json, partition_file, partition_module
 from ...config import SimulationConfig
-from ...kernel.faults.files import faults_as_json
+from ...kernel.faults.files import faults_as_json, faults_of
 from ...kernel.faults.storms import STORMS
-from ...simulate import given
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
 
@@ -104,7 +103,7 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
     found["partition"] = partition_as_json(config.partition)
     faults = found["faults"]
     found["faults"] = (
-        str(faults) if isinstance(faults, str | Path) else faults_as_json(given(faults))
+        str(faults) if isinstance(faults, str | Path) else faults_as_json(faults_of(faults))
     )
     return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 

@@ -1,5 +1,6 @@
 """`Swarm`: live peers in one process; what goes wrong with them loses nothing, and is told."""
 
+import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -614,6 +615,64 @@ def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: in
     swarm.heal()
     swarm.run(8.0)
     assert_agreed(swarm)
+
+
+def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
+    faults = [
+        {"at_s": 2.0, "kind": "crash", "peer": 1},
+        {"at_s": 3.0, "kind": "restart", "peer": "peer-1"},
+        {
+            "at_s": 4.0,
+            "kind": "partition",
+            "groups": [["peer-0"], ["peer-1", "peer-2"]],
+            "for_s": 1,
+        },
+        {"at_s": 4.5, "kind": "join"},
+        {"at_s": 5.0, "kind": "leave", "peer": 2},
+    ]
+    file = tmp_path / "faults.json"
+    file.write_text(json.dumps(faults))
+    swarm = swarm_of(3, faults=file, checkpoint_every_s=0.5)
+    swarm.run(2.5)
+    assert list(swarm.running) == ["peer-0", "peer-2"]
+    assert told(swarm, PeerCrashed) == [PeerCrashed()]
+    before = swarm.steps("peer-1")
+    swarm.run(0.6)
+    # It lost no more than what came after its last checkpoint.
+    assert before - 8 < swarm.steps("peer-1") < before
+    assert told(swarm, PeerStarted)[-1] == PeerStarted(2)
+    swarm.run(20.0)
+    assert list(swarm.running) == ["join-1", "peer-0", "peer-1"]
+    assert_agreed(swarm)
+    assert swarm_of(3, faults=faults).digest == swarm_of(3, faults=faults).digest
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) -> None:
+    """Alone, it takes the very steps again that it would have taken."""
+
+    def make(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        return optimizer(parameters, lr)  # type: ignore[no-any-return]
+
+    task = line(optimizer=make)
+    alone = Swarm(task, peers=1)
+    alone.run(4.05)
+    faults = [
+        {"at_s": 2.0, "kind": "crash", "peer": 0},
+        {"at_s": 2.5, "kind": "restart", "peer": 0},
+    ]
+    again = Swarm(task, peers=1, faults=faults, checkpoint_every_s=0.3)
+    again.run_until(lambda: again.now > 3 and again.steps("peer-0") == 40, every_s=0.05)
+    assert alone.steps("peer-0") == 40
+    for one, other in zip(alone.merged().values(), again.merged().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_peers_that_lie_are_no_matter_for_a_test_of_a_task() -> None:
+    with pytest.raises(ConfigError, match="nan cannot be done here"):
+        swarm_of(3, faults=[{"at_s": 1.0, "kind": "nan", "peers": [1]}])
+    with pytest.raises(ConfigError, match="checkpoint_every_s is 0"):
+        swarm_of(3, checkpoint_every_s=0.0)
 
 
 # Rules

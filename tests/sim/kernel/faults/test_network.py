@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rumor.sim import NetworkConfig
+from rumor.sim.kernel.faults.files import faults_of
 from rumor.sim.kernel.faults.network import REPLAY_S_MAX, NetworkFaults
-from rumor.sim.simulate import given
 
 from ...fleets import LARGE, Fault, fault, fleet_of, live_on
 
@@ -16,7 +16,7 @@ IDS = ("a", "b", "c", "d")
 
 
 def weather(*faults: Fault, ids: Sequence[str] = IDS, seed: int = 0) -> NetworkFaults:
-    return NetworkFaults(given(faults), ids, seed)
+    return NetworkFaults(faults_of(faults), ids, seed)
 
 
 def sent(found: NetworkFaults, source: int, to: int, n: int = 2000) -> list[tuple[float, ...]]:

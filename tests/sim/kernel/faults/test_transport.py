@@ -13,9 +13,9 @@ from rumor.gossip.errors import ConfigError, DecodeError
 from rumor.gossip.transport.received import OnSocket
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.codec import Buffer, decode, encode
+from rumor.sim.kernel.faults.files import faults_of
 from rumor.sim.kernel.faults.network import NetworkFaults
 from rumor.sim.kernel.faults.transport import FaultyTransport, NetworkPlan
-from rumor.sim.simulate import given
 
 from ....contract.post import Letter, letter
 
@@ -40,7 +40,7 @@ class Scene:
     def plan(self, *faults: dict[str, Any], seed: int = 0, began: bool = True) -> None:
         """Write what goes wrong, from now on unless nobody knows yet since when."""
         began_unix_s = time.time() if began else None
-        plan = NetworkPlan(ids=IDS, seed=seed, faults=given(faults), began_unix_s=began_unix_s)
+        plan = NetworkPlan(ids=IDS, seed=seed, faults=faults_of(faults), began_unix_s=began_unix_s)
         plan.write(self.path)
 
     def open(self, id: str, **more: Any) -> FaultyTransport:
@@ -142,7 +142,7 @@ def test_those_are_lost_that_a_simulation_loses(scene: Scene, frame: bytes | Non
     scene.plan(lost_half, seed=7)
     _, b = scene.open("a"), scene.open("b")
     count = 300 if frame is None else 40
-    found = NetworkFaults(given([lost_half]), IDS, 7)
+    found = NetworkFaults(faults_of([lost_half]), IDS, 7)
     kept = [n for n in range(1, count + 1) if found.arrivals(0.1, 0, 1, (0.2,))]
     assert count / 3 < len(kept) < count
     for first in range(0, count, 20):
