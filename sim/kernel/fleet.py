@@ -25,7 +25,7 @@ from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
 from .observers import Times
-from .plan import FleetPlan, Question, Stop, Traffic
+from .plan import FaultPlan, FleetPlan, Question, Stop, Traffic
 from .processes import Processes
 from .program import Program
 from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
@@ -44,9 +44,6 @@ _ROUNDS_TO_SETTLE = 2
 
 # Of a step's time: it computes gradients of inputs and of parameters, the forward pass one of both.
 _BACKWARD = 2 / 3
-
-# Ten times the longest wait between two questions about a share.
-_STUCK_S = 300.0
 
 
 class Fleet:
@@ -93,6 +90,8 @@ class Fleet:
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
         exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
+        faulty = plan.fault_plan or FaultPlan(faults=(), founders=0, checkpoint_every_s=_FOREVER_S)
+        self._stuck_s, self._turn_s = faulty.stuck_s, faulty.turn_s
         self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
         self.membership: StaticMembership | None = None
         """The view that all workers share; None where each has its own."""
@@ -341,6 +340,9 @@ class Fleet:
     def begin_step(self, worker: Worker) -> None:
         """Let a worker's next turn be due when its step is done."""
         pace = self._plan.pace
+        if worker.finished and self._turn_s is not None:
+            self.turn_at(worker, self.clock.now + self._turn_s(worker.index))
+            return
         # One that has finished takes no step whose duration could be drawn.
         finished, index = worker.finished, worker.index
         step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
@@ -450,7 +452,7 @@ class Fleet:
                 self.faults.search(worker)
         self.set_alarm(worker)
         since_s = worker.waiting_since_s
-        if since_s is not None and self.clock.now - since_s > _STUCK_S:
+        if since_s is not None and self.clock.now - since_s > self._stuck_s:
             self._give_up_if_stuck()
 
     def _give_up_if_stuck(self) -> None:
@@ -461,12 +463,12 @@ class Fleet:
             return
         # Whoever has just finished may be about to send what they wait for.
         since_s = max(self._ended_s, *[worker.waiting_since_s or 0.0 for worker in waiting])
-        if self.clock.now - since_s > _STUCK_S:
+        if self.clock.now - since_s > self._stuck_s:
             for worker in waiting:
                 self.halts[worker.id] = (
-                    f"all {len(waiting)} workers have waited for one another for {_STUCK_S:.0f} "
-                    f"virtual seconds, since {since_s:.6g} s: a synchronous rule cannot go on "
-                    "where a link carries nothing"
+                    f"all {len(waiting)} workers have waited for one another for "
+                    f"{self._stuck_s:.0f} virtual seconds, since {since_s:.6g} s: a synchronous "
+                    "rule cannot go on where a link carries nothing"
                 )
                 worker.waiting_since_s = None
                 self.leave(worker)

@@ -158,6 +158,14 @@ class FaultPlan:
     begins_within_s: float | None = None
     """Founders begin at random moments of so many virtual seconds, unless given those between two
     exchanges of the member table: nobody's heartbeat then keeps time with another's."""
+    seeds_max: int = 3
+    """So many addresses a process is told at its start, some of which may not answer."""
+    turn_s: Callable[[int], float] | None = None
+    """How long one that has finished waits for its next turn, told its row, virtual seconds; as
+    long as its steps took on average unless given."""
+    stuck_s: float = 300.0
+    """Where all wait for one another for so long, they leave: ten times the longest wait between
+    two questions about a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

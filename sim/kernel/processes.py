@@ -25,17 +25,12 @@ from .worker import FleetControl, Handler, Incarnations, Payload, Slowness, Work
 
 __all__ = ["LEAVE_S", "Processes"]
 
-# Addresses that a process is told at its start: some may not answer.
-_SEEDS_MAX: Final = 3
 _SEEDS_KEPT_MAX: Final = 16
 
-# As live peers and those of a `Swarm` have it.
+# As live peers have it.
 _LEAVING_S: Final = 0.05
 LEAVE_S: Final = 10.0
 """How long a leaver waits for somebody to take its weight, seconds."""
-
-# Ten times the longest wait between two questions about a share.
-_STUCK_S: Final = 300.0
 
 
 class Processes:
@@ -202,7 +197,9 @@ class Processes:
         if self.over:
             self.fleet.clock.stop()
         if self._open and not coming and self._is_stuck():
-            self.fleet.at(self.fleet.now + _STUCK_S, partial(self._give_up, set(self._open)))
+            self.fleet.at(
+                self.fleet.now + self.plan.stuck_s, partial(self._give_up, set(self._open))
+            )
 
     def leaving(self, worker: Worker) -> None:
         """Let a process that has begun to leave end when it is gone, or has taken too long."""
@@ -289,7 +286,8 @@ class Processes:
                 fleet.take_in(worker, envelope, payload)
             elif payload is not None:
                 fleet.values.let_go(payload)
-        if worker.running and worker.waiting_since_s is None and not worker.searching:
+        trains = worker.waiting_since_s is None and not worker.searching
+        if worker.running and trains and worker.turn_s >= paused_s:
             # What was left of its step is left still.
             fleet.turn_at(worker, worker.turn_s + fleet.now - paused_s)
         worker.alarm_s = float("inf")
@@ -310,6 +308,8 @@ class Processes:
             worker.away_s = worker.away_until(fleet.now)
             worker.searching = False
             if not worker.finished:
+                if worker.finishing and worker.steps >= worker.last_step:
+                    fleet.finish(worker)
                 fleet.begin_step(worker)
             self.keep_from_now(worker)
 
@@ -401,7 +401,7 @@ class Processes:
         if not running:
             # Nobody answers there now; but addresses are told all the same.
             running = [other.id for other in others if other.index < self.plan.founders]
-        return [address_of(id) for id in self._ranked(worker, running)[:_SEEDS_MAX]]
+        return [address_of(id) for id in self._ranked(worker, running)[: self.plan.seeds_max]]
 
     def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
         # By a rank that nobody's coming or going changes, so that a fault shifts no other.
@@ -442,7 +442,11 @@ class Processes:
             fleet.at(fleet.now + _LEAVING_S, partial(self._await_end, worker, give_up_s))
 
     def _close(self, worker: Worker, *, died: bool) -> None:
-        if worker.running:
+        if worker.running and worker.paused_s is not None:
+            # It stands still, and what comes is kept for it.
+            close = partial(self._close, worker, died=died)
+            self.fleet.at(self.fleet.now + _LEAVING_S, close)
+        elif worker.running:
             self.detection_times.gone(worker.index)
             self._end(worker, died=died)
             self._incarnations.end(worker, self.fleet.now, died=died)

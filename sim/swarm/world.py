@@ -34,6 +34,10 @@ Link = tuple[PeerId, PeerId]
 # may have to be asked for more than once.
 _LINGER_S = 5.0
 
+# Between two turns of one that has finished: while it merges, and at most.
+_MERGING_S = 0.005
+_TURN_S_MAX = 1.0
+
 
 class World:
     """Where peers live.
@@ -100,12 +104,23 @@ class World:
                 ends=False,
                 linger_s=_LINGER_S,
                 begins_within_s=0.0,
+                seeds_max=len(ids),
+                turn_s=self._turn_s,
+                stuck_s=math.inf,
             ),
         )
         self._fleet = Fleet(plan, harness=self._values, clock=self.clock)
         assert self._fleet.faults is not None
         self._processes = self._fleet.faults
         self._values.run_in(self._fleet)
+
+    def _turn_s(self, index: int) -> float:
+        """How long one that has finished waits for its next turn, as live."""
+        worker = self._fleet.workers[index]
+        if worker.protocol.merging:
+            return _MERGING_S
+        step_s = worker.slowness * self._paces.step_s(index, worker.steps)
+        return min(max(step_s, _MERGING_S), _TURN_S_MAX)
 
     @property
     def peers(self) -> dict[PeerId, SwarmPeer]:

@@ -408,7 +408,7 @@ def _take_ack(
 
 
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
-    """A question is answered; False where what it is about is given up."""
+    """A question is answered; False where what it is about is given up, or still to come."""
     for at in range(worker, worker + t.ints[t.n_incoming + worker]):
         if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
             size_bytes = t.pending_bytes + number_bytes(sequence)
@@ -416,7 +416,7 @@ def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
             return t.ints[t.incoming_room + at] >= 0 or not _is_stalled(t, at)
     if t.ints[t.decided + edge] == sequence:
         _send_ack(t, worker, edge, sequence, t.ints[t.accepted + edge])
-    return True
+    return bool(t.ints[t.decided + edge] >= sequence)
 
 
 def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
@@ -459,6 +459,8 @@ def _set_alarm(t: Tables, worker: int) -> None:
     for at in range(worker, worker + t.ints[t.n_incoming + worker]):
         if t.ints[t.incoming_room + at] < 0:
             due_s = min(due_s, t.floats[t.incoming_s + at] + t.stall_s)
+    # Its own step may have outlasted what a message has moved nearer.
+    due_s = max(due_s, t.floats[t.clock])
     if due_s < t.floats[t.alarm_s + worker]:
         t.floats[t.alarm_s + worker] = due_s
         enqueue(t, due_s, _AFTER_MESSAGES, worker, ALARM, 0, 0, 0, 0, 0)

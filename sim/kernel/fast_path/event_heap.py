@@ -16,8 +16,8 @@ from .tables import STAGED_MAX, Event
 
 __all__ = ["Queue", "drop", "expect", "is_full", "longer", "made", "peek", "push", "size"]
 
-# A turn leads to so many pushes and answers at most, and to three events more.
-_SPARE: Final = 2 * STAGED_MAX + 3
+# A turn leads to so many offers, frames and answers at most, and to three events more.
+_SPARE: Final = 3 * STAGED_MAX + 3
 _N_OTHERS: Final = 7
 _LINE: Final = 8  # numbers of a cache line
 

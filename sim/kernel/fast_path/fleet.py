@@ -50,7 +50,7 @@ def why_not(plan: FleetPlan) -> str:
         return "samples are dealt by who is there"
     if plan.schema.shards > 1 or protocol.wire != NATIVE or protocol.exact:
         return "shares are not whole models in float32"
-    if Form().size_bytes(plan.schema, 0) > protocol.frame_bytes:
+    if _is_offered(plan) and Form().size_bytes(plan.schema, 0) > protocol.frame_bytes:
         return "a model does not fit into one frame"
     if protocol.bandwidth_bytes_s is not None:
         return "workers limit what they send"
@@ -114,7 +114,8 @@ class Window:
     another."""
     first_order: int
     operations: NDArray[np.int64]
-    """Kind, worker, level, slot, room and id of the snapshot, axes ``(operation, 6)``."""
+    """Kind, worker, level, slot, room and id of the snapshot, axes ``(operation, 6)``; of learning
+    rates, the worker's steps and those of all that it knows in place of slot and room."""
     fractions: NDArray[np.float64]
     """By which part each mixes, or which part of its learning rate its worker uses from then on."""
 

@@ -21,8 +21,8 @@ class ColumnLevel:
         workers: Who takes a step, each worker once.
         steps: Which step of each, counted from 0.
         orders: Where each stands in the schedule, counted from the start of the run.
-        rows: Operations in order: kind, worker, level, slot, room and id of the snapshot, int64,
-            axes ``(operation, 6)``. Rooms are few, and used again.
+        rows: Operations in order, int64, axes ``(operation, 6)``: see `Window.operations`. Rooms
+            are few, and used again.
         fractions: By which part each mixes, or which part of its learning rate its worker uses from
             then on, float64, axis ``operation``.
     """

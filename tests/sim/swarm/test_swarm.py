@@ -578,6 +578,42 @@ def test_a_paused_process_can_be_killed() -> None:
     assert swarm.running == ("peer-1",)
 
 
+def test_time_never_runs_backwards_where_one_that_is_done_stands_still() -> None:
+    swarm = swarm_of(3)
+    swarm.run(3.0)
+    swarm.leave("peer-0")
+    swarm.run(2.0)
+    swarm.pause("peer-0", 20.0)
+    swarm.run(10.0)
+    # What comes is kept for it, so that it has not closed yet.
+    assert "peer-0" in swarm.running and not told(swarm, PeerClosed)
+    swarm.run(20.0)
+    assert told(swarm, PeerClosed) == [PeerClosed()]
+    times_s = [happening.time_s for happening in swarm.events]
+    assert times_s == sorted(times_s)
+
+
+@pytest.mark.parametrize("step_s", [0.1, 30.0])
+def test_peers_merge_at_the_pace_of_live_ones_however_long_their_steps(step_s: float) -> None:
+    swarm = swarm_of(3, step_s=step_s, network="lan", protocol=replace(QUICK, roll_s=60.0))
+    swarm.run(4.5 * step_s)
+    steps = swarm.steps("peer-0")
+    swarm.join("zoe")
+    assert swarm.finish(timeout_s=30.0)
+    assert swarm.steps("zoe") == 0 and swarm.steps("peer-0") == steps
+
+
+def test_all_that_wait_for_one_another_wait_on() -> None:
+    swarm = swarm_of(3, rule="allreduce", protocol=replace(QUICK, dead_s=1e6), network="lan")
+    swarm.run(3.0)
+    swarm.cut("peer-0")
+    swarm.run(400.0)
+    steps = swarm.steps("peer-0")
+    swarm.heal()
+    swarm.run(40.0)
+    assert swarm.steps("peer-0") > steps and not told(swarm, PeerFailed)
+
+
 def test_faults_may_be_given_ahead_and_come_first_at_their_time() -> None:
     swarm, seen = swarm_of(2, network="ideal"), []
     swarm.run(1.0)

@@ -15,7 +15,7 @@ from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 
-__all__ = ["flat", "plan_of", "settings_of_plans"]
+__all__ = ["PACES", "flat", "plan_of", "settings_of_plans"]
 
 TOPOLOGIES = (
     "ring", "complete", "star", "exponential", "one-peer-exponential", "random-regular:d=4",
@@ -40,6 +40,7 @@ def plan_of(
     steps_total: int | None = None,
     exchange_s: float = 0.0,
     scales_lr: bool = False,
+    step_s: float = 0.1,
     **protocol: Any,
 ) -> FleetPlan:
     """What such a swarm is made of."""
@@ -53,7 +54,7 @@ def plan_of(
         anchor=bytes(16),
         rule=partial(make_rule, rule, p if rule.startswith("gosgd") else None),
         neighbors=WorkerTopology(parse(topology, n, seed=seed), ids),
-        pace=make_step_time(pace, ids=ids, step_s=0.1, seed=seed),
+        pace=make_step_time(pace, ids=ids, step_s=step_s, seed=seed),
         links=partial(Links, network, ids, seed),
         seed=seed,
         steps=steps,
@@ -84,6 +85,7 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "numbers": st.sampled_from([8, 2_400]),
             "inline_bytes_max": st.sampled_from([1 << 18, 1]),
             "seed": st.integers(0, 1000),
+            "step_s": st.sampled_from([0.1, 2.0]),
             "steps_total": st.sampled_from([None, 1, 60]),
             "exchange_s": st.sampled_from([0.0, 0.01]),
             "scales_lr": st.booleans(),

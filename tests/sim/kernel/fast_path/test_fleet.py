@@ -14,7 +14,7 @@ from rumor.sim.kernel.fast_path.fleet import FastFleet, TakeOver, why_not
 from rumor.sim.kernel.fast_path.levels import levels_of
 from rumor.sim.kernel.fleet import Fleet
 
-from .plans import flat, plan_of, settings_of_plans
+from .plans import PACES, flat, plan_of, settings_of_plans
 
 UNTIL_S = 60.0
 
@@ -86,6 +86,27 @@ def test_random_numbers_are_those_of_numpy() -> None:
 
 def test_columns_grow_as_the_run_needs_them() -> None:
     assert compare(INTERPRETED, {"n": 100, "steps": 30, "latency_s": 0.5})
+
+
+def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
+    """A share takes 1.6 s to come out of a downlink, and is asked for after one."""
+    rates = {"bandwidth_mbit": 1000.0, "downlink_mbit": 1.0}
+    assert not compare(INTERPRETED, {"n": 8, "numbers": 50_000, **rates})
+
+
+@pytest.mark.parametrize("step_s", [0.1, 2.0])
+@pytest.mark.parametrize("rule", ["gosgd", "sgp", "sgp:outstanding_max=5"])
+def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: float) -> None:
+    """Steps of 2 s outlast how long an answer is waited for at first."""
+    settings = {"n": 24, "rule": rule, "step_s": step_s, "inline_bytes_max": 1, "numbers": 2400}
+    assert compare(INTERPRETED, settings)
+
+
+@pytest.mark.compiled
+@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
+def test_machine_code_decides_many_offers_and_frames_alike() -> None:
+    settings = {"n": 34, "rule": "sgp", "steps": 30, "inline_bytes_max": 1, "pace": PACES[1]}
+    assert compare(compiled(), settings | {"staged_max": 64})
 
 
 def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
