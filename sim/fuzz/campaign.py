@@ -1,6 +1,7 @@
 """A campaign: many seeds side by side, what they met, and what they broke."""
 
 import math
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from types import MappingProxyType
 from typing import Protocol as Structural
 from typing import TypeVar
@@ -269,7 +271,7 @@ def _side_by_side(processes: int, chunk: int = 1) -> Iterator[_Each]:
         yield map
         return
     # Not fork: whoever calls may have threads, and numpy is soon imported.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _leave_signals_to_the_caller)
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _follow_the_caller)
     try:
         yield partial(pool.map, chunksize=chunk)
     except BrokenProcessPool:
@@ -282,9 +284,20 @@ def _side_by_side(processes: int, chunk: int = 1) -> Iterator[_Each]:
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_signals_to_the_caller() -> None:
-    """Ctrl-C reaches every process of a terminal: one answer to it is enough."""
+def _follow_the_caller() -> None:
+    """Leave Ctrl-C to the caller, since it reaches every process of a terminal, and end with it.
+
+    One that is killed tells nobody: its processes would wait for further seeds for ever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    caller = parent_process()
+    assert caller is not None
+
+    def end_with_the_caller() -> None:
+        caller.join()
+        os._exit(1)
+
+    Thread(target=end_with_the_caller, daemon=True).start()
 
 
 EVENT_COVERAGE: Mapping[str, str] = MappingProxyType(

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -205,6 +206,39 @@ def test_a_process_that_is_killed_ends_the_campaign_with_a_word() -> None:
     with pytest.raises(RumorError, match="one of the campaign's processes was killed"):
         run_campaign(Order(seeds=tuple(range(400)), workers=2, processes=2), kill_one)
     assert not multiprocessing.active_children()
+
+
+CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+
+
+@pytest.mark.skipif(not CHILDREN.exists(), reason="/proc does not tell who started whom here")
+def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
+    command = ["-m", "rumor.cli", "fuzz", "--seeds", "0-99999", "--processes", "2"]
+    campaign = subprocess.Popen([sys.executable, "-P", *command], stdout=subprocess.PIPE)
+    try:
+        children = Path(f"/proc/{campaign.pid}/task/{campaign.pid}/children")
+        # One more keeps account of what they share.
+        wait_until(lambda: len(children.read_text().split()) == 3)
+        started = children.read_text().split()
+    finally:
+        campaign.kill()
+        campaign.communicate()
+    wait_until(lambda: not any(map(runs, started)))
+
+
+def runs(pid: str) -> bool:
+    """Whether a process is there, and more than a name that nobody has asked after."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.05)
 
 
 def test_given_faults_fall_on_exactly_so_many_workers() -> None:
