@@ -292,6 +292,16 @@ class Processes:
             fleet.turn_at(worker, worker.turn_s + fleet.now - paused_s)
         worker.alarm_s = float("inf")
         fleet.set_alarm(worker)
+        deferred, worker.deferred = worker.deferred, []
+        for action in deferred:
+            self.once_awake(worker, action)
+
+    def once_awake(self, worker: Worker, action: Callable[[], object]) -> None:
+        """Do something at a process that runs: now, or when it goes on."""
+        if worker.awake:
+            action()
+        elif worker.running:
+            worker.deferred.append(action)
 
     def present(self) -> Iterator[int]:
         """Workers that belong to the swarm; before anybody does, those that look for it."""
@@ -421,7 +431,7 @@ class Processes:
         held = [payload for _, payload in worker.held if payload is not None]
         for slot in (*worker.snapshots.values(), *worker.shares.values(), *held):
             values.let_go(slot)
-        worker.snapshots, worker.shares, worker.held = {}, {}, []
+        worker.snapshots, worker.shares, worker.held, worker.deferred = {}, {}, [], []
         if self.fleet.harness is not None:
             self.fleet.harness.ended(worker, died=died)
         self.finished(worker)
@@ -442,10 +452,9 @@ class Processes:
             fleet.at(fleet.now + _LEAVING_S, partial(self._await_end, worker, give_up_s))
 
     def _close(self, worker: Worker, *, died: bool) -> None:
-        if worker.running and worker.paused_s is not None:
-            # It stands still, and what comes is kept for it.
-            close = partial(self._close, worker, died=died)
-            self.fleet.at(self.fleet.now + _LEAVING_S, close)
+        if worker.paused_s is not None:
+            # What comes is kept for it.
+            self.once_awake(worker, partial(self._close, worker, died=died))
         elif worker.running:
             self.detection_times.gone(worker.index)
             self._end(worker, died=died)

@@ -113,6 +113,8 @@ class Worker:
     """Numbers of the pauses that hold it."""
     held: list[tuple[Envelope, Payload]] = field(default_factory=list)
     """What has come while it was paused."""
+    deferred: list[Callable[[], object]] = field(default_factory=list)
+    """What is to be done at it once it goes on."""
     ahead_s: float = 0.0
     """How far its clock is ahead."""
     slowness: float = 1.0

@@ -30,8 +30,6 @@ class SwarmPeer:
     """What it has done so far."""
     end: str = ""
     """How its process ended, in words; empty while it runs."""
-    paused_until_s: float = 0.0
-    """When it goes on that stands still, virtual seconds."""
     error: TrainingError | None = None
     """Why it cannot go on, until it has begun to leave."""
 

@@ -200,20 +200,12 @@ class World:
         until_s = self.clock.now + duration_s
         number = self._processes.pause(peer.worker)
         if number is not None:
-            peer.paused_until_s = max(peer.paused_until_s, until_s)
             self._fleet.at(until_s, partial(self._processes.end_pause, peer.worker, number))
 
     def _when_awake(self, peer: SwarmPeer, action: Callable[[SwarmPeer], None]) -> None:
         """Do something at a process as soon as time passes, and it does not stand still."""
-
-        def act() -> None:
-            if peer.worker.awake:
-                action(peer)
-            elif peer.running:
-                # What ends the pause then was said before.
-                self._fleet.at(peer.paused_until_s, act)
-
-        self._fleet.at(self.clock.now, act)
+        once = partial(self._processes.once_awake, peer.worker, partial(action, peer))
+        self._fleet.at(self.clock.now, once)
 
     def slow(self, id: PeerId, factor: float) -> None:
         """Let each step of a peer take so many times as long."""

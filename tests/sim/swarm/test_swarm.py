@@ -683,6 +683,21 @@ def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
     assert swarm_of(3, faults=faults).digest == swarm_of(3, faults=faults).digest
 
 
+@pytest.mark.parametrize("do", ["leave", "finish"])
+def test_what_is_asked_of_one_that_a_list_of_faults_pauses_is_done_when_it_goes_on(do: str) -> None:
+    pause = {"at_s": 2.0, "kind": "pause", "peer": 1, "for_s": 2.0}
+    swarm = swarm_of(3, faults=[pause])
+    swarm.run(3.0)
+    steps = swarm.steps("peer-1")
+    swarm.leave("peer-1") if do == "leave" else swarm.finish(timeout_s=0.0)
+    swarm.run(0.9)
+    assert swarm.now == pytest.approx(3.9) and swarm.phase("peer-1") is Phase.TRAINING
+    swarm.run(20.0)
+    assert swarm.steps("peer-1") == steps and "peer-1" not in swarm.running
+    times_s = [happening.time_s for happening in swarm.events]
+    assert times_s == sorted(times_s)
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) -> None:
     """Alone, it takes the very steps again that it would have taken."""
