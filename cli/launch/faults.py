@@ -22,6 +22,7 @@ from ...sim.kernel.faults.files import (
     resolve,
 )
 from ...sim.kernel.faults.transport import NetworkPlan
+from ...sim.kernel.plan import joining, names_of_newcomers
 from ...sim.kernel.worker import Slowness
 from .folder import Places
 from .monitor import Monitor, State
@@ -360,10 +361,9 @@ def _over(fault: Fault) -> str:
 
 def _all_ids(ids: Sequence[str], faults: Sequence[Fault]) -> tuple[str, ...]:
     """Names of all peers that there can be, those of newcomers last."""
-    newcomers = sum(fault.count or 1 for fault in faults if fault.kind == "join")
     # A run that is resumed has some already; the next gets the first number that is free.
-    last = newcomers + sum(id.startswith("join-") for id in ids)
-    return tuple(dict.fromkeys([*ids, *(f"join-{number}" for number in range(1, last + 1))]))
+    last = joining(faults) + sum(id.startswith("join-") for id in ids)
+    return tuple(dict.fromkeys([*ids, *names_of_newcomers(last)]))
 
 
 def read_live_faults(

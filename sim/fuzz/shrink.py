@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from ...gossip import PeerId
 from ..kernel.faults.files import KINDS, Fault
+from ..kernel.plan import joining, names_of_newcomers
 from .scenario import OPTIONS, WORKERS_MIN, draw
 from .trial import Mutant, Trial, attempt
 
@@ -159,8 +160,7 @@ def among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]
         peers: Who is there at the start.
     """
 
-    joined = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
-    known = {None, *peers, *(f"join-{number}" for number in range(1, joined + 1))}
+    known = {None, *peers, *names_of_newcomers(joining(faults))}
 
     def is_there(peer: object) -> bool:
         return peer in known

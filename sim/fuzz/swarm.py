@@ -317,7 +317,7 @@ class FuzzSwarm:
         peer = self.peers[id] = FuzzPeer(worker, vector, ledgers)
         self.invariants.opened(peer)
 
-    def ended(self, worker: Worker, *, died: bool) -> None:
+    def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
         """Take note that a life has ended."""
         self._ahead_s[worker.id] = worker.ahead_s
         if died:

@@ -25,7 +25,7 @@ from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
 from .observers import Times
-from .plan import FaultPlan, FleetPlan, Question, Stop, Traffic
+from .plan import FleetPlan, Question, Stop, Traffic
 from .processes import Processes
 from .program import Program
 from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
@@ -90,8 +90,6 @@ class Fleet:
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
         exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
-        faulty = plan.fault_plan or FaultPlan(faults=(), founders=0, checkpoint_every_s=_FOREVER_S)
-        self._stuck_s, self._turn_s = faulty.stuck_s, faulty.turn_s
         self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
         self.membership: StaticMembership | None = None
         """The view that all workers share; None where each has its own."""
@@ -340,8 +338,8 @@ class Fleet:
     def begin_step(self, worker: Worker) -> None:
         """Let a worker's next turn be due when its step is done."""
         pace = self._plan.pace
-        if worker.finished and self._turn_s is not None:
-            self.turn_at(worker, self.clock.now + self._turn_s(worker.index))
+        if worker.finished and self._plan.turn_s is not None:
+            self.turn_at(worker, self.clock.now + self._plan.turn_s(worker.index))
             return
         # One that has finished takes no step whose duration could be drawn.
         finished, index = worker.finished, worker.index
@@ -452,7 +450,7 @@ class Fleet:
                 self.faults.search(worker)
         self.set_alarm(worker)
         since_s = worker.waiting_since_s
-        if since_s is not None and self.clock.now - since_s > self._stuck_s:
+        if since_s is not None and self.clock.now - since_s > self._plan.stuck_s:
             self._give_up_if_stuck()
 
     def _give_up_if_stuck(self) -> None:
@@ -463,12 +461,12 @@ class Fleet:
             return
         # Whoever has just finished may be about to send what they wait for.
         since_s = max(self._ended_s, *[worker.waiting_since_s or 0.0 for worker in waiting])
-        if self.clock.now - since_s > self._stuck_s:
+        if self.clock.now - since_s > self._plan.stuck_s:
             for worker in waiting:
                 self.halts[worker.id] = (
                     f"all {len(waiting)} workers have waited for one another for "
-                    f"{self._stuck_s:.0f} virtual seconds, since {since_s:.6g} s: a synchronous "
-                    "rule cannot go on where a link carries nothing"
+                    f"{self._plan.stuck_s:.0f} virtual seconds, since {since_s:.6g} s: a "
+                    "synchronous rule cannot go on where a link carries nothing"
                 )
                 worker.waiting_since_s = None
                 self.leave(worker)

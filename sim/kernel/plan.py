@@ -1,7 +1,7 @@
 """What a fleet is made of, what goes wrong in it, and what it has done."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
 
 __all__ = [
     *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring", "Question"),
-    *("Stop", "Traffic", "half_square", "names_of", "names_of_newcomers"),
-    "worker_names",
+    *("Stop", "Traffic", "half_square", "joining", "names_of"),
+    *("names_of_newcomers", "worker_names"),
 ]
 
 
@@ -160,12 +160,6 @@ class FaultPlan:
     exchanges of the member table: nobody's heartbeat then keeps time with another's."""
     seeds_max: int = 3
     """So many addresses a process is told at its start, some of which may not answer."""
-    turn_s: Callable[[int], float] | None = None
-    """How long one that has finished waits for its next turn, told its row, virtual seconds; as
-    long as its steps took on average unless given."""
-    stuck_s: float = 300.0
-    """Where all wait for one another for so long, they leave: ten times the longest wait between
-    two questions about a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +203,12 @@ class FleetPlan:
     """Answers a rule that asks of values; None where values are computed later."""
     exchange_s: float = 0.0
     """By how much each push, and each mix, makes a worker's next step longer, seconds."""
+    turn_s: Callable[[int], float] | None = None
+    """How long a worker that has finished waits for its next turn, told its row, virtual seconds;
+    as long as its steps took on average unless given."""
+    stuck_s: float = 300.0
+    """Workers that have all waited for one another for so long leave: ten times the longest wait
+    between two questions about a share."""
 
 
 @dataclass(slots=True)
@@ -246,8 +246,12 @@ def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
 
 def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
     """Name all workers that a plan has, see `worker_names`."""
-    faults = () if fault_plan is None else fault_plan.faults
-    return worker_names(workers, sum([f.count or 1 for f in faults if f.kind == "join"]))
+    return worker_names(workers, 0 if fault_plan is None else joining(fault_plan.faults))
+
+
+def joining(faults: Iterable[Fault]) -> int:
+    """How many newcomers these faults are."""
+    return sum([fault.count or 1 for fault in faults if fault.kind == "join"])
 
 
 def half_square(vector: NDArray[np.float64]) -> float:

@@ -197,9 +197,8 @@ class Processes:
         if self.over:
             self.fleet.clock.stop()
         if self._open and not coming and self._is_stuck():
-            self.fleet.at(
-                self.fleet.now + self.plan.stuck_s, partial(self._give_up, set(self._open))
-            )
+            give_up = partial(self._give_up, set(self._open))
+            self.fleet.at(self.fleet.now + self._plan.stuck_s, give_up)
 
     def leaving(self, worker: Worker) -> None:
         """Let a process that has begun to leave end when it is gone, or has taken too long."""
@@ -422,7 +421,7 @@ class Processes:
         harness = self.fleet.harness
         return harness is None or harness.listens(id)
 
-    def _end(self, worker: Worker, *, died: bool) -> None:
+    def _end(self, worker: Worker, *, died: bool, gave_up: bool = False) -> None:
         values, now = self.fleet.values, self.fleet.now
         worker.away_s, worker.waited_s_most = worker.away_until(now), worker.waited_until(now)
         worker.idle_s, worker.waiting_since_s = worker.idle_until(now), None
@@ -433,7 +432,7 @@ class Processes:
             values.let_go(slot)
         worker.snapshots, worker.shares, worker.held, worker.deferred = {}, {}, [], []
         if self.fleet.harness is not None:
-            self.fleet.harness.ended(worker, died=died)
+            self.fleet.harness.ended(worker, died=died, gave_up=gave_up)
         self.finished(worker)
 
     def _await_end(self, worker: Worker, give_up_s: float) -> None:
@@ -457,7 +456,7 @@ class Processes:
             self.once_awake(worker, partial(self._close, worker, died=died))
         elif worker.running:
             self.detection_times.gone(worker.index)
-            self._end(worker, died=died)
+            self._end(worker, died=died, gave_up=died)
             self._incarnations.end(worker, self.fleet.now, died=died)
 
     def _is_stuck(self) -> bool:

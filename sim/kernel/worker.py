@@ -313,8 +313,8 @@ class Harness(Values, Structural):
     def started(self, worker: Worker) -> None:
         """Take note that a life begins."""
 
-    def ended(self, worker: Worker, *, died: bool) -> None:
-        """Take note that a life has ended."""
+    def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
+        """Take note that a life has ended, perhaps since nobody has taken a leaver's weight."""
 
     def decided(
         self, worker: Worker, cause: object, effects: Sequence[Effect | Event], now: float

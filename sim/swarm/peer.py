@@ -30,6 +30,8 @@ class SwarmPeer:
     """What it has done so far."""
     end: str = ""
     """How its process ended, in words; empty while it runs."""
+    refusal: str = ""
+    """Why members say that it cannot be one of them, if they do."""
     error: TrainingError | None = None
     """Why it cannot go on, until it has begun to leave."""
 

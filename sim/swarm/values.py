@@ -201,28 +201,23 @@ class SwarmValues:
         self.observer.opened(worker.protocol.accounts)
         self.observer.note(worker.id, PeerStarted(worker.protocol.account.incarnation))
 
-    def ended(self, worker: Worker, *, died: bool) -> None:
+    def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
         """Take note that a life has ended."""
         peer = self.peers[worker.id]
+        event: PeerClosed | PeerCrashed | PeerFailed = PeerCrashed()
+        how = "crashed"
         if not died:
-            self.observer.note(worker.id, PeerClosed())
+            event = PeerClosed()
             how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
-        elif peer.end or worker.protocol.phase < Phase.LEAVING:
-            how = peer.end or "crashed"
-        else:
-            reason = f"nobody has taken its weight within {LEAVE_S:g} s"
-            self.observer.note(worker.id, PeerFailed(reason))
+        elif gave_up:
+            event = PeerFailed(f"nobody has taken its weight within {LEAVE_S:g} s")
             how = "gave up leaving"
+        elif peer.refusal:
+            event, how = PeerFailed(peer.refusal), "failed"
         if died:
             self.observer.died(worker.protocol.account.life)
-        if how == "crashed":
-            self.observer.note(worker.id, PeerCrashed())
+        self.observer.note(worker.id, event)
         peer.end = f"{how} at {self._fleet.now:g} s"
-
-    def crash(self, peer: SwarmPeer, how: str = "crashed") -> None:
-        """End a process without a word."""
-        peer.end = how
-        self._processes.crash(peer.worker)
 
     def decided(
         self, worker: Worker, cause: object, effects: Sequence[Effect | Event], now: float
@@ -356,12 +351,12 @@ class SwarmValues:
         """End a peer that looks for a swarm whose members say that it cannot be one of them."""
         if worker.searching:
             reason = f"cannot join {effect.peer}: {effect.reason}"
-            self._fleet.at(self._fleet.now, partial(self._give_up, self.peers[worker.id], reason))
+            self.peers[worker.id].refusal = reason
+            self._fleet.at(self._fleet.now, partial(self._give_up, worker))
 
-    def _give_up(self, peer: SwarmPeer, reason: str) -> None:
-        if peer.running and peer.worker.searching:
-            self.observer.note(peer.id, PeerFailed(reason))
-            self.crash(peer, "failed")
+    def _give_up(self, worker: Worker) -> None:
+        if worker.running and worker.searching:
+            self._processes.crash(worker)
 
     def _fail(self, peer: SwarmPeer, error: TrainingError) -> None:
         """Let a peer leave, as a live one does whose training loop ends with an error."""

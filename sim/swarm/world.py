@@ -10,10 +10,11 @@ from ...gossip import ConfigError, PeerId, Phase
 from ...gossip.protocol.rule import require_topology
 from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
+from ...train.runtime.shutdown import nap_s
 from ...train.tasks.random_state import kept_random_state
 from ..kernel.clock import Clock
 from ..kernel.fleet import Fleet
-from ..kernel.plan import Fault, FaultPlan, FleetPlan, names_of_newcomers
+from ..kernel.plan import Fault, FaultPlan, FleetPlan, joining, names_of_newcomers
 from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
@@ -33,10 +34,6 @@ Link = tuple[PeerId, PeerId]
 # One that is done still answers for so long what became of shares: over lossy links, the answer
 # may have to be asked for more than once.
 _LINGER_S = 5.0
-
-# Between two turns of one that has finished: while it merges, and at most.
-_MERGING_S = 0.005
-_TURN_S_MAX = 1.0
 
 
 class World:
@@ -78,10 +75,11 @@ class World:
         self.clock = Clock()
         self.observer = SwarmObserver(self.clock)
         self._is_moving = False
+        self._slowed: dict[PeerId, int] = {}
+        """By what number the kernel knows how slow each was made."""
         self._paces = StepTimes(pace)
         self._values = SwarmValues(made, self.observer)
-        newcomers = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
-        everybody = (*ids, *names_of_newcomers(newcomers))
+        everybody = (*ids, *names_of_newcomers(joining(faults)))
         for id in everybody:
             self._paces.add(id)
         vector, *_ = [self._values.prepare(id) for id in ids]
@@ -105,9 +103,9 @@ class World:
                 linger_s=_LINGER_S,
                 begins_within_s=0.0,
                 seeds_max=len(ids),
-                turn_s=self._turn_s,
-                stuck_s=math.inf,
             ),
+            turn_s=self._turn_s,
+            stuck_s=math.inf,
         )
         self._fleet = Fleet(plan, harness=self._values, clock=self.clock)
         assert self._fleet.faults is not None
@@ -117,10 +115,8 @@ class World:
     def _turn_s(self, index: int) -> float:
         """How long one that has finished waits for its next turn, as live."""
         worker = self._fleet.workers[index]
-        if worker.protocol.merging:
-            return _MERGING_S
         step_s = worker.slowness * self._paces.step_s(index, worker.steps)
-        return min(max(step_s, _MERGING_S), _TURN_S_MAX)
+        return nap_s(step_s, merging=worker.protocol.merging)
 
     @property
     def peers(self) -> dict[PeerId, SwarmPeer]:
@@ -168,7 +164,7 @@ class World:
 
     def crash(self, id: PeerId) -> None:
         """Kill a process."""
-        self._values.crash(self.find_running(id))
+        self._processes.crash(self.find_running(id).worker)
 
     def leave(self, id: PeerId) -> None:
         """Let a peer leave, once it does not stand still."""
@@ -209,7 +205,11 @@ class World:
 
     def slow(self, id: PeerId, factor: float) -> None:
         """Let each step of a peer take so many times as long."""
-        self.find_running(id).worker.slowness = factor
+        worker, slowness = self.find_running(id).worker, self._processes.slowness
+        # What a list of faults does to it at that time holds beside this.
+        slowness.end(worker.index, self._slowed.pop(id, -1))
+        self._slowed[id] = slowness.begin(worker.index, factor)
+        worker.slowness = slowness.of(worker.index)
         self.observer.note(id, PeerSlowed(factor))
 
     def cut(self, links: Sequence[Link]) -> None:

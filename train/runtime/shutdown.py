@@ -16,7 +16,7 @@ from ..tensors.vector import Vector
 from .runner import PeerRuntime
 from .telling.counters import Counters
 
-__all__ = ["MergeResult", "leave", "merge"]
+__all__ = ["MergeResult", "leave", "merge", "nap_s"]
 
 _log = logging.getLogger("rumor")
 
@@ -77,8 +77,7 @@ def merge(
     give_up_s = time.monotonic() + timeout_s
     while not runtime.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
         merging = runtime.look(lambda protocol: protocol.merging)
-        nap_s = _MERGING_POLL_S if merging else max(pace_s, _MERGING_POLL_S)
-        if stop.wait(min(nap_s, _PACE_S_MAX)):
+        if stop.wait(nap_s(pace_s, merging=merging)):
             break
         runtime.step(trained=False, stop=stop)
     runtime.settle()
@@ -88,6 +87,16 @@ def merge(
     elif result.missing:
         _log.info("the average is without %s", _steps(result.missing))
     return result
+
+
+def nap_s(pace_s: float, *, merging: bool) -> float:
+    """How long one that takes no more steps waits for its next turn, seconds.
+
+    Args:
+        pace_s: What a step took it.
+        merging: Whether all others have finished, too.
+    """
+    return _MERGING_POLL_S if merging else min(max(pace_s, _MERGING_POLL_S), _PACE_S_MAX)
 
 
 def _result(protocol: Protocol, distance: float | None) -> tuple[MergeResult, int]:

@@ -33,6 +33,7 @@ from ....gossip.rules.outer.local_sgd import LocalSGD
 from ....gossip.rules.outer.noloco import NoLoCo
 from ....gossip.weight import coarse
 from ...kernel.faults.files import ATTACKS, KINDS, Fault, check_faults, resolve
+from ...kernel.plan import joining, names_of_newcomers
 from ..peers import chain, complete, ring
 from ..vector import SIZE
 
@@ -160,8 +161,7 @@ class Scenario:
     @property
     def ids(self) -> tuple[PeerId, ...]:
         """Everybody who ever comes, newcomers last."""
-        joined = sum([fault.count or 1 for fault in self.faults if fault.kind == "join"])
-        return (*self.peers, *(f"join-{number}" for number in range(1, joined + 1)))
+        return (*self.peers, *names_of_newcomers(joining(self.faults)))
 
     @property
     def faults_s(self) -> float:

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from ....gossip.errors import ConfigError
 from ...models.network import with_distinct_keys
-from ..plan import Fault
+from ..plan import Fault, joining, names_of_newcomers
 from .kinds import KINDS
 
 __all__ = [
@@ -182,10 +182,10 @@ def check_faults(
         ConfigError: A fault is not of its form, of another kind, or of no peer of this run; the
             message names it.
     """
-    joined = sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+    joined = joining(faults)
     if joined > NEWCOMERS_MAX:
         raise ConfigError(f"{joined:,} peers are to join: there may be {NEWCOMERS_MAX:,} in all")
-    known = {*peers, *(f"join-{number}" for number in range(1, joined + 1))}
+    known = {*peers, *names_of_newcomers(joined)}
     for position, fault in enumerate(faults, 1):
         where = _where(fault.row or position)
         _check(_given(fault), where)

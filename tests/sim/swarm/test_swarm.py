@@ -719,6 +719,15 @@ def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) 
         assert torch.equal(one, other)
 
 
+def test_one_that_is_killed_while_it_leaves_has_crashed() -> None:
+    faults = [{"at_s": 3.0, "kind": "leave", "peer": 1}, {"at_s": 3.01, "kind": "crash", "peer": 1}]
+    swarm = swarm_of(3, faults=faults, network="wan")
+    swarm.run(20.0)
+    assert told(swarm, PeerCrashed) == [PeerCrashed()] and not told(swarm, PeerFailed)
+    with pytest.raises(ConfigError, match=r"it crashed at 3\.01 s"):
+        swarm.leave("peer-1")
+
+
 def test_peers_that_lie_are_no_matter_for_a_test_of_a_task() -> None:
     with pytest.raises(ConfigError, match="nan cannot be done here"):
         swarm_of(3, faults=[{"at_s": 1.0, "kind": "nan", "peers": [1]}])
