@@ -50,13 +50,13 @@ _LONGER = {"2.4 k": 4, "80 k": 12}
 _RARELY = 0.1
 
 # Steps of each worker that take the loop some 5 seconds.
-_CONVOLUTIONAL = {"LeNet": 40, "ResNet-20": 6}
+_OTHERS = {"LayerNorm": 600, "LeNet": 40, "LeNet, BatchNorm": 40, "ResNet-20": 6}
 
 
 def measure_sim(
     sizes: Sequence[int] = (100, 1000),
     nets: Mapping[str, int] | None = None,
-    convolutional: Mapping[str, int] | None = None,
+    others: Mapping[str, int] | None = None,
     few: int = 16,
     threads: int = 2,
     rounds: int = 5,
@@ -69,7 +69,7 @@ def measure_sim(
         sizes: Numbers of workers.
         nets: Keys of `HIDDEN`, and how many steps all workers together take; every size of them
             for a quarter of a minute of the rival unless given.
-        convolutional: Names of convolutional networks, and how many steps each worker takes.
+        others: Names of other networks, and how many steps each worker takes.
         few: Workers that train those.
         threads: Of the rows that show what more than one brings.
         rounds: Turns of each way; figures are medians.
@@ -77,7 +77,7 @@ def measure_sim(
         cache: Where rivals are installed, as `rivals.install` takes it.
     """
     nets = _STEPS if nets is None else nets
-    convolutional = _CONVOLUTIONAL if convolutional is None else convolutional
+    others = _OTHERS if others is None else others
     rows = [
         *(
             row
@@ -91,7 +91,7 @@ def measure_sim(
             _beside_loop(_Work(net, max(sizes), max(2, steps // max(sizes)), p=_RARELY), rounds)
             for net, steps in nets.items()
         ),
-        *(_beside_loop(_Work(net, few, steps), rounds) for net, steps in convolutional.items()),
+        *(_beside_loop(_Work(net, few, steps), rounds) for net, steps in others.items()),
     ]
     return Result(
         name="sim",

@@ -1,4 +1,4 @@
-"""Tasks of several sizes on the digits, for benchmarks: fully connected and convolutional."""
+"""Tasks of several sizes on the digits, for benchmarks: fully connected, with norms, and convolutional."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -59,6 +59,31 @@ def _enlarge(pixels: Tensor, side: int) -> Tensor:
     return functional.interpolate(pixels.view(-1, 1, _SIDE, _SIDE), size=(side, side))
 
 
+def _normed() -> Task:
+    return replace(digits(), name="digits, LayerNorm", model=_normed_network)
+
+
+def _normed_network() -> nn.Module:
+    """64 -> 32 -> 10 with a norm and GELU between them: 2.5 k parameters."""
+    hidden = HIDDEN["2.4 k"]
+    return nn.Sequential(
+        nn.Linear(_SIDE**2, hidden), nn.LayerNorm(hidden), nn.GELU(), nn.Linear(hidden, 10)
+    )
+
+
+def _lenet_with_norms() -> Task:
+    return _of_images("LeNet, BatchNorm", _lenet_network_with_norms, side=28)
+
+
+def _lenet_network_with_norms() -> nn.Module:
+    """LeNet-5 with BatchNorm after each convolution, whose running means each worker has."""
+    first, relu, pool, second, *rest = _lenet_network().children()
+    return nn.Sequential(
+        *(first, nn.BatchNorm2d(6), relu, pool),
+        *(second, nn.BatchNorm2d(16), *rest),
+    )
+
+
 def _lenet_network() -> nn.Module:
     """LeNet-5 on 28x28, with ReLU and maxima: 44 k parameters."""
     return nn.Sequential(
@@ -101,7 +126,9 @@ class _Block(nn.Module):
 NETS: Mapping[str, Callable[[], Task]] = MappingProxyType(
     {
         **{net: partial(_connected, net) for net in HIDDEN},
+        "LayerNorm": _normed,
         "LeNet": _lenet,
+        "LeNet, BatchNorm": _lenet_with_norms,
         "ResNet-20": _resnet,
     }
 )

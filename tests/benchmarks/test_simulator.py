@@ -54,7 +54,7 @@ def figures(rate: float) -> dict[str, Any]:
 
 def small(**settings: Any) -> Result:
     return measure_sim(
-        **{"sizes": [8], "nets": {"2.4 k": 80}, "convolutional": {}, "rounds": 2, **settings}
+        **{"sizes": [8], "nets": {"2.4 k": 80}, "others": {}, "rounds": 2, **settings}
     )
 
 
@@ -160,10 +160,10 @@ def test_an_engine_that_is_not_to_be_had_has_no_rows(
     assert "2.4 k, n = 8: no batched, compiled: there is none" in caplog.messages
 
 
-def test_convolutional_networks_are_held_against_the_loop_alone(
+def test_other_networks_are_held_against_the_loop_alone(
     asked: list[tuple[str, Mapping[str, Any]]],
 ) -> None:
-    (row,) = small(nets={}, convolutional={"LeNet": 3}, few=4).rows
+    (row,) = small(nets={}, others={"LeNet": 3}, few=4).rows
     assert (row.name, row.ratio) == ("LeNet, n = 4: auto", 39.0 / 4.0)
     assert row.note == "our loop; auto took auto: it pays; the same bits"
     assert [name for name, _ in asked] == ["auto", "loop", "auto", "loop"]
@@ -171,7 +171,10 @@ def test_convolutional_networks_are_held_against_the_loop_alone(
 
 @pytest.mark.parametrize(
     ("net", "n_params"),
-    [("2.4 k", 2_410), ("80 k", 80_260), ("LeNet", 44_426), ("ResNet-20", 271_994)],
+    [
+        *(("2.4 k", 2_410), ("80 k", 80_260), ("LayerNorm", 2_474), ("LeNet", 44_426)),
+        *(("LeNet, BatchNorm", 44_470), ("ResNet-20", 271_994)),
+    ],
 )
 def test_a_network_is_of_its_size_and_learns_from_its_inputs(net: str, n_params: int) -> None:
     task = make(net)
@@ -217,7 +220,7 @@ def test_an_engine_that_does_not_fit_says_why() -> None:
 @pytest.mark.live
 @pytest.mark.slow
 def test_ours_runs_in_processes_of_its_own() -> None:
-    result = measure_sim(nets={}, convolutional={"2.4 k": 40}, few=8, rounds=1)
+    result = measure_sim(nets={}, others={"2.4 k": 40}, few=8, rounds=1)
     assert result.name == "sim"
     (row,) = result.rows
     assert row.ours > 0 and row.reference > 0

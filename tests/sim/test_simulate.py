@@ -182,7 +182,7 @@ def test_vectors_that_cannot_be_averaged_are_refused(values: Any) -> None:
 
 
 class Stubborn(nn.Module):
-    """A model whose forward pass looks at its values, which torch.func cannot batch."""
+    """A model whose forward pass looks at its values, which cannot be traced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def test_a_task_that_cannot_be_batched_is_looped_and_says_why() -> None:
     summary = simulate(task=task, workers=3, topology="ring", steps=3).summary
     assert summary["engine"] == "loop"
     assert "cannot be batched" in summary["engine_why"]
-    with pytest.raises(ConfigError, match=r"engine batched cannot take the task tiny: torch\.func"):
+    with pytest.raises(ConfigError, match=r"engine batched cannot take the task tiny: its step"):
         simulate(task=task, workers=3, topology="ring", steps=3, engine="batched")
 
 

@@ -69,7 +69,7 @@ class Placed:
             start: Where in the last axis those of this tensor begin.
         """
         found = numbers[..., start : start + self.tensor.numel()]
-        plain = found.view(*found.shape[:-1], *self.spec.shape)
+        plain = found.view((*found.shape[:-1], *self.spec.shape))
         strides = *found.stride()[:-1], *self.tensor.stride()
         if plain.stride() == strides or memory_order(self.tensor) is None:
             return plain

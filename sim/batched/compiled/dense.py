@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from ....gossip.errors import ConfigError
+from ....train.tasks.task import Task
 from ...kernel.fast_path.compiler import can_compile
+from ..parameters import ParameterMatrix
 from .interface import (
     CALL_BYTES,
     FACTORS,
@@ -30,7 +33,7 @@ from .interface import (
 )
 from .row_passes import alike
 
-__all__ = ["DenseLayer", "DenseStep", "why_not"]
+__all__ = ["DenseLayer", "DenseStep", "dense_layers", "why_not"]
 
 Ints = NDArray[np.int64]
 
@@ -45,11 +48,61 @@ class DenseLayer(NamedTuple):
     n_in: int
     n_out: int
 
-    def of(self, stack: Tensor) -> tuple[Tensor, Tensor]:
-        """The weights and biases in a stack of vectors, as views with its first axis."""
-        weights = stack[:, self.weight : self.weight + self.n_out * self.n_in]
-        biases = stack[:, self.bias : self.bias + self.n_out]
-        return weights.unflatten(1, (self.n_out, self.n_in)), biases
+
+def dense_layers(rows: ParameterMatrix, task: Task) -> list[DenseLayer]:
+    """Where the layers of a fully connected classifier lie in a worker's vector, in order.
+
+    Raises:
+        ConfigError: The task is none.
+    """
+    names = _layers(rows.module)
+    (segment,) = rows.segments
+    placed = {p.spec.name: p for p in segment.tensors}
+    trained = {f"{name}.{part}" for name in names for part in ("weight", "bias")} == set(placed)
+    layers = []
+    if names and trained:
+        start, size = segment.start_bytes, rows.x[0].element_size()
+        for name in names:
+            weight, bias = placed[f"{name}.weight"], placed[f"{name}.bias"]
+            # Not what the module says of itself: its parameters may have been replaced.
+            n_out, n_in = weight.spec.shape
+            places = [(part.offset_bytes - start) // size for part in (weight, bias)]
+            layers.append(DenseLayer(places[0], places[1], n_in, n_out))
+    if not (layers and _is_classification(task, layers)):
+        raise ConfigError(
+            f"steps of the task {task.name} are not taken in machine code: that is only for "
+            "Sequential models of Linear and ReLU, none of them frozen, under "
+            "torch.nn.functional.cross_entropy of integer targets"
+        )
+    return layers
+
+
+def _is_classification(task: Task, layers: Sequence[DenseLayer]) -> bool:
+    """Whether such layers tell rows of numbers apart by an integer class each."""
+    inputs, targets = task.train
+    plain = inputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
+    if task.loss is not functional.cross_entropy or not plain:
+        return False
+    widths = [inputs.shape[1], *(layer.n_out for layer in layers)]
+    fit = all(layer.n_in == width for layer, width in zip(layers, widths, strict=False))
+    return fit and 0 <= int(targets.min()) and int(targets.max()) < widths[-1]
+
+
+def _layers(module: nn.Module) -> list[str]:
+    """Names of the Linear layers in order, or none where the module is of another kind."""
+    if type(module) is not nn.Sequential:
+        return []
+    # Not named_children, which passes over a layer that stands there twice.
+    parts = [(name, part) for name, part in module._modules.items() if part is not None]
+    linear = {name: part for name, part in parts if type(part) is nn.Linear}
+    alternating = all(
+        type(part) is (nn.Linear if index % 2 == 0 else nn.ReLU)
+        for index, (_, part) in enumerate(parts)
+    )
+    each_once = len({id(layer) for layer in linear.values()}) == len(linear)
+    have_bias = all(layer.bias is not None for layer in linear.values())
+    whole = alternating and each_once and have_bias and len(parts) % 2 == 1
+    return [*linear] if whole else []
 
 
 def why_not(layers: Sequence[DenseLayer]) -> str:

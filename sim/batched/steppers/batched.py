@@ -1,7 +1,5 @@
 """All steps of a level at once: one batched gradient over the rows of many workers."""
 
-import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
@@ -14,9 +12,9 @@ from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
 from ...kernel.fast_path.levels import AnyLevel
 from ..batches import Batches, Ints
-from ..compiled.dense import DenseStep, why_not
+from ..compiled.dense import DenseStep, dense_layers, why_not
 from ..parameters import CPU, ParameterMatrix
-from .gradients import Gradient, dense_layers, stacked_gradient, unbatchable
+from .gradients import Gradient, unbatchable
 from .loop import Replica
 from .optimizers import OneByOne, RowOptimizer, StackedOptimizer, stacked_optimizer
 from .stepper import Failures
@@ -49,7 +47,6 @@ class BatchedStepper:
         lr: Learning rate.
         failures: Where a step that fails is noted.
         threads: How many groups of workers at a time; it changes no bit.
-        gradient: Makes another way to the gradients than ``torch.func``.
         dense: Whether whole steps are taken in machine code.
 
     Raises:
@@ -65,7 +62,6 @@ class BatchedStepper:
         failures: Failures,
         threads: int = 1,
         *,
-        gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
         dense: bool = False,
     ) -> None:
         if why := unbatchable(rows, task):
@@ -73,9 +69,7 @@ class BatchedStepper:
         self._rows = rows
         self._batches = batches
         self._failures = failures
-        # ``functional_call`` lends the module other tensors: each thread needs one of its own.
-        self._own = threading.local()
-        self._make_gradient = partial(gradient or stacked_gradient, rows, task)
+        self._gradient = Gradient(rows, task)
         replica = Replica(rows, task, lr)
         stacked = stacked_optimizer(
             replica.optimizer, replica.parameters, rows.x[0], in_passes=rows.in_passes
@@ -139,13 +133,21 @@ class BatchedStepper:
             update = optimizer.of(workers, steps, self._lr_parts(workers))
             is_finite, losses = step.take(x, workers, update, samples)
         else:
-            values = x.index_select(0, torch.from_numpy(workers).to(x.device))
+            chosen = torch.from_numpy(workers).to(x.device)
+            values = x.index_select(0, chosen)
             inputs, targets = self._batches.stacked(samples)
             if self._batches.flipped:
                 targets = self._batches.turned(workers, targets)
-            gradients, losses = self._gradient()(values, inputs, targets)
+            locals = [part.index_select(0, chosen) for part in self._rows.locals]
+            gradients, losses = self._gradient(values, locals, inputs, targets)
             parts = self._lr_parts(workers)
             is_finite = self._optimizer.update(x, gradients, workers, steps, parts)
+            # Which optimizers that take a row for one tensor may have let decay.
+            for span in self._gradient.buffers:
+                x[:, span].index_copy_(0, chosen, values[:, span])
+                is_finite &= bool(torch.isfinite(values[:, span].sum()))
+            for part, written in zip(self._rows.locals, locals, strict=True):
+                part.index_copy_(0, chosen, written)
         # One sum for all: only where it is not finite is each looked at.
         if not (is_finite and bool(torch.isfinite(losses.sum()))):
             values = x.index_select(0, torch.from_numpy(workers).to(x.device))
@@ -157,12 +159,6 @@ class BatchedStepper:
         """Which part of its learning rate each uses."""
         scaled = self._rows.lr_factors
         return np.ones(len(workers)) if scaled is None else scaled[workers]
-
-    def _gradient(self) -> Gradient:
-        found: Gradient | None = getattr(self._own, "gradient", None)
-        if found is None:
-            found = self._own.gradient = self._make_gradient()
-        return found
 
 
 def _dense_step(rows: ParameterMatrix, task: Task, batches: Batches) -> DenseStep:

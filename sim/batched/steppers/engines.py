@@ -19,7 +19,7 @@ from ...kernel.program import Level
 from ..batches import Batches
 from ..parameters import CPU, ParameterMatrix
 from .batched import BatchedStepper
-from .gradients import Gradient, unbatchable, written_out
+from .gradients import unbatchable
 from .loop import LoopStepper
 from .stepper import Failures, Stepper
 
@@ -72,35 +72,17 @@ class Workshop:
             threads=self.threads,
         )
 
-    def batched(
-        self,
-        rows: ParameterMatrix,
-        failures: Failures,
-        gradient: Callable[[ParameterMatrix, Task], Gradient] | None = None,
-        *,
-        dense: bool = False,
-    ) -> Stepper:
-        """Many steps at once, with the gradient of ``torch.func`` or another."""
+    def batched(self, rows: ParameterMatrix, failures: Failures, *, dense: bool = False) -> Stepper:
+        """Many steps at once."""
         if self.compiled:
             rows.compile_passes(self.threads)
         return BatchedStepper(
-            rows,
-            self.task,
-            self.batches,
-            self.lr,
-            failures,
-            self.threads,
-            gradient=gradient,
-            dense=dense,
+            rows, self.task, self.batches, self.lr, failures, self.threads, dense=dense
         )
-
-    def written_out(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
-        """Many steps at once, with a gradient written out by hand."""
-        return self.batched(rows, failures, written_out)
 
     def in_machine_code(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """Whole steps in machine code, one worker after another."""
-        return self.batched(rows, failures, written_out, dense=True)
+        return self.batched(rows, failures, dense=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,33 +114,27 @@ def choose(engine: str, workshop: Workshop) -> Choice:
     if engine == "loop":
         return Choice(name="loop", make=workshop.loop, why="asked for")
     if engine == "batched":
-        why = _cannot(workshop)
-        if why:
+        make, why = _batched(workshop)
+        if make is None:
             raise ConfigError(
                 f"engine batched cannot take the task {workshop.task.name}: {why}. "
                 "Leave --engine out, or take loop"
             )
-        if workshop.device != CPU:
-            return Choice(name="batched", make=_on_device(workshop), why="asked for")
-        return Choice(
-            name="batched", make=_with_loops_bits(workshop) or workshop.batched, why="asked for"
-        )
-    return _probe(workshop) if workshop.device == CPU else _choose_on_device(workshop)
-
-
-def _choose_on_device(workshop: Workshop) -> Choice:
-    if why := _cannot(workshop):
+        return Choice(name="batched", make=make, why="asked for")
+    if workshop.device == CPU:
+        return _probe(workshop)
+    make, why = _batched(workshop)
+    if make is None:
         return Choice(name="loop", make=workshop.loop, why=f"the task cannot be batched: {why}")
-    return Choice(name="batched", make=_on_device(workshop), why=f"rows lie on {workshop.device}")
+    return Choice(name="batched", make=make, why=f"rows lie on {workshop.device}")
 
 
-def _on_device(workshop: Workshop) -> Way:
-    """The way to batch that takes the fewest kernels."""
-    try:
-        _trial(workshop, workshop.written_out, range(1), 1)
-    except ConfigError:
-        return workshop.batched  # the task is of another kind
-    return workshop.written_out
+def _batched(workshop: Workshop) -> tuple[Way | None, str]:
+    """The best way to batch, whatever bits it gives; else why there is none."""
+    if why := _cannot(workshop):
+        return None, why
+    found = _with_loops_bits(workshop) if workshop.device == CPU else None
+    return found or workshop.batched, ""
 
 
 def _probe(workshop: Workshop) -> Choice:
@@ -195,11 +171,10 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
     """The fastest way to batch that gives the loop's bits in a few steps of a few workers."""
     workers = _witnesses(workshop)
     looped = _trial(workshop, workshop.loop, workers, _STEPS).rows
-    ways: list[Way] = [workshop.in_machine_code, workshop.written_out, workshop.batched]
+    ways: list[Way] = [workshop.in_machine_code, workshop.batched]
     if workshop.compiled:
         # Passes in machine code may be what rounds otherwise.
-        plain = replace(workshop, compiled=False)
-        ways += [plain.written_out, plain.batched]
+        ways.append(replace(workshop, compiled=False).batched)
     for make in ways:
         try:
             rows = _trial(workshop, make, workers, _STEPS).rows
@@ -232,8 +207,8 @@ def _cannot(workshop: Workshop) -> str:
     try:
         plain = replace(workshop, compiled=False)
         _take(plain.batched(rows, Failures()), range(rows.n), 0)
-    except Exception as error:  # whatever a user's model does under torch.func
-        return f"torch.func cannot batch it ({_first_line(error)})"
+    except Exception as error:  # whatever a user's model does when its step is traced
+        return f"its step cannot be traced ({_first_line(error)})"
     return ""
 
 
@@ -259,10 +234,8 @@ def _trial(workshop: Workshop, make: Way, workers: Sequence[int], steps: int) ->
 
 def _alike(ours: ParameterMatrix, theirs: ParameterMatrix) -> bool:
     """Whether two sets of rows are the same in every bit."""
-    return all(
-        torch.equal(a.view(torch.uint8), b.view(torch.uint8))
-        for a, b in zip(ours.x, theirs.x, strict=True)
-    )
+    each = zip((*ours.x, *ours.locals), (*theirs.x, *theirs.locals), strict=True)
+    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in each)
 
 
 def _take(stepper: Stepper, workers: Sequence[int], step: int) -> None:

@@ -1,38 +1,33 @@
-"""Gradients of many workers at once: functions of a stack of vectors.
+"""Gradients of many workers at once, of any model whose step can be traced.
 
-``torch.func`` turns the model and the loss that a user wrote into one. For fully connected models
-it gives the loop's bits; for convolutions it gives others, which do not depend on how workers are
-grouped. Those of fully connected classifiers are written out.
+A step's operations are recorded for one worker, see `tracing`, and carried out for all of them, see
+`stacking`; on a CPU with the loop's bits.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from typing import Final
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional
+from torch import Tensor
 
-from ....gossip.errors import ConfigError
 from ....train.tasks.sources import is_pair
 from ....train.tasks.task import Task
-from ..compiled.dense import DenseLayer
-from ..parameters import ParameterMatrix, view_of
+from ..parameters import CPU, ParameterMatrix, view_of
+from .stacking import stack
+from .tracing import Trace, Traced
 
-__all__ = [
-    "Gradient",
-    "dense_layers",
-    "stacked_gradient",
-    "unbatchable",
-    "why_unstacked",
-    "written_out",
-]
+__all__ = ["Gradient", "unbatchable", "why_unstacked"]
 
-Gradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Stacked vectors, inputs and targets to stacked gradients and losses."""
+# What all operations of those who are computed at once make, most of which is soon let go of.
+_NUMBERS_AT_ONCE: Final = 1 << 25
+_NUMBERS_AT_ONCE_ELSEWHERE: Final = 1 << 30
+
+Program = Callable[..., Sequence[Tensor]]
 
 
-def why_unstacked(task: Task) -> str:
+def why_unstacked(task: Task, device: torch.device = CPU) -> str:
     """Why the steps of a task are not those of stacked inputs and targets, or nothing."""
     if task.training_step is not None:
         return "it has a training_step"
@@ -40,163 +35,113 @@ def why_unstacked(task: Task) -> str:
         return "its data are not two tensors"
     if task.augment is not None:
         return "it augments its batches"
-    return "" if task.precision == "float32" else f"its precision is {task.precision}"
+    plain = ("float32", "auto") if device.type == "cpu" else ("float32",)
+    return "" if task.precision in plain else f"its precision is {task.precision}"
 
 
 def unbatchable(rows: ParameterMatrix, task: Task) -> str:
-    """Why a task cannot be batched at all, or nothing."""
-    if why := why_unstacked(task):
+    """Why a task cannot be batched, whatever its model computes, or nothing."""
+    if why := why_unstacked(task, rows.device):
         return why
     if len(rows.segments) != 1:
         return "its parameters have several dtypes"
     placed = rows.segments[0].tensors
-    if any(rows.names[p.spec.name] != (p.spec.name,) for p in placed):
+    if any(rows.names[p.spec.name] != (p.spec.name,) for p in (*placed, *rows.local)):
         return "its model is wrapped, or has parameters that are tied by their data"
     if any(p.spec.order for p in placed):
         return "its parameters are in another memory format"
-    names = {name for name, _ in rows.module.named_buffers()}
-    if any(p.spec.name in names for p in placed) or rows.local:
-        return "it has buffers that change in training, such as batch normalization's"
     return ""
 
 
-def stacked_gradient(rows: ParameterMatrix, task: Task) -> Gradient:
-    """Batch the gradient of a task's loss over a stack of vectors.
+class Gradient:
+    """The gradient of a task's loss for a stack of workers.
 
     Args:
         rows: Whose layout the vectors have.
         task: Whose model and loss.
-
-    Returns:
-        A function of stacked vectors (padding included), inputs and targets; for one thread.
     """
-    module, segment = deepcopy(rows.module), rows.segments[0]
-    task_loss = task.loss
-    assert task_loss is not None
-    buffers = dict(module.named_buffers())
-    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
 
-    def loss(parameters: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        outputs = functional_call(module, {**parameters, **frozen, **buffers}, (inputs,))
-        return task_loss(outputs, targets)
-
-    batched = vmap(grad_and_value(loss))
-
-    def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        parameters = {
-            placed.spec.name: view_of(placed, segment.start_bytes, values)
-            for placed in segment.tensors
-        }
-        found, losses = batched(parameters, inputs, targets)
-        flat = torch.zeros_like(values)
-        for placed in segment.tensors:
-            view_of(placed, segment.start_bytes, flat).copy_(found[placed.spec.name])
-        return flat, losses
-
-    return gradient
-
-
-def written_out(rows: ParameterMatrix, task: Task) -> Gradient:
-    """Write out the gradient of a fully connected classifier over a stack of vectors.
-
-    Args:
-        rows: Whose layout the vectors have.
-        task: A ``Sequential`` of ``Linear`` layers with ``ReLU`` between them, under
-            ``cross_entropy`` of integer targets.
-
-    Returns:
-        A function of stacked vectors (padding included), inputs ``(worker, batch, feature)`` and
-        targets ``(worker, batch)``.
-
-    Raises:
-        ConfigError: The task is none of that kind.
-    """
-    layers = dense_layers(rows, task)
-
-    def gradient(values: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        flat = torch.zeros_like(values)
-        activations = [inputs]
-        for index, layer in enumerate(layers):
-            weights, biases = layer.of(values)
-            outputs = torch.baddbmm(biases.unsqueeze(1), activations[-1], weights.transpose(1, 2))
-            activations.append(outputs.relu_() if index + 1 < len(layers) else outputs)
-        losses, slope = _cross_entropy(activations.pop(), targets)
-        for index in reversed(range(len(layers))):
-            before = activations[index]
-            weights, biases = layers[index].of(flat)
-            torch.bmm(slope.transpose(1, 2), before, out=weights)
-            torch.sum(slope, dim=1, out=biases)
-            if index:
-                slope = torch.bmm(slope, layers[index].of(values)[0])
-                slope = torch.ops.aten.threshold_backward(slope, before, 0)
-        return flat, losses
-
-    return gradient
-
-
-def dense_layers(rows: ParameterMatrix, task: Task) -> list[DenseLayer]:
-    """Where the layers of a fully connected classifier lie in a worker's vector, in order.
-
-    Raises:
-        ConfigError: The task is none.
-    """
-    names = _layers(rows.module)
-    (segment,) = rows.segments
-    placed = {p.spec.name: p for p in segment.tensors}
-    trained = {f"{name}.{part}" for name in names for part in ("weight", "bias")} == set(placed)
-    layers = []
-    if names and trained:
-        start, size = segment.start_bytes, rows.x[0].element_size()
-        for name in names:
-            weight, bias = placed[f"{name}.weight"], placed[f"{name}.bias"]
-            # Not what the module says of itself: its parameters may have been replaced.
-            n_out, n_in = weight.spec.shape
-            places = [(part.offset_bytes - start) // size for part in (weight, bias)]
-            layers.append(DenseLayer(places[0], places[1], n_in, n_out))
-    if not (layers and _is_classification(task, layers)):
-        raise ConfigError(
-            f"the gradient of the task {task.name} is not written out: that is only for Sequential "
-            "models of Linear and ReLU, none of them frozen, under "
-            "torch.nn.functional.cross_entropy of integer targets"
+    def __init__(self, rows: ParameterMatrix, task: Task) -> None:
+        assert task.loss is not None
+        self._placed = rows.segments[0].tensors
+        self._start_bytes = rows.segments[0].start_bytes
+        module = deepcopy(rows.module)
+        trained = {name for name, p in module.named_parameters() if p.requires_grad}
+        names = [p.spec.name for p in self._placed]
+        own = (*names, *(p.spec.name for p in rows.local))
+        self._traced = Traced(
+            module, task.loss, tuple(name for name in names if name in trained), own
         )
-    return layers
+        self._fixed = [*self._traced.fixed().values()]
+        self._is_trained = [name in trained for name in names]
+        self._exact = rows.device == CPU
+        self._programs: dict[object, tuple[Program, int]] = {}
+        self._lock = threading.Lock()
 
+    @property
+    def buffers(self) -> list[slice]:
+        """Where in a vector those numbers lie that a step may write and that are not trained."""
+        return [
+            slice(at, at + placed.tensor.numel())
+            for placed, is_trained in zip(self._placed, self._is_trained, strict=True)
+            for at in [(placed.offset_bytes - self._start_bytes) // placed.tensor.element_size()]
+            if not is_trained
+        ]
 
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean loss of each worker, axes ``(worker,)``, and its slope by the outputs.
+    def __call__(
+        self, values: Tensor, locals: Sequence[Tensor], inputs: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Compute it on one batch of each worker, all of one size.
 
-    By the kernel that autograd calls, so that the bits are those of the loop.
-    """
-    logs = functional.log_softmax(outputs, dim=2)
-    at = targets.unsqueeze(2)
-    losses = -logs.gather(2, at).mean(dim=(1, 2))
-    seed = torch.zeros_like(logs).scatter_(2, at, -1.0 / outputs.shape[1])
-    return losses, torch._log_softmax_backward_data(seed, logs, 2, logs.dtype)
+        Args:
+            values: Vectors, axes ``(worker, number)``, padding included; a step's buffers are
+                written there.
+            locals: What is not shared, axes ``(worker, *shape)``; written, too.
+            inputs: Axes ``(worker, batch, ...)``.
+            targets: Likewise.
 
+        Returns:
+            Gradients, laid out as *values*, and losses, axis ``worker``.
 
-def _is_classification(task: Task, layers: Sequence[DenseLayer]) -> bool:
-    """Whether such layers tell rows of numbers apart by an integer class each."""
-    inputs, targets = task.train
-    plain = inputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
-    if task.loss is not functional.cross_entropy or not plain:
-        return False
-    widths = [inputs.shape[1], *(layer.n_out for layer in layers)]
-    fit = all(layer.n_in == width for layer, width in zip(layers, widths, strict=False))
-    return fit and 0 <= int(targets.min()) and int(targets.max()) < widths[-1]
+        Raises:
+            ConfigError: The step cannot be traced.
+        """
+        flat, losses = torch.zeros_like(values), values.new_empty(len(values))
+        given = *self._views(values), *locals, inputs, targets
+        places = [
+            place
+            for place, is_trained in zip(self._views(flat), self._is_trained, strict=True)
+            if is_trained
+        ]
+        program, at_once = self._program(given)
+        with torch.no_grad():
+            for start in range(0, len(values), at_once):
+                group = slice(start, start + at_once)
+                *own, x, y = (part[group] for part in given)
+                *slopes, losses[group] = program(*own, *self._fixed, x, y)
+                for place, slope in zip(places, slopes, strict=True):
+                    place[group] = slope
+        return flat, losses
 
+    def _views(self, stacked: Tensor) -> list[Tensor]:
+        return [view_of(placed, self._start_bytes, stacked) for placed in self._placed]
 
-def _layers(module: nn.Module) -> list[str]:
-    """Names of the Linear layers in order, or none where the module is of another kind."""
-    if type(module) is not nn.Sequential:
-        return []
-    # Not named_children, which passes over a layer that stands there twice.
-    parts = [(name, part) for name, part in module._modules.items() if part is not None]
-    linear = {name: part for name, part in parts if type(part) is nn.Linear}
-    alternating = all(
-        type(part) is (nn.Linear if index % 2 == 0 else nn.ReLU)
-        for index, (_, part) in enumerate(parts)
-    )
-    each_once = len({id(layer) for layer in linear.values()}) == len(linear)
-    have_bias = all(layer.bias is not None for layer in linear.values())
-    whole = alternating and each_once and have_bias and len(parts) % 2 == 1
-    return [*linear] if whole else []
+    def _program(self, given: Sequence[Tensor]) -> tuple[Program, int]:
+        """What is carried out for batches like these, and for how many workers at once."""
+        key = tuple((part.shape[1:], part.dtype) for part in given[-2:])
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = self._make(given)
+        return self._programs[key]
+
+    def _make(self, given: Sequence[Tensor]) -> tuple[Program, int]:
+        n = len(given[0])
+        some = [torch.stack([part[at] for at in (0, n // 2, n - 1)]) for part in given]
+        # The last batch backwards, so that it is another one even where there is one worker.
+        some[-2:] = (torch.stack([a, b, c.flip(0)]) for a, b, c in some[-2:])
+        *own, inputs, targets = some
+        trace = Trace(self._traced, [part[0] for part in own], inputs[::2], targets[::2])
+        most = _NUMBERS_AT_ONCE if self._exact else _NUMBERS_AT_ONCE_ELSEWHERE
+        with torch.no_grad():
+            stacked = stack(trace, some, exact=self._exact)
+        return stacked.forward, max(1, most // max(1, trace.n_numbers))

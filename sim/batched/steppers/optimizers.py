@@ -257,9 +257,12 @@ class OneByOne:
     ) -> bool:
         """See `RowOptimizer.update`."""
         replica, segment = self._replica, self._rows.segments[0]
+        named = dict(replica.module.named_parameters())
         for worker, row in zip(workers.tolist(), gradients, strict=True):
             replica.lay_over(worker)
-            for placed, parameter in zip(segment.tensors, replica.parameters, strict=True):
-                parameter.grad = view_of(placed, segment.start_bytes, row)
+            for placed in segment.tensors:
+                # Buffers have no gradient.
+                if (parameter := named.get(placed.spec.name)) is not None:
+                    parameter.grad = view_of(placed, segment.start_bytes, row)
             replica.apply()
         return bool(torch.isfinite(x.index_select(0, torch.from_numpy(workers).to(x.device)).sum()))

@@ -4,7 +4,7 @@ A foreign device stands in for a GPU, so that all of this runs everywhere; a GPU
 there is one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,6 @@ from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.batched import BatchedStepper
-from rumor.sim.batched.steppers.gradients import stacked_gradient, written_out
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig
@@ -107,13 +106,12 @@ OPTIMIZERS: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("gradient", [stacked_gradient, written_out])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_nothing_that_a_step_makes_lies_on_the_host(optimizer: str, gradient: Any) -> None:
+def test_nothing_that_a_step_makes_lies_on_the_host(optimizer: str) -> None:
     found, made_on_host = {}, {}
     with ForeignDevice() as foreign:
         for device in (torch.device("cpu"), torch.device(NAME)):
-            models = models_on(device, OPTIMIZERS[optimizer], gradient)
+            models = models_on(device, OPTIMIZERS[optimizer])
             # The first step makes the gradient.
             models.execute([level_of(0)])
             foreign.made_on_host.clear()
@@ -125,7 +123,7 @@ def test_nothing_that_a_step_makes_lies_on_the_host(optimizer: str, gradient: An
     torch.testing.assert_close(found[NAME], found["cpu"], rtol=1e-5, atol=1e-6)
 
 
-def models_on(device: torch.device, optimizer: Any, gradient: Any) -> Models:
+def models_on(device: torch.device, optimizer: Any) -> Models:
     task = replace(
         load_task("digits", seed=0),
         optimizer=lambda parameters, lr: optimizer(parameters, lr=lr),
@@ -135,7 +133,7 @@ def models_on(device: torch.device, optimizer: Any, gradient: Any) -> Models:
     rows = ParameterMatrix(task.model(), len(ids), ids=ids, device=device)
     batches = Batches(task, ids, "shared", 16, 0, device=device)
     failures = Failures()
-    stepper = BatchedStepper(rows, task, batches, 0.05, failures, gradient=gradient)
+    stepper = BatchedStepper(rows, task, batches, 0.05, failures)
     return Models(rows, stepper, failures, task)
 
 
@@ -155,20 +153,32 @@ def test_a_tensor_of_the_host_among_those_of_the_device_is_noticed() -> None:
         assert (there + torch.ones(3).to(NAME)).to("cpu").tolist() == [1, 1, 1]
 
 
-def test_a_model_that_cannot_be_batched_takes_the_loop_on_a_device() -> None:
-    settings = SETTINGS | {"task": "tests.sim.batched.test_device:normalized", "workers": 2}
+@pytest.mark.parametrize(
+    ("name", "engine"), [("normalized", "batched"), ("dropped", "loop")], ids=["buffers", "chance"]
+)
+def test_a_model_that_cannot_be_batched_takes_the_loop_on_a_device(name: str, engine: str) -> None:
+    settings = SETTINGS | {"task": f"tests.sim.batched.test_device:{name}", "workers": 2}
     with ForeignDevice():
         run = simulate(**settings, device=NAME)
-    assert run.summary["engine"] == "loop"
-    assert "batch normalization" in run.summary["engine_why"]
+    assert run.summary["engine"] == engine
+    if engine == "loop":
+        assert "random" in run.summary["engine_why"]
     check_close(run, simulate(**settings))
 
 
 def normalized(seed: int) -> Task:
-    def model() -> nn.Module:
-        return nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10))
+    return with_layer(seed, lambda: nn.BatchNorm1d(8))
 
-    return replace(load_task("digits", seed=seed), name="normalized", model=model)
+
+def dropped(seed: int) -> Task:
+    return with_layer(seed, lambda: nn.Dropout(0.5))
+
+
+def with_layer(seed: int, layer: Callable[[], nn.Module]) -> Task:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 8), layer(), nn.Linear(8, 10))
+
+    return replace(load_task("digits", seed=seed), name="layers", model=model)
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "xyz", "meta"])

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import consensus, simulate
+from rumor.sim.batched.compiled.dense import dense_layers
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.prefetch import can_prefetch, prefetched
 from rumor.sim.batched.schedule import Window
-from rumor.sim.batched.steppers.gradients import written_out
 from rumor.train.tasks.task import Task
 
 from .test_prefetch import windows
@@ -200,16 +200,24 @@ def test_values_of_other_types_are_refused(settings: dict[str, Any], message: st
     [
         {"model": lambda: repeated()},
         {"model": lambda: frozen()},
+        {"loss": lambda o, t: nn.functional.cross_entropy(o, t) * 2},
+        {"model": lambda: nn.Sequential(nn.Linear(4, 2, bias=False))},
+        {"model": lambda: nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))},
+        {"model": lambda: nn.Sequential(nn.Linear(4, 2), nn.ReLU())},
+        {"model": lambda: nn.Linear(4, 2)},
         {"train": (torch.zeros(8, 4), torch.full((8,), -100))},
         {"train": (torch.zeros(8, 4), torch.zeros(8, 2))},
     ],
-    ids=["a layer twice", "a frozen layer", "ignored targets", "probabilities"],
+    ids=[
+        *("a layer twice", "a frozen layer", "a loss of one's own", "no bias", "tanh"),
+        *("relu last", "not sequential", "ignored targets", "probabilities"),
+    ],
 )
-def test_what_cannot_be_written_out_is_refused(changes: dict[str, Any]) -> None:
+def test_what_machine_code_cannot_take_is_refused(changes: dict[str, Any]) -> None:
     usual: dict[str, Any] = {"model": lambda: nn.Sequential(nn.Linear(4, 2))}
     refused = task(**(usual | changes))
-    with pytest.raises(ConfigError, match=r"of the task .* is not written out"):
-        written_out(ParameterMatrix(refused.model(), 2), refused)
+    with pytest.raises(ConfigError, match=r"of the task .* are not taken in machine code"):
+        dense_layers(ParameterMatrix(refused.model(), 2), refused)
 
 
 def repeated() -> nn.Module:

@@ -17,7 +17,6 @@ from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.batched import BatchedStepper
-from rumor.sim.batched.steppers.gradients import written_out
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.kernel.plan import worker_names
 from rumor.sim.kernel.program import Level
@@ -256,7 +255,7 @@ def in_rounds(mix: Mix, rounds: int, seed: int) -> tuple[float, float]:
     torch.manual_seed(seed)
     rows, failures = ParameterMatrix(task.model(), len(ids), ids=ids, seed=seed), Failures()
     batches = Batches(task, ids, halves, 32, seed)
-    stepper = BatchedStepper(rows, task, batches, 0.05, failures, gradient=written_out)
+    stepper = BatchedStepper(rows, task, batches, 0.05, failures)
     models = Models(rows, stepper, failures, task)
     for step in range(rounds):
         level = Level()
