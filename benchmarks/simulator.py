@@ -49,8 +49,8 @@ _LONGER = {"2.4 k": 4, "80 k": 12}
 # How often a step pushes in the rows that are not beside the rival, which knows only always.
 _RARELY = 0.1
 
-# Steps of each worker that take the loop some 5 seconds.
-_OTHERS = {"LayerNorm": 600, "LeNet": 40, "LeNet, BatchNorm": 40, "ResNet-20": 6}
+# Steps of each worker that take the loop some 5 seconds, and so many that recording is over soon.
+_OTHERS = {"LayerNorm": 1200, "LeNet": 60, "LeNet, BatchNorm": 60, "ResNet-20": 24}
 
 
 def measure_sim(

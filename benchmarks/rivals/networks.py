@@ -1,4 +1,4 @@
-"""Tasks of several sizes on the digits, for benchmarks: fully connected, with norms, and convolutional."""
+"""Tasks of several sizes on the digits, for benchmarks: connected layers, norms, convolutions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -47,6 +47,7 @@ class BatchedStepper:
         lr: Learning rate.
         failures: Where a step that fails is noted.
         threads: How many groups of workers at a time; it changes no bit.
+        gradient: Made of such rows and this task before; made anew unless given.
         dense: Whether whole steps are taken in machine code.
 
     Raises:
@@ -62,6 +63,7 @@ class BatchedStepper:
         failures: Failures,
         threads: int = 1,
         *,
+        gradient: Gradient | None = None,
         dense: bool = False,
     ) -> None:
         if why := unbatchable(rows, task):
@@ -69,7 +71,8 @@ class BatchedStepper:
         self._rows = rows
         self._batches = batches
         self._failures = failures
-        self._gradient = Gradient(rows, task)
+        self.gradient = gradient or Gradient(rows, task)
+        """Computes them; it serves other rows of the same layout, too."""
         replica = Replica(rows, task, lr)
         stacked = stacked_optimizer(
             replica.optimizer, replica.parameters, rows.x[0], in_passes=rows.in_passes
@@ -139,11 +142,11 @@ class BatchedStepper:
             if self._batches.flipped:
                 targets = self._batches.turned(workers, targets)
             locals = [part.index_select(0, chosen) for part in self._rows.locals]
-            gradients, losses = self._gradient(values, locals, inputs, targets)
+            gradients, losses = self.gradient(values, locals, inputs, targets)
             parts = self._lr_parts(workers)
             is_finite = self._optimizer.update(x, gradients, workers, steps, parts)
             # Which optimizers that take a row for one tensor may have let decay.
-            for span in self._gradient.buffers:
+            for span in self.gradient.buffers:
                 x[:, span].index_copy_(0, chosen, values[:, span])
                 is_finite &= bool(torch.isfinite(values[:, span].sum()))
             for part, written in zip(self._rows.locals, locals, strict=True):

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from ...kernel.program import Level
 from ..batches import Batches
 from ..parameters import CPU, ParameterMatrix
 from .batched import BatchedStepper
-from .gradients import unbatchable
+from .gradients import Gradient, unbatchable
 from .loop import LoopStepper
 from .stepper import Failures, Stepper
 
@@ -58,6 +58,8 @@ class Workshop:
     """Makes those on which losses are computed that a rule asks for; None where none does."""
     device: torch.device = CPU
     """Where the rows of `make_rows` and the batches lie."""
+    gradients: list[Gradient] = field(default_factory=list)
+    """What was recorded for the first rows, and serves others."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """One step after another."""
@@ -76,9 +78,18 @@ class Workshop:
         """Many steps at once."""
         if self.compiled:
             rows.compile_passes(self.threads)
-        return BatchedStepper(
-            rows, self.task, self.batches, self.lr, failures, self.threads, dense=dense
+        stepper = BatchedStepper(
+            rows,
+            self.task,
+            self.batches,
+            self.lr,
+            failures,
+            self.threads,
+            gradient=self.gradients[0] if self.gradients else None,
+            dense=dense,
         )
+        self.gradients[:] = [stepper.gradient]
+        return stepper
 
     def in_machine_code(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """Whole steps in machine code, one worker after another."""

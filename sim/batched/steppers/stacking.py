@@ -6,7 +6,7 @@ Where a form for all at once gives the bits of one after another, it is taken.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -16,7 +16,7 @@ from ....gossip.errors import ConfigError
 from .operations import ALIKE, BY_REGISTER, LOSSES, MOVES, REGISTER, RULES, aten, number_by_number
 from .tracing import Trace, writes
 
-__all__ = ["batched", "in_place", "one_by_one", "stack"]
+__all__ = ["batched", "beside", "in_place", "one_by_one", "pick", "stack"]
 
 Function = Callable[..., Any]
 Form = tuple[Any, tuple[Any, ...]]
@@ -29,23 +29,18 @@ def one_by_one(operation: Function, which: Sequence[Any], *given: Any, **setting
     Args:
         operation: Of one worker.
         which: Of each argument, whether each worker has its own; of lists, of each part.
-        given: Arguments.
+        given: Arguments; what is each worker's own as a stack or as a list.
         settings: The same for all.
+
+    Returns:
+        What comes out for each, as a list.
     """
-    made = [operation(*row, **settings) for row in zip(*map(_columns, which, given), strict=False)]
-    first = made[0]
-    if isinstance(first, Tensor):
-        return torch.stack(made) if len(made) > 1 else first.unsqueeze(0)
-    return tuple(
-        torch.stack(column) if isinstance(column[0], Tensor) else None
-        for column in zip(*made, strict=True)
-    )
+    return [operation(*row, **settings) for row in zip(*map(_columns, which, given), strict=False)]
 
 
 def in_place(operation: Function, which: Sequence[Any], *given: Any, **settings: Any) -> Any:
     """An operation of each worker that writes into its first argument, and returns it."""
-    for row in zip(*map(_columns, which, given), strict=False):
-        operation(*row, **settings)
+    one_by_one(operation, which, *given, **settings)
     return given[0]
 
 
@@ -53,7 +48,22 @@ def _columns(own: Any, given: Any) -> Iterator[Any]:
     """What each worker is given, without end where that is the same."""
     if isinstance(own, tuple):
         return map(list, zip(*map(_columns, own, given), strict=False))
-    return iter(given.unbind(0)) if own else repeat(given)
+    if not own:
+        return repeat(given)
+    return iter(given.unbind(0) if isinstance(given, Tensor) else given)
+
+
+def pick(made: Sequence[Any], index: int) -> list[Any]:
+    """One part of what came out for each."""
+    return [parts[index] for parts in made]
+
+
+def beside(made: Sequence[Any]) -> Any:
+    """What came out for each as a stack, or a tuple of them."""
+    if isinstance(made[0], Tensor):
+        return torch.stack(tuple(made)) if len(made) > 1 else made[0].unsqueeze(0)
+    parts = zip(*made, strict=True)
+    return tuple(beside(part) if isinstance(part[0], Tensor) else None for part in parts)
 
 
 def batched(operation: Function, which: Sequence[Any], *given: Any, **settings: Any) -> Any:
@@ -81,6 +91,13 @@ def stack(trace: Trace, given: Sequence[Tensor], *, exact: bool) -> fx.GraphModu
     return _Stacking(trace, given, exact).graph_module()
 
 
+class _Entered(NamedTuple):
+    """An operation in the new graph, and what came of it."""
+
+    node: fx.Node
+    value: Any
+
+
 class _Stacking:
     """One operation after another is carried out, and enters the new graph in the form it took."""
 
@@ -88,63 +105,102 @@ class _Stacking:
         self._trace = trace
         self._exact = exact
         self._graph = fx.Graph()
-        self._new: dict[fx.Node, fx.Node] = {}
-        self._values: dict[fx.Node, Any] = {}
+        self._entered: dict[fx.Node, _Entered] = {}
+        self._stacked: dict[fx.Node, _Entered] = {}
         self._own: set[fx.Node] = set()
         *own, inputs, targets = given
         self._given = [*own, *trace.fixed, inputs, targets]
         self._n_own = len(own)
 
     def graph_module(self) -> fx.GraphModule:
+        """What came of it."""
         places = iter(range(len(self._given)))
         for node in self._trace.graph.nodes:
             if node.op == "placeholder":
                 at = next(places)
-                self._enter(node, self._graph.placeholder(node.name), self._given[at].clone())
+                new = self._graph.placeholder(node.name)
+                self._entered[node] = _Entered(new, self._given[at].clone())
                 if not self._n_own <= at < self._n_own + len(self._trace.fixed):
                     self._own.add(node)
             elif node.op == "get_attr":
-                constant = self._trace.constants[node.target]
-                self._enter(node, self._graph.get_attr(node.target), constant)
+                new = self._graph.get_attr(node.target)
+                self._entered[node] = _Entered(new, self._trace.constants[node.target])
             elif node.op == "call_function":
                 self._call(node)
             else:
-                self._graph.output(map_arg(node.args[0], self._new.__getitem__))
+                self._graph.output(map_arg(node.args[0], lambda n: self._as_stack(n).node))
+        for stacked in self._stacked.values():
+            if not stacked.node.users:
+                self._graph.erase_node(stacked.node)
         return fx.GraphModule(dict(self._trace.constants), self._graph)
 
-    def _enter(self, node: fx.Node, new: fx.Node, value: Any) -> None:
-        self._new[node], self._values[node] = new, value
+    def _as_stack(self, node: fx.Node) -> _Entered:
+        """What is each worker's own, as one stack; what is not, as it is."""
+        entered = self._entered[node]
+        if node not in self._own or not isinstance(entered.value, list):
+            return entered
+        if node not in self._stacked:
+            new = self._graph.call_function(beside, (entered.node,))
+            self._stacked[node] = _Entered(new, beside(entered.value))
+        return self._stacked[node]
 
     def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        first: Any = node.args[0] if node.args else None
         which = tuple(map(self._which, node.args))
         if any(any(own) if isinstance(own, tuple) else own for own in which):
             self._own.add(node)
             if writes(node) and not which[0]:
                 raise ConfigError("it writes what is a worker's own into what all have")
-        if node not in self._own or node.target is operator.getitem:
-            forms: list[Form] = [(node.target, ())]
+        if node not in self._own:
+            self._entered[node] = self._carry_out(node, target, (), self._entered.__getitem__)
+        elif target is operator.getitem:
+            form = pick if isinstance(self._entered[first].value, list) else target
+            self._entered[node] = self._carry_out(node, form, (), self._entered.__getitem__)
         else:
-            forms = self._forms(node, which)
+            self._entered[node] = self._take_form(node, which)
+
+    def _take_form(self, node: fx.Node, which: tuple[Any, ...]) -> _Entered:
+        """Carry an operation out in the best form that gives the bits of one by one."""
+        *forms, (apart, before) = self._forms(node, which)
+        known = None
         # What only moves numbers about has no bits of its own.
-        is_checked = self._exact and len(forms) > 1 and node.target not in MOVES
-        known = self._expected(node, *forms[-1]) if is_checked else None
-        for function, before in forms:
+        if self._exact and forms and node.target not in MOVES:
+            known = beside(self._expected(node, apart, before))
+        for function, first in forms:
             try:
-                made = self._carry_out(node, function, before)
+                made = self._carry_out(node, function, first, self._as_stack)
             except Exception:  # not of the kind that this form is for
-                if (function, before) == forms[-1]:
-                    raise
                 continue
-            if known is None or self._agree(node, made, known):
-                break
-        args = map_arg(node.args, self._new.__getitem__)
-        new = self._graph.call_function(function, (*before, *args), dict(node.kwargs))
-        self._enter(node, new, made)
+            if known is None or self._agree(node, made.value, known):
+                return made
+            self._graph.erase_node(made.node)
+        return self._carry_out(node, apart, before, self._entered.__getitem__)
+
+    def _carry_out(
+        self,
+        node: fx.Node,
+        function: Function,
+        before: tuple[Any, ...],
+        entered: Callable[[fx.Node], _Entered],
+    ) -> _Entered:
+        """Do it, and let it enter the graph."""
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: entered(n).value)
+        value = function(*before, *args, **kwargs)
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: entered(n).node)
+        return _Entered(self._graph.call_function(function, (*before, *args), kwargs), value)
 
     def _forms(self, node: fx.Node, which: tuple[Any, ...]) -> list[Form]:
         """How it can be done, the best first."""
         found: list[Form] = []
         target: Any = node.target
+        written: Any = node.args[0]
+        apart: Form = one_by_one, (target, which)
+        if writes(node) and target._schema.is_mutable:
+            apart = in_place, (target, which)
+            if isinstance(self._entered[written].value, list):
+                # Not into a stack of copies.
+                return [apart]
         if target in ALIKE or (target in BY_REGISTER and self._has_whole_registers(node)):
             found.append(self._number_by_number(node, which))
         if target in RULES and self._own.issuperset(node.all_input_nodes):
@@ -152,11 +208,11 @@ class _Stacking:
         if not (self._exact or writes(node)):
             # What is written would be lost with the copies that torch makes.
             found.append((batched, (target, which)))
-        is_in_place = writes(node) and target._schema.is_mutable
-        return [*found, (in_place if is_in_place else one_by_one, (target, which))]
+        return [*found, apart]
 
     def _number_by_number(self, node: fx.Node, which: tuple[Any, ...]) -> Form:
-        ranks = {n: self._values[n].ndim - (n in self._own) for n in node.all_input_nodes}
+        values = {n: self._as_stack(n).value for n in node.all_input_nodes}
+        ranks = {n: value.ndim - (n in self._own) for n, value in values.items()}
         if all(ranks[n] == max(ranks.values()) for n in self._own.intersection(ranks)):
             return node.target, ()
         return number_by_number, (node.target, which)
@@ -171,13 +227,15 @@ class _Stacking:
     def _has_whole_registers(self, node: fx.Node) -> bool:
         if not self._exact:
             return True
-        sizes = [self._values[n][0].numel() for n in node.all_input_nodes if n in self._own]
+        sizes = [self._entered[n].value[0].numel() for n in node.all_input_nodes if n in self._own]
         return all(size % REGISTER == 0 for size in sizes) and not node.kwargs.get("alpha")
 
     def _expected(self, node: fx.Node, function: Function, before: tuple[Any, ...]) -> Any:
         """What comes out for one after another; nothing that is given changes by it."""
-        copied = {n: self._values[n].clone() for n in node.all_input_nodes if writes(node)}
-        args, kwargs = map_arg((node.args, node.kwargs), (self._values | copied).__getitem__)
+        values = {n: self._as_stack(n).value for n in node.all_input_nodes}
+        if writes(node):
+            values = {n: value.clone() for n, value in values.items()}
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
         return function(*before, *args, **kwargs)
 
     def _agree(self, node: fx.Node, made: Any, known: Any) -> bool:
@@ -193,10 +251,6 @@ class _Stacking:
         if user.op == "output" or user.target is aten.ones_like.default:
             return True
         return user.target is operator.getitem and all(map(self._is_unseen, user.users))
-
-    def _carry_out(self, node: fx.Node, function: Function, before: tuple[Any, ...]) -> Any:
-        args, kwargs = map_arg((node.args, node.kwargs), self._values.__getitem__)
-        return function(*before, *args, **kwargs)
 
 
 def _alike(ours: Any, theirs: Any) -> bool:

@@ -19,7 +19,7 @@ from rumor.sim.batched.steppers import gradients
 from rumor.sim.batched.steppers.engines import choose
 from rumor.sim.batched.steppers.gradients import Gradient
 from rumor.sim.batched.steppers.operations import RULES
-from rumor.sim.batched.steppers.stacking import one_by_one
+from rumor.sim.batched.steppers.stacking import beside, one_by_one
 from rumor.sim.batched.steppers.stepper import Failure, Failures
 
 from .test_engines import steps, task, workshop
@@ -363,7 +363,7 @@ FORMS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 def test_the_form_for_all_at_once_is_that_of_one_by_one(name: str) -> None:
     operation, given, settings = FORMS[name]
     own = [isinstance(part, Tensor) for part in given]
-    expected = one_by_one(operation, own, *given, **settings)
+    expected = beside(one_by_one(operation, own, *given, **settings))
     found = RULES[operation](*given, **settings)
     if isinstance(expected, Tensor):
         expected, found = (expected,), (found,)
@@ -390,6 +390,6 @@ def test_a_form_refuses_what_it_is_not_for(operation: Any, given: tuple[Any, ...
 
 def test_lists_of_tensors_are_each_workers_own_or_shared() -> None:
     shared = torch.randn(4, 2, generator=DRAWN)
-    found = one_by_one(aten.cat.default, [(True, False), False], [A, shared], 1)
+    found = beside(one_by_one(aten.cat.default, [(True, False), False], [A, shared], 1))
     assert torch.equal(found, torch.cat([A, shared.expand(3, 4, 2)], 2))
     assert operator.eq(tuple(found.shape), (3, 4, 7))
