@@ -70,7 +70,8 @@ class Models:
         self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
         # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
         self._test: tuple[Tensor, ...] | None = None
-        if is_pair(task.test) and not why_unstacked(task) and task.evaluation_step is None:
+        is_plain = not why_unstacked(task, rows.device) and task.evaluation_step is None
+        if is_pair(task.test) and is_plain:
             self._test = tuple(side.to(rows.device) for side in task.test)
         self._last: dict[int, tuple[int, int]] = {}
 

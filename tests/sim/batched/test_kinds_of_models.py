@@ -41,8 +41,21 @@ def compiled() -> nn.Module:
     return nn.Sequential(whole)
 
 
+class Tempered(nn.Module):
+    """A parameter that is a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+        self.temperature = nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.last(inputs) / self.temperature
+        return outputs
+
+
 @pytest.mark.extended
-@pytest.mark.parametrize("model", [turned, images, tied, compiled])
+@pytest.mark.parametrize("model", [turned, images, tied, compiled, Tempered])
 def test_one_worker_is_plain_training_and_several_are_alike_however_computed(
     model: Callable[[], nn.Module],
 ) -> None:

@@ -64,6 +64,18 @@ def test_tensors_keep_their_identity_and_become_views() -> None:
     assert model.frozen.weight.any()
 
 
+def test_a_parameter_that_is_a_single_number_is_a_view_too() -> None:
+    """As a learned temperature is; its view of no axes cannot be asked for by no argument."""
+    module = nn.Linear(3, 2)
+    module.register_parameter("scale", nn.Parameter(torch.tensor(2.5)))
+    vector = Vector(module)
+    assert isinstance(module.scale, Tensor) and module.scale.shape == ()
+    assert module.scale.item() == 2.5
+    for flat in vector.flats:
+        flat.add_(1)
+    assert module.scale.item() == 3.5
+
+
 def test_every_tensor_begins_a_cache_line() -> None:
     model = Mixed()
     Vector(model)
