@@ -49,6 +49,7 @@ class BatchedStepper:
         threads: How many groups of workers at a time; it changes no bit.
         gradient: Made of such rows and this task before; made anew unless given.
         dense: Whether whole steps are taken in machine code.
+        apart: Whether operations are those of one worker after another.
 
     Raises:
         ConfigError: The model has what cannot be batched.
@@ -65,13 +66,14 @@ class BatchedStepper:
         *,
         gradient: Gradient | None = None,
         dense: bool = False,
+        apart: bool = False,
     ) -> None:
         if why := unbatchable(rows, task):
             raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
         self._rows = rows
         self._batches = batches
         self._failures = failures
-        self.gradient = gradient or Gradient(rows, task)
+        self.gradient = gradient or Gradient(rows, task, apart=apart)
         """Computes them; it serves other rows of the same layout, too."""
         replica = Replica(rows, task, lr)
         stacked = stacked_optimizer(

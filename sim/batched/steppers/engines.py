@@ -58,8 +58,8 @@ class Workshop:
     """Makes those on which losses are computed that a rule asks for; None where none does."""
     device: torch.device = CPU
     """Where the rows of `make_rows` and the batches lie."""
-    gradients: list[Gradient] = field(default_factory=list)
-    """What was recorded for the first rows, and serves others."""
+    gradients: dict[bool, Gradient] = field(default_factory=dict)
+    """What was recorded for the first rows, and serves others; by whether it is done one by one."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """One step after another."""
@@ -74,7 +74,14 @@ class Workshop:
             threads=self.threads,
         )
 
-    def batched(self, rows: ParameterMatrix, failures: Failures, *, dense: bool = False) -> Stepper:
+    def batched(
+        self,
+        rows: ParameterMatrix,
+        failures: Failures,
+        *,
+        dense: bool = False,
+        apart: bool = False,
+    ) -> Stepper:
         """Many steps at once."""
         if self.compiled:
             rows.compile_passes(self.threads)
@@ -85,11 +92,16 @@ class Workshop:
             self.lr,
             failures,
             self.threads,
-            gradient=self.gradients[0] if self.gradients else None,
+            gradient=self.gradients.get(apart),
             dense=dense,
+            apart=apart,
         )
-        self.gradients[:] = [stepper.gradient]
+        self.gradients[apart] = stepper.gradient
         return stepper
+
+    def apart(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
+        """The operations of many steps, each for one worker after another."""
+        return self.batched(rows, failures, apart=True)
 
     def in_machine_code(self, rows: ParameterMatrix, failures: Failures) -> Stepper:
         """Whole steps in machine code, one worker after another."""
@@ -182,10 +194,11 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
     """The fastest way to batch that gives the loop's bits in a few steps of a few workers."""
     workers = _witnesses(workshop)
     looped = _trial(workshop, workshop.loop, workers, _STEPS).rows
-    ways: list[Way] = [workshop.in_machine_code, workshop.batched]
+    ways: list[Way] = [workshop.in_machine_code, workshop.batched, workshop.apart]
     if workshop.compiled:
         # Passes in machine code may be what rounds otherwise.
-        ways.append(replace(workshop, compiled=False).batched)
+        plain = replace(workshop, compiled=False)
+        ways += [plain.batched, plain.apart]
     for make in ways:
         try:
             rows = _trial(workshop, make, workers, _STEPS).rows

@@ -50,6 +50,12 @@ def unbatchable(rows: ParameterMatrix, task: Task) -> str:
         return "its model is wrapped, or has parameters that are tied by their data"
     if any(p.spec.order for p in placed):
         return "its parameters are in another memory format"
+    if not all(side.is_contiguous() for side in task.train):
+        return "its data are in another memory format"
+    # Steps are taken with tensors in their place, which have none.
+    hooks = "_backward_hooks", "_post_accumulate_grad_hooks"
+    if any(getattr(p, name, None) for p in rows.module.parameters() for name in hooks):
+        return "its parameters have hooks"
     return ""
 
 
@@ -59,9 +65,10 @@ class Gradient:
     Args:
         rows: Whose layout the vectors have.
         task: Whose model and loss.
+        apart: Whether every operation is carried out for one worker after another.
     """
 
-    def __init__(self, rows: ParameterMatrix, task: Task) -> None:
+    def __init__(self, rows: ParameterMatrix, task: Task, *, apart: bool = False) -> None:
         assert task.loss is not None
         self._placed = rows.segments[0].tensors
         self._start_bytes = rows.segments[0].start_bytes
@@ -75,6 +82,7 @@ class Gradient:
         self._fixed = [*self._traced.fixed().values()]
         self._is_trained = [name in trained for name in names]
         self._exact = rows.device == CPU
+        self._apart = apart
         self._programs: dict[object, tuple[Program, int]] = {}
         self._lock = threading.Lock()
 
@@ -140,8 +148,20 @@ class Gradient:
         # The last batch backwards, so that it is another one even where there is one worker.
         some[-2:] = (torch.stack([a, b, c.flip(0)]) for a, b, c in some[-2:])
         *own, inputs, targets = some
-        trace = Trace(self._traced, [part[0] for part in own], inputs[::2], targets[::2])
+        self._tell_apart(own)
+        trace = Trace(self._traced, [part[::2] for part in own], inputs[::2], targets[::2])
         most = _NUMBERS_AT_ONCE if self._exact else _NUMBERS_AT_ONCE_ELSEWHERE
         with torch.no_grad():
-            stacked = stack(trace, some, exact=self._exact)
+            stacked = stack(trace, some, exact=self._exact, apart=self._apart)
         return stacked.forward, max(1, most // max(1, trace.n_numbers))
+
+    def _tell_apart(self, own: Sequence[Tensor]) -> None:
+        """Change what two of three workers have: zeros, and what all have, would hide roundings."""
+        drawn = torch.Generator().manual_seed(0)
+        is_trained = [*self._is_trained, *[False] * (len(own) - len(self._is_trained))]
+        for part, trained in zip(own, is_trained, strict=True):
+            if part.is_floating_point():
+                changed = part[1:]
+                noise = torch.randn(changed.shape, generator=drawn).to(part) / 100
+                # Variances among buffers stay positive.
+                changed.mul_(1 + noise.abs()).add_(noise if trained else 0)

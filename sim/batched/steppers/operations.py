@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    *("ALIKE", "BY_REGISTER", "LOSSES", "MOVES", "REGISTER", "RULES"),
+    *("ALIKE", "BY_REGISTER", "LOSSES", "MOVES", "PRODUCTS", "REGISTER", "RULES"),
     *("aten", "number_by_number"),
 ]
 
@@ -79,6 +79,7 @@ def _mm(a: Tensor, b: Tensor) -> Tensor:
 @_rule(aten.addmm.default)
 def _addmm(added: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Products of matrices, and what is added to each row or number."""
+    _see(added.ndim > 1)
     return torch.baddbmm(added.unsqueeze(1) if added.ndim == 2 else added, a, b)
 
 
@@ -92,36 +93,42 @@ def _bmm(a: Tensor, b: Tensor) -> Tensor:
 @_rule(aten.sum.dim_IntList)
 def _reduce_sum(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
     """Sums over some axes."""
+    _see(bool(dims) and x.ndim > 1)  # of none means over all
     return x.sum([_after(x, dim) for dim in dims], keepdim)
 
 
 @_rule(aten.mean.dim)
 def _reduce_mean(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tensor:
     """Means over some axes."""
+    _see(bool(dims) and x.ndim > 1)
     return x.mean([_after(x, dim) for dim in dims], keepdim)
 
 
 @_rule(aten._log_softmax.default)
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """Logarithms of a softmax."""
+    _see(x.ndim > 1)
     return aten._log_softmax(x, _after(x, dim), half_to_float)  # type: ignore[no-any-return]
 
 
 @_rule(aten._softmax.default)
 def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """A softmax."""
+    _see(x.ndim > 1)
     return aten._softmax(x, _after(x, dim), half_to_float)  # type: ignore[no-any-return]
 
 
 @_rule(aten._log_softmax_backward_data.default)
 def _log_softmax_backward(slope: Tensor, logs: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     """The slope by what went in."""
+    _see(logs.ndim > 1)
     return torch._log_softmax_backward_data(slope, logs, _after(logs, dim), dtype)
 
 
 @_rule(aten._softmax_backward_data.default)
 def _softmax_backward(slope: Tensor, parts: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
     """The slope by what went in."""
+    _see(parts.ndim > 1)
     return torch._softmax_backward_data(slope, parts, _after(parts, dim), dtype)
 
 
@@ -239,6 +246,9 @@ MOVES: Final = {
 }
 """Those that compute nothing."""
 
+PRODUCTS: Final = {aten.mm.default, aten.addmm.default, aten.bmm.default}
+"""Those that round by where their matrices lie in memory."""
+
 LOSSES: Final = {aten.nll_loss_forward.default, aten.mse_loss.default}
 """Those of which what comes out first is a mean, which is added up otherwise for all at once."""
 
@@ -266,7 +276,13 @@ def _after(x: Tensor, dim: int) -> int:
 
 
 def _rows_of_all(at: Tensor, n_rows: int) -> Tensor:
-    """Rows of each worker's table, counted through all tables."""
+    """Rows of each worker's table, counted through all tables.
+
+    Raises:
+        IndexError: There is no such row, which would be another worker's.
+    """
+    if at.device.type == "cpu" and at.numel() and not 0 <= int(at.min()) <= int(at.max()) < n_rows:
+        raise IndexError("index out of range in self")
     first = torch.arange(len(at), device=at.device) * n_rows
     return at + first.view(-1, *[1] * (at.ndim - 1))
 

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import optimizer as hooks
 
 from ..batches import Ints
 from ..compiled.interface import BY_ADAM, BY_ADAMW, BY_SGD, N_RATES, RowUpdate
@@ -81,7 +82,7 @@ def stacked_optimizer(
         x: All workers' vectors.
         in_passes: Whether machine code may pass over rows.
     """
-    if len(optimizer.param_groups) != 1:
+    if len(optimizer.param_groups) != 1 or _has_hooks(optimizer):
         return None
     settings = optimizer.param_groups[0]
     if {*map(id, settings["params"])} != {*map(id, parameters)}:
@@ -99,6 +100,13 @@ def stacked_optimizer(
     # Older versions of torch have two classes, and no such setting.
     decoupled = settings.get("decoupled_weight_decay", type(optimizer) is AdamW)
     return StackedAdam(settings, x, decoupled=decoupled)
+
+
+def _has_hooks(optimizer: Optimizer) -> bool:
+    """Whether anything is to be called before or after its steps."""
+    everybodys = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
+    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    return any((*everybodys, *own))
 
 
 class StackedSGD:

@@ -6,15 +6,25 @@ Where a form for all at once gives the bits of one after another, it is taken.
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from ....gossip.errors import ConfigError
-from .operations import ALIKE, BY_REGISTER, LOSSES, MOVES, REGISTER, RULES, aten, number_by_number
-from .tracing import Trace, writes
+from .operations import (
+    ALIKE,
+    BY_REGISTER,
+    LOSSES,
+    MOVES,
+    PRODUCTS,
+    REGISTER,
+    RULES,
+    aten,
+    number_by_number,
+)
+from .tracing import Trace, writes, written
 
 __all__ = ["batched", "beside", "in_place", "one_by_one", "pick", "stack"]
 
@@ -40,17 +50,29 @@ def one_by_one(operation: Function, which: Sequence[Any], *given: Any, **setting
 
 def in_place(operation: Function, which: Sequence[Any], *given: Any, **settings: Any) -> Any:
     """An operation of each worker that writes into its first argument, and returns it."""
-    one_by_one(operation, which, *given, **settings)
+    first = given[0].unbind(0) if isinstance(given[0], Tensor) else given[0]
+    one_by_one(operation, which, first, *given[1:], **settings)
     return given[0]
 
 
+# Products of matrices round by where in a cache line they begin.
+_LINE_BYTES: Final = 64
+
+# Where they begin at a multiple of this they round as at the beginning of a line.
+_ALIGNED_BYTES: Final = 16
+
+
 def _columns(own: Any, given: Any) -> Iterator[Any]:
-    """What each worker is given, without end where that is the same."""
+    """What each worker is given, without end where that is the same; as it lies in the loop."""
     if isinstance(own, tuple):
         return map(list, zip(*map(_columns, own, given), strict=False))
     if not own:
         return repeat(given)
-    return iter(given.unbind(0) if isinstance(given, Tensor) else given)
+    if not isinstance(given, Tensor):
+        return iter(given)
+    if given.stride(0) * given.element_size() % _LINE_BYTES == 0:
+        return iter(given.unbind(0))
+    return (part.clone() for part in given.unbind(0))
 
 
 def pick(made: Sequence[Any], index: int) -> list[Any]:
@@ -75,7 +97,9 @@ def batched(operation: Function, which: Sequence[Any], *given: Any, **settings: 
     return torch.vmap(lambda *args: operation(*args, **settings), in_dims=axes)(*given)
 
 
-def stack(trace: Trace, given: Sequence[Tensor], *, exact: bool) -> fx.GraphModule:
+def stack(
+    trace: Trace, given: Sequence[Tensor], *, exact: bool, apart: bool = False
+) -> fx.GraphModule:
     """Make of the operations of one worker those of a stack of workers.
 
     Args:
@@ -83,12 +107,13 @@ def stack(trace: Trace, given: Sequence[Tensor], *, exact: bool) -> fx.GraphModu
         given: What three workers have, axes ``(3, ...)``, then their inputs and targets; with these
             it is seen which forms give the bits of one by one.
         exact: Whether bits are to be those; if not, what takes the fewest calls is taken.
+        apart: Whether all is done one by one.
 
     Returns:
         Takes stacks of what a worker has, what all have, inputs and targets; gives stacks of
         gradients, and losses.
     """
-    return _Stacking(trace, given, exact).graph_module()
+    return _Stacking(trace, given, exact, apart).graph_module()
 
 
 class _Entered(NamedTuple):
@@ -101,13 +126,17 @@ class _Entered(NamedTuple):
 class _Stacking:
     """One operation after another is carried out, and enters the new graph in the form it took."""
 
-    def __init__(self, trace: Trace, given: Sequence[Tensor], exact: bool) -> None:
+    def __init__(self, trace: Trace, given: Sequence[Tensor], exact: bool, apart: bool) -> None:
         self._trace = trace
         self._exact = exact
+        self._apart = apart
+        self._last = {n: node for node in trace.graph.nodes for n in node.all_input_nodes}
         self._graph = fx.Graph()
         self._entered: dict[fx.Node, _Entered] = {}
         self._stacked: dict[fx.Node, _Entered] = {}
         self._own: set[fx.Node] = set()
+        self._in_rows: set[fx.Node] = set()
+        """What lies in rows of parameters, each of which begins a line of memory."""
         *own, inputs, targets = given
         self._given = [*own, *trace.fixed, inputs, targets]
         self._n_own = len(own)
@@ -122,17 +151,28 @@ class _Stacking:
                 self._entered[node] = _Entered(new, self._given[at].clone())
                 if not self._n_own <= at < self._n_own + len(self._trace.fixed):
                     self._own.add(node)
+                if at < self._n_own:
+                    self._in_rows.add(node)
             elif node.op == "get_attr":
                 new = self._graph.get_attr(node.target)
                 self._entered[node] = _Entered(new, self._trace.constants[node.target])
             elif node.op == "call_function":
                 self._call(node)
+                self._let_go(node)
             else:
                 self._graph.output(map_arg(node.args[0], lambda n: self._as_stack(n).node))
         for stacked in self._stacked.values():
             if not stacked.node.users:
                 self._graph.erase_node(stacked.node)
         return fx.GraphModule(dict(self._trace.constants), self._graph)
+
+    def _let_go(self, node: fx.Node) -> None:
+        """Let go of numbers that nothing after an operation is given."""
+        for n in node.all_input_nodes:
+            if self._last[n] is node:
+                for known in (self._entered, self._stacked):
+                    if n in known:
+                        known[n] = _Entered(known[n].node, None)
 
     def _as_stack(self, node: fx.Node) -> _Entered:
         """What is each worker's own, as one stack; what is not, as it is."""
@@ -150,7 +190,7 @@ class _Stacking:
         which = tuple(map(self._which, node.args))
         if any(any(own) if isinstance(own, tuple) else own for own in which):
             self._own.add(node)
-            if writes(node) and not which[0]:
+            if any(not which[index] for index in written(target)):
                 raise ConfigError("it writes what is a worker's own into what all have")
         if node not in self._own:
             self._entered[node] = self._carry_out(node, target, (), self._entered.__getitem__)
@@ -159,6 +199,8 @@ class _Stacking:
             self._entered[node] = self._carry_out(node, form, (), self._entered.__getitem__)
         else:
             self._entered[node] = self._take_form(node, which)
+            if target in MOVES and first in self._in_rows:
+                self._in_rows.add(node)
 
     def _take_form(self, node: fx.Node, which: tuple[Any, ...]) -> _Entered:
         """Carry an operation out in the best form that gives the bits of one by one."""
@@ -194,13 +236,16 @@ class _Stacking:
         """How it can be done, the best first."""
         found: list[Form] = []
         target: Any = node.target
-        written: Any = node.args[0]
+        first: Any = node.args[0] if node.args else None
         apart: Form = one_by_one, (target, which)
-        if writes(node) and target._schema.is_mutable:
+        if written(target)[:1] == (0,):
             apart = in_place, (target, which)
-            if isinstance(self._entered[written].value, list):
+            if isinstance(self._entered[first].value, list):
                 # Not into a stack of copies.
+                self._stacked.pop(first, None)
                 return [apart]
+        if self._apart:
+            return [apart]
         if target in ALIKE or (target in BY_REGISTER and self._has_whole_registers(node)):
             found.append(self._number_by_number(node, which))
         if target in RULES and self._own.issuperset(node.all_input_nodes):
@@ -228,7 +273,7 @@ class _Stacking:
         if not self._exact:
             return True
         sizes = [self._entered[n].value[0].numel() for n in node.all_input_nodes if n in self._own]
-        return all(size % REGISTER == 0 for size in sizes) and not node.kwargs.get("alpha")
+        return all(size % REGISTER == 0 for size in sizes)
 
     def _expected(self, node: fx.Node, function: Function, before: tuple[Any, ...]) -> Any:
         """What comes out for one after another; nothing that is given changes by it."""
@@ -240,6 +285,11 @@ class _Stacking:
 
     def _agree(self, node: fx.Node, made: Any, known: Any) -> bool:
         """Whether it makes no difference to any model."""
+        if node.target in PRODUCTS:
+            own = self._own.intersection(node.all_input_nodes) - self._in_rows
+            parts = [made[0], *(self._as_stack(n).value[0] for n in own)]
+            if any(part.numel() * part.element_size() % _ALIGNED_BYTES for part in parts):
+                return False
         if node.target in LOSSES and all(self._is_unseen(user) for user in node.users):
             made, known = (() if isinstance(m, Tensor) else [*m][1:] for m in (made, known))
         return _alike(made, known)

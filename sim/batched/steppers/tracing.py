@@ -6,9 +6,10 @@ from then on: the very kernels of the loop, and so its bits, without modules and
 
 import operator
 import random
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -21,16 +22,21 @@ from torch.utils._pytree import tree_map_only
 from ....gossip.errors import ConfigError
 from .operations import aten
 
-__all__ = ["Trace", "Traced", "writes"]
+__all__ = ["Trace", "Traced", "writes", "written"]
 
-# Other names for the same numbers.
-_SAME: Final = {aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default}
+# The same numbers under another name.
+_SAME: Final = {aten.detach.default, aten.alias.default}
 
 # They bring a number to Python.
 _LOOKS: Final = {aten._local_scalar_dense.default, aten.equal.default}
 
-# It writes running means, and does not say so.
-_WRITES_UNSAID: Final = {aten.native_batch_norm.default}
+# Arguments that are written, though the schema does not say so: running means.
+_WRITES_UNSAID: Final = {
+    aten.native_batch_norm.default: (3, 4),
+    aten.cudnn_batch_norm.default: (3, 4),
+    aten.miopen_batch_norm.default: (3, 4),
+    aten.batch_norm_update_stats.default: (1, 2),
+}
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -58,8 +64,29 @@ class Traced:
         tensors = dict(zip(self.own, own, strict=True))
         parameters = [tensors[name].requires_grad_() for name in self.trained]
         tensors |= zip(self.fixed(), fixed, strict=True)
-        loss = self.loss(functional_call(self.module, tensors, (inputs,)), targets)
-        return [*torch.autograd.grad(loss, parameters), loss.detach()]
+        lent = {f"module.{name}": tensor for name, tensor in tensors.items()}
+        made: list[Tensor] = functional_call(
+            _Whole(self.module, self.loss), lent, (inputs, targets, parameters)
+        )
+        return made
+
+
+class _Whole(nn.Module):
+    """A model, its loss and the way back, so that all of it is with tensors that are lent."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.module = module
+        self.loss = loss
+
+    def forward(
+        self, inputs: Tensor, targets: Tensor, parameters: Sequence[Tensor]
+    ) -> list[Tensor]:
+        loss = self.loss(self.module(inputs), targets)
+        slopes = torch.autograd.grad(loss, parameters)
+        if any(slope.layout != torch.strided for slope in slopes):
+            raise ConfigError("it has sparse gradients")
+        return [*slopes, loss.detach()]
 
 
 class Trace:
@@ -67,29 +94,27 @@ class Trace:
 
     Args:
         traced: Whose.
-        own: What a worker has, in order of `Traced.own`; left as it is.
-        inputs: Two batches, axes ``(2, batch, ...)``: what differs between them is no operation of
-            tensors alone.
+        own: What two workers have, axes ``(2, ...)``, in order of `Traced.own`; left as it is.
+            What differs between them, and is no operation of tensors, is found by it.
+        inputs: Their batches, axes ``(2, batch, ...)``.
         targets: Likewise.
 
     Raises:
-        ConfigError: The step looks at values, draws random numbers or counts outside of tensors.
+        ConfigError: The step looks at values, draws random numbers, counts outside of tensors or
+            writes where it must not.
     """
 
     def __init__(
         self, traced: Traced, own: Sequence[Tensor], inputs: Tensor, targets: Tensor
     ) -> None:
         self.fixed = [*traced.fixed().values()]
-        kept = [tensor.clone() for tensor in self.fixed]
-        before = _plain_state(traced.module)
+        before = _standing(traced)
         first, second = (
-            _record(traced, own, self.fixed, batch, target)
-            for batch, target in zip(inputs, targets, strict=True)
+            _record(traced, mine, self.fixed, batch, target)
+            for *mine, batch, target in zip(*own, inputs, targets, strict=True)
         )
-        if not all(map(torch.equal, kept, self.fixed)):
-            raise ConfigError("it writes into a tensor that is no part of its state")
-        if before != _plain_state(traced.module):
-            raise ConfigError("its forward pass changes the module's attributes")
+        if before != _standing(traced):
+            raise ConfigError("a step changes attributes of the model or of its loss")
         if str(first.graph) != str(second.graph) or not _alike(first.constants, second.constants):
             raise ConfigError("its forward pass depends on values outside of tensors")
         self.graph = first.graph
@@ -105,10 +130,13 @@ def _record(
     given = [tensor.detach().clone() for tensor in own]
     drawn = _generators()
     recorder = _Recorder([*given, *fixed, inputs, targets])
+    buffers = [x for name, x in zip(traced.own, given, strict=True) if name not in traced.trained]
+    recorder.let_write(buffers)
+    recorder.keep_out([*traced.module.parameters(), *traced.module.buffers()])
     try:
         with recorder:
             made = traced.step(given, fixed, inputs, targets)
-    except Exception as error:  # whatever a user's model does
+    except Exception as error:  # a user's model may do anything
         raise ConfigError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
     if drawn != _generators():
         raise ConfigError("it draws random numbers")
@@ -130,18 +158,33 @@ class _Recorder(TorchDispatchMode):
         self.n_numbers = 0
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[object] = []
+        self._views: dict[int, set[fx.Node]] = {}
+        """What lies in a piece of memory."""
+        self._written: dict[int, bool] = {}
+        """Whether a piece of memory that was there before may be written."""
+        self._foreign: set[int] = set()
         for index, tensor in enumerate(given):
             self._know(tensor, self.graph.placeholder(f"given_{index}"))
+            self._written[_memory(tensor)] = False
+
+    def let_write(self, tensors: Iterable[Tensor]) -> None:
+        """Allow that a step writes into these."""
+        self._written.update((_memory(tensor), True) for tensor in tensors)
+
+    def keep_out(self, tensors: Iterable[Tensor]) -> None:
+        """These are no constants: others are lent in their place."""
+        self._foreign.update(_memory(tensor) for tensor in tensors)
+        self._foreign.difference_update(self._written)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in _LOOKS:
-            raise ConfigError("it looks at values")
-        if torch.Tag.dynamic_output_shape in func.tags and _may_differ_in_shape(func, args):
-            raise ConfigError("values decide how many there are of others")
-        made = func(*args, **(kwargs or {}))
+        if why := _why_not(func, args, kwargs or {}):
+            raise ConfigError(why)
         given = tree_map_only(Tensor, self._node, (args, dict(kwargs or {})))
+        for index in written(func):
+            self._check_write(args[index])
+        made = func(*args, **(kwargs or {}))
         if func in _SAME:
             self._know(made, given[0][0])
             return made
@@ -160,20 +203,60 @@ class _Recorder(TorchDispatchMode):
         """Nothing follows, and this came out."""
         self.graph.output([self._node(tensor) for tensor in made])
         self.graph.eliminate_dead_code(lambda node: node.is_impure() or writes(node))
-        self._nodes.clear()
-        self._alive.clear()
+        for kept in (self._nodes, self._alive, self._views):
+            kept.clear()
+
+    def _check_write(self, target: Tensor | None) -> None:
+        """Let a step write into buffers, and into what it has made and nothing is a view of."""
+        if target is None:
+            return
+        memory = _memory(target)
+        if not self._written.get(memory, True):
+            raise ConfigError("it writes into a tensor that is no buffer of its state")
+        if len(self._views[memory]) > 1:
+            raise ConfigError("it writes into a tensor of which there are views")
 
     def _know(self, tensor: Tensor, node: fx.Node) -> None:
         self._nodes[id(tensor)] = node
         # No other one may get its address meanwhile.
         self._alive.append(tensor)
+        views = self._views.setdefault(_memory(tensor), set())
+        if node.args and written(node.target):
+            # What was written is the same tensor under the name of the operation.
+            views.clear()
+        views.add(node)
 
     def _node(self, tensor: Tensor) -> fx.Node:
         if id(tensor) not in self._nodes:
+            if _memory(tensor) in self._foreign:
+                raise ConfigError("it uses parameters of the module that are not those it was lent")
             name = f"constant_{len(self.constants)}"
             self.constants[name] = tensor
+            self._written[_memory(tensor)] = False
             self._know(tensor, self.graph.get_attr(name))
         return self._nodes[id(tensor)]
+
+
+def _why_not(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Why an operation cannot be recorded, or nothing."""
+    if func in _LOOKS:
+        return "it looks at values"
+    if torch.Tag.dynamic_output_shape in func.tags and _may_differ_in_shape(func, args):
+        return "values decide how many there are of others"
+    if torch.Tag.nondeterministic_seeded in func.tags and not _is_certain(func, args):
+        return "it draws random numbers"
+    if func._schema.name.startswith("aten::as_strided"):
+        return "it reads memory by strides"
+    if any(isinstance(value, Tensor) for value in kwargs.values()):
+        return f"{func} is given a tensor by name"
+    return ""
+
+
+def _is_certain(func: Any, args: Sequence[Any]) -> bool:
+    """Whether what may draw random numbers does not: attention without dropout."""
+    names = [argument.name for argument in func._schema.arguments]
+    at = names.index("dropout_p") if "dropout_p" in names else len(args)
+    return "scaled_dot_product" in func._schema.name and (at >= len(args) or args[at] == 0)
 
 
 def _may_differ_in_shape(func: Any, args: Sequence[Any]) -> bool:
@@ -183,11 +266,28 @@ def _may_differ_in_shape(func: Any, args: Sequence[Any]) -> bool:
     )
 
 
+def _memory(tensor: Tensor) -> int:
+    """The piece of memory in which a tensor lies."""
+    memory: int = tensor.untyped_storage()._cdata
+    return memory
+
+
+@cache
+def written(func: Any) -> tuple[int, ...]:
+    """Which arguments an operation writes into."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return ()
+    said = (
+        index
+        for index, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    return tuple(said) or _WRITES_UNSAID.get(func, ())
+
+
 def writes(node: fx.Node) -> bool:
     """Whether an operation writes into what it is given."""
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    return node.target._schema.is_mutable or node.target in _WRITES_UNSAID
+    return node.op == "call_function" and bool(written(node.target))
 
 
 def _generators() -> tuple[object, ...]:
@@ -201,10 +301,19 @@ def _alike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
     )
 
 
-def _plain_state(module: nn.Module) -> list[dict[str, Any]]:
-    """What modules keep beside tensors and other modules, as far as it can be compared."""
-    kinds = bool, int, float, str, tuple, list, type(None)
-    return [
-        {name: deepcopy(v) for name, v in vars(part).items() if type(v) in kinds}
-        for part in module.modules()
-    ]
+def _standing(traced: Traced) -> list[Any]:
+    """What a model and its loss keep beside tensors, as far as it can be compared."""
+    parts: list[Any] = [*traced.module.modules(), traced.loss]
+    if isinstance(traced.loss, nn.Module):
+        parts += traced.loss.modules()
+    return [_comparable(getattr(part, "__dict__", None)) for part in parts]
+
+
+def _comparable(value: Any) -> Any:
+    """The same for the same value; for tensors and objects, for the same one."""
+    if isinstance(value, Mapping):
+        return {key: _comparable(part) for key, part in value.items()}
+    if isinstance(value, list | tuple | deque):
+        return [*map(_comparable, value)]
+    plain = bool, int, float, str, bytes, set, frozenset
+    return repr(value) if isinstance(value, plain) else id(value)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
@@ -146,6 +147,98 @@ def test_steps_of_any_model_are_the_loops_to_the_last_bit(name: str, optimizer: 
     check_same(steps(shop, shop.loop), steps(shop, shop.batched))
 
 
+@pytest.mark.parametrize("way", ["batched", "apart"])
+@pytest.mark.parametrize(
+    ("width", "batch"), [(5, 5), (5, 6), (5, 10), (9, 3), (9, 15), (17, 7), (33, 1), (12, 20)]
+)
+def test_layers_that_end_within_a_line_of_memory_have_the_loops_bits(
+    width: int, batch: int, way: str
+) -> None:
+    """Products of matrices round by the address at which they begin."""
+    case = Case(
+        lambda: [nn.Linear(64, width), nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, 10)],
+        VECTORS,
+    )
+    shop = workshop(of_case(case, batch_size=batch), n=6)
+    check_same(steps(shop, shop.loop), steps(shop, getattr(shop, way)))
+
+
+def test_layers_that_begin_as_zeros_are_not_told_by_zeros() -> None:
+    def layers() -> list[nn.Module]:
+        made = [nn.Linear(64, 7), nn.LayerNorm(7), nn.Linear(7, 130), nn.Tanh(), nn.Linear(130, 10)]
+        for layer in made[2::2]:
+            for parameter in layer.parameters():
+                nn.init.zeros_(parameter)
+        return made
+
+    shop = workshop(of_case(Case(layers, VECTORS)), n=6)
+    check_same(steps(shop, shop.loop, 8), steps(shop, shop.batched, 8))
+
+
+def test_a_step_that_is_computed_again_on_its_way_back_uses_the_workers_own() -> None:
+    class Again(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(64, 32)
+            self.last = nn.Linear(32, 10)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            hidden = checkpoint(lambda x: self.first(x).tanh(), inputs, use_reentrant=False)
+            outputs: Tensor = self.last(hidden)
+            return outputs
+
+    shop = workshop(task(Again), n=5)
+    check_same(steps(shop, shop.loop), steps(shop, shop.batched))
+
+
+def test_hooks_of_an_optimizer_are_called() -> None:
+    def clipped(parameters: Any, lr: float) -> Optimizer:
+        made = SGD(parameters, lr=lr, momentum=0.9)
+
+        def clip(*given: Any) -> None:
+            for parameter in made.param_groups[0]["params"]:
+                parameter.data.clamp_(-0.05, 0.05)
+
+        made.register_step_post_hook(clip)
+        return made
+
+    shop = workshop(task(optimizer=clipped), n=5)
+    looped = steps(shop, shop.loop)
+    assert looped.x[0].max() <= 0.05
+    check_same(looped, steps(shop, shop.batched))
+
+
+def test_hooks_of_parameters_are_refused() -> None:
+    def hooked() -> nn.Module:
+        model = nn.Linear(64, 10)
+        model.weight.register_hook(functional.hardtanh)
+        return model
+
+    with pytest.raises(ConfigError, match="its parameters have hooks"):
+        choose("batched", workshop(task(hooked)))
+
+
+def test_a_loss_that_counts_is_refused() -> None:
+    class Counted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = {"batches": 0}
+
+        def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+            self.seen["batches"] += 1
+            return functional.cross_entropy(outputs, targets)
+
+    with pytest.raises(ConfigError, match="attributes of the model or of its loss"):
+        choose("batched", workshop(task(loss=Counted())))
+
+
+def test_inputs_in_another_memory_format_are_refused() -> None:
+    images = IMAGES.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
+    case = Case(lambda: [nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(400, 10)], images)
+    with pytest.raises(ConfigError, match="memory format"):
+        choose("batched", workshop(of_case(case)))
+
+
 def check_same(ours: ParameterMatrix, theirs: ParameterMatrix) -> None:
     for mine, other in zip((*ours.x, *ours.locals), (*theirs.x, *theirs.locals), strict=True):
         assert torch.equal(mine.view(torch.uint8), other.view(torch.uint8))
@@ -199,6 +292,7 @@ class Outside(nn.Module):
         self.register_buffer("hidden", torch.zeros(1), persistent=False)
         self.hidden: Tensor
         self.calls = 0
+        self.kept = torch.ones(1)
         self.what = what
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -210,6 +304,30 @@ class Outside(nn.Module):
 def counted(model: Outside, outputs: Tensor) -> int:
     model.calls += 1
     return 0
+
+
+def of_weights(model: Outside, outputs: Tensor) -> float:
+    return float(np.linalg.norm(model.last.weight.detach().numpy()))
+
+
+def clamped(model: Outside, outputs: Tensor) -> float:
+    with torch.no_grad():
+        model.last.weight.clamp_(-1, 1)
+    return 0.0
+
+
+def through_a_view(model: Outside, outputs: Tensor) -> Tensor:
+    doubled = outputs.detach() * 2
+    doubled[:, 0] += 1
+    return doubled
+
+
+def strided(model: Outside, outputs: Tensor) -> Tensor:
+    return outputs.detach().as_strided((outputs.shape[0], 1), (10, 1), 0)
+
+
+def constant_written(model: Outside, outputs: Tensor) -> Tensor:
+    return torch.tensor([2.0]).mul_(1.5) + model.kept.mul_(1.5)
 
 
 def hidden(model: Outside, outputs: Tensor) -> Tensor:
@@ -234,9 +352,14 @@ def of_all(model: Outside, outputs: Tensor) -> Tensor:
         (lambda m, x: torch.from_numpy(x.detach().numpy() * 2), "values outside of tensors"),
         (lambda m, x: functional.dropout(x), "draws random numbers"),
         (lambda m, x: np.random.random(), "draws random numbers"),
-        (counted, "changes the module's attributes"),
-        (hidden, "no part of its state"),
+        (counted, "changes attributes of the model"),
+        (hidden, "no buffer of its state"),
         (of_all, "a worker's own into what all have"),
+        (of_weights, "values outside of tensors"),
+        (clamped, "no buffer of its state"),
+        (through_a_view, "of which there are views"),
+        (strided, "memory by strides"),
+        (constant_written, "no buffer of its state"),
     ],
     ids=[
         "a look",
@@ -247,7 +370,7 @@ def of_all(model: Outside, outputs: Tensor) -> Tensor:
         "numpy's chance",
         "a count",
         "hidden",
-        "made for all",
+        *("made for all", "weights", "a clamp", "a view", "strides", "a constant"),
     ],
 )
 def test_what_is_no_operation_of_tensors_is_looped_and_refused(
@@ -380,8 +503,12 @@ def test_the_form_for_all_at_once_is_that_of_one_by_one(name: str) -> None:
         (aten.mse_loss.default, (A, A, 2)),
         (aten.embedding_dense_backward.default, (A, OWN_AT, 7, 0, False)),
         (aten.max_pool2d_with_indices.default, (FOUR, [2, 2])),
+        (aten.sum.dim_IntList, (A, [])),
+        (aten.mean.dim, (A, [])),
     ],
-    ids=["weights", "of other shapes", "sums", "padding", "one picture"],
+    ids=[
+        *("weights", "of other shapes", "sums", "padding", "one picture", "all axes", "all again"),
+    ],
 )
 def test_a_form_refuses_what_it_is_not_for(operation: Any, given: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError):
