@@ -15,6 +15,7 @@ from torch import Tensor
 from ....train.tasks.sources import is_pair
 from ....train.tasks.task import Task
 from ..parameters import CPU, ParameterMatrix, view_of
+from .loop import has_hooks
 from .stacking import stack
 from .tracing import Trace, Traced
 
@@ -52,11 +53,8 @@ def unbatchable(rows: ParameterMatrix, task: Task) -> str:
         return "its parameters are in another memory format"
     if not all(side.is_contiguous() for side in task.train):
         return "its data are in another memory format"
-    # Steps are taken with tensors in their place, which have none.
-    hooks = "_backward_hooks", "_post_accumulate_grad_hooks"
-    if any(getattr(p, name, None) for p in rows.module.parameters() for name in hooks):
-        return "its parameters have hooks"
-    return ""
+    # Steps are taken with tensors in the place of parameters, which have none.
+    return "its parameters have hooks" if has_hooks(rows.module) else ""
 
 
 class Gradient:

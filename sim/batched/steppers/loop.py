@@ -24,7 +24,7 @@ from ..batches import Batches
 from ..parameters import ParameterMatrix
 from .stepper import Failures
 
-__all__ = ["LoopStepper", "Replica"]
+__all__ = ["LoopStepper", "Replica", "has_hooks"]
 
 _SCALER = "scaler"
 
@@ -63,7 +63,9 @@ class LoopStepper:
         self._device = rows.device
         # Random layers draw from one generator, which threads would share.
         self._draws = _draws(task, rows.module, batches.one(0, 0))
-        threads = 1 if self._draws or batches.may_draw else threads
+        # A copy of the module has no hooks on its parameters.
+        alone = self._draws or batches.may_draw or has_hooks(rows.module)
+        threads = 1 if alone else threads
         self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
         for replica in self._replicas[1:]:
             replica.states = self._replicas[0].states
@@ -199,6 +201,12 @@ class Replica:
         if scaler is not None:
             kept[_SCALER] = scaler
         self.states[self._worker] = kept
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether anything is to be called when a parameter has its gradient."""
+    kinds = "_backward_hooks", "_post_accumulate_grad_hooks"
+    return any(getattr(p, kind, None) for p in module.parameters() for kind in kinds)
 
 
 def _step_seed(prefix: bytes, step: int) -> int:

@@ -190,7 +190,8 @@ class _Stacking:
         which = tuple(map(self._which, node.args))
         if any(any(own) if isinstance(own, tuple) else own for own in which):
             self._own.add(node)
-            if any(not which[index] for index in written(target)):
+            into = (index for index in written(target) if index < len(which))
+            if any(isinstance(node.args[at], fx.Node) and not which[at] for at in into):
                 raise ConfigError("it writes what is a worker's own into what all have")
         if node not in self._own:
             self._entered[node] = self._carry_out(node, target, (), self._entered.__getitem__)

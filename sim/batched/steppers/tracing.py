@@ -182,8 +182,9 @@ class _Recorder(TorchDispatchMode):
         if why := _why_not(func, args, kwargs or {}):
             raise ConfigError(why)
         given = tree_map_only(Tensor, self._node, (args, dict(kwargs or {})))
-        for index in written(func):
-            self._check_write(args[index])
+        for target in (args[index] for index in written(func) if index < len(args)):
+            if isinstance(target, Tensor):
+                self._check_write(target)
         made = func(*args, **(kwargs or {}))
         if func in _SAME:
             self._know(made, given[0][0])
@@ -206,10 +207,8 @@ class _Recorder(TorchDispatchMode):
         for kept in (self._nodes, self._alive, self._views):
             kept.clear()
 
-    def _check_write(self, target: Tensor | None) -> None:
+    def _check_write(self, target: Tensor) -> None:
         """Let a step write into buffers, and into what it has made and nothing is a view of."""
-        if target is None:
-            return
         memory = _memory(target)
         if not self._written.get(memory, True):
             raise ConfigError("it writes into a tensor that is no buffer of its state")

@@ -100,6 +100,13 @@ CASES = {
     "batch norm": Case(
         lambda: [nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10)], VECTORS
     ),
+    "batch norm without means": Case(
+        lambda: [
+            *(nn.Linear(64, 32), nn.BatchNorm1d(32, affine=False, track_running_stats=False)),
+            *(nn.ReLU(), nn.Linear(32, 10)),
+        ],
+        VECTORS,
+    ),
     "convolutions": Case(
         lambda: [
             *(nn.Conv2d(1, 6, 5), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2)),
@@ -208,14 +215,19 @@ def test_hooks_of_an_optimizer_are_called() -> None:
     check_same(looped, steps(shop, shop.batched))
 
 
-def test_hooks_of_parameters_are_refused() -> None:
+def test_hooks_of_parameters_are_refused_and_called_by_the_loop() -> None:
     def hooked() -> nn.Module:
         model = nn.Linear(64, 10)
-        model.weight.register_hook(functional.hardtanh)
+        model.weight.register_hook(lambda slope: slope / 2)
         return model
 
     with pytest.raises(ConfigError, match="its parameters have hooks"):
         choose("batched", workshop(task(hooked)))
+    # The loop calls them, however many threads it has.
+    ones, more = (workshop(task(hooked, lr=5.0), threads=threads) for threads in (1, 2))
+    plain = workshop(task(lambda: nn.Linear(64, 10), lr=5.0))
+    check_same(steps(ones, ones.loop), steps(more, more.loop))
+    assert not torch.equal(steps(ones, ones.loop).x[0], steps(plain, plain.loop).x[0])
 
 
 def test_a_loss_that_counts_is_refused() -> None:
