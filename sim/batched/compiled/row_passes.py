@@ -175,8 +175,10 @@ def rounds_as_torch() -> bool:
 
 
 def alike(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether two tensors of float32 are the same in every bit."""
-    return torch.equal(ours.view(torch.int32), theirs.view(torch.int32))
+    """Whether two tensors are the same in every bit."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    return torch.equal(*(x.flatten().view(torch.uint8) for x in (ours, theirs)))
 
 
 def take_steps(x: Tensor, gradients: Tensor, workers: Ints, update: RowUpdate) -> bool:

@@ -17,6 +17,7 @@ from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
 from ...kernel.program import Level
 from ..batches import Batches
+from ..compiled.row_passes import alike
 from ..parameters import CPU, ParameterMatrix
 from .batched import BatchedStepper
 from .gradients import Gradient, unbatchable
@@ -259,7 +260,7 @@ def _trial(workshop: Workshop, make: Way, workers: Sequence[int], steps: int) ->
 def _alike(ours: ParameterMatrix, theirs: ParameterMatrix) -> bool:
     """Whether two sets of rows are the same in every bit."""
     each = zip((*ours.x, *ours.locals), (*theirs.x, *theirs.locals), strict=True)
-    return all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in each)
+    return all(alike(a, b) for a, b in each)
 
 
 def _take(stepper: Stepper, workers: Sequence[int], step: int) -> None:

@@ -81,18 +81,15 @@ class Gradient:
         self._is_trained = [name in trained for name in names]
         self._exact = rows.device == CPU
         self._apart = apart
-        self._programs: dict[object, tuple[Program, int]] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def buffers(self) -> list[slice]:
-        """Where in a vector those numbers lie that a step may write and that are not trained."""
-        return [
+        self.buffers = [
             slice(at, at + placed.tensor.numel())
             for placed, is_trained in zip(self._placed, self._is_trained, strict=True)
             for at in [(placed.offset_bytes - self._start_bytes) // placed.tensor.element_size()]
             if not is_trained
         ]
+        """Where in a vector those numbers lie that a step may write and that are not trained."""
+        self._programs: dict[object, tuple[Program, int]] = {}
+        self._lock = threading.Lock()
 
     def __call__(
         self, values: Tensor, locals: Sequence[Tensor], inputs: Tensor, targets: Tensor

@@ -24,7 +24,7 @@ from ..batches import Batches
 from ..parameters import ParameterMatrix
 from .stepper import Failures
 
-__all__ = ["LoopStepper", "Replica", "has_hooks"]
+__all__ = ["LoopStepper", "Replica", "generators", "has_hooks"]
 
 _SCALER = "scaler"
 
@@ -217,15 +217,16 @@ def _step_seed(prefix: bytes, step: int) -> int:
 def _draws(task: Task, module: nn.Module, batch: Batch) -> bool:
     """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
     trial = deepcopy(module)
-    before = torch.get_rng_state(), random.getstate(), str(np.random.get_state())
-    kept = np.random.get_state()
+    kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    before = generators()
     task.batch_loss(trial, batch)
-    drawn = (
-        not torch.equal(before[0], torch.get_rng_state())
-        or before[1] != random.getstate()
-        or before[2] != str(np.random.get_state())
-    )
-    torch.set_rng_state(before[0])
-    random.setstate(before[1])
-    np.random.set_state(kept)
+    drawn = before != generators()
+    torch.set_rng_state(kept[0])
+    random.setstate(kept[1])
+    np.random.set_state(kept[2])
     return drawn
+
+
+def generators() -> tuple[object, ...]:
+    """Where torch's, numpy's and Python's generators of random numbers stand, to be compared."""
+    return torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())

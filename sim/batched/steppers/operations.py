@@ -60,7 +60,7 @@ def _view(x: Tensor, shape: Sequence[int]) -> Tensor:
 @_rule(aten.unsqueeze.default)
 def _unsqueeze(x: Tensor, dim: int) -> Tensor:
     """One more axis."""
-    return x.unsqueeze(dim + 1 if dim >= 0 else dim)
+    return x.unsqueeze(_after(x, dim))
 
 
 @_rule(aten.expand.default)

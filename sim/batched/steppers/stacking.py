@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_arg
 
 from ....gossip.errors import ConfigError
+from ..compiled.row_passes import alike
 from .operations import (
     ALIKE,
     BY_REGISTER,
@@ -307,10 +308,5 @@ class _Stacking:
 def _alike(ours: Any, theirs: Any) -> bool:
     """Whether all tensors are the same in every bit."""
     if isinstance(ours, Tensor):
-        same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
-        return same and torch.equal(_bits(ours), _bits(theirs))
+        return alike(ours, theirs)
     return ours is theirs or all(map(_alike, ours, theirs))
-
-
-def _bits(x: Tensor) -> Tensor:
-    return x.contiguous().view(-1).view(torch.uint8)

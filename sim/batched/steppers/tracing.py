@@ -5,14 +5,12 @@ from then on: the very kernels of the loop, and so its bits, without modules and
 """
 
 import operator
-import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call
@@ -20,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from ....gossip.errors import ConfigError
+from .loop import generators
 from .operations import aten
 
 __all__ = ["Trace", "Traced", "writes", "written"]
@@ -128,17 +127,14 @@ def _record(
 ) -> "_Recorder":
     # Copies, as a step writes into buffers.
     given = [tensor.detach().clone() for tensor in own]
-    drawn = _generators()
+    drawn = generators()
     recorder = _Recorder([*given, *fixed, inputs, targets])
     buffers = [x for name, x in zip(traced.own, given, strict=True) if name not in traced.trained]
     recorder.let_write(buffers)
     recorder.keep_out([*traced.module.parameters(), *traced.module.buffers()])
-    try:
-        with recorder:
-            made = traced.step(given, fixed, inputs, targets)
-    except Exception as error:  # a user's model may do anything
-        raise ConfigError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
-    if drawn != _generators():
+    with recorder:
+        made = traced.step(given, fixed, inputs, targets)
+    if drawn != generators():
         raise ConfigError("it draws random numbers")
     recorder.end(made)
     return recorder
@@ -287,11 +283,6 @@ def written(func: Any) -> tuple[int, ...]:
 def writes(node: fx.Node) -> bool:
     """Whether an operation writes into what it is given."""
     return node.op == "call_function" and bool(written(node.target))
-
-
-def _generators() -> tuple[object, ...]:
-    """Where all generators of random numbers stand."""
-    return torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())
 
 
 def _alike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
