@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -38,8 +39,8 @@ def measure(
 ) -> dict[str, Any]:
     """Simulate GoSGD.
 
-    Set-up and evaluations are not counted, as they are not at the rival: runs of one step, which
-    have as much of both, are subtracted, the quicker of two.
+    Set-up and evaluations are not counted, as they are not at the rival: runs of so few steps that
+    all of these are proven are subtracted, the quicker of two. They have as much of both.
 
     Args:
         net: One of `rumor.benchmarks.rivals.networks.NETS`.
@@ -52,7 +53,7 @@ def measure(
         compiled: Whether machine code may decide and compute; else as if numba were not installed.
 
     Returns:
-        ``steps``, over all workers, without the first of each, and ``wall_s`` that they took
+        ``steps``, over all workers, without the first of each that are set-up, and ``wall_s`` that they took
         (set-up and all where that was too short to tell apart); ``whole_s``, the call as a whole;
         ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
         ``peak_mb``, the most resident memory before the simulation and in all, in 10**6 bytes;
@@ -71,13 +72,14 @@ def measure(
     except ConfigError as error:
         return {"failed": str(error)}
     loaded_mb = peak_rss_mib() * _MB_PER_MIB
-    bare_s = min(_simulate(net, workers, batch_size, 1, how).summary["wall_s"] for _ in range(2))
+    bare = min(steps - 1, math.ceil(choice.STEPS_PROVEN / workers))
+    bare_s = min(_simulate(net, workers, batch_size, bare, how).summary["wall_s"] for _ in range(2))
     start_s = time.perf_counter()
     run = _simulate(net, workers, batch_size, steps, how)
     whole_s = time.perf_counter() - start_s
     summary = run.summary
     return {
-        "steps": summary["steps"] - workers,
+        "steps": summary["steps"] - workers * bare,
         "wall_s": summary["wall_s"] - (bare_s if bare_s < summary["wall_s"] else 0.0),
         "whole_s": whole_s,
         "accuracy": summary["accuracy"],

@@ -16,8 +16,8 @@ from ...train.model import plain_names, tie_again
 from ...train.tasks.live_partition import Deal
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
+from ..kernel.fast_path.decisions.tables import SCALE_LR
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.fast_path.tables import SCALE_LR
 from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
@@ -97,6 +97,9 @@ class ParameterMatrix:
         """Whether machine code passes over rows."""
         self._threads = 1
         self._passes: RowPasses | None = None
+        # Passes copy and mix one part of a vector, in a format that numpy knows.
+        is_known = len(self.x) == 1 and self.x[0].dtype in (torch.float32, torch.float64)
+        self._is_plain = is_known and device == CPU and not self.locals
         self._shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
         self._shares.deal = deal
         self._shares.scale_lr = self._scale_lr
@@ -156,15 +159,15 @@ class ParameterMatrix:
             threads: How many may share a pass; it changes no bit.
         """
         is_float32 = [part.dtype for part in self.x] == [torch.float32]
-        is_plain = is_float32 and not self.locals and self.device == CPU
-        self.in_passes = is_plain and rounds_as_torch()
-        self._threads = threads
+        self.in_passes = self._is_plain and is_float32 and rounds_as_torch()
+        self._threads = threads if self.in_passes else 1
 
     def carry_out_level(self, level: AnyLevel) -> list[int]:
         """Do what is to follow a level's steps; see `carry_out`."""
-        if self.in_passes and isinstance(level, ColumnLevel):
+        if self._is_plain and isinstance(level, ColumnLevel):
             if self._passes is None:
-                self._passes = RowPasses(self.x[0].numpy(), over_models(), self._threads)
+                kernels = over_models(compiled=self.in_passes)
+                self._passes = RowPasses(self.x[0].numpy(), kernels, self._threads)
             scaled = level.rows[:, 0] == SCALE_LR
             if not scaled.any():
                 self._passes.carry_out(level.rows, level.fractions)

@@ -1,4 +1,4 @@
-"""What Python hands to machine code: functions of torch's library, an update of rows, a network."""
+"""What Python hands to machine code: functions of torch's library, updates, networks, places."""
 
 import ctypes
 from functools import cache
@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from ...kernel.fast_path.decisions.tables import RELEASE, SNAPSHOT
 
 __all__ = [
     *(
@@ -22,7 +24,7 @@ __all__ = [
         "N_RATES",
     ),
     *("ROOT", "BY_SGD", "SGEMM", "SIZES", "STRIDES", "TRANSPOSED"),
-    *("Network", "RowUpdate", "address"),
+    *("Network", "RowUpdate", "address", "place"),
 ]
 
 Floats = NDArray[Any]
@@ -107,3 +109,33 @@ class Network(NamedTuple):
     """1 over the size of a batch."""
     lanes: int
     """Numbers in one of torch's registers."""
+
+
+def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places: int) -> Any:
+    """Give each share a place in memory from its snapshot to its release, in place of its room.
+
+    Args:
+        kinds: Of operations, in order.
+        rooms: Of each; changed to places.
+        places: Of the shares under way, by room.
+        free: Places that are not in use, by number, of which the last is taken first.
+        n_free: How many those are.
+        n_places: How many places there are.
+
+    Returns:
+        The latter two afterwards.
+    """
+    for at in range(len(kinds)):
+        kind, room = kinds[at], rooms[at]
+        if kind == SNAPSHOT:
+            if n_free:
+                n_free -= 1
+                places[room] = free[n_free]
+            else:
+                places[room] = n_places
+                n_places += 1
+        rooms[at] = places[room]
+        if kind == RELEASE:
+            free[n_free] = places[room]
+            n_free += 1
+    return n_free, n_places

@@ -16,7 +16,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ...kernel.fast_path.compiler import version_of
-from ...kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
+from ...kernel.fast_path.decisions.tables import MIX, SNAPSHOT
+from . import interface
 from .interface import BY_ADAMW, BY_SGD, RowUpdate
 
 __all__ = [
@@ -90,40 +91,7 @@ fused: Any = _fma
 as_bits: Any = _bits_of
 
 
-@kept
-def place(
-    rows: NDArray[np.int64],
-    places: NDArray[np.int64],
-    free: NDArray[np.int64],
-    n_free: int,
-    n_places: int,
-) -> tuple[int, int]:
-    """Give each share a place in memory from its snapshot to its release, in place of its room.
-
-    Args:
-        rows: Operations in order.
-        places: Of the shares under way, by room.
-        free: Places that are not in use, of which the last is taken first.
-        n_free: How many those are.
-        n_places: How many places there are.
-
-    Returns:
-        The latter two afterwards.
-    """
-    for at in range(len(rows)):
-        kind, room = rows[at, 0], rows[at, 4]
-        if kind == SNAPSHOT:
-            if n_free:
-                n_free -= 1
-                places[room] = free[n_free]
-            else:
-                places[room] = n_places
-                n_places += 1
-        rows[at, 4] = places[room]
-        if kind == RELEASE:
-            free[n_free] = places[room]
-            n_free += 1
-    return n_free, n_places
+place = kept(interface.place)
 
 
 # Loops over slices, whose places count from 0: only such loops fill whole registers.

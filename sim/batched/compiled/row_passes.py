@@ -2,10 +2,11 @@
 
 numba compiles them where it is installed (the extra ``compiled``). Those over models round as
 torch's kernels do, by fused multiply-adds; whether that holds on this machine is tried before they
-are used. Those over vectors round as numpy does, which can do without numba.
+are used, and else torch itself mixes. Those over vectors round as numpy does, which can do without
+numba.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -16,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...kernel.fast_path import tables
 from ...kernel.fast_path.compiler import can_compile
-from .interface import RowUpdate
+from ...kernel.fast_path.decisions import tables
+from .interface import RowUpdate, place
 
 __all__ = [
     *("Kernels", "RowPasses"),
@@ -32,8 +33,8 @@ Pass = Callable[[Floats, Floats, Ints, Floats, int, int], None]
 """Takes the workers' vectors and the shares under way, operations and the fractions of mixes, and
 the columns from which and to which it goes."""
 
-Place = Callable[[Ints, Ints, Ints, int, int], tuple[int, int]]
-"""See `machine_code.place`."""
+Place = Callable[[Any, Any, Any, Any, int, int], tuple[int, int]]
+"""See `interface.place`."""
 
 
 class Kernels(NamedTuple):
@@ -41,8 +42,7 @@ class Kernels(NamedTuple):
 
     carry_out: Pass
     place: Place | None = None
-    """Puts shares closer together than their rooms are, of which there may be four times as many
-    as shares under way; each share lies in its room unless given."""
+    """Does in machine code what `interface.place` does, on arrays."""
 
 
 _ROOMS_MIN = 64
@@ -62,8 +62,9 @@ class RowPasses:
         self._x = x
         self._pass = kernels.carry_out
         self._place = kernels.place
-        self._places = np.zeros(_ROOMS_MIN, np.int64)
-        self._free = np.zeros(_ROOMS_MIN, np.int64)
+        # Python looks up numbers in dictionaries, machine code in arrays.
+        self._places: Any = {} if self._place is None else np.zeros(_ROOMS_MIN, np.int64)
+        self._free: Any = {} if self._place is None else np.zeros(_ROOMS_MIN, np.int64)
         self._n_free = self._n_places = 0
         self._shares: Floats = np.empty((_ROOMS_MIN, x.shape[1]), x.dtype)
         self._slots = np.full(_ROOMS_MIN, -1, np.int64)
@@ -74,8 +75,7 @@ class RowPasses:
         """Do what a `ColumnLevel` asks for, in order."""
         if not len(rows):
             return
-        if self._place is not None:
-            rows = self._placed(self._place, rows)
+        rows = self._placed(rows)
         self._make_room(int(rows[:, 4].max()) + 1)
         n = self._x.shape[1]
         cuts = [n * at // self._threads // 16 * 16 for at in range(self._threads)] + [n]
@@ -96,14 +96,25 @@ class RowPasses:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _placed(self, place: Place, rows: Ints) -> Ints:
-        """The same operations, with places in memory instead of rooms."""
+    def _placed(self, rows: Ints) -> Ints:
+        """The same operations, with places in memory instead of rooms.
+
+        There may be four times as many rooms as shares under way.
+        """
         rows = rows.copy()
-        if (short := int(rows[:, 4].max()) + 1 - len(self._places)) > 0:
-            self._places = np.pad(self._places, (0, short + len(self._places)))
-            self._free = np.pad(self._free, (0, short + len(self._free)))
-        counts = self._n_free, self._n_places
-        self._n_free, self._n_places = place(rows, self._places, self._free, *counts)
+        here, counts = (self._places, self._free), (self._n_free, self._n_places)
+        if self._place is None:
+            rooms = rows[:, 4].tolist()
+            counts = place(rows[:, 0].tolist(), rooms, *here, *counts)
+            rows[:, 4] = rooms
+        else:
+            if (short := int(rows[:, 4].max()) + 1 - len(self._places)) > 0:
+                self._places, self._free = here = (
+                    np.pad(here[0], (0, short + len(here[0]))),
+                    np.pad(here[1], (0, short + len(here[1]))),
+                )
+            counts = self._place(rows[:, 0], rows[:, 4], *here, *counts)
+        self._n_free, self._n_places = counts
         return rows
 
     def _make_room(self, n: int) -> None:
@@ -126,11 +137,77 @@ def _note(slots: Ints, rows: Ints) -> None:
     slots[changes[:, 4]] = np.where(changes[:, 0] == tables.SNAPSHOT, changes[:, 3], -1)
 
 
-def over_models() -> Kernels:
-    """What passes over float32 rows, if `rounds_as_torch`."""
+def over_models(*, compiled: bool) -> Kernels:
+    """What passes over rows of models.
+
+    Args:
+        compiled: Whether machine code may: over float32, if it `rounds_as_torch`.
+    """
+    if not compiled:
+        return Kernels(_ByTorch())
     from . import machine_code
 
     return Kernels(cast("Pass", machine_code.carry_out), cast("Place", machine_code.place))
+
+
+class _ByTorch:
+    """Rows copied by numpy, and mixed by torch: many mixes by one call, in order."""
+
+    def __init__(self) -> None:
+        self._rows: Sequence[Tensor] = ()
+        self._held: Sequence[Tensor] = ()
+        self._shares: Floats | None = None
+
+    def __call__(
+        self, x: Floats, shares: Floats, rows: Ints, fractions: Floats, start: int, stop: int
+    ) -> None:
+        """See `Pass`; it passes over all columns."""
+        if self._shares is not shares:
+            self._shares = shares
+            self._rows, self._held = (torch.from_numpy(each).unbind() for each in (x, shares))
+        mixes: list[tuple[int, int, float]] = []
+        changing, read = set[int](), set[int]()
+
+        def mix() -> None:
+            self._mix(mixes)
+            for each in (mixes, changing, read):
+                each.clear()
+
+        operations = zip(rows[:, (0, 1, 4)].tolist(), fractions.tolist(), strict=True)
+        for (kind, worker, room), fraction in operations:
+            if kind == tables.SNAPSHOT:
+                if worker in changing or room in read:
+                    mix()
+                shares[room] = x[worker]
+            elif kind == tables.MIX and fraction == 1.0:
+                mix()
+                x[worker] = shares[room]
+            elif kind == tables.MIX:
+                mixes.append((worker, room, fraction))
+                changing.add(worker)
+                read.add(room)
+        mix()
+
+    def _mix(self, mixes: Sequence[tuple[int, int, float]]) -> None:
+        if not mixes:
+            return
+        workers, places, fractions = zip(*mixes, strict=True)
+        own, told = [self._rows[at] for at in workers], [self._held[at] for at in places]
+        if _takes_a_fraction_each():
+            torch._foreach_lerp_(own, told, fractions)
+            return
+        for row, share, fraction in zip(own, told, fractions, strict=True):
+            row.lerp_(share, fraction)
+
+
+@cache
+def _takes_a_fraction_each() -> bool:
+    """Whether this version of torch mixes by several fractions at a time."""
+    try:
+        torch._foreach_lerp_([torch.zeros(1)], [torch.ones(1)], [0.5])
+    except (AttributeError, TypeError, RuntimeError):
+        return False
+    return True
 
 
 def over_vectors(*, compiled: bool) -> Kernels:
@@ -167,7 +244,9 @@ def rounds_as_torch() -> bool:
     for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999):
         ours, theirs = x.clone(), x.clone()
         rows = np.array([[tables.SNAPSHOT, 1, 0, 0, 0, 1], [tables.MIX, 0, 0, 0, 0, 0]])
-        RowPasses(ours.numpy(), over_models()).carry_out(rows, np.array([0.0, fraction]))
+        RowPasses(ours.numpy(), over_models(compiled=True)).carry_out(
+            rows, np.array([0.0, fraction])
+        )
         theirs[0].lerp_(theirs[1].clone(), fraction)
         if not alike(ours, theirs):
             return False

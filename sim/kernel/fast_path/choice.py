@@ -6,14 +6,17 @@ from ....gossip.errors import ConfigError
 from ..fleet import Fleet
 from ..plan import FleetPlan
 from ..program import Level
-from .compiler import INTERPRETED, Decider, can_compile, compiled
+from .compiler import INTERPRETED, SPECIALIZED, Decider, can_compile, compiled
 from .fleet import FastFleet, TakeOver, why_not
 from .levels import ColumnLevel, levels_of
 
 __all__ = ["OtherProgramError", "choose_decider", "computes_in_machine_code", "prove"]
 
-# Python takes some 40 us for a step where compiled code takes 2, and loading that takes seconds.
+# Python takes some 20 us for a step where compiled code takes 2, and loading that takes seconds.
 _STEPS_COMPILED_MIN = 200_000
+
+# As it stands the text takes some 30 us, and making it special to a run takes a tenth of a second.
+_STEPS_SPECIALIZED_MIN = 20_000
 
 # The same for steps of the optimizer, each of which takes longer than deciding on it.
 _STEPS_COMPUTED_MIN = 5_000
@@ -44,8 +47,10 @@ def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider |
             raise ConfigError('decide compiled needs numba: pip install "rumor[compiled]"')
     if why:
         return None
-    pays = steps is not None and steps >= _STEPS_COMPILED_MIN
-    return compiled() if (decide == "compiled" or pays) and can_compile() else INTERPRETED
+    known = steps or 0
+    if (decide == "compiled" or known >= _STEPS_COMPILED_MIN) and can_compile():
+        return compiled()
+    return SPECIALIZED if known >= _STEPS_SPECIALIZED_MIN else INTERPRETED
 
 
 def computes_in_machine_code(decider: Decider | None, steps: int | None) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from . import decisions, event_queue, messages, operations, randoms
-from .tables import Tables
+from .decisions import event_queue, exchanges, messages, operations, randoms
+from .decisions.tables import Tables
+from .specializer import Specialized
 
-__all__ = ["INTERPRETED", "Decider", "can_compile", "compiled", "version_of"]
+__all__ = ["INTERPRETED", "SPECIALIZED", "Decider", "can_compile", "compiled", "version_of"]
 
 
 class Decider(NamedTuple):
@@ -27,8 +28,11 @@ class Decider(NamedTuple):
     """Has ``begin`` and ``advance`` for such tables."""
 
 
-INTERPRETED = Decider("interpreted", False, event_queue, lambda _: decisions)
+INTERPRETED = Decider("interpreted", False, event_queue, lambda _: exchanges)
 """Python itself."""
+
+SPECIALIZED = Decider("interpreted", False, event_queue, Specialized)
+"""Python, too, for long runs: it takes a tenth of a second to make ready."""
 
 
 @cache
@@ -44,7 +48,7 @@ def can_compile() -> bool:
 @cache
 def compiled() -> Decider:
     """Machine code of the very same text; kept on disk for the next process."""
-    from . import event_heap
+    from .decisions import event_heap
 
     typeof = _numba().typeof
     return Decider("compiled", True, event_heap, lambda made: _compile(typeof(made)))
@@ -53,14 +57,14 @@ def compiled() -> Decider:
 _CALLED_BY_PYTHON = ("advance", "begin")
 
 # In this order: each is compiled before those that call it.
-_SOURCES = (randoms, operations, messages, decisions)
+_SOURCES = (randoms, operations, messages, exchanges)
 
 
 @cache
 def _compile(kind: Any) -> ModuleType:
     """All functions of `decisions` and of what it calls, compiled for one type of tables."""
     numba = _numba()
-    from . import event_heap
+    from .decisions import event_heap
 
     types = {
         "int": numba.int64,
@@ -121,7 +125,7 @@ def _second_copy(source: ModuleType) -> ModuleType:
 def version_of(folder: Path) -> str:
     """Names all sources of a folder together; another one, once any of them changes."""
     hash = blake2b(digest_size=4)
-    for source in sorted(folder.glob("*.py")):
+    for source in sorted(folder.rglob("*.py")):
         hash.update(source.read_bytes())
     return hash.hexdigest()
 

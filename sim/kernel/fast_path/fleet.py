@@ -20,10 +20,10 @@ from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
-from . import tables
 from .compiler import Decider
+from .decisions import tables
+from .decisions.tables import Tables
 from .records import Graph, Layout
-from .tables import Tables
 
 __all__ = ["FastFleet", "TakeOver", "Window", "why_not"]
 

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from ....gossip.effects.effects import X
 from ....gossip.wire.formats import Form
 from ..program import Cut, Level, Mix, Operation, Release, ScaleLr, Snapshot
+from .decisions.tables import MIX, SCALE_LR, SNAPSHOT
 from .fleet import Window
-from .tables import MIX, SCALE_LR, SNAPSHOT
 
 __all__ = ["AnyLevel", "ColumnLevel", "levels_of"]
 

@@ -1,4 +1,4 @@
-"""One pass over rows in machine code gives torch's bits."""
+"""One pass over rows gives torch's bits, in machine code or not."""
 
 import numpy as np
 import pytest
@@ -12,27 +12,34 @@ from rumor.sim.batched.compiled.row_passes import (
     rounds_as_torch,
 )
 from rumor.sim.kernel.fast_path.compiler import can_compile
-from rumor.sim.kernel.fast_path.tables import MIX, RELEASE, SNAPSHOT
+from rumor.sim.kernel.fast_path.decisions.tables import MIX, RELEASE, SNAPSHOT
 
-pytestmark = [
+needs_numba = [
     pytest.mark.compiled,
     pytest.mark.skipif(not can_compile(), reason="numba is not installed"),
 ]
+both = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_numba)])
 
 
+@pytest.mark.compiled
+@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
 def test_it_rounds_as_torch_does_on_this_machine() -> None:
     assert rounds_as_torch()
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_copies_and_mixes_are_those_of_torch(threads: int) -> None:
+@pytest.mark.parametrize(
+    ("compiled", "threads"),
+    [(False, 1), *(pytest.param(True, n, marks=needs_numba) for n in (1, 3))],
+)
+def test_copies_and_mixes_are_those_of_torch(compiled: bool, threads: int) -> None:
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.standard_normal((5, 112), np.float32))
     theirs, held = x.clone(), {}
-    passes = RowPasses(x.numpy(), over_models(), threads)
+    passes = RowPasses(x.numpy(), over_models(compiled=compiled), threads)
     rows, fractions = [], []
     for slot in range(200):
         source, to, room, part = *rng.integers(5, size=2), slot % 90, float(rng.random())
+        part = 1.0 if slot % 9 == 4 else part
         rows += [[SNAPSHOT, source, 0, slot, room, 1], [MIX, to, 0, slot, room, 0]]
         fractions += [0.0, part]
         held[slot] = theirs[source].clone()
@@ -54,9 +61,10 @@ def test_copies_and_mixes_are_those_of_torch(threads: int) -> None:
     )
 
 
-def test_shares_lie_close_together_however_many_rooms_they_pass_through() -> None:
+@both
+def test_shares_lie_close_together_however_many_rooms_they_pass_through(compiled: bool) -> None:
     x = np.arange(8.0).reshape(4, 2)
-    passes = RowPasses(x, over_vectors(compiled=True))
+    passes = RowPasses(x, over_vectors(compiled=compiled))
     for room in range(1000):
         rows = [[SNAPSHOT, 0, 0, room, room, 1]]
         if room >= 3:
@@ -67,6 +75,8 @@ def test_shares_lie_close_together_however_many_rooms_they_pass_through() -> Non
     assert x[1].tolist() == [0.0, 1.0]
 
 
+@pytest.mark.compiled
+@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
 def test_machine_code_rounds_vectors_as_numpy_does() -> None:
     rng = np.random.default_rng(2)
     start = rng.standard_normal((6, 8))
@@ -83,6 +93,17 @@ def test_machine_code_rounds_vectors_as_numpy_does() -> None:
         found.append(x)
     assert not np.array_equal(found[0], start)
     assert np.array_equal(found[0], found[1])
+
+
+def test_an_older_torch_mixes_one_row_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lerp(*given: object) -> None:
+        raise TypeError("no such signature")
+
+    row_passes._takes_a_fraction_each.cache_clear()
+    monkeypatch.setattr(torch, "_foreach_lerp_", lerp)
+    assert not row_passes._takes_a_fraction_each()
+    test_copies_and_mixes_are_those_of_torch(compiled=False, threads=1)
+    row_passes._takes_a_fraction_each.cache_clear()
 
 
 def test_without_numba_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

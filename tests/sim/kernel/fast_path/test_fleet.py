@@ -8,8 +8,14 @@ from hypothesis import given, settings
 
 from rumor.gossip.types import stream
 from rumor.sim.kernel.fast_path import fleet as fleet_module
-from rumor.sim.kernel.fast_path import randoms
-from rumor.sim.kernel.fast_path.compiler import INTERPRETED, Decider, can_compile, compiled
+from rumor.sim.kernel.fast_path.compiler import (
+    INTERPRETED,
+    SPECIALIZED,
+    Decider,
+    can_compile,
+    compiled,
+)
+from rumor.sim.kernel.fast_path.decisions import randoms
 from rumor.sim.kernel.fast_path.fleet import FastFleet, TakeOver, why_not
 from rumor.sim.kernel.fast_path.levels import levels_of
 from rumor.sim.kernel.fleet import Fleet
@@ -17,6 +23,10 @@ from rumor.sim.kernel.fleet import Fleet
 from .plans import PACES, flat, plan_of, settings_of_plans
 
 UNTIL_S = 60.0
+
+by_python = pytest.mark.parametrize(
+    "decider", [INTERPRETED, SPECIALIZED], ids=["as it stands", "special"]
+)
 
 
 def compare(decider: Decider, settings: dict[str, Any]) -> bool:
@@ -44,6 +54,13 @@ def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
     compare(INTERPRETED, settings)
 
 
+# Making the text special to a run takes a tenth of a second.
+@settings(max_examples=25)
+@given(settings_of_plans())
+def test_special_text_decides_whole_random_runs_alike(settings: dict[str, Any]) -> None:
+    compare(SPECIALIZED, settings)
+
+
 @pytest.mark.slow
 @settings(max_examples=50_000)
 @given(settings_of_plans())
@@ -58,10 +75,11 @@ def test_machine_code_decides_whole_random_runs_alike(settings: dict[str, Any]) 
     compare(compiled(), settings)
 
 
+@by_python
 @pytest.mark.parametrize("topology", ["star", "one-peer-exponential", "random-regular:d=4"])
-def test_late_answers_are_asked_for_alike(topology: str) -> None:
+def test_late_answers_are_asked_for_alike(topology: str, decider: Decider) -> None:
     settings = {"n": 12, "topology": topology, "latency_s": 0.7, "steps": 60, "staged_max": 1}
-    assert compare(INTERPRETED, settings)
+    assert compare(decider, settings)
 
 
 def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
@@ -84,22 +102,27 @@ def test_random_numbers_are_those_of_numpy() -> None:
         assert randoms.below(fleet._tables, record, n) == rng.integers(n)
 
 
-def test_columns_grow_as_the_run_needs_them() -> None:
-    assert compare(INTERPRETED, {"n": 100, "steps": 30, "latency_s": 0.5})
+@by_python
+def test_columns_grow_as_the_run_needs_them(decider: Decider) -> None:
+    assert compare(decider, {"n": 100, "steps": 30, "latency_s": 0.5})
 
 
-def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
+@by_python
+def test_a_question_that_overtakes_its_share_is_left_to_the_protocols(decider: Decider) -> None:
     """A share takes 1.6 s to come out of a downlink, and is asked for after one."""
     rates = {"bandwidth_mbit": 1000.0, "downlink_mbit": 1.0}
-    assert not compare(INTERPRETED, {"n": 8, "numbers": 50_000, **rates})
+    assert not compare(decider, {"n": 8, "numbers": 50_000, **rates})
 
 
+@by_python
 @pytest.mark.parametrize("step_s", [0.1, 2.0])
 @pytest.mark.parametrize("rule", ["gosgd", "sgp", "sgp:outstanding_max=5"])
-def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: float) -> None:
+def test_shares_that_are_offered_first_are_decided_alike(
+    rule: str, step_s: float, decider: Decider
+) -> None:
     """Steps of 2 s outlast how long an answer is waited for at first."""
     settings = {"n": 24, "rule": rule, "step_s": step_s, "inline_bytes_max": 1, "numbers": 2400}
-    assert compare(INTERPRETED, settings)
+    assert compare(decider, settings)
 
 
 @pytest.mark.compiled

@@ -6,9 +6,10 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import Run, simulate
-from rumor.sim.kernel.fast_path import choice, decisions
+from rumor.sim.kernel.fast_path import choice
 from rumor.sim.kernel.fast_path.choice import OtherProgramError, prove
-from rumor.sim.kernel.fast_path.compiler import INTERPRETED, can_compile
+from rumor.sim.kernel.fast_path.compiler import INTERPRETED, SPECIALIZED, can_compile
+from rumor.sim.kernel.fast_path.decisions import exchanges
 
 from .plans import plan_of
 
@@ -65,8 +66,8 @@ def test_a_run_goes_on_by_the_protocols_where_the_fast_path_cannot(task: str) ->
 
 @pytest.mark.parametrize("name", ["number_bytes", "_patience_s", "below"])
 def test_another_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = getattr(decisions, name)
-    monkeypatch.setattr(decisions, name, lambda *given: right(*given) // 2)
+    right = getattr(exchanges, name)
+    monkeypatch.setattr(exchanges, name, lambda *given: right(*given) // 2)
     with pytest.raises(OtherProgramError, match="the protocols"):
         prove(plan_of(8, latency_s=0.4, topology="ring"), INTERPRETED, 10.0, 1000)
 
@@ -89,6 +90,11 @@ def test_compiled_is_refused_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch)
 def test_machine_code_is_taken_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "can_compile", lambda: True)
     monkeypatch.setattr(choice, "compiled", lambda: "machine code")
-    chosen = [choice.choose_decider("auto", plan_of(8), steps) for steps in (None, 100, 10**6)]
-    assert chosen == [INTERPRETED, INTERPRETED, "machine code"]
+
+    def chosen() -> list[object]:
+        return [choice.choose_decider("auto", plan_of(8), n) for n in (None, 100, 10**5, 10**6)]
+
+    assert chosen() == [INTERPRETED, INTERPRETED, SPECIALIZED, "machine code"]
     assert choice.choose_decider("auto", plan_of(8, rule="adpsgd"), 10**6) is None
+    monkeypatch.setattr(choice, "can_compile", lambda: False)
+    assert chosen() == [INTERPRETED, INTERPRETED, SPECIALIZED, SPECIALIZED]

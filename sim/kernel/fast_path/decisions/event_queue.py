@@ -4,7 +4,6 @@
 """
 
 from heapq import heappop, heappush
-from operator import itemgetter
 from typing import Any, Final
 
 from .tables import Event
@@ -30,14 +29,16 @@ Queue = list[Event]
 drop: Final = heappop
 """Takes the next event out of a queue."""
 
-peek: Final = itemgetter(0)
-"""The next event."""
-
 push: Final = heappush
 """Puts an event in."""
 
 size: Final = len
 """How many events are due some time."""
+
+
+def peek(queue: Queue) -> Event:
+    """The next event."""
+    return queue[0]
 
 
 def expect(queue: Queue, ints: Any, worker: int, outgoing: int, edge: int) -> None:

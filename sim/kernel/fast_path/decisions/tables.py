@@ -8,6 +8,7 @@ __all__ = [
     "BEYOND",
     "BYTES",
     "CHUNK",
+    "COLUMNS",
     "EVENTS",
     "FREE",
     "FULL",
@@ -293,3 +294,10 @@ class Tables(NamedTuple):
 
     clock: int
     """The time now."""
+
+
+COLUMNS: Final = (
+    "queue", "count", "ints", "floats", "rooms", "free_rooms", "step_rows", "operation_rows",
+    "fractions",
+)  # fmt: skip
+"""The first fields of `Tables`, which change; all others are numbers that stay as they are."""

@@ -13,13 +13,13 @@ _THROUGH: Final = 0
 
 def number_bytes(number: int) -> int:
     """Of an integer in a message, as msgpack writes it."""
-    if number < 128:
-        return 1
-    if number < 256:
-        return 2
-    if number < 65536:
-        return 3
-    return 5 if number < 1 << 32 else 9
+    return (
+        (1 if number < 128 else 2)
+        if number < 256
+        else (3 if number < 65536 else 5)
+        if number < 1 << 32
+        else 9
+    )
 
 
 def send(

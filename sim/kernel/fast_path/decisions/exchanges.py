@@ -177,8 +177,10 @@ def _take_step(t: Tables, worker: int) -> None:
         note_step(t, worker)
     if t.shares_out == 1:
         _share_out(t, worker)
-    elif uniform(t, worker) < t.p:
-        _push_half(t, worker)
+    else:
+        chance = uniform(t, worker)
+        if chance < t.p:
+            _push_half(t, worker)
     _mix_all(t, worker)
     are_all_taken = t.count[TAKEN] >= t.steps_total
     if trained and (are_all_taken or t.ints[t.steps + worker] >= t.steps_each):
@@ -200,10 +202,10 @@ def _push_half(t: Tables, worker: int) -> None:
     edge = _draw_neighbor(t, worker)
     if edge < 0:
         t.count[SKIPPED] += 1
-        return
-    room = snapshot(t, worker)
-    _push(t, worker, edge, t.ints[t.weight + worker] >> 1, room)
-    t.ints[t.round + worker] += 1
+    else:
+        room = snapshot(t, worker)
+        _push(t, worker, edge, t.ints[t.weight + worker] >> 1, room)
+        t.ints[t.round + worker] += 1
 
 
 def _share_out(t: Tables, worker: int) -> None:
@@ -260,13 +262,11 @@ def _draw_neighbor(t: Tables, worker: int) -> int:
 
 def _row(t: Tables, worker: int, round: int) -> int:
     """Which of the rows of neighbors is that of a round."""
-    first: int = t.ints[t.first_row + worker]
-    return first + round % t.period
+    return int(t.ints[t.first_row + worker] + round % t.period)
 
 
 def _has_credit(t: Tables, worker: int) -> bool:
-    used: int = t.ints[t.n_outgoing + worker] - t.ints[t.excused + worker]
-    return used < t.outstanding_max
+    return bool(t.ints[t.n_outgoing + worker] - t.ints[t.excused + worker] < t.outstanding_max)
 
 
 def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
@@ -332,34 +332,35 @@ def _mix_all(t: Tables, worker: int) -> None:
 
 
 def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> None:
-    if not _let_in(t, worker, edge, sequence, step, room):
+    came = _let_in(t, worker, edge, sequence, step, room)
+    if not came:
         let_go(t, room)
 
 
 def _take_offer(t: Tables, worker: int, edge: int, sequence: int, step: int, is_eager: int) -> None:
     at = worker + t.ints[t.n_incoming + worker]
-    if not _let_in(t, worker, edge, sequence, step, -1):
-        return
-    t.floats[t.incoming_s + at] = t.floats[t.clock]
-    if is_eager == 0:
-        size_bytes = t.grant_bytes + number_bytes(sequence)
-        send(t, worker, t.ints[t.source + edge], size_bytes, GRANT, edge, sequence, 0, 0, 0)
+    came = _let_in(t, worker, edge, sequence, step, -1)
+    if came:
+        t.floats[t.incoming_s + at] = t.floats[t.clock]
+        if is_eager == 0:
+            size_bytes = t.grant_bytes + number_bytes(sequence)
+            send(t, worker, t.ints[t.source + edge], size_bytes, GRANT, edge, sequence, 0, 0, 0)
 
 
 def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> bool:
     """Let a share in, or refuse it; returns whether it was let in."""
     n = t.ints[t.n_incoming + worker]
-    if n >= t.staged_max:
+    if n < t.staged_max:
+        at = worker + n
+        t.ints[t.incoming_edge + at] = edge
+        t.ints[t.incoming_step + at] = step
+        t.ints[t.incoming_room + at] = room
+        t.ints[t.n_incoming + worker] = n + 1
+    else:
         t.ints[t.decided + edge] = sequence
         t.ints[t.accepted + edge] = 0
         _send_ack(t, worker, edge, sequence, 0)
-        return False
-    at = worker + n
-    t.ints[t.incoming_edge + at] = edge
-    t.ints[t.incoming_step + at] = step
-    t.ints[t.incoming_room + at] = room
-    t.ints[t.n_incoming + worker] = n + 1
-    return True
+    return bool(n < t.staged_max)
 
 
 def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
@@ -451,19 +452,18 @@ def _wake(t: Tables, worker: int) -> bool:
 
 
 def _set_alarm(t: Tables, worker: int) -> None:
-    if t.floats[t.alarm_s + worker] <= t.floats[t.clock] + t.soonest_s:
-        return
-    due_s = _NEVER
-    for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
-        due_s = min(due_s, t.floats[t.deadline_s + t.ints[t.outgoing + at]])
-    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
-        if t.ints[t.incoming_room + at] < 0:
-            due_s = min(due_s, t.floats[t.incoming_s + at] + t.stall_s)
-    # Its own step may have outlasted what a message has moved nearer.
-    due_s = max(due_s, t.floats[t.clock])
-    if due_s < t.floats[t.alarm_s + worker]:
-        t.floats[t.alarm_s + worker] = due_s
-        enqueue(t, due_s, _AFTER_MESSAGES, worker, ALARM, 0, 0, 0, 0, 0)
+    if t.floats[t.alarm_s + worker] > t.floats[t.clock] + t.soonest_s:
+        due_s = _NEVER
+        for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
+            due_s = min(due_s, t.floats[t.deadline_s + t.ints[t.outgoing + at]])
+        for at in range(worker, worker + t.ints[t.n_incoming + worker]):
+            if t.ints[t.incoming_room + at] < 0:
+                due_s = min(due_s, t.floats[t.incoming_s + at] + t.stall_s)
+        # Its own step may have outlasted what a message has moved nearer.
+        due_s = max(due_s, t.floats[t.clock])
+        if due_s < t.floats[t.alarm_s + worker]:
+            t.floats[t.alarm_s + worker] = due_s
+            enqueue(t, due_s, _AFTER_MESSAGES, worker, ALARM, 0, 0, 0, 0, 0)
 
 
 def _is_stalled(t: Tables, at: int) -> bool:
@@ -493,10 +493,10 @@ def _measure(t: Tables, edge: int, seconds: float) -> None:
     if t.floats[t.roundtrip_s + edge] < 0.0:
         t.floats[t.roundtrip_s + edge] = seconds
         t.floats[t.deviation_s + edge] = seconds / 2
-        return
-    off_s = abs(seconds - t.floats[t.roundtrip_s + edge])
-    t.floats[t.deviation_s + edge] += (off_s - t.floats[t.deviation_s + edge]) / 4
-    t.floats[t.roundtrip_s + edge] += (seconds - t.floats[t.roundtrip_s + edge]) / 8
+    else:
+        off_s = abs(seconds - t.floats[t.roundtrip_s + edge])
+        t.floats[t.deviation_s + edge] += (off_s - t.floats[t.deviation_s + edge]) / 4
+        t.floats[t.roundtrip_s + edge] += (seconds - t.floats[t.roundtrip_s + edge]) / 8
 
 
 def _excuse(t: Tables, worker: int, edge: int, yes: int) -> None:

@@ -74,7 +74,8 @@ def snapshot(t: Tables, worker: int) -> int:
 
 def mix(t: Tables, worker: int, room: int, fraction: float) -> None:
     """Mix a slot into a worker's vector, which both take part in at one level."""
-    level = max(t.ints[t.level + worker], _level_of(t, room))
+    there = _level_of(t, room)
+    level = max(t.ints[t.level + worker], there)
     t.ints[t.level + worker] = level
     t.rooms[ROOM * room + ROOM_LEVEL] = level
     _operate(t, MIX, worker, level, room, 0, fraction)
@@ -88,11 +89,11 @@ def read(t: Tables, room: int) -> None:
 def let_go(t: Tables, room: int) -> None:
     """One share less; with the last one the room is free."""
     t.rooms[ROOM * room + ROOM_READERS] -= 1
-    if t.rooms[ROOM * room + ROOM_READERS] > 0:
-        return
-    _operate(t, RELEASE, 0, _level_of(t, room), room, 0, 0.0)
-    t.free_rooms[(t.count[NEXT_FREE] + t.count[FREE]) % len(t.free_rooms)] = room
-    t.count[FREE] += 1
+    if t.rooms[ROOM * room + ROOM_READERS] == 0:
+        level = _level_of(t, room)
+        _operate(t, RELEASE, 0, level, room, 0, 0.0)
+        t.free_rooms[(t.count[NEXT_FREE] + t.count[FREE]) % len(t.free_rooms)] = room
+        t.count[FREE] += 1
 
 
 def _level_of(t: Tables, room: int) -> int:
