@@ -53,9 +53,9 @@ def measure(
         compiled: Whether machine code may decide and compute; else as if numba were not installed.
 
     Returns:
-        ``steps``, over all workers, without the first of each that are set-up, and ``wall_s`` that they took
-        (set-up and all where that was too short to tell apart); ``whole_s``, the call as a whole;
-        ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
+        ``steps``, over all workers, but for the first ones, which are set-up, and ``wall_s`` that
+        they took (set-up and all where that was too short to tell apart); ``whole_s``, the call as
+        a whole; ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
         ``peak_mb``, the most resident memory before the simulation and in all, in 10**6 bytes;
         ``engine`` that was used, and ``why``. Only ``failed``, a line that says why, where that
         engine is not to be had.

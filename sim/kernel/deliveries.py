@@ -1,7 +1,11 @@
-"""What is on its way: a message arrives when the ports that lie before its receiver let it."""
+"""What is on its way: a message arrives when the ports that lie before its receiver let it.
+
+Where cables are shared evenly, connections hold up messages in place of uplinks and ports.
+"""
 
 from collections.abc import Callable
 
+from ..models.cables import FairSharing
 from ..models.links import Links, Port
 from .clock import Clock, Priority
 
@@ -20,12 +24,37 @@ class Deliveries:
 
     def __init__(self, clock: Clock, links: Links) -> None:
         self._clock = clock
+        self._sharing = FairSharing(lambda: clock.now, self._at)
         self.links = links
 
     @property
     def uses_sizes(self) -> bool:
         """Whether the size of a message has anything to do with when it arrives."""
         return self.links.uses_sizes
+
+    @property
+    def are_fair(self) -> bool:
+        """Whether messages are to be sent by `carry`, and only then asked for their arrival."""
+        return self.links.are_fair
+
+    def carry(
+        self,
+        way: tuple[int, int],
+        size_bytes: float,
+        action: Callable[..., object],
+        *arguments: object,
+    ) -> None:
+        """Do something once the last byte of a message has left, where cables are shared evenly.
+
+        Args:
+            way: Indices of the two workers, first the one that sends it.
+            size_bytes: On the wire.
+            action: What to do, with *arguments*.
+        """
+        self._sharing.send(self.links.connection(*way), size_bytes, action, *arguments)
+
+    def _at(self, time_s: float, action: Callable[..., object], *arguments: object) -> None:
+        self._clock.at(max(time_s, self._clock.now), _DELIVERY, action, *arguments)
 
     def expect(
         self,

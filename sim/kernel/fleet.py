@@ -25,7 +25,7 @@ from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
 from .observers import Times
-from .plan import FleetPlan, Question, Stop, Traffic
+from .plan import FleetPlan, Question, Stop, Traffic, orders_by_worker
 from .processes import Processes
 from .program import Program
 from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
@@ -78,8 +78,9 @@ class Fleet:
         self.dealing = _dealing(plan)
         """Who trains on which samples, where that follows who is there."""
         self._overlaps = plan.overlaps
-        self._stops = _by_worker(stops)
+        self._stops = orders_by_worker(stops)
         self.deliveries = Deliveries(self.clock, plan.links())
+        self._are_cables_shared = self.deliveries.are_fair
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
         self._steps_most = math.inf
@@ -199,9 +200,9 @@ class Fleet:
 
         def nobody_waits() -> bool:
             nonlocal held_up
-            if not _waits(held_up):
-                held_up = next(filter(_waits, self.workers), held_up)
-            return not _waits(held_up)
+            if not held_up.waits:
+                held_up = next((worker for worker in self.workers if worker.waits), held_up)
+            return not held_up.waits
 
         if not self.over:
             self.clock.run(until_s, nobody_waits)
@@ -518,24 +519,26 @@ class Fleet:
         size_bytes = links.weigh(whole, envelope.frame_bytes)
         to = self.index[envelope.destination]
         way = worker.index, to
-        for time_s in links.deliveries(self.clock.now, *way, size_bytes):
+        if not self._are_cables_shared:
+            self._expect(way, size_bytes, envelope, payload)
+            return
+        if payload is not None:
+            payload.readers += 1
+        self.deliveries.carry(way, size_bytes, self._has_left, way, envelope, payload)
+
+    def _has_left(self, way: tuple[int, int], envelope: Envelope, payload: Payload) -> None:
+        self._expect(way, 0.0, envelope, payload)
+        if payload is not None:
+            self.values.let_go(payload)
+
+    def _expect(
+        self, way: tuple[int, int], size_bytes: float, envelope: Envelope, payload: Payload
+    ) -> None:
+        deliveries, to = self.deliveries, self.workers[way[1]]
+        for time_s in deliveries.links.deliveries(self.clock.now, *way, size_bytes):
             if payload is not None:
                 payload.readers += 1
-            self.deliveries.expect(
-                time_s, way, size_bytes, self._arrive, self.workers[to], envelope, payload
-            )
-
-
-def _waits(worker: Worker) -> bool:
-    return worker.waiting_since_s is not None and worker.running
-
-
-def _by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:
-    """When each worker's values stop being finite, in order."""
-    found: dict[int, list[int]] = {}
-    for stop in sorted(stops):
-        found.setdefault(stop.worker, []).append(stop.order)
-    return found
+            deliveries.expect(time_s, way, size_bytes, self._arrive, to, envelope, payload)
 
 
 def _dealing(plan: FleetPlan) -> "Dealing | None":

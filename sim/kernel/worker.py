@@ -137,6 +137,11 @@ class Worker:
         """Optimizer steps taken since the start of the run, repeated ones too."""
         return self.repeated + self.steps
 
+    @property
+    def waits(self) -> bool:
+        """Whether it is held up by others."""
+        return self.waiting_since_s is not None and self.running
+
     def idle_until(self, now: float) -> float:
         """How long it was held up until *now*, seconds."""
         since_s = self.waiting_since_s

@@ -10,6 +10,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
+from .cables import Cable, Connection
 from .network import ALL, NetworkConfig
 
 __all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "uniform"]
@@ -176,8 +177,7 @@ class Links:
             )
             for cut in config.cuts
         ]
-        self.has_ports = any(self._downlinks) or any(shared for *_, shared in self._exceptions)
-        """Whether there is any port that messages may get into one another's way at."""
+        self._has_ports = any(self._downlinks) or any(shared for *_, shared in self._exceptions)
         self._is_plain = not (config.links or config.cuts or config.hosts) and not (
             config.jitter or config.loss or config.duplicates or config.reorder
         )
@@ -185,11 +185,23 @@ class Links:
         # What a byte takes longer to come out of a downlink than to go into it.
         self._behind_s = max(down_s - _s_per_byte(config.bandwidth_mbit), 0.0)
         self._ways: dict[int, _Way] = {}
+        self._connections: dict[int, Connection] = {}
+        self._cables: dict[int | Port, Cable] = {}
+
+    @property
+    def are_fair(self) -> bool:
+        """Whether `connection` says what holds up messages, and `ports` nothing."""
+        return self._config.fair_sharing and self.uses_sizes
+
+    @property
+    def has_ports(self) -> bool:
+        """Whether there is any port that messages may get into one another's way at."""
+        return self._has_ports and not self.are_fair
 
     @property
     def uniform(self) -> tuple[float, float, float] | None:
         """Latency, and time for a byte up and down, seconds; None where these do not say it all."""
-        if not self._is_plain or not self._ids:
+        if not self._is_plain or not self._ids or self.are_fair:
             return None
         return self._latency_s, self._s_per_byte[0], _s_per_byte(self._config.downlink)
 
@@ -202,6 +214,25 @@ class Links:
     def ports(self, source: int, to: int) -> tuple[Port, ...]:
         """What a message between two workers has to go through, behind the uplink, in order."""
         return self._downlinks[to] if self._is_plain else self._way(source, to).ports
+
+    def connection(self, source: int, to: int) -> Connection:
+        """What a message between two workers goes through where cables are shared evenly."""
+        place = source << 32 | to
+        found = self._connections.get(place)
+        if found is None:
+            way, host = self._way(source, to), self._hosts[source]
+            s_per_byte: dict[int | Port, float] = {port: port.s_per_byte for port in way.ports}
+            if way.uses_uplink and self._s_per_byte[host]:
+                s_per_byte[host] = self._s_per_byte[host]
+            cables = [self._cable(*each) for each in s_per_byte.items()]
+            if way.s_per_byte:
+                cables.append(Cable(1 / way.s_per_byte))
+            found = self._connections[place] = Connection(cables)
+        return found
+
+    def _cable(self, of: int | Port, s_per_byte: float) -> Cable:
+        """The one that is a host's uplink, or in the place of a port."""
+        return self._cables.setdefault(of, Cable(1 / s_per_byte))
 
     def add(self, id: str) -> int:
         """Take in a worker that comes later.
@@ -222,7 +253,7 @@ class Links:
         self._s_per_byte.append(_s_per_byte(self._config.bandwidth_mbit))
         self._free_s.append(0.0)
         self._downlinks.append(_ports(self._config.downlink))
-        self.has_ports = self.has_ports or bool(self._downlinks[-1])
+        self._has_ports = self._has_ports or bool(self._downlinks[-1])
         return index
 
     def weigh(self, whole_bytes: int, frame_bytes: int) -> float:
@@ -246,7 +277,7 @@ class Links:
             now: Virtual time, in seconds; a worker's calls, and those of one host, are in order.
             source: Index of the worker that sends.
             to: Index of the one that receives, another one.
-            size_bytes: On the wire.
+            size_bytes: On the wire; 0 of one that has come out of its `connection`.
 
         Returns:
             Times of arrival in seconds, from *now* on, if all its `ports` are free: none where it

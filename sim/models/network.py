@@ -172,14 +172,9 @@ Part = Host | Link | Cut
 
 _PARTS: Mapping[str, type[Part]] = MappingProxyType({"hosts": Host, "links": Link, "cuts": Cut})
 _NUMBERS = (
-    "latency_s",
-    "jitter",
-    "bandwidth_mbit",
-    "downlink_mbit",
-    "loss",
-    "duplicates",
-    "reorder",
-)
+    "latency_s", "jitter", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "reorder",
+)  # fmt: skip
+_FLAGS = ("fair_sharing",)
 _NO_LIMIT: Mapping[str, float | None] = MappingProxyType(
     {"bandwidth_mbit": None, "downlink_mbit": math.inf}
 )
@@ -209,7 +204,7 @@ def check_fields(given: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
         ConfigError: It has another form; the message names the key.
     """
     content = dict(given)
-    _check_keys(content, ("preset", *_NUMBERS, *_PARTS), "")
+    _check_keys(content, ("preset", *_NUMBERS, *_FLAGS, *_PARTS), "")
     preset = content.pop("preset", "ideal")
     found: dict[str, Any] = {}
     for key, value in content.items():
@@ -219,6 +214,8 @@ def check_fields(given: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
             found[key] = tuple(
                 _part(_PARTS[key], entry, f"{key}[{index}]") for index, entry in enumerate(value)
             )
+        elif key in _FLAGS:
+            found[key] = _yes_or_no(value, key)
         else:
             # Only here null says something: that there is no limit, whatever the preset has.
             found[key] = (
@@ -350,7 +347,7 @@ class NetworkConfig:
 
     bandwidth_mbit: float | None = None
     """Of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its links; None
-    for no limit."""
+    for no limit. With `fair_sharing`, one message at a time for each of its links."""
 
     downlink_mbit: float | None = None
     """Of each host's downlink, in Mbit/s: what comes from several sides at once waits there. None
@@ -365,6 +362,9 @@ class NetworkConfig:
 
     reorder: float = 0.0
     """Probability that a message is late by up to 4 latencies, and is overtaken."""
+
+    fair_sharing: bool = False
+    """Whether connections share uplinks, downlinks and shared lines evenly, as those of TCP do."""
 
     hosts: tuple[Host, ...] = ()
     """Workers that share an uplink and a downlink; each other one has its own."""

@@ -10,7 +10,13 @@ from .compiler import INTERPRETED, SPECIALIZED, Decider, can_compile, compiled
 from .fleet import FastFleet, TakeOver, why_not
 from .levels import ColumnLevel, levels_of
 
-__all__ = ["OtherProgramError", "choose_decider", "computes_in_machine_code", "prove"]
+__all__ = [
+    "STEPS_PROVEN",
+    "OtherProgramError",
+    "choose_decider",
+    "computes_in_machine_code",
+    "prove",
+]
 
 # Python takes some 20 us for a step where compiled code takes 2, and loading that takes seconds.
 _STEPS_COMPILED_MIN = 200_000

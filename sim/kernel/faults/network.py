@@ -339,7 +339,7 @@ class Mailbox:
             self._carry(worker, to, effect.envelope, payload)
 
     def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
-        fleet, harness, links = self._fleet, self._fleet.harness, self._deliveries.links
+        fleet, links = self._fleet, self._deliveries.links
         size_bytes = 0.0
         fleet.traffic.messages += 1
         if self._sizes is not None:
@@ -348,20 +348,53 @@ class Mailbox:
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
             size_bytes = links.weigh(whole, envelope.frame_bytes)
-        # Asked for in any case: what fault does to later messages must not depend on it.
         way = worker.index, to
-        times_s = links.deliveries(fleet.now, *way, size_bytes)
-        arrivals_s = self._faults.arrivals(fleet.now, *way, times_s)
+        given = fleet.now, self._cuts.get(way, 0), worker, to, envelope, payload
+        if not self._deliveries.are_fair or not fleet.workers[to].running:
+            self._expect(size_bytes, *given)
+            return
+        if payload is not None:
+            payload.readers += 1
+        self._deliveries.carry(way, size_bytes, self._has_left, *given)
+
+    def _has_left(
+        self,
+        sent_s: float,
+        cuts: int,
+        worker: Worker,
+        to: int,
+        envelope: Envelope,
+        payload: Payload,
+    ) -> None:
+        self._expect(0.0, sent_s, cuts, worker, to, envelope, payload)
+        if payload is not None:
+            self._fleet.values.let_go(payload)
+
+    def _expect(
+        self,
+        size_bytes: float,
+        sent_s: float,
+        cuts: int,
+        worker: Worker,
+        to: int,
+        envelope: Envelope,
+        payload: Payload,
+    ) -> None:
+        """Let a message arrive that was sent then, when *cuts* had hit its way."""
+        fleet, harness, way = self._fleet, self._fleet.harness, (worker.index, to)
+        # Asked for in any case: what fault does to later messages must not depend on it.
+        times_s = self._deliveries.links.deliveries(fleet.now, *way, size_bytes)
+        arrivals_s = self._faults.arrivals(sent_s, *way, times_s)
         if way in self._cut:
             return
-        there, cuts = fleet.workers[to], self._cuts.get(way, 0)
+        there = fleet.workers[to]
         if there.running and (harness is None or harness.reaches(worker, there)):
             for time_s in arrivals_s:
                 if payload is not None:
                     payload.readers += 1
                 given = way, cuts, there, envelope, payload
                 self._deliveries.expect(time_s, way, size_bytes, self._deliver, *given)
-        elif arrivals_s and envelope.destination:
+        elif arrivals_s and envelope.destination and worker.running:
             # Its host answers that nobody listens there.
             if harness is not None:
                 harness.unsent(worker, envelope)
