@@ -56,6 +56,8 @@ def why_not(plan: FleetPlan) -> str:
         return "workers limit what they send"
     if links.header_weight != 1.0:
         return "the model stands for a larger one"
+    if links.are_fair:
+        return "connections share cables evenly"
     if links.uniform is None:
         return "links differ, or lose, delay or double messages"
     if _staged_max(plan) > tables.STAGED_MAX:

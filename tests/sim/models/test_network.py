@@ -19,6 +19,7 @@ from rumor.sim.models.network import (
 )
 
 FULL = NetworkConfig(
+    fair_sharing=True,
     latency_s=0.02,
     jitter=0.3,
     bandwidth_mbit=100.5,
@@ -139,6 +140,7 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ('{"loss": NaN}', "loss is nan: it must be a probability"),
         ('{"latency_s": 1' + "0" * 400 + "}", "it must be a number"),
         ('{"loss": 0.1, "loss": 0.2}', "loss is given twice"),
+        ({"fair_sharing": 1}, "fair_sharing is 1: it must be true or false"),
         ({"hosts": {}}, "hosts is {}: it must be a list of objects"),
         ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be an object'),
         ({"hosts": [{"bandwidth_mbit": 5}]}, "hosts[0] needs workers"),
