@@ -57,7 +57,7 @@ def test_what_is_on_a_cable_is_let_go_once_it_has_come() -> None:
 
 
 def run_of(**settings: Any) -> Run:
-    given = {"task": "consensus", "workers": 8, "topology": "complete", "steps": 60, "step_s": 0.01}
+    given: dict[str, Any] = {"task": "consensus", "workers": 8, "topology": "complete", "steps": 60, "step_s": 0.01}
     return simulate(**given | settings)
 
 
@@ -74,7 +74,7 @@ def test_peers_that_are_out_of_step_hold_up_one_another_at_a_barrier() -> None:
 
 def test_where_nothing_meets_it_makes_no_difference_who_shares() -> None:
     """Two workers, each of which sends one thing at a time to the other."""
-    settings = {"rule": "allreduce", "workers": 2, "steps": 20}
+    settings: dict[str, Any] = {"rule": "allreduce", "workers": 2, "steps": 20}
     fair = run_of(network=FAIR, **settings)
     queue = run_of(network=replace(FAIR, fair_sharing=False), **settings)
     assert fair.summary["digest"] == queue.summary["digest"]
