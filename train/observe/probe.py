@@ -28,8 +28,8 @@ __all__ = ["LinkProbe", "Probe", "View", "asker_name", "bare_address"]
 
 _TRIPS: Final = 20
 _LARGE_S: Final = 0.3
-# What else is on its way holds up a message, and does not last: so it is sent several times, but not
-# for longer than that.
+# What else is on its way holds up a message, and does not last: so it is sent several times, if
+# that takes no longer than this.
 _LARGE_TRIPS: Final = 3
 _LARGE_S_MAX: Final = 2.0
 _NAP_S: Final = 0.005

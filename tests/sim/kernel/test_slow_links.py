@@ -57,8 +57,8 @@ def test_what_is_on_a_cable_is_let_go_once_it_has_come() -> None:
 
 
 def run_of(**settings: Any) -> Run:
-    given: dict[str, Any] = {"task": "consensus", "workers": 8, "topology": "complete", "steps": 60, "step_s": 0.01}
-    return simulate(**given | settings)
+    given: dict[str, Any] = {"task": "consensus", "workers": 8, "topology": "complete"}
+    return simulate(**given | {"steps": 60, "step_s": 0.01} | settings)
 
 
 def test_peers_that_are_out_of_step_hold_up_one_another_at_a_barrier() -> None:
