@@ -39,6 +39,8 @@ class Known:
     passed_over_until_s: float = 0.0
     told: Member | None = None
     """Its latest entry that came from itself."""
+    told_steps: int = 0
+    """How many steps it said in that; of which the entry has those that are believed."""
     spoken: Incarnation = 0
     """The latest incarnation that was heard itself, 0 where none was."""
     asked_s: float = _NEVER
@@ -56,9 +58,9 @@ class Known:
         """Whether it can be expected to answer."""
         return self.alive and not self.suspected and now >= self.passed_over_until_s
 
-    def says(self, member: Member, now: float) -> None:
-        """Note an entry that came from the peer itself."""
-        self.told, self.spoken = member, member.incarnation
+    def says(self, member: Member, steps: int, now: float) -> None:
+        """Note an entry that came from the peer itself, and how many steps it says."""
+        self.told, self.spoken, self.told_steps = member, member.incarnation, steps
         self.spoke_s, self.rises = now, RISES_TO_BELIEVE
 
     def speaks(self, now: float, within_s: float) -> bool:
@@ -79,6 +81,16 @@ class Known:
         if direct and self.told is not None and self.told.incarnation == member.incarnation:
             return member.heartbeat > self.told.heartbeat
         return direct or member.heartbeat > self.member.heartbeat
+
+    @property
+    def steps_at_end(self) -> int | None:
+        """Steps after which it has finished, as it says itself; None unless it does.
+
+        What others say is how much they believe by now, and may be less.
+        """
+        told, now = self.told, self.member
+        finished = told is not None and told.phase is now.phase is Phase.FINISHED
+        return self.told_steps if finished and self.spoken == now.incarnation else None
 
     def contradicts(self, member: Member) -> bool:
         """Whether hearsay says other things of a peer than that it goes on."""

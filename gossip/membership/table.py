@@ -224,9 +224,9 @@ class MemberTable:
         return known.member if known else None
 
     def steps_at_end(self, peer: PeerId) -> int | None:
-        """Steps of a peer that has finished; None of one that has not."""
-        member = self.member(peer)
-        return member.step if member is not None and member.phase is Phase.FINISHED else None
+        """Steps of a peer that has finished, as it says itself; None of one that has not."""
+        known = self._others.get(peer)
+        return known.steps_at_end if known else None
 
     def finished(self) -> list[PeerId]:
         """Other members that have taken all their steps, and have not left since, sorted."""
@@ -443,14 +443,14 @@ class MemberTable:
         return member if steps == member.step else at_step(member, steps)
 
     def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        before, member = self._others.get(member.id), self._counted(member, now, direct=direct)
-        gone = member.phase is Phase.LEFT
+        before, steps = self._others.get(member.id), member.step
+        member, gone = self._counted(member, now, direct=direct), member.phase is Phase.LEFT
         known = Known(member, now, alive=not gone)
         if before is not None:
             # Only hearsay so far: its last own words stand until it speaks.
             known.told, known.spoken = before.told, before.spoken
         if direct:
-            known.says(member, now)
+            known.says(member, steps, now)
         self._others[member.id] = known
         self._order = self._takers = None
         if not gone:
@@ -462,15 +462,15 @@ class MemberTable:
     def _refresh(
         self, known: Known, member: Member, now: float, *, direct: bool
     ) -> Iterator[Change]:
-        before = known.member
-        if member.step != before.step:
+        before, steps = known.member, member.step
+        if steps != before.step:
             member = self._counted(member, now, direct=direct)
         known.member, known.progress_s = member, now
         known.rises += 1
         if before.phase is not member.phase or known.rises <= RISES_TO_BELIEVE or not known.alive:
             self._takers = None
         if direct:
-            known.says(member, now)
+            known.says(member, steps, now)
         if member.phase is Phase.LEFT:
             yield from self._mark_left(known)
             return

@@ -80,7 +80,6 @@ class Fleet:
         self._overlaps = plan.overlaps
         self._stops = orders_by_worker(stops)
         self.deliveries = Deliveries(self.clock, plan.links())
-        self._are_cables_shared = self.deliveries.are_fair
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
         self._steps_most = math.inf
@@ -519,7 +518,7 @@ class Fleet:
         size_bytes = links.weigh(whole, envelope.frame_bytes)
         to = self.index[envelope.destination]
         way = worker.index, to
-        if not self._are_cables_shared:
+        if not self.deliveries.are_fair:
             self._expect(way, size_bytes, envelope, payload)
             return
         if payload is not None:

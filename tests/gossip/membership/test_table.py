@@ -267,6 +267,26 @@ def test_steps_of_others_are_counted_from_their_entries() -> None:
     assert view.clock.rows() == {"a": 0, "b": 7}, "a later life takes nothing back"
 
 
+def test_one_that_has_finished_says_itself_after_how_many_steps() -> None:
+    """Others tell what they believe by now, which may be less, and so may this peer believe."""
+    view = MemberTable(member("a"), WARY)
+    done = replace(B, phase=Phase.FINISHED, step=2000)
+    assert view.steps_at_end("b") is None
+    list(view.learn(B, 0.0, direct=True))
+    list(view.learn(replace(done, heartbeat=2, step=6), SILENT_S, direct=False))
+    entry = view.member("b")
+    assert entry is not None and entry.phase is Phase.FINISHED
+    assert view.steps_at_end("b") is None
+    list(view.learn(replace(done, heartbeat=3), SILENT_S + 0.1, direct=True))
+    entry = view.member("b")
+    assert entry is not None and entry.step < 2000
+    assert view.steps_at_end("b") == 2000
+    list(view.learn(replace(done, heartbeat=4, phase=Phase.LEAVING), SILENT_S + 0.2, direct=True))
+    assert view.steps_at_end("b") is None
+    list(view.learn(member("b", incarnation=2), SILENT_S + 0.3, direct=True))
+    assert view.steps_at_end("b") is None
+
+
 def test_two_that_only_dial_out_cannot_meet() -> None:
     silent = replace(B, addresses=())
     for me, can in ((member("a"), True), (replace(member("a"), addresses=()), False)):
