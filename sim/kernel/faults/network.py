@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ....gossip import Envelope, PeerId
@@ -350,23 +351,16 @@ class Mailbox:
             size_bytes = links.weigh(whole, envelope.frame_bytes)
         way = worker.index, to
         given = fleet.now, self._cuts.get(way, 0), worker, to, envelope, payload
-        if not self._deliveries.are_fair or not fleet.workers[to].running:
+        if self._deliveries.are_fair and fleet.workers[to].running:
+            if payload is not None:
+                payload.readers += 1
+            expect = partial(self._expect, 0.0, *given)
+            self._deliveries.carry(way, size_bytes, self._has_left, expect, payload)
+        else:
             self._expect(size_bytes, *given)
-            return
-        if payload is not None:
-            payload.readers += 1
-        self._deliveries.carry(way, size_bytes, self._has_left, *given)
 
-    def _has_left(
-        self,
-        sent_s: float,
-        cuts: int,
-        worker: Worker,
-        to: int,
-        envelope: Envelope,
-        payload: Payload,
-    ) -> None:
-        self._expect(0.0, sent_s, cuts, worker, to, envelope, payload)
+    def _has_left(self, expect: Callable[[], None], payload: Payload) -> None:
+        expect()
         if payload is not None:
             self._fleet.values.let_go(payload)
 
