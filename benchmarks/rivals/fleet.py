@@ -72,7 +72,7 @@ def measure(
     except ConfigError as error:
         return {"failed": str(error)}
     loaded_mb = peak_rss_mib() * _MB_PER_MIB
-    bare = min(steps - 1, math.ceil(choice.STEPS_PROVEN / workers))
+    bare = min(max(1, steps // 4), math.ceil(choice.STEPS_PROVEN / workers))
     bare_s = min(_simulate(net, workers, batch_size, bare, how).summary["wall_s"] for _ in range(2))
     start_s = time.perf_counter()
     run = _simulate(net, workers, batch_size, steps, how)
