@@ -89,8 +89,9 @@ class Known:
         What others say is how much they believe by now, and may be less.
         """
         told, now = self.told, self.member
-        finished = told is not None and told.phase is now.phase is Phase.FINISHED
-        return self.told_steps if finished and self.spoken == now.incarnation else None
+        if told is None or told.incarnation != now.incarnation:
+            return None
+        return self.told_steps if told.phase is now.phase is Phase.FINISHED else None
 
     def contradicts(self, member: Member) -> bool:
         """Whether hearsay says other things of a peer than that it goes on."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect, Measure
@@ -518,23 +518,26 @@ class Fleet:
         size_bytes = links.weigh(whole, envelope.frame_bytes)
         to = self.index[envelope.destination]
         way = worker.index, to
-        if not self.deliveries.are_fair:
-            self._expect(way, size_bytes, envelope, payload)
-            return
-        if payload is not None:
-            payload.readers += 1
-        self.deliveries.carry(way, size_bytes, self._has_left, way, envelope, payload)
+        if self.deliveries.are_fair:
+            if payload is not None:
+                payload.readers += 1
+            given = self.clock.now, way, 0.0, envelope, payload
+            self.deliveries.carry(way, size_bytes, self._has_left, *given)
+        else:
+            self._expect(self.clock.now, way, size_bytes, envelope, payload)
 
-    def _has_left(self, way: tuple[int, int], envelope: Envelope, payload: Payload) -> None:
-        self._expect(way, 0.0, envelope, payload)
+    def _has_left(self, *given: Any) -> None:
+        *_, payload = given
+        self._expect(*given)
         if payload is not None:
             self.values.let_go(payload)
 
     def _expect(
-        self, way: tuple[int, int], size_bytes: float, envelope: Envelope, payload: Payload
-    ) -> None:
+        self, sent_s: float, way: tuple[int, int], size_bytes: float,
+        envelope: Envelope, payload: Payload,
+    ) -> None:  # fmt: skip
         deliveries, to = self.deliveries, self.workers[way[1]]
-        for time_s in deliveries.links.deliveries(self.clock.now, *way, size_bytes):
+        for time_s in deliveries.links.deliveries(self.clock.now, *way, size_bytes, sent_s):
             if payload is not None:
                 payload.readers += 1
             deliveries.expect(time_s, way, size_bytes, self._arrive, to, envelope, payload)

@@ -83,7 +83,7 @@ class Connection:
         return True
 
     def go_alone(self) -> None:
-        """Set the levels of its cables, which no other one uses now."""
+        """Set the levels of its cables, which no other one uses now: the most frequent case."""
         least = min([cable.bytes_per_s for cable in self.cables])
         for cable in self.cables:
             is_full = self.messages and cable.bytes_per_s == least
@@ -92,6 +92,11 @@ class Connection:
     def begin(self, now: float) -> None:
         """Begin with the first message."""
         self.left_bytes, self._at_s = self.messages[0][0], now
+
+    def wake(self, now: float) -> None:
+        """Begin, having had nothing to send: at another rate than before, whatever it will be."""
+        self.begin(now)
+        self.rate = 0.0
 
     def due_s(self) -> float:
         """When the first message has left, if the rate stays as it is."""
@@ -147,8 +152,7 @@ class FairSharing:
         if len(connection.messages) == 1:
             for cable in connection.cables:
                 cable.busy[connection] = None
-            connection.begin(self._now())
-            connection.rate = 0.0  # another one, whatever it will be
+            connection.wake(self._now())
             self._adapt(connection)
 
     def _adapt(self, changed: Connection) -> None:
@@ -171,7 +175,7 @@ class FairSharing:
             cable = next(iter(waiting))
             del waiting[cable]
             visits[cable] += 1
-            if not cable.share() or visits[cable] > _VISITS_MAX:
+            if visits[cable] > _VISITS_MAX or not cable.share():
                 continue
             for connection in cable.busy:
                 concerned[connection] = None

@@ -177,7 +177,6 @@ class Links:
             )
             for cut in config.cuts
         ]
-        self._has_ports = any(self._downlinks) or any(shared for *_, shared in self._exceptions)
         self._is_plain = not (config.links or config.cuts or config.hosts) and not (
             config.jitter or config.loss or config.duplicates or config.reorder
         )
@@ -187,16 +186,16 @@ class Links:
         self._ways: dict[int, _Way] = {}
         self._connections: dict[int, Connection] = {}
         self._cables: dict[int | Port, Cable] = {}
-
-    @property
-    def are_fair(self) -> bool:
+        has_downlinks = any(self._downlinks)
+        self.uses_sizes = (
+            has_downlinks or any(self._s_per_byte) or any(e.bandwidth_mbit for e in config.links)
+        )
+        """Whether the size of a message has anything to do with when it arrives."""
+        self.are_fair = config.fair_sharing and self.uses_sizes
         """Whether `connection` says what holds up messages, and `ports` nothing."""
-        return self._config.fair_sharing and self.uses_sizes
-
-    @property
-    def has_ports(self) -> bool:
+        has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
+        self.has_ports = has_ports and not self.are_fair
         """Whether there is any port that messages may get into one another's way at."""
-        return self._has_ports and not self.are_fair
 
     @property
     def uniform(self) -> tuple[float, float, float] | None:
@@ -204,12 +203,6 @@ class Links:
         if not self._is_plain or not self._ids or self.are_fair:
             return None
         return self._latency_s, self._s_per_byte[0], _s_per_byte(self._config.downlink)
-
-    @property
-    def uses_sizes(self) -> bool:
-        """Whether the size of a message has anything to do with when it arrives."""
-        is_limited = any(self._s_per_byte) or any(self._downlinks)
-        return is_limited or any(link.bandwidth_mbit for link in self._config.links)
 
     def ports(self, source: int, to: int) -> tuple[Port, ...]:
         """What a message between two workers has to go through, behind the uplink, in order."""
@@ -253,7 +246,10 @@ class Links:
         self._s_per_byte.append(_s_per_byte(self._config.bandwidth_mbit))
         self._free_s.append(0.0)
         self._downlinks.append(_ports(self._config.downlink))
-        self._has_ports = self._has_ports or bool(self._downlinks[-1])
+        is_limited = bool(self._s_per_byte[-1] or self._downlinks[-1])
+        self.uses_sizes = self.uses_sizes or is_limited
+        self.are_fair = self._config.fair_sharing and self.uses_sizes
+        self.has_ports = not self.are_fair and (self.has_ports or bool(self._downlinks[-1]))
         return index
 
     def weigh(self, whole_bytes: int, frame_bytes: int) -> float:
@@ -267,8 +263,10 @@ class Links:
             return whole_bytes
         return frame_bytes + self.header_weight * (whole_bytes - frame_bytes)
 
-    def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
-        """Say when a message arrives that is sent now.
+    def deliveries(
+        self, now: float, source: int, to: int, size_bytes: float, sent_s: float | None = None
+    ) -> tuple[float, ...]:
+        """Say when a message arrives that is sent now, or comes out of its `connection`.
 
         Whatever is drawn for the n-th message of a link is a function of the seed, the purpose,
         the link's two ids and n alone: to take one fault away shifts no other.
@@ -277,7 +275,8 @@ class Links:
             now: Virtual time, in seconds; a worker's calls, and those of one host, are in order.
             source: Index of the worker that sends.
             to: Index of the one that receives, another one.
-            size_bytes: On the wire; 0 of one that has come out of its `connection`.
+            size_bytes: On the wire; 0 of one that has come out of its connection.
+            sent_s: When that one was sent.
 
         Returns:
             Times of arrival in seconds, from *now* on, if all its `ports` are free: none where it
@@ -292,9 +291,11 @@ class Links:
             if self._behind_s:
                 departure += size_bytes * self._behind_s
             return (departure + self._latency_s,)
-        return self._deliver(now, source, to, size_bytes)
+        return self._deliver(now, source, to, size_bytes, now if sent_s is None else sent_s)
 
-    def _deliver(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
+    def _deliver(
+        self, now: float, source: int, to: int, size_bytes: float, sent_s: float
+    ) -> tuple[float, ...]:
         way = self._way(source, to)
         number = way.count
         way.count += 1
@@ -306,7 +307,7 @@ class Links:
             late = _LATE * uniform(way.word ^ _COPY_LATENESS, number)
             arrivals.append(arrivals[0] + late * way.latency_s)
         if self._cuts:
-            return tuple(at for at in arrivals if not self._is_cut(source, to, now, at))
+            return tuple(at for at in arrivals if not self._is_cut(source, to, sent_s, at))
         return tuple(arrivals)
 
     def _depart(self, now: float, host: int, way: _Way, size_bytes: float) -> float:

@@ -252,7 +252,7 @@ class Probe:
             whole, rest = divmod(size, FRAME_BYTES_MAX)
             sizes = (FRAME_BYTES_MAX,) * whole + ((rest,) if rest else ())
             trips.append(self._trip(place, sizes))
-            if trips[0] - roundtrip_s < _LARGE_S and size < bytes_max:
+            if min(trips) - roundtrip_s < _LARGE_S and size < bytes_max:
                 size, trips = min(bytes_max, 4 * size), []
             elif len(trips) == _LARGE_TRIPS or sum(trips) >= _LARGE_S_MAX:
                 took_s = min(trips)

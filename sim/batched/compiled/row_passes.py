@@ -163,8 +163,8 @@ class _ByTorch:
     ) -> None:
         """See `Pass`; it passes over all columns."""
         if self._shares is not shares:
-            self._shares = shares
-            self._rows, self._held = (torch.from_numpy(each).unbind() for each in (x, shares))
+            self._shares, self._held = shares, torch.from_numpy(shares).unbind()
+        self._rows = self._rows or torch.from_numpy(x).unbind()
         mixes: list[tuple[int, int, float]] = []
         changing, read = set[int](), set[int]()
 

@@ -31,7 +31,7 @@ class Decider(NamedTuple):
 INTERPRETED = Decider("interpreted", False, event_queue, lambda _: exchanges)
 """Python itself."""
 
-SPECIALIZED = Decider("interpreted", False, event_queue, Specialized)
+SPECIALIZED = Decider("specialized", False, event_queue, Specialized)
 """Python, too, for long runs: it takes a tenth of a second to make ready."""
 
 

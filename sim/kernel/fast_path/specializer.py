@@ -1,9 +1,9 @@
 """`decisions` rewritten for one run, for Python: less to look up, and fewer calls.
 
 In that text, a worker's weight is ``t.ints[t.weight + worker]``: two attributes and a sum. What
-stays as it is in `Tables` becomes a number here, sums and branches of numbers are carried out once,
-and functions that return at their end, if at all, are written out where they are called. Nothing
-else is touched: the same operations follow in the same order.
+stays as it is in `Tables` becomes a number here, sums and branches of such numbers are carried out
+once, and functions that return at their end, if at all, are written out where they are called.
+Nothing else is touched: the same operations follow in the same order.
 
 Source: Jones, Gomard and Sestoft, Partial Evaluation and Automatic Program Generation, 1993.
 """
@@ -82,9 +82,11 @@ def _parse() -> tuple[list[ast.FunctionDef], Mapping[str, Number]]:
         found = ast.parse(inspect.getsource(module)).body
         # From the last to the first: who is called stands below who calls.
         functions += [part for part in reversed(found) if isinstance(part, ast.FunctionDef)]
-        constants |= {
-            name: value for name, value in vars(module).items() if isinstance(value, Number)
-        }
+        for name, value in vars(module).items():
+            if isinstance(value, Number):
+                assert constants.setdefault(name, value) == value, f"two numbers are {name}"
+    names = [function.name for function in functions]
+    assert len(set(names)) == len(names), "two functions have one name"
     # No run makes queues by this text.
     made = {event_queue.made.__name__, event_queue.longer.__name__}
     return [function for function in functions if function.name not in made], constants
@@ -123,7 +125,7 @@ class _Simplifier(ast.NodeTransformer):
         return ast.Name(_column(node.attr), node.ctx)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in self._constants:
+        if node.id in self._constants and isinstance(node.ctx, ast.Load):
             return ast.Constant(self._constants[node.id])
         return node
 
@@ -168,6 +170,16 @@ class _Simplifier(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.test, ast.Constant):
             return node.body if node.test.value else node.orelse
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        self.generic_visit(node)
         node.body = node.body or [ast.Pass()]
         return node
 
@@ -273,7 +285,10 @@ class _Expressions(ast.NodeTransformer):
         assert found is not None
         given = {arg.arg: value for arg, value in zip(function.args.args, node.args, strict=True)}
         read = [name.id for name in ast.walk(found) if isinstance(name, ast.Name)]
-        if any(read.count(name) > 1 and not _is_short(value) for name, value in given.items()):
+        # What only looks up may be done later, or not at all.
+        if not all(map(_is_read, node.args)) or any(
+            read.count(name) > 1 and not _is_short(value) for name, value in given.items()
+        ):
             return node
         written: ast.expr = _renamed(found, given)
         return written

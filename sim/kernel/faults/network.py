@@ -3,8 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ....gossip import Envelope, PeerId
 from ....gossip.effects.effects import Greet
@@ -349,52 +348,59 @@ class Mailbox:
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
             size_bytes = links.weigh(whole, envelope.frame_bytes)
-        way = worker.index, to
-        given = fleet.now, self._cuts.get(way, 0), worker, to, envelope, payload
-        if self._deliveries.are_fair and fleet.workers[to].running:
+        way, there, fair = (worker.index, to), fleet.workers[to], self._deliveries.are_fair
+        # None where it is lost at once.
+        cuts = None if way in self._cut else self._cuts.get(way, 0)
+        if not there.running or (
+            fleet.harness is not None and not fleet.harness.reaches(worker, there)
+        ):
+            # Its host answers that nobody listens there, unless that is lost, too.
+            arrivals_s = self._arrivals(fleet.now, way, 0.0 if fair else size_bytes)
+            if arrivals_s and cuts is not None and envelope.destination:
+                self._unsent(worker, envelope)
+        elif fair:
             if payload is not None:
                 payload.readers += 1
-            expect = partial(self._expect, 0.0, *given)
-            self._deliveries.carry(way, size_bytes, self._has_left, expect, payload)
+            given = fleet.now, way, cuts, there, envelope, payload
+            self._deliveries.carry(way, size_bytes, self._has_left, *given)
         else:
-            self._expect(size_bytes, *given)
+            self._expect(size_bytes, fleet.now, way, cuts, there, envelope, payload)
 
-    def _has_left(self, expect: Callable[[], None], payload: Payload) -> None:
-        expect()
+    def _has_left(self, *given: Any) -> None:
+        *_, payload = given
+        self._expect(0.0, *given)
         if payload is not None:
             self._fleet.values.let_go(payload)
 
     def _expect(
-        self,
-        size_bytes: float,
-        sent_s: float,
-        cuts: int,
-        worker: Worker,
-        to: int,
-        envelope: Envelope,
-        payload: Payload,
-    ) -> None:
+        self, size_bytes: float, sent_s: float, way: Way, cuts: int | None,
+        there: Worker, envelope: Envelope, payload: Payload,
+    ) -> None:  # fmt: skip
         """Let a message arrive that was sent then, when *cuts* had hit its way."""
-        fleet, harness, way = self._fleet, self._fleet.harness, (worker.index, to)
-        # Asked for in any case: what fault does to later messages must not depend on it.
-        times_s = self._deliveries.links.deliveries(fleet.now, *way, size_bytes)
-        arrivals_s = self._faults.arrivals(sent_s, *way, times_s)
-        if way in self._cut:
+        arrivals_s = self._arrivals(sent_s, way, size_bytes)
+        if cuts is None:
             return
-        there = fleet.workers[to]
-        if there.running and (harness is None or harness.reaches(worker, there)):
-            for time_s in arrivals_s:
-                if payload is not None:
-                    payload.readers += 1
-                given = way, cuts, there, envelope, payload
-                self._deliveries.expect(time_s, way, size_bytes, self._deliver, *given)
-        elif arrivals_s and envelope.destination and worker.running:
-            # Its host answers that nobody listens there.
-            if harness is not None:
-                harness.unsent(worker, envelope)
-                return
-            now = fleet.now + worker.ahead_s
-            fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")
+        for time_s in arrivals_s:
+            if payload is not None:
+                payload.readers += 1
+            given = way, cuts, there, envelope, payload
+            self._deliveries.expect(time_s, way, size_bytes, self._deliver, *given)
+
+    def _arrivals(self, sent_s: float, way: Way, size_bytes: float) -> tuple[float, ...]:
+        """When a message comes that leaves now and was sent then.
+
+        Asked for in any case: what fault does to later messages must not depend on it.
+        """
+        times_s = self._deliveries.links.deliveries(self._fleet.now, *way, size_bytes, sent_s)
+        return self._faults.arrivals(sent_s, *way, times_s)
+
+    def _unsent(self, worker: Worker, envelope: Envelope) -> None:
+        fleet = self._fleet
+        if fleet.harness is not None:
+            fleet.harness.unsent(worker, envelope)
+            return
+        now = fleet.now + worker.ahead_s
+        fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")
 
     def _deliver(
         self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload

@@ -287,6 +287,15 @@ def test_one_that_has_finished_says_itself_after_how_many_steps() -> None:
     assert view.steps_at_end("b") is None
 
 
+def test_what_an_earlier_life_has_said_of_its_end_says_nothing_of_a_later_one() -> None:
+    view = MemberTable(member("a"), WARY)
+    done = replace(B, phase=Phase.FINISHED, step=5)
+    list(view.learn(replace(done, heartbeat=2), 0.0, direct=True))
+    list(view.learn(replace(done, incarnation=2, step=7), SILENT_S, direct=False))
+    view.heard("b", 2, SILENT_S)
+    assert view.steps_at_end("b") is None
+
+
 def test_two_that_only_dial_out_cannot_meet() -> None:
     silent = replace(B, addresses=())
     for me, can in ((member("a"), True), (replace(member("a"), addresses=()), False)):

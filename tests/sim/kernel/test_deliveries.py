@@ -13,7 +13,7 @@ from rumor.sim.kernel.clock import Clock
 from rumor.sim.kernel.deliveries import Deliveries
 from rumor.sim.models.cables import Cable, Connection, FairSharing
 from rumor.sim.models.links import Links
-from rumor.sim.models.network import Host, Link, NetworkConfig
+from rumor.sim.models.network import Cut, Host, Link, NetworkConfig
 
 # 10^6 bytes a second.
 ONE_MB_S = 8.0
@@ -34,13 +34,14 @@ def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> 
         found[number] = clock.now
 
     def send(number: int, source: int, to: int, size_bytes: int) -> None:
+        given = number, clock.now, source, to
         if deliveries.are_fair:
-            deliveries.carry((source, to), size_bytes, leave, number, source, to, 0)
+            deliveries.carry((source, to), size_bytes, leave, *given, 0)
         else:
-            leave(number, source, to, size_bytes)
+            leave(*given, size_bytes)
 
-    def leave(number: int, source: int, to: int, size_bytes: int) -> None:
-        for time_s in links.deliveries(clock.now, source, to, size_bytes):
+    def leave(number: int, sent_s: float, source: int, to: int, size_bytes: int) -> None:
+        for time_s in links.deliveries(clock.now, source, to, size_bytes, sent_s):
             deliveries.expect(time_s, (source, to), size_bytes, arrive, number)
 
     for number, (time_s, source, to, size_bytes) in enumerate(messages):
@@ -192,6 +193,13 @@ def test_a_message_that_is_lost_keeps_cables_busy_too() -> None:
     lossy = Link(source=("0",), to=("1",), loss=1.0)
     found = arrivals(replace(FAIR, links=(lossy,)), [(0.0, 0, 1, MB), (0.0, 0, 2, MB)])
     assert found[1] == pytest.approx(2.25) and found[0] != found[0]
+
+
+def test_a_cut_hits_what_is_on_a_cable_at_any_time_of_it() -> None:
+    cut = Cut(source=("0",), to=("1",), start_s=1.0, stop_s=2.0)
+    sent = [(0.5, 0, 1, 3 * MB), (1.5, 0, 1, MB), (1.6, 0, 1, 1000), (2.1, 0, 1, 1000)]
+    found = arrivals(replace(FAIR, cuts=(cut,)), sent)
+    assert [time_s == time_s for time_s in found] == [False, False, False, True]
 
 
 def test_what_one_cannot_use_others_get() -> None:

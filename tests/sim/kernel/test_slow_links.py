@@ -1,15 +1,19 @@
 """Links over which a frame takes longer than its receiver waits, and cables that many share."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rumor.gossip import Envelope
 from rumor.sim import Run, simulate
 from rumor.sim.kernel.fast_path.fleet import why_not
+from rumor.sim.kernel.fleet import Fleet
+from rumor.sim.kernel.program import Slot
 from rumor.sim.models.network import NetworkConfig
 
-from ..fleets import LARGE, SMALL, fault, fleet_of, live_on, slots_under_way
+from ..fleets import LARGE, SMALL, fault, fleet_of, live_on
 from .fast_path.plans import plan_of
 
 FAIR = NetworkConfig(latency_s=0.001, bandwidth_mbit=10.0, fair_sharing=True)
@@ -48,12 +52,82 @@ def test_on_shared_cables_all_weight_is_found_whatever_goes_wrong(rule: str, sch
     assert min(worker.mixed for worker in fleet.workers) > 0
 
 
-def test_what_is_on_a_cable_is_let_go_once_it_has_come() -> None:
-    fleet = fleet_of(*FAULTS, steps=100, p=1.0, network=FAIR, schema=LARGE)
-    live_on(fleet, until_s=900.0, every_s=0.5)
-    fleet.run(2000.0, 10**9)
-    staged = {slot for worker in fleet.workers for slot in worker.shares.values()}
-    assert all(slot.readers > 0 for slot in staged | slots_under_way(fleet))
+def readers_of(fleet: Fleet) -> Counter[Slot]:
+    """Who refers to each share: workers, messages under way, and those on cables."""
+    found: Counter[Slot] = Counter()
+    for worker in fleet.workers:
+        found.update([*worker.snapshots.values(), *worker.shares.values()])
+        found.update(slot for _, slot in worker.held if isinstance(slot, Slot))
+    for given in fleet.clock.pending():
+        # Of one that waits for a port, the arguments of its arrival are an argument of the waiting.
+        nested = [part for part in given if isinstance(part, tuple)]
+        found.update(part for each in (given, *nested) for part in each if isinstance(part, Slot))
+    for connection in fleet.deliveries.links._connections.values():
+        for _, _, given in connection.messages:
+            found.update(part for part in given if isinstance(part, Slot))
+    return found
+
+
+@pytest.mark.parametrize("fair", [False, True], ids=["queues", "cables"])
+def test_what_is_on_its_way_is_let_go_once_nobody_refers_to_it(
+    fair: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Slot] = []
+    begin = Slot.__init__
+
+    def note(slot: Slot, *given: Any) -> None:
+        begin(slot, *given)
+        made.append(slot)
+
+    monkeypatch.setattr(Slot, "__init__", note)
+    network = replace(FAIR, fair_sharing=fair, loss=0.05, duplicates=0.1, jitter=0.5)
+    fleet = fleet_of(*FAULTS, steps=150, p=1.0, network=network, schema=LARGE)
+    for second in range(40):
+        fleet.run(float(second), 10**9)
+        found = readers_of(fleet)
+        assert [slot.readers for slot in made] == [found[slot] for slot in made]
+    assert len(made) >= 20
+
+
+def test_what_nobody_listens_to_holds_up_nobody() -> None:
+    """Its host refuses it at once: no other message of its sender waits for it."""
+    fleet = fleet_of(fault(1.0, "crash", peer="peer-1"), steps=None, p=1.0, network=FAIR)
+    assert fleet.faults is not None
+    links = fleet.deliveries.links
+    late: list[float] = []
+    ask = links.deliveries
+
+    def deliveries(now: float, *given: Any) -> tuple[float, ...]:
+        found = ask(now, *given)
+        late.extend(time_s - now for time_s in found)
+        return found
+
+    links.deliveries = deliveries  # type: ignore[assignment, method-assign]
+    fleet.run(30.0, 10**9)
+    assert len(late) > 100 and max(late) == pytest.approx(FAIR.latency_s)
+
+
+def test_what_is_sent_over_a_way_that_is_cut_is_lost_though_it_leaves_after_healing() -> None:
+    fleet = fleet_of(steps=None, p=1.0, network=replace(FAIR, bandwidth_mbit=1.0), schema=LARGE)
+    assert fleet.faults is not None
+    mail, got = fleet.faults.mail, list[float]()
+    fleet.run(5.0, 10**9)
+    taken = fleet.deliver
+
+    def deliver(worker: Any, envelope: Envelope, payload: Any) -> None:
+        if (envelope.source, envelope.destination) == ("peer-2", "peer-1"):
+            got.append(fleet.now)
+        taken(worker, envelope, payload)
+
+    fleet.deliver = deliver  # type: ignore[method-assign]
+    mail.cut((2, 1))
+    fleet.run(10.0, 10**9)
+    mail.heal((2, 1))
+    # A share of 2 MiB, sent before, takes a quarter of a minute, and all behind it goes later.
+    fleet.run(18.0, 10**9)
+    assert not got
+    fleet.run(200.0, 10**9)
+    assert got
 
 
 def run_of(**settings: Any) -> Run:

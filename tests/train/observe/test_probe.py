@@ -41,6 +41,23 @@ def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) ->
     assert found.share_bytes == pair[0].peer.vector.schema.share_bytes
 
 
+@pytest.mark.parametrize("held_up", [[0], [1], [0, 3], [4, 5]])
+def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
+    held_up: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 GB/s: what counts is the quickest of several messages that are long enough."""
+    sent: list[int] = []
+
+    def trip(self: Probe, place: str, sizes: tuple[int, ...]) -> float:
+        sent.append(sum(sizes))
+        return 0.001 + sum(sizes) / 1e9 + 0.5 * (len(sent) - 1 in held_up)
+
+    monkeypatch.setattr(Probe, "_trip", trip)
+    probe = Probe.__new__(Probe)
+    assert probe._bytes_s("a:1", 0.001, 1 << 30) == pytest.approx(1e9, rel=1e-3)
+    assert sent == sorted(sent)
+
+
 def test_the_members_that_train_are_told(pair: list[Member]) -> None:
     with Probe() as sounder:
         members = sounder.members(pair[1].address.removeprefix("tcp://"))

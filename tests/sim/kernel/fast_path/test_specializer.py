@@ -1,7 +1,10 @@
 """What the rewritten text of `decisions` looks like."""
 
 import ast
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from rumor.sim.kernel.fast_path import specializer
 from rumor.sim.kernel.fast_path.compiler import INTERPRETED
@@ -74,3 +77,78 @@ def test_numbers_alone_are_carried_out() -> None:
     assert shown("x = t.b > 0.0 and f(t, 1)") == "x = False"
     assert shown("x = t.a > 0 and f(t, 1)") == "x = f(1)"
     assert shown("x = int(y)") == "x = y"
+
+
+def rewritten(text: str) -> str:
+    """What becomes of functions."""
+    functions = [part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef)]
+    simplify = specializer._Simplifier({}, {"N": 2}, {function.name for function in functions})
+    found = [simplify.visit(function) for function in reversed(functions)]
+    specializer._Inliner(found).write_out()
+    body: list[ast.stmt] = [simplify.visit(function) for function in found]
+    return ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
+
+
+RAISE = """
+def raised(t, at):
+    t.ints[at] += 1
+    return t.ints[at]
+"""
+
+
+@pytest.mark.parametrize("body", ["b + a", "a", "b if a > 0 else 0", "b + b"])
+def test_what_changes_something_is_called_once_before_it_is_used(body: str) -> None:
+    """Though the argument is read twice, not at all, or in one of two cases."""
+    text = f"""
+def main(t, w):
+    x = 1 + pair(t, w, raised(t, w))
+    return pair(t, x, raised(t, w))
+
+
+def pair(t, a, b):
+    return {body}
+"""
+    names: dict[str, Any] = {"t_ints": [0] * 9}
+    exec(rewritten(text + RAISE), names)
+    plain: dict[str, Any] = {}
+    exec(text + RAISE, plain)
+    t = SimpleNamespace(ints=[0] * 9)
+    assert [names["main"](3), names["t_ints"]] == [plain["main"](t, 3), t.ints]
+
+
+def test_locals_of_a_function_get_names_of_their_own() -> None:
+    text = """
+def main(t, at):
+    n = at + 1
+    add(t, n)
+    add(t, n + n)
+    return n
+
+
+def add(t, at):
+    n = t.ints[at]
+    for at in range(n):
+        pass
+    t.ints[0] = n
+"""
+    found = ast.parse(rewritten(text)).body[-1]
+    assert isinstance(found, ast.FunctionDef) and found.name == "main"
+    stored = [
+        node.id
+        for node in ast.walk(found)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    assert stored.count("n") == 1 and len(set(stored)) == 5
+    assert "add" not in ast.unparse(found)
+
+
+def test_a_loop_of_which_nothing_is_left_still_loops() -> None:
+    text = """
+def main(t, w):
+    for at in range(w):
+        if N == 3:
+            w += at
+"""
+    found = rewritten(text)
+    assert "pass" in found
+    compile(found, "<test>", "exec")
