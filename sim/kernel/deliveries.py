@@ -8,6 +8,7 @@ from collections.abc import Callable
 from ..models.cables import FairSharing
 from ..models.links import Links, Port
 from .clock import Clock, Priority
+from .worker import Payload, Values
 
 __all__ = ["Deliveries"]
 
@@ -41,6 +42,8 @@ class Deliveries:
         self,
         way: tuple[int, int],
         size_bytes: float,
+        values: Values,
+        payload: Payload,
         action: Callable[..., object],
         *arguments: object,
     ) -> None:
@@ -49,9 +52,25 @@ class Deliveries:
         Args:
             way: Indices of the two workers, first the one that sends it.
             size_bytes: On the wire.
+            values: What keeps
+            payload: what travels along until then.
             action: What to do, with *arguments*.
         """
-        self._sharing.send(self.links.connection(*way), size_bytes, action, *arguments)
+        if payload is not None:
+            payload.readers += 1
+        given = values, payload, action, arguments
+        self._sharing.send(self.links.connection(*way), size_bytes, self._has_left, *given)
+
+    def _has_left(
+        self,
+        values: Values,
+        payload: Payload,
+        action: Callable[..., object],
+        arguments: tuple[object, ...],
+    ) -> None:
+        action(*arguments)
+        if payload is not None:
+            values.let_go(payload)
 
     def _at(self, time_s: float, action: Callable[..., object], *arguments: object) -> None:
         self._clock.at(max(time_s, self._clock.now), _DELIVERY, action, *arguments)

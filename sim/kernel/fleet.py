@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
 from ...gossip.effects.effects import Effect, Measure
@@ -519,18 +519,10 @@ class Fleet:
         to = self.index[envelope.destination]
         way = worker.index, to
         if self.deliveries.are_fair:
-            if payload is not None:
-                payload.readers += 1
             given = self.clock.now, way, 0.0, envelope, payload
-            self.deliveries.carry(way, size_bytes, self._has_left, *given)
+            self.deliveries.carry(way, size_bytes, self.values, payload, self._expect, *given)
         else:
             self._expect(self.clock.now, way, size_bytes, envelope, payload)
-
-    def _has_left(self, *given: Any) -> None:
-        *_, payload = given
-        self._expect(*given)
-        if payload is not None:
-            self.values.let_go(payload)
 
     def _expect(
         self, sent_s: float, way: tuple[int, int], size_bytes: float,

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....gossip import Envelope, PeerId
 from ....gossip.effects.effects import Greet
@@ -359,18 +359,10 @@ class Mailbox:
             if arrivals_s and cuts is not None and envelope.destination:
                 self._unsent(worker, envelope)
         elif fair:
-            if payload is not None:
-                payload.readers += 1
-            given = fleet.now, way, cuts, there, envelope, payload
-            self._deliveries.carry(way, size_bytes, self._has_left, *given)
+            given = 0.0, fleet.now, way, cuts, there, envelope, payload
+            self._deliveries.carry(way, size_bytes, fleet.values, payload, self._expect, *given)
         else:
             self._expect(size_bytes, fleet.now, way, cuts, there, envelope, payload)
-
-    def _has_left(self, *given: Any) -> None:
-        *_, payload = given
-        self._expect(0.0, *given)
-        if payload is not None:
-            self._fleet.values.let_go(payload)
 
     def _expect(
         self, size_bytes: float, sent_s: float, way: Way, cuts: int | None,
