@@ -83,7 +83,11 @@ class Connection:
         return True
 
     def go_alone(self) -> None:
-        """Set the levels of its cables, which no other one uses now: the most frequent case."""
+        """Set the levels of its cables, which no other one uses now.
+
+        They are those that dealing out would find; it is the most frequent case, and takes a tenth
+        less of a run without that.
+        """
         least = min([cable.bytes_per_s for cable in self.cables])
         for cable in self.cables:
             is_full = self.messages and cable.bytes_per_s == least
@@ -92,11 +96,6 @@ class Connection:
     def begin(self, now: float) -> None:
         """Begin with the first message."""
         self.left_bytes, self._at_s = self.messages[0][0], now
-
-    def wake(self, now: float) -> None:
-        """Begin, having had nothing to send: at another rate than before, whatever it will be."""
-        self.begin(now)
-        self.rate = 0.0
 
     def due_s(self) -> float:
         """When the first message has left, if the rate stays as it is."""
@@ -152,7 +151,7 @@ class FairSharing:
         if len(connection.messages) == 1:
             for cable in connection.cables:
                 cable.busy[connection] = None
-            connection.wake(self._now())
+            connection.begin(self._now())
             self._adapt(connection)
 
     def _adapt(self, changed: Connection) -> None:
@@ -164,7 +163,8 @@ class FairSharing:
             self._deal_out(changed.cables, concerned)
         now = self._now()
         for connection in concerned:
-            if connection.adapt(now):
+            # One that begins is due anew, though it may go as fast as it last went.
+            if connection.adapt(now) or connection is changed:
                 self._expect(connection)
 
     def _deal_out(self, cables: Sequence[Cable], concerned: dict[Connection, None]) -> None:

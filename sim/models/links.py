@@ -186,16 +186,7 @@ class Links:
         self._ways: dict[int, _Way] = {}
         self._connections: dict[int, Connection] = {}
         self._cables: dict[int | Port, Cable] = {}
-        has_downlinks = any(self._downlinks)
-        self.uses_sizes = (
-            has_downlinks or any(self._s_per_byte) or any(e.bandwidth_mbit for e in config.links)
-        )
-        """Whether the size of a message has anything to do with when it arrives."""
-        self.are_fair = config.fair_sharing and self.uses_sizes
-        """Whether `connection` says what holds up messages, and `ports` nothing."""
-        has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
-        self.has_ports = has_ports and not self.are_fair
-        """Whether there is any port that messages may get into one another's way at."""
+        self._look_for_limits()
 
     @property
     def uniform(self) -> tuple[float, float, float] | None:
@@ -246,11 +237,20 @@ class Links:
         self._s_per_byte.append(_s_per_byte(self._config.bandwidth_mbit))
         self._free_s.append(0.0)
         self._downlinks.append(_ports(self._config.downlink))
-        is_limited = bool(self._s_per_byte[-1] or self._downlinks[-1])
-        self.uses_sizes = self.uses_sizes or is_limited
-        self.are_fair = self._config.fair_sharing and self.uses_sizes
-        self.has_ports = not self.are_fair and (self.has_ports or bool(self._downlinks[-1]))
+        self._look_for_limits()
         return index
+
+    def _look_for_limits(self) -> None:
+        """Find what is asked for at each message."""
+        has_downlinks, config = any(self._downlinks), self._config
+        has_rates = any(self._s_per_byte) or any(link.bandwidth_mbit for link in config.links)
+        self.uses_sizes = has_downlinks or has_rates
+        """Whether the size of a message has anything to do with when it arrives."""
+        self.are_fair = config.fair_sharing and self.uses_sizes
+        """Whether `connection` says what holds up messages, and `ports` nothing."""
+        has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
+        self.has_ports = has_ports and not self.are_fair
+        """Whether there is any port that messages may get into one another's way at."""
 
     def weigh(self, whole_bytes: int, frame_bytes: int) -> float:
         """What a message counts for on its way.
