@@ -85,8 +85,8 @@ class Connection:
     def go_alone(self) -> None:
         """Set the levels of its cables, which no other one uses now.
 
-        They are those that dealing out would find; it is the most frequent case, and takes a tenth
-        less of a run without that.
+        They are those that dealing out would find. It is the most frequent case, and a run takes a
+        tenth longer without it.
         """
         least = min([cable.bytes_per_s for cable in self.cables])
         for cable in self.cables:
