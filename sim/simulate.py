@@ -18,8 +18,9 @@ from ..topology import TopologyError, parse
 from ..train.loggers import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
+from .batched.cores import Cores, usable_cores
 from .batched.models import Models
-from .batched.prefetch import ahead, can_prefetch, prefetched
+from .batched.prefetch import Prefetcher, can_prefetch
 from .batched.schedule import (
     ByFastPath,
     ByProtocols,
@@ -31,9 +32,9 @@ from .batched.schedule import (
     schedule,
     settled,
 )
-from .batched.steppers.engines import alone, usable_cores
+from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
-from .batched.values import Checked, Cores, Values, check_memory, check_values, find_task, prepare
+from .batched.values import Checked, Values, check_memory, check_values, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider, computes_in_machine_code, prove
@@ -141,6 +142,7 @@ class Simulation:
         # Before anything is made for each of a billion workers.
         check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
+        self._prefetcher = Prefetcher()
         task = values_of.with_test(find_task(config) if task is None else task, config.tested)
         if not isinstance(config.task, str):
             # What a function made, for its name.
@@ -177,7 +179,7 @@ class Simulation:
     @cached_property
     def _values(self) -> Values:
         compiled = computes_in_machine_code(self._decider, self._steps_total())
-        cores = Cores(self._cores, compiled)
+        cores = Cores(self._cores, compiled, self._prefetcher.is_deciding)
         given = self.config, self._task, self.ids, cores, self._fault_plan
         return prepare(*given, flipped=flipped(self._attacks))
 
@@ -382,13 +384,14 @@ class Simulation:
         if self._cores == 1:
             return windows()
         if self._decider is not None and self._decider.is_compiled:
-            return ahead(windows)
+            return self._prefetcher.in_thread(windows)
         # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine == "batched" and steps >= _PREFETCH_STEPS_MIN
         measures = requirements_of(self.config.rule_spec.make()).measures
-        return prefetched(windows) if batches and not measures and can_prefetch() else windows()
+        pays = batches and not measures and can_prefetch()
+        return self._prefetcher.in_process(windows) if pays else windows()
 
     def _every_s(self) -> float:
         """Virtual seconds between two measurements."""

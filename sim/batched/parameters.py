@@ -20,6 +20,7 @@ from ..kernel.fast_path.decisions.tables import SCALE_LR
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
+from .cores import ONE_CORE, Cores
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
 from .steppers.stepper import Stepper, WorkerCheckpoints
 
@@ -95,7 +96,7 @@ class ParameterMatrix:
         self._rows = rows_of(zeros | {X: self.x}, registers)
         self.in_passes = False
         """Whether machine code passes over rows."""
-        self._threads = 1
+        self._cores = ONE_CORE
         self._passes: RowPasses | None = None
         # Passes copy and mix one part of a vector, in a format that numpy knows.
         is_known = len(self.x) == 1 and self.x[0].dtype in (torch.float32, torch.float64)
@@ -152,22 +153,22 @@ class ParameterMatrix:
         """
         return self._shares.carry_out(operations)
 
-    def compile_passes(self, threads: int) -> None:
+    def compile_passes(self, cores: Cores) -> None:
         """Let machine code pass over rows where it gives torch's bits: those of float32 alone.
 
         Args:
-            threads: How many may share a pass; it changes no bit.
+            cores: So many may share a pass; it changes no bit.
         """
         is_float32 = [part.dtype for part in self.x] == [torch.float32]
         self.in_passes = self._is_plain and is_float32 and rounds_as_torch()
-        self._threads = threads if self.in_passes else 1
+        self._cores = cores if self.in_passes else ONE_CORE
 
     def carry_out_level(self, level: AnyLevel) -> list[int]:
         """Do what is to follow a level's steps; see `carry_out`."""
         if self._is_plain and isinstance(level, ColumnLevel):
             if self._passes is None:
                 kernels = over_models(compiled=self.in_passes)
-                self._passes = RowPasses(self.x[0].numpy(), kernels, self._threads)
+                self._passes = RowPasses(self.x[0].numpy(), kernels, self._cores)
             scaled = level.rows[:, 0] == SCALE_LR
             if not scaled.any():
                 self._passes.carry_out(level.rows, level.fractions)

@@ -4,8 +4,9 @@ import multiprocessing
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,37 +18,7 @@ from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .schedule import Window
 
-__all__ = ["ahead", "can_prefetch", "prefetched"]
-
-
-def ahead(windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-    """Draw up each window in a thread while the one before it is computed.
-
-    It pays where machine code decides, which holds no lock of Python's.
-
-    Args:
-        windows: Makes them, one after another; called over there.
-
-    Yields:
-        The same windows, in order.
-    """
-    with ThreadPoolExecutor(1, "rumor-deciding") as thread:
-        source = thread.submit(windows).result()
-        try:
-            coming = thread.submit(next, source, None)
-            while (window := coming.result()) is not None:
-                coming = thread.submit(next, source, None)
-                yield window
-        finally:
-            # A generator is closed where it runs, and not before it has come to its end.
-            thread.submit(getattr(source, "close", lambda: None)).result()
-
-
-_SNAP, _MIX, _FREE, _OTHER = range(4)
-_KINDS = {Snapshot: _SNAP, Mix: _MIX, Release: _FREE}
-
-Columns = tuple[NDArray[Any], ...]
-Packed = tuple[Columns, list[Cut], list[Operation]]
+__all__ = ["Prefetcher", "can_prefetch"]
 
 
 def can_prefetch() -> bool:
@@ -57,37 +28,89 @@ def can_prefetch() -> bool:
     return "fork" in multiprocessing.get_all_start_methods() and not is_daemon
 
 
-def prefetched(windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-    """Draw up windows in another process, some way ahead of whoever takes them.
+class Prefetcher:
+    """Draws up each window while the one before it is computed, and knows when it is at it."""
 
-    Args:
-        windows: Makes them, one after another; called over there.
+    def __init__(self) -> None:
+        self._is_deciding = _is_not
 
-    Yields:
-        The same windows, in order.
-    """
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_draw_up, args=(windows, theirs, ours), daemon=True)
-    with warnings.catch_warnings():
-        # Threads of torch are asleep when this is called, and the child never uses it.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
-    theirs.close()
-    try:
-        while (packed := ours.recv()) is not None:
-            if isinstance(packed, BaseException):
-                raise packed
-            yield _unpack(*packed)
-    except EOFError:
-        process.join()
-        raise TrainingError(
-            f"the process that decides ahead has ended with status {process.exitcode}: out of "
-            "memory, perhaps; threads=1 does without it"
-        ) from None
-    finally:
-        ours.close()
-        process.join()
+    def is_deciding(self) -> bool:
+        """Whether it needs a core right now."""
+        return self._is_deciding()
+
+    def in_thread(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
+        """Draw up windows in a thread, each while the one before it is computed.
+
+        It pays where machine code decides, which holds no lock of Python's.
+
+        Args:
+            windows: Makes them, one after another; called over there.
+
+        Yields:
+            The same windows, in order.
+        """
+        with ThreadPoolExecutor(1, "rumor-deciding") as thread:
+            source = thread.submit(windows).result()
+            try:
+                coming = thread.submit(next, source, None)
+                while (window := coming.result()) is not None:
+                    coming = thread.submit(next, source, None)
+                    self._is_deciding = partial(_is_under_way, coming)
+                    yield window
+            finally:
+                self._is_deciding = _is_not
+                # A generator is closed where it runs, and not before it has come to its end.
+                thread.submit(getattr(source, "close", lambda: None)).result()
+
+    def in_process(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
+        """Draw up windows in another process, some way ahead of whoever takes them.
+
+        Args:
+            windows: Makes them, one after another; called over there.
+
+        Yields:
+            The same windows, in order.
+        """
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_draw_up, args=(windows, theirs, ours), daemon=True)
+        with warnings.catch_warnings():
+            # Threads of torch are asleep when this is called, and the child never uses it.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        theirs.close()
+        # Once a window fills the pipe, it goes no further.
+        self._is_deciding = lambda: not ours.poll()
+        try:
+            while (packed := ours.recv()) is not None:
+                if isinstance(packed, BaseException):
+                    raise packed
+                yield _unpack(*packed)
+        except EOFError:
+            process.join()
+            raise TrainingError(
+                f"the process that decides ahead has ended with status {process.exitcode}: out of "
+                "memory, perhaps; threads=1 does without it"
+            ) from None
+        finally:
+            self._is_deciding = _is_not
+            ours.close()
+            process.join()
+
+
+def _is_not() -> bool:
+    return False
+
+
+def _is_under_way(coming: Future[Window | None]) -> bool:
+    return not coming.done()
+
+
+_SNAP, _MIX, _FREE, _OTHER = range(4)
+_KINDS = {Snapshot: _SNAP, Mix: _MIX, Release: _FREE}
+
+Columns = tuple[NDArray[Any], ...]
+Packed = tuple[Columns, list[Cut], list[Operation]]
 
 
 def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: Connection) -> None:

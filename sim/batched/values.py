@@ -6,7 +6,6 @@ import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from ..config import SimulationConfig
 from ..kernel.plan import FaultPlan
 from ..models.workers import batch_sizes
 from .batches import Batches
+from .cores import ONE_CORE, Cores
 from .models import Models
 from .parameters import CPU, ParameterMatrix
 from .steppers.engines import Workshop, choose
@@ -39,7 +39,6 @@ from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
     "Checked",
-    "Cores",
     "Values",
     "check_memory",
     "check_values",
@@ -165,19 +164,6 @@ def _free_gib_on(device: torch.device) -> float:
     return math.inf
 
 
-class Cores(NamedTuple):
-    """What there is to compute with."""
-
-    n: int
-    """Of the machine."""
-    compiled: bool = False
-    """Whether steps and passes over rows may use machine code."""
-
-
-# One thread is enough for what is only looked at.
-_FOR_A_LOOK = Cores(1)
-
-
 @dataclass(frozen=True, slots=True)
 class Values:
     """Makes the values of a run, anew for every start."""
@@ -226,7 +212,7 @@ def check_values(
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     if not isinstance(task, VectorTask):
-        return _workshop(config, task, tuple(ids), rule, _FOR_A_LOOK, flipped)[-1]
+        return _workshop(config, task, tuple(ids), rule, ONE_CORE, flipped)[-1]
     if flipped:
         raise ConfigError(f"label-flip needs labels: the task {task.name} has none")
     memory_gib = _memory_of_vectors(config, task, ids, rule)
@@ -361,8 +347,7 @@ def _workshop(
         ids=ids,
         seed=config.seed,
         # A device works off what one thread asks for.
-        threads=cores.n if device == CPU else 1,
-        compiled=cores.compiled,
+        cores=cores if device == CPU else cores._replace(n=1),
         device=device,
     )
     samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())

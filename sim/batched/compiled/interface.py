@@ -114,6 +114,9 @@ class Network(NamedTuple):
 def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places: int) -> Any:
     """Give each share a place in memory from its snapshot to its release, in place of its room.
 
+    What is released becomes free behind all these operations, so that those before it need not
+    have been carried out when another share is copied.
+
     Args:
         kinds: Of operations, in order.
         rooms: Of each; changed to places.
@@ -126,8 +129,8 @@ def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places:
         The latter two afterwards.
     """
     for at in range(len(kinds)):
-        kind, room = kinds[at], rooms[at]
-        if kind == SNAPSHOT:
+        room = rooms[at]
+        if kinds[at] == SNAPSHOT:
             if n_free:
                 n_free -= 1
                 places[room] = free[n_free]
@@ -135,7 +138,8 @@ def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places:
                 places[room] = n_places
                 n_places += 1
         rooms[at] = places[room]
-        if kind == RELEASE:
-            free[n_free] = places[room]
+    for at in range(len(kinds)):
+        if kinds[at] == RELEASE:
+            free[n_free] = rooms[at]
             n_free += 1
     return n_free, n_places

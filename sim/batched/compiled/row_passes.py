@@ -7,7 +7,6 @@ numba.
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from ...kernel.fast_path.compiler import can_compile
 from ...kernel.fast_path.decisions import tables
+from ..cores import ONE_CORE, Cores, Threads
 from .interface import RowUpdate, place
 
 __all__ = [
@@ -46,6 +46,13 @@ class Kernels(NamedTuple):
 
 
 _ROOMS_MIN = 64
+
+# Operations within which no place is used twice: enough for many mixes by one call, and few beside
+# the shares under way.
+_TOGETHER = 256
+
+# Of one call: what they wait for is looked for one by one.
+_MIXES_MAX = 32
 _GROWTH = 1.5
 
 
@@ -55,10 +62,10 @@ class RowPasses:
     Args:
         x: The workers' vectors, axes ``(worker, number)``, contiguous.
         kernels: What passes over them.
-        threads: How many share the columns; it changes no bit.
+        cores: So many threads share the columns; it changes no bit.
     """
 
-    def __init__(self, x: Floats, kernels: Kernels, threads: int = 1) -> None:
+    def __init__(self, x: Floats, kernels: Kernels, cores: Cores = ONE_CORE) -> None:
         self._x = x
         self._pass = kernels.carry_out
         self._place = kernels.place
@@ -68,8 +75,7 @@ class RowPasses:
         self._n_free = self._n_places = 0
         self._shares: Floats = np.empty((_ROOMS_MIN, x.shape[1]), x.dtype)
         self._slots = np.full(_ROOMS_MIN, -1, np.int64)
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = Threads(cores)
 
     def carry_out(self, rows: Ints, fractions: NDArray[np.float64]) -> None:
         """Do what a `ColumnLevel` asks for, in order."""
@@ -77,13 +83,10 @@ class RowPasses:
             return
         rows = self._placed(rows)
         self._make_room(int(rows[:, 4].max()) + 1)
-        n = self._x.shape[1]
-        cuts = [n * at // self._threads // 16 * 16 for at in range(self._threads)] + [n]
+        n, free = self._x.shape[1], self._threads.free
+        cuts = [n * at // free // 16 * 16 for at in range(free)] + [n]
         given = self._x, self._shares, rows, fractions.astype(self._x.dtype)
-        if self._pool is None:
-            self._pass(*given, 0, n)
-        else:
-            list(self._pool.map(lambda part: self._pass(*given, *part), pairwise(cuts)))
+        self._threads.share(lambda part: self._pass(*given, *part), [*pairwise(cuts)])
         _note(self._slots, rows)
 
     def left(self) -> dict[int, Floats]:
@@ -93,8 +96,7 @@ class RowPasses:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._threads.close()
 
     def _placed(self, rows: Ints) -> Ints:
         """The same operations, with places in memory instead of rooms.
@@ -102,19 +104,20 @@ class RowPasses:
         There may be four times as many rooms as shares under way.
         """
         rows = rows.copy()
-        here, counts = (self._places, self._free), (self._n_free, self._n_places)
+        give: Place = self._place or place
+        kinds: Any = rows[:, 0]
+        rooms: Any = rows[:, 4]
         if self._place is None:
-            rooms = rows[:, 4].tolist()
-            counts = place(rows[:, 0].tolist(), rooms, *here, *counts)
-            rows[:, 4] = rooms
-        else:
-            if (short := int(rows[:, 4].max()) + 1 - len(self._places)) > 0:
-                self._places, self._free = here = (
-                    np.pad(here[0], (0, short + len(here[0]))),
-                    np.pad(here[1], (0, short + len(here[1]))),
-                )
-            counts = self._place(rows[:, 0], rows[:, 4], *here, *counts)
-        self._n_free, self._n_places = counts
+            kinds, rooms = kinds.tolist(), rooms.tolist()
+        elif (short := int(rooms.max()) + 1 - len(self._places)) > 0:
+            self._places = np.pad(self._places, (0, short + len(self._places)))
+            self._free = np.pad(self._free, (0, short + len(self._free)))
+        for start in range(0, len(rows), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            given, counts = rooms[part], (self._n_free, self._n_places)
+            counts = give(kinds[part], given, self._places, self._free, *counts)
+            rooms[part], (self._n_free, self._n_places) = given, counts
+        rows[:, 4] = rooms
         return rows
 
     def _make_room(self, n: int) -> None:
@@ -165,39 +168,42 @@ class _ByTorch:
         if self._shares is not shares:
             self._shares, self._held = shares, torch.from_numpy(shares).unbind()
         self._rows = self._rows or torch.from_numpy(x).unbind()
-        mixes: list[tuple[int, int, float]] = []
-        changing, read = set[int](), set[int]()
+        changing: list[int] = []
+        read: list[int] = []
+        parts: list[float] = []
 
         def mix() -> None:
-            self._mix(mixes)
-            for each in (mixes, changing, read):
+            self._mix(changing, read, parts)
+            for each in (changing, read, parts):
                 each.clear()
 
-        operations = zip(rows[:, (0, 1, 4)].tolist(), fractions.tolist(), strict=True)
-        for (kind, worker, room), fraction in operations:
+        asked = rows[:, 0] != tables.RELEASE
+        columns = (rows[asked, at].tolist() for at in (0, 1, 4))
+        for kind, worker, room, part in zip(*columns, fractions[asked].tolist(), strict=True):
             if kind == tables.SNAPSHOT:
                 if worker in changing or room in read:
                     mix()
                 shares[room] = x[worker]
-            elif kind == tables.MIX and fraction == 1.0:
+            elif kind == tables.MIX and part == 1.0:
                 mix()
                 x[worker] = shares[room]
             elif kind == tables.MIX:
-                mixes.append((worker, room, fraction))
-                changing.add(worker)
-                read.add(room)
+                changing.append(worker)
+                read.append(room)
+                parts.append(part)
+                if len(parts) == _MIXES_MAX:
+                    mix()
         mix()
 
-    def _mix(self, mixes: Sequence[tuple[int, int, float]]) -> None:
-        if not mixes:
+    def _mix(self, workers: Sequence[int], rooms: Sequence[int], parts: Sequence[float]) -> None:
+        if not parts:
             return
-        workers, places, fractions = zip(*mixes, strict=True)
-        own, told = [self._rows[at] for at in workers], [self._held[at] for at in places]
+        own, told = [self._rows[at] for at in workers], [self._held[at] for at in rooms]
         if _takes_a_fraction_each():
-            torch._foreach_lerp_(own, told, fractions)
+            torch._foreach_lerp_(own, told, parts)
             return
-        for row, share, fraction in zip(own, told, fractions, strict=True):
-            row.lerp_(share, fraction)
+        for row, share, part in zip(own, told, parts, strict=True):
+            row.lerp_(share, part)
 
 
 @cache

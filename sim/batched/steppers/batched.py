@@ -1,7 +1,5 @@
 """All steps of a level at once: one batched gradient over the rows of many workers."""
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +11,7 @@ from ....train.tasks.task import Task
 from ...kernel.fast_path.levels import AnyLevel
 from ..batches import Batches, Ints
 from ..compiled.dense import DenseStep, dense_layers, why_not
+from ..cores import ONE_CORE, Cores, Threads
 from ..parameters import CPU, ParameterMatrix
 from .gradients import Gradient, unbatchable
 from .loop import Replica
@@ -46,7 +45,7 @@ class BatchedStepper:
         batches: On what.
         lr: Learning rate.
         failures: Where a step that fails is noted.
-        threads: How many groups of workers at a time; it changes no bit.
+        cores: So many groups of workers at a time; it changes no bit.
         gradient: Made of such rows and this task before; made anew unless given.
         dense: Whether whole steps are taken in machine code.
         apart: Whether operations are those of one worker after another.
@@ -62,7 +61,7 @@ class BatchedStepper:
         batches: Batches,
         lr: float,
         failures: Failures,
-        threads: int = 1,
+        cores: Cores = ONE_CORE,
         *,
         gradient: Gradient | None = None,
         dense: bool = False,
@@ -86,26 +85,18 @@ class BatchedStepper:
                 raise ConfigError(f"machine code does not take the steps of the task {task.name}")
             self._dense = _dense_step(rows, task, batches), stacked
         self._group = _group_size(rows)
-        self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
-        if threads > 1 and stacked:
-            # The BLAS library counts threads anew in each thread.
-            self._pool = ThreadPoolExecutor(threads, initializer=partial(torch.set_num_threads, 1))
+        self._threads = Threads(cores if stacked else ONE_CORE)
 
     def take(self, level: AnyLevel) -> None:
         """Take all steps of a level."""
-        n = len(level.workers)
+        n, free = len(level.workers), self._threads.free
         n_groups = -(-n // self._group)
-        if self._pool is not None and n >= _GROUP_MIN * self._threads:
+        if n >= _GROUP_MIN * free:
             # As many groups for each thread.
-            n_groups = -(-n_groups // self._threads) * self._threads
+            n_groups = -(-n_groups // free) * free
         cuts = [n * at // n_groups for at in range(n_groups + 1)] if n else []
         groups = [slice(*cut) for cut in pairwise(cuts)]
-        if self._pool is None or len(groups) == 1:
-            for group in groups:
-                self._take_group(level, group)
-        else:
-            list(self._pool.map(lambda group: self._take_group(level, group), groups))
+        self._threads.share(lambda group: self._take_group(level, group), groups)
 
     def keep(self, worker: int) -> object:
         """A copy of what a worker's optimizer remembers."""
@@ -117,8 +108,7 @@ class BatchedStepper:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._threads.close()
 
     def _take_group(self, level: AnyLevel, group: slice) -> None:
         workers, steps, orders = (

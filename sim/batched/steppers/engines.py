@@ -1,6 +1,5 @@
 """Which way steps are computed, and why."""
 
-import os
 import random
 import threading
 import time
@@ -18,13 +17,14 @@ from ....train.tasks.task import Task
 from ...kernel.program import Level
 from ..batches import Batches
 from ..compiled.row_passes import alike
+from ..cores import Cores
 from ..parameters import CPU, ParameterMatrix
 from .batched import BatchedStepper
 from .gradients import Gradient, unbatchable
 from .loop import LoopStepper
 from .stepper import Failures, Stepper
 
-__all__ = ["Choice", "Way", "Workshop", "alone", "choose", "one_thread_each", "usable_cores"]
+__all__ = ["Choice", "Way", "Workshop", "alone", "choose", "one_thread_each"]
 
 
 # Enough workers for batching to show what it can; a model of more than a million numbers gains
@@ -51,10 +51,8 @@ class Workshop:
     lr: float
     ids: tuple[PeerId, ...]
     seed: int
-    threads: int
-    """Cores to use."""
-    compiled: bool = False
-    """Whether passes over rows may use machine code."""
+    cores: Cores
+    """What to use."""
     judges: Callable[[], Batches] | None = None
     """Makes those on which losses are computed that a rule asks for; None where none does."""
     device: torch.device = CPU
@@ -72,7 +70,7 @@ class Workshop:
             self.ids,
             self.seed,
             failures,
-            threads=self.threads,
+            threads=self.cores.n,
         )
 
     def batched(
@@ -84,15 +82,15 @@ class Workshop:
         apart: bool = False,
     ) -> Stepper:
         """Many steps at once."""
-        if self.compiled:
-            rows.compile_passes(self.threads)
+        if self.cores.compiled:
+            rows.compile_passes(self.cores)
         stepper = BatchedStepper(
             rows,
             self.task,
             self.batches,
             self.lr,
             failures,
-            self.threads,
+            self.cores,
             gradient=self.gradients.get(apart),
             dense=dense,
             apart=apart,
@@ -196,9 +194,9 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
     workers = _witnesses(workshop)
     looped = _trial(workshop, workshop.loop, workers, _STEPS).rows
     ways: list[Way] = [workshop.in_machine_code, workshop.batched, workshop.apart]
-    if workshop.compiled:
+    if workshop.cores.compiled:
         # Passes in machine code may be what rounds otherwise.
-        plain = replace(workshop, compiled=False)
+        plain = _without_machine_code(workshop)
         ways += [plain.batched, plain.apart]
     for make in ways:
         try:
@@ -208,6 +206,10 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
         if _alike(looped, rows):
             return make
     return None
+
+
+def _without_machine_code(workshop: Workshop) -> Workshop:
+    return replace(workshop, cores=workshop.cores._replace(compiled=False))
 
 
 def _witnesses(workshop: Workshop) -> list[int]:
@@ -230,7 +232,7 @@ def _cannot(workshop: Workshop) -> str:
     if why := unbatchable(rows, workshop.task):
         return why
     try:
-        plain = replace(workshop, compiled=False)
+        plain = _without_machine_code(workshop)
         _take(plain.batched(rows, Failures()), range(rows.n), 0)
     except Exception as error:  # whatever a user's model does when its step is traced
         return f"its step cannot be traced ({_first_line(error)})"
@@ -274,13 +276,6 @@ def _first_line(error: Exception) -> str:
 
 
 _ALONE = threading.RLock()
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager

@@ -5,10 +5,13 @@ is not for it refuses by ``ValueError``, and another is taken; see `stacking`.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+
+from ..compiled.row_passes import alike
 
 __all__ = [
     *("ALIKE", "BY_REGISTER", "LOSSES", "MOVES", "PRODUCTS", "REGISTER", "RULES"),
@@ -19,15 +22,16 @@ aten: Final = torch.ops.aten
 
 Rule = Callable[..., Any]
 
-RULES: Final[dict[Any, Rule]] = {}
-"""By operation; where each worker has all of its tensors for itself."""
+RULES: Final[dict[Any, list[Rule]]] = {}
+"""By operation, the best first; where each worker has all of its tensors for itself."""
 
 
 def _rule(*operations: Any) -> Callable[[Rule], Rule]:
     """Enter a function as the form of these operations for all at once."""
 
     def enter(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(operations, function))
+        for operation in operations:
+            RULES.setdefault(operation, []).append(function)
         return function
 
     return enter
@@ -102,6 +106,22 @@ def _reduce_mean(x: Tensor, dims: Sequence[int], keepdim: bool = False) -> Tenso
     """Means over some axes."""
     _see(bool(dims) and x.ndim > 1)
     return x.mean([_after(x, dim) for dim in dims], keepdim)
+
+
+@_rule(aten._log_softmax.default)
+def _log_softmax_by_columns(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    """Logarithms of a softmax over few numbers."""
+    _see(_fits_columns(x, dim))
+    return _by_columns(aten._log_softmax, x, half_to_float=half_to_float)
+
+
+@_rule(aten._log_softmax_backward_data.default)
+def _log_softmax_backward_by_columns(
+    slope: Tensor, logs: Tensor, dim: int, dtype: torch.dtype
+) -> Tensor:
+    """The slope by what went into that over few numbers."""
+    _see(_fits_columns(logs, dim))
+    return _by_columns(torch._log_softmax_backward_data, slope, logs, input_dtype=dtype)
 
 
 @_rule(aten._log_softmax.default)
@@ -222,6 +242,48 @@ def _max_pool2d_backward(slope: Tensor, x: Tensor, *settings: Any) -> Tensor:
     return found.view_as(x)
 
 
+# Rows of fewer numbers fill no register of any kind, and torch takes them one number at a time.
+_FEW: Final = 16
+
+REGISTER: Final = 64
+"""Numbers in the registers that a kernel fills at once, or a multiple of it."""
+
+
+def _by_columns(operation: Rule, *given: Tensor, **settings: Any) -> Tensor:
+    """An operation on each row of few numbers, on many rows side by side in registers."""
+    shape = given[0].shape
+    n_rows = shape[:-1].numel()
+    columns = []
+    for x in given:
+        # What fills no register would be rounded otherwise.
+        wide = x.new_zeros(shape[-1], -(-n_rows // REGISTER) * REGISTER)
+        wide[:, :n_rows] = x.reshape(n_rows, -1).t()
+        columns.append(wide)
+    found: Tensor = operation(*columns, dim=0, **settings)
+    # Not a view, as products round by how their matrices lie in memory.
+    return found[:, :n_rows].t().contiguous().view(shape)
+
+
+def _fits_columns(x: Tensor, dim: int) -> bool:
+    """Whether a softmax over that axis of one worker's *x* rounds alike `_by_columns`."""
+    is_last = dim in (-1, x.ndim - 2)
+    return is_last and x.device.type == "cpu" and x.shape[-1] < _FEW and _rounds_alike(x.shape[-1])
+
+
+@cache
+def _rounds_alike(n: int) -> bool:
+    """Whether torch adds up a softmax over *n* numbers in the same order either way."""
+    drawn = torch.Generator().manual_seed(0)
+    # Numbers that are as good as certain and as good as impossible, too.
+    x = torch.randn(4, REGISTER, n, generator=drawn)
+    x *= torch.tensor([0.1, 2.0, 10.0, 100.0]).view(-1, 1, 1)
+    logs, slope = x.log_softmax(2), torch.randn(x.shape, generator=drawn)
+    backward = torch._log_softmax_backward_data
+    return alike(_by_columns(aten._log_softmax, x, half_to_float=False), logs) and alike(
+        _by_columns(backward, slope, logs, input_dtype=x.dtype), backward(slope, logs, 2, x.dtype)
+    )
+
+
 ALIKE: Final = {
     *(aten.relu.default, aten.relu_.default, aten.threshold_backward.default),
     *(aten.add_.Tensor, aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor),
@@ -236,9 +298,6 @@ BY_REGISTER: Final = {
     *(aten.sigmoid.default, aten.sigmoid_backward.default, aten.exp.default, aten.log.default),
 }
 """Those of which kernels compute the last numbers, which fill no register, otherwise."""
-
-REGISTER: Final = 64
-"""Numbers in the registers that such a kernel fills at once, or a multiple of it."""
 
 MOVES: Final = {
     *(aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default),

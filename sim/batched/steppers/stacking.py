@@ -251,7 +251,7 @@ class _Stacking:
         if target in ALIKE or (target in BY_REGISTER and self._has_whole_registers(node)):
             found.append(self._number_by_number(node, which))
         if target in RULES and self._own.issuperset(node.all_input_nodes):
-            found.append((RULES[target], ()))
+            found += [(rule, ()) for rule in RULES[target]]
         if not (self._exact or writes(node)):
             # What is written would be lost with the copies that torch makes.
             found.append((batched, (target, which)))

@@ -1,5 +1,6 @@
 """A fleet whose exchanges are decided by `decisions` in place of one protocol for each worker."""
 
+from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -255,7 +256,8 @@ class FastFleet:
         floats: Any
         ints, floats = layout.cells(graph, plan.pace, plan.ids)
         if not self._decider.is_compiled:
-            ints = floats = layout.as_list(ints, floats)
+            ints, floats = ints.tolist(), array("d", floats.tobytes())
+        self._floats = np.frombuffer(floats)
         count = np.zeros(tables.N_COUNTS, np.int64)
         count[tables.RUNNING], count[tables.N_LEVELS] = n, 1
         count[tables.FREE] = _ROOMS_MIN
@@ -294,31 +296,29 @@ class FastFleet:
 
     def _supply(self, worker: int) -> None:
         """Draw further random words for a worker, and the durations of its next steps."""
-        t, each, record = self._tables, self._tables.words_each, worker * self._tables.stride
-        used = int(t.ints[t.word + record])
+        t, each, record = self._tables, self._tables.halves_each, worker * self._tables.stride
+        used = int(t.ints[t.half + record])
         if 2 * used > each:
-            words = self._random[worker].random_raw(used)
-            for column, fresh in ((t.high, words >> np.uint64(32)), (t.low, words & _LOW)):
-                start = column + record
-                kept = t.ints[start + used : start + each]
-                t.ints[start : start + each - used] = kept
-                t.ints[start + each - used : start + each] = self._array(fresh.astype(np.int64))
-            t.ints[t.word + record] = 0
+            words = self._random[worker].random_raw(used // 2)
+            halves = self._floats[t.halves + record :][:each]
+            halves[: each - used] = halves[used:]
+            halves[each - used :] = np.stack([words & _LOW, words >> np.uint64(32)], axis=1).flat
+            t.ints[t.half + record] = 0
         is_first = t.ints[t.block + record] < 0 or t.durations_each == 1
         block = 0 if is_first else (int(t.ints[t.steps + record]) + 1) // t.durations_each
         if t.ints[t.block + record] != block:
             steps = range(block * t.durations_each, (block + 1) * t.durations_each)
             start = t.durations + record
-            durations = np.array([self._plan.pace.step_s(worker, step) for step in steps])
-            t.floats[start : start + t.durations_each] = self._array(durations)
+            durations = [self._plan.pace.step_s(worker, step) for step in steps]
+            self._floats[start : start + t.durations_each] = durations
             t.ints[t.block + record] = block
 
     def _supply_others(self) -> None:
         """Supply all who would soon ask for it, since every answer costs some microseconds."""
         t = self._tables
-        if t.words_each < _WORDS[1]:
+        if t.halves_each < 2 * _WORDS[1]:
             return
-        for worker in np.flatnonzero(2 * self._read("word") > t.words_each):
+        for worker in np.flatnonzero(2 * self._read("half") > t.halves_each):
             self._supply(int(worker))
 
     def _grow(self) -> None:
@@ -351,7 +351,7 @@ class FastFleet:
 class _Widths(NamedTuple):
     """So many places each worker has in the columns that hold several numbers of each."""
 
-    words_each: int
+    halves_each: int
     durations_each: int
     outgoing_max: int
     staged_max: int
@@ -361,7 +361,7 @@ class _Widths(NamedTuple):
 
 def _widths_of(plan: FleetPlan, spans_max: int) -> _Widths:
     return _Widths(
-        words_each=max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // len(plan.ids))),
+        halves_each=2 * max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // len(plan.ids))),
         durations_each=1 if is_constant(plan.pace) else _DURATIONS,
         outgoing_max=_OUTGOING_MAX,
         staged_max=_staged_max(plan),

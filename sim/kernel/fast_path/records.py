@@ -20,7 +20,7 @@ EDGE_CELLS: Final = 16
 _LINE = 8  # numbers of a cache line
 
 _OF_WORKER = (
-    "number", "first_row", "word", "spare", "block", "weight", "steps", "round",
+    "number", "first_row", "half", "spare", "block", "weight", "steps", "round",
     "passed", "passed_over", "snapshots", "finished", "pushes", "mixed", "known_steps",
     "exchanged", "level", "n_outgoing", "excused", "n_incoming", "top_span", "n_spans", "mean_s",
     "alarm_s", "uplink_free_s",
@@ -34,8 +34,7 @@ _ROWS_OF_WORKER = {
     "durations": "durations_each",
     "span_start_s": "spans_max",
     "span_stop_s": "spans_max",
-    "high": "words_each",
-    "low": "words_each",
+    "halves": "halves_each",
 }
 """Several numbers of each worker, and how many."""
 
@@ -43,11 +42,6 @@ _OF_EDGE = (
     "source", "to", "name_bytes", "busy", "sequence", "escrow", "questions", "is_excused",
     "decided", "accepted", "credit", "room", "pushed_s", "deadline_s", "roundtrip_s",
     "deviation_s",
-)  # fmt: skip
-
-_FLOATS = (
-    "mean_s", "alarm_s", "uplink_free_s", "durations", "incoming_s", "span_start_s", "span_stop_s",
-    "pushed_s", "deadline_s", "roundtrip_s", "deviation_s",
 )  # fmt: skip
 
 
@@ -130,7 +124,7 @@ class Layout:
         starts: dict[str, Any] = {
             "number": workers,
             "first_row": workers * ((len(graph.offsets) - 1) // self.n),
-            "word": self.widths["high"],
+            "half": self.widths["halves"],
             "spare": -1,
             "block": -1,
             "passed_over": -1,
@@ -149,17 +143,6 @@ class Layout:
         ints[neighbors:offsets] = graph.neighbors * EDGE_CELLS
         ints[offsets:] = graph.offsets
         return ints, floats
-
-    def as_list(self, ints: NDArray[np.int64], floats: NDArray[np.float64]) -> list[Any]:
-        """The same as Python's numbers, each of its kind."""
-        found: list[Any] = ints.tolist()
-        found[self.places["clock"]] = 0.0
-        for name in self.places:
-            if name in _FLOATS:
-                for at in range(self.widths.get(name, 1)):
-                    where = self.where(name, at)
-                    found[where] = floats[where].tolist()
-        return found
 
     def where(self, name: str, at: int = 0) -> slice:
         """A field of all workers, or of all edges; of several numbers of each the one *at* that."""

@@ -132,7 +132,8 @@ class _Simplifier(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
-        if called in ("int", "bool"):
+        is_whole = called == "int" and not _reads(node.args[0], _column("floats"))
+        if is_whole or called == "bool":
             return node.args[0]  # only for type checkers: lists hold Python's own numbers
         if called in self._functions and node.args and _is_named(node.args[0], _TABLES):
             del node.args[0]
@@ -335,6 +336,10 @@ def _is_short(node: ast.expr) -> bool:
 
 def _is_named(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(_is_named(part, name) for part in ast.walk(node))
 
 
 def _is_stored(node: ast.AST) -> TypeGuard[ast.Name]:

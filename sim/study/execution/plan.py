@@ -9,7 +9,8 @@ from time import perf_counter, process_time
 from typing import Any, TypeVar
 
 from ....gossip.errors import ConfigError
-from ...batched.steppers.engines import alone, usable_cores
+from ...batched.cores import usable_cores
+from ...batched.steppers.engines import alone
 from ...batched.values import free_gib
 from ...simulate import Simulation
 from ..study import Study

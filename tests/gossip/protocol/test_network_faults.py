@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from rumor.cli.commands.fuzz import command_of
-from rumor.sim.batched.steppers.engines import usable_cores
+from rumor.sim.batched.cores import usable_cores
 from rumor.sim.fuzz import Campaign, Order, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 

@@ -1,14 +1,17 @@
 """What a run asks of the machine: cores, threads, memory, and garbage collection paused."""
 
 import gc
+import threading
+import time
 
 import pytest
 import torch
 
 from rumor.gossip import ConfigError
 from rumor.sim import SimulationConfig, simulate
+from rumor.sim.batched.cores import Cores, Threads, usable_cores
 from rumor.sim.batched.schedule import paused, settled
-from rumor.sim.batched.steppers.engines import one_thread_each, usable_cores
+from rumor.sim.batched.steppers.engines import one_thread_each
 from rumor.sim.batched.values import check_memory, peak_rss_mib
 
 
@@ -82,3 +85,45 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
     torch.manual_seed(7)
     simulate(task="quadratic", workers=2, topology="ring", steps=2, engine="loop")
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_parts_are_each_done_once_whoever_is_free() -> None:
+    taken = [True]
+    threads = Threads(Cores(3, is_taken=lambda: taken[0]))
+    assert threads.free == 2
+    done, at_once = [], {threading.get_ident()}
+
+    def work(part: int) -> None:
+        taken[0] = part < 50
+        done.append(part)
+        at_once.add(threading.get_ident())
+        time.sleep(1e-4)
+
+    threads.share(work, range(100))
+    assert threads.free == 3
+    threads.close()
+    assert sorted(done) == [*range(100)] and len(at_once) <= 3
+
+
+def test_what_goes_wrong_in_another_thread_is_told_when_nobody_works_any_more() -> None:
+    threads, main, done = Threads(Cores(2)), threading.get_ident(), []
+    has_failed = threading.Event()
+
+    def work(part: int) -> None:
+        if threading.get_ident() != main:
+            has_failed.set()
+            raise ValueError(f"part {part}")
+        has_failed.wait(10)
+        done.append(part)
+
+    with pytest.raises(ValueError, match="part"):
+        threads.share(work, range(4))
+    threads.close()
+    assert len(done) == 3
+
+
+def test_one_core_does_it_alone() -> None:
+    threads, done = Threads(Cores(1)), list[int]()
+    threads.share(done.append, range(5))
+    threads.close()
+    assert threads.free == 1 and done == [*range(5)]

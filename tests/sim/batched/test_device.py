@@ -19,6 +19,7 @@ from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Run, simulate
 from rumor.sim.batched.batches import Batches
+from rumor.sim.batched.cores import Cores
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.batched import BatchedStepper
@@ -208,7 +209,7 @@ def test_what_a_device_has_free_is_what_rows_may_take(monkeypatch: pytest.Monkey
 def test_machine_code_passes_over_no_rows_of_a_device() -> None:
     with ForeignDevice():
         rows = ParameterMatrix(load_task("digits", seed=0).model(), 2, device=find_device(NAME))
-        rows.compile_passes(2)
+        rows.compile_passes(Cores(2))
     assert not rows.in_passes
 
 

@@ -15,6 +15,7 @@ from torch.optim import SGD, Adam
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
 from rumor.sim.batched.batches import Batches
+from rumor.sim.batched.cores import Cores
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.stepper import Failure, Failures
@@ -46,7 +47,13 @@ def task(model: Callable[[], nn.Module] = classifier, **changes: Any) -> Task:
     return Task(**settings | changes)
 
 
-def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 1) -> Workshop:
+def workshop(
+    small: Task,
+    n: int = 5,
+    partition: str = "shared",
+    threads: int = 1,
+    compiled: bool = False,
+) -> Workshop:
     ids = tuple(f"peer-{index}" for index in range(n))
 
     def make_rows(count: int) -> ParameterMatrix:
@@ -60,7 +67,7 @@ def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 
         lr=small.lr,
         ids=ids,
         seed=0,
-        threads=threads,
+        cores=Cores(threads, compiled),
     )
 
 

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
+from rumor.sim.batched.compiled.row_passes import alike
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers import gradients
 from rumor.sim.batched.steppers.engines import choose
@@ -499,12 +500,37 @@ def test_the_form_for_all_at_once_is_that_of_one_by_one(name: str) -> None:
     operation, given, settings = FORMS[name]
     own = [isinstance(part, Tensor) for part in given]
     expected = beside(one_by_one(operation, own, *given, **settings))
-    found = RULES[operation](*given, **settings)
-    if isinstance(expected, Tensor):
-        expected, found = (expected,), (found,)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.shape == theirs.shape
-        torch.testing.assert_close(ours, theirs)
+    for form in RULES[operation]:
+        found = form(*given, **settings)
+        if isinstance(expected, Tensor):
+            found = (found,)
+        each = (expected,) if isinstance(expected, Tensor) else expected
+        for ours, theirs in zip(found, each, strict=True):
+            assert ours.shape == theirs.shape
+            torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 32])
+@pytest.mark.parametrize("n_classes", [2, 3, 5, 7])
+def test_a_softmax_over_few_classes_has_its_bits_however_many_workers_there_are(
+    n_classes: int, batch: int
+) -> None:
+    spread = torch.tensor([0.1, 2.0, 10.0, 100.0]).repeat(5)[:19].view(-1, 1, 1)
+    x = torch.randn(19, batch, n_classes, generator=DRAWN) * spread
+    slope = torch.randn(x.shape, generator=DRAWN)
+    logs = torch.stack([part.log_softmax(1) for part in x])
+    forward, backward = (
+        RULES[operation][0]
+        for operation in (aten._log_softmax.default, aten._log_softmax_backward_data.default)
+    )
+    try:
+        found = forward(x, 1, False), backward(slope, logs, 1, x.dtype)
+    except ValueError:
+        pytest.skip("this machine adds up otherwise")
+    each = zip(slope, logs, strict=True)
+    slopes = [torch._log_softmax_backward_data(*given, 1, x.dtype) for given in each]
+    assert alike(found[0], logs) and alike(found[1], torch.stack(slopes))
+    assert all(part.is_contiguous() for part in found)
 
 
 @pytest.mark.parametrize(
@@ -515,16 +541,19 @@ def test_the_form_for_all_at_once_is_that_of_one_by_one(name: str) -> None:
         (aten.mse_loss.default, (A, A, 2)),
         (aten.embedding_dense_backward.default, (A, OWN_AT, 7, 0, False)),
         (aten.max_pool2d_with_indices.default, (FOUR, [2, 2])),
+        (aten._log_softmax.default, (torch.zeros(3, 4, 16), 1, False)),
+        (aten._log_softmax.default, (torch.zeros(3, 4, 5), 0, False)),
         (aten.sum.dim_IntList, (A, [])),
         (aten.mean.dim, (A, [])),
     ],
     ids=[
-        *("weights", "of other shapes", "sums", "padding", "one picture", "all axes", "all again"),
+        *("weights", "of other shapes", "sums", "padding", "one picture"),
+        *("many classes", "another axis", "all axes", "all again"),
     ],
 )
 def test_a_form_refuses_what_it_is_not_for(operation: Any, given: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError):
-        RULES[operation](*given)
+        RULES[operation][0](*given)
 
 
 def test_lists_of_tensors_are_each_workers_own_or_shared() -> None:

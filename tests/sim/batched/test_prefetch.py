@@ -8,14 +8,16 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.gossip.wire.formats import Form
 from rumor.sim import simulate
-from rumor.sim.batched.prefetch import ahead, can_prefetch, prefetched
+from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
 from rumor.sim.batched.schedule import Window
 from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
 
-Drawn = Callable[[Callable[[], Iterator[Window]]], Iterator[Window]]
+Way = Callable[[Prefetcher, Callable[[], Iterator[Window]]], Iterator[Window]]
 
 needs_fork = pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
-both = pytest.mark.parametrize("drawn", [pytest.param(prefetched, marks=needs_fork), ahead])
+both = pytest.mark.parametrize(
+    "way", [pytest.param(Prefetcher.in_process, marks=needs_fork), Prefetcher.in_thread]
+)
 
 
 def windows(n: int = 3) -> Iterator[Window]:
@@ -33,8 +35,8 @@ def windows(n: int = 3) -> Iterator[Window]:
 
 
 @both
-def test_windows_come_unchanged_and_in_order(drawn: Drawn) -> None:
-    for ours, theirs in zip(windows(), drawn(windows), strict=True):
+def test_windows_come_unchanged_and_in_order(way: Way) -> None:
+    for ours, theirs in zip(windows(), way(Prefetcher(), windows), strict=True):
         assert (ours.steps, ours.time_s) == (theirs.steps, theirs.time_s)
         for a, b in zip(ours.levels, theirs.levels, strict=True):
             assert (a.workers, a.steps, a.orders) == (b.workers, b.steps, b.orders)
@@ -43,8 +45,8 @@ def test_windows_come_unchanged_and_in_order(drawn: Drawn) -> None:
 
 
 @both
-def test_whoever_takes_no_more_windows_ends_the_other_side(drawn: Drawn) -> None:
-    stream = drawn(lambda: windows(100_000))
+def test_whoever_takes_no_more_windows_ends_the_other_side(way: Way) -> None:
+    stream = way(Prefetcher(), lambda: windows(100_000))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
 
@@ -58,19 +60,19 @@ def test_a_schedule_is_closed_in_the_thread_that_draws_it_up() -> None:
         finally:
             where.append(threading.current_thread().name)
 
-    stream = ahead(noted)
+    stream = Prefetcher().in_thread(noted)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     assert len(where) == 1 and where[0].startswith("rumor-deciding")
 
 
 @both
-def test_an_error_over_there_is_raised_here(drawn: Drawn) -> None:
+def test_an_error_over_there_is_raised_here(way: Way) -> None:
     def failing() -> Iterator[Window]:
         yield from windows(1)
         raise ConfigError("this cannot be")
 
-    stream = drawn(failing)
+    stream = way(Prefetcher(), failing)
     next(stream)
     with pytest.raises(ConfigError, match="this cannot be"):
         next(stream)

@@ -153,7 +153,7 @@ def _what_is_missing(t: Tables, worker: int) -> int:
     is_new_block = t.durations_each > 1 and (
         (t.ints[t.steps + worker] + 1) // t.durations_each != t.ints[t.block + worker]
     )
-    if is_new_block or t.ints[t.word + worker] + WORDS_MAX > t.words_each:
+    if is_new_block or t.ints[t.half + worker] + 2 * WORDS_MAX > t.halves_each:
         count[WANTING] = worker
         return SUPPLY
     total, n_pushes = t.ints[t.weight + worker], 1

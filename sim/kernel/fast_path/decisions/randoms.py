@@ -7,9 +7,9 @@ __all__ = ["below", "uniform"]
 
 def uniform(t: Tables, worker: int) -> float:
     """A number in [0, 1), as numpy's ``Generator.random`` draws it."""
-    at = worker + t.ints[t.word + worker]
-    t.ints[t.word + worker] += 1
-    bits: int = (t.ints[t.high + at] << 21) | (t.ints[t.low + at] >> 11)
+    at = t.halves + worker + t.ints[t.half + worker]
+    t.ints[t.half + worker] += 2
+    bits: int = (int(t.floats[at + 1]) << 21) | (int(t.floats[at]) >> 11)
     return bits * 2.0**-53
 
 
@@ -34,7 +34,7 @@ def _half_word(t: Tables, worker: int) -> int:
         found = t.ints[t.spare + worker]
         t.ints[t.spare + worker] = -1
         return int(found)
-    at = worker + t.ints[t.word + worker]
-    t.ints[t.word + worker] += 1
-    t.ints[t.spare + worker] = t.ints[t.high + at]
-    return int(t.ints[t.low + at])
+    at = t.halves + worker + t.ints[t.half + worker]
+    t.ints[t.half + worker] += 2
+    t.ints[t.spare + worker] = int(t.floats[at + 1])
+    return int(t.floats[at])

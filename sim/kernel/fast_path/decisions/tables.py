@@ -138,7 +138,7 @@ class Tables(NamedTuple):
     What belongs to a worker or to an edge lies side by side in its record, so that an event, which
     is about one of each, touches few cache lines. Both are named by where their records begin, from
     the first one on: ``ints[t.weight + worker]`` is a worker's weight. ``ints`` and ``floats`` are
-    one memory, a list of Python's numbers, or two views of a numpy array where compiled code runs.
+    two views of one memory where compiled code runs; for Python a list and an array.
     """
 
     queue: Any
@@ -190,7 +190,7 @@ class Tables(NamedTuple):
     scales_lr: int
     """1 where the learning rate changes as training goes on."""
     period: int
-    words_each: int
+    halves_each: int
     durations_each: int
     push_bytes: int
     ack_bytes: int
@@ -220,11 +220,11 @@ class Tables(NamedTuple):
     """Which worker it is, counted from 0."""
     first_row: int
     """Of its rows of `offsets`, one for each round of a period."""
-    high: int
-    """Upper halves of ``words_each`` random words."""
-    low: int
-    word: int
-    """The next one."""
+    halves: int
+    """Of random words, lower and upper in turn, ``halves_each``; among the floats, which Python
+    keeps without an object for each."""
+    half: int
+    """The lower one of the next word."""
     spare: int
     """The half of a word that is left over, or -1."""
     block: int

@@ -52,26 +52,25 @@ def deep() -> nn.Module:
 def test_steps_are_the_loops_to_the_last_bit(
     model: Callable[[], nn.Module], optimizer: str
 ) -> None:
-    shop = replace(workshop(task(model, optimizer=OPTIMIZERS[optimizer]), n=7), compiled=True)
+    shop = workshop(task(model, optimizer=OPTIMIZERS[optimizer]), n=7, compiled=True)
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_batches_of_different_sizes_and_threads_change_no_bit(threads: int) -> None:
-    shop = workshop(task(batch_size=80), n=29, partition="iid", threads=threads)
-    shop = replace(shop, compiled=True)
+    shop = workshop(task(batch_size=80), n=29, partition="iid", threads=threads, compiled=True)
     assert len(set(shop.batches.sizes(np.arange(29)).tolist())) == 2
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
 def test_where_sums_round_otherwise_a_batch_is_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense, "_sums_as_torch", lambda batch, n: False)
-    shop = replace(workshop(task(), n=5), compiled=True)
+    shop = workshop(task(), n=5, compiled=True)
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
 def test_it_is_what_auto_takes_and_what_batched_takes() -> None:
-    shop = replace(workshop(task(), n=20), compiled=True)
+    shop = workshop(task(), n=20, compiled=True)
     assert choose("batched", shop).make == shop.in_machine_code
 
 
@@ -86,7 +85,7 @@ def test_it_is_what_auto_takes_and_what_batched_takes() -> None:
     ids=["nesterov", "amsgrad", "tanh", "labels beyond the classes"],
 )
 def test_other_tasks_are_refused(small: Task, why: str) -> None:
-    shop = replace(workshop(small), compiled=True)
+    shop = workshop(small, compiled=True)
     with pytest.raises(ConfigError, match=why):
         steps(shop, shop.in_machine_code)
 
@@ -110,7 +109,7 @@ def narrowed() -> nn.Module:
 
 
 def test_parameters_count_and_not_what_a_layer_says_of_itself() -> None:
-    shop = replace(workshop(task(narrowed)), compiled=True)
+    shop = workshop(task(narrowed), compiled=True)
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
@@ -127,12 +126,12 @@ def test_one_that_diverges_stops_where_the_loop_does(
 ) -> None:
     inputs, targets = task().train
     shop = workshop(task(train=(inputs * scale, targets), optimizer=optimizer))
-    machine = replace(shop, compiled=True)
+    machine = replace(shop, cores=shop.cores._replace(compiled=True))
     assert stop_of(shop, shop.loop, 4) == stop_of(machine, machine.in_machine_code, 4)
 
 
 def test_labels_that_are_turned_around_are_refused() -> None:
-    shop = replace(workshop(task()), compiled=True)
+    shop = workshop(task(), compiled=True)
     shop.batches.flipped = frozenset({1})
     with pytest.raises(ConfigError, match="turned around"):
         steps(shop, shop.in_machine_code)
@@ -143,7 +142,7 @@ def test_a_step_that_ends_in_no_finite_values_is_found() -> None:
     spoilt = small.train[0].clone()
     spoilt[17] = float("inf")
     shop = workshop(replace(small, train=(spoilt, small.train[1])), n=4)
-    machine = replace(shop, compiled=True)
+    machine = replace(shop, cores=shop.cores._replace(compiled=True))
     assert stop_of(shop, shop.loop, 12) == stop_of(machine, machine.in_machine_code, 12)
 
 

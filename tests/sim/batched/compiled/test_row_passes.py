@@ -11,6 +11,7 @@ from rumor.sim.batched.compiled.row_passes import (
     over_vectors,
     rounds_as_torch,
 )
+from rumor.sim.batched.cores import Cores
 from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.sim.kernel.fast_path.decisions.tables import MIX, RELEASE, SNAPSHOT
 
@@ -35,7 +36,7 @@ def test_copies_and_mixes_are_those_of_torch(compiled: bool, threads: int) -> No
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.standard_normal((5, 112), np.float32))
     theirs, held = x.clone(), {}
-    passes = RowPasses(x.numpy(), over_models(compiled=compiled), threads)
+    passes = RowPasses(x.numpy(), over_models(compiled=compiled), Cores(threads))
     rows, fractions = [], []
     for slot in range(200):
         source, to, room, part = *rng.integers(5, size=2), slot % 90, float(rng.random())

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from rumor.sim.kernel.fast_path.records import EDGE_CELLS, Graph, Layout
+from rumor.sim.kernel.fast_path.records import Graph, Layout
 from rumor.sim.models.step_time import make_step_time
 from rumor.topology import parse
 
 WIDTHS = {
     "outgoing_max": 4, "staged_max": 3, "arriving_max": 3, "durations_each": 2, "spans_max": 0,
-    "words_each": 5,
+    "halves_each": 10,
 }  # fmt: skip
 IDS = ("a", "bb", "ccc", "dddd")
 
@@ -33,28 +33,6 @@ def test_edges_lead_from_record_to_record(topology: str) -> None:
             for edge, other in zip(edges, others, strict=True):
                 assert ints[places["source"] + edge] == record
                 assert ints[places["name_bytes"] + edge] == len(IDS[worker]) + len(IDS[other])
-
-
-def test_a_list_has_the_numbers_of_the_array_each_of_its_kind() -> None:
-    graph = Graph.of(parse("ring", 4, seed=0), 4)
-    layout = Layout.of(4, graph, WIDTHS)
-    pace = make_step_time("constant", ids=IDS, step_s=0.5, seed=0)
-    ints, floats = layout.cells(graph, pace, IDS)
-    cells = layout.as_list(ints, floats)
-    for name, place in layout.places.items():
-        if name in ("stride", "neighbors", "offsets", "clock"):
-            continue
-        is_edge = place >= layout.places["source"]
-        step = EDGE_CELLS if is_edge else layout.places["stride"]
-        for at in range(layout.n_edges if is_edge else 4):
-            cell = cells[place + at * step]
-            if isinstance(cell, float):
-                assert cell == floats[place + at * step]
-            else:
-                assert cell == ints[place + at * step]
-    assert isinstance(cells[layout.places["alarm_s"]], float)
-    assert cells[layout.places["mean_s"]] == 0.5
-    assert cells[layout.places["clock"]] == 0.0
 
 
 def test_no_field_lies_on_another_one() -> None:

@@ -1,0 +1,90 @@
+"""What there is to compute with, and threads that share it."""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import torch
+
+__all__ = ["ONE_CORE", "Cores", "Threads", "usable_cores"]
+
+Part = TypeVar("Part")
+
+
+def _never() -> bool:
+    return False
+
+
+class Cores(NamedTuple):
+    """What there is to compute with."""
+
+    n: int = 1
+    """Of the machine."""
+    compiled: bool = False
+    """Whether steps and passes over rows may use machine code."""
+    is_taken: Callable[[], bool] = _never
+    """Whether somebody else needs one of them right now."""
+
+
+ONE_CORE: Final = Cores()
+
+
+class Threads:
+    """Threads that share work with whoever has it.
+
+    Args:
+        cores: How many they are together with that one; while a core is taken one of them rests,
+            since two on one core would keep all others waiting.
+    """
+
+    def __init__(self, cores: Cores) -> None:
+        self._cores = cores
+        self._pool: ThreadPoolExecutor | None = None
+        if cores.n > 1:
+            # The BLAS library counts threads anew in each thread.
+            begin = partial(torch.set_num_threads, 1)
+            self._pool = ThreadPoolExecutor(cores.n - 1, initializer=begin)
+
+    @property
+    def free(self) -> int:
+        """How many would work now."""
+        return 1 if self._pool is None else max(1, self._cores.n - self._cores.is_taken())
+
+    def share(self, work: Callable[[Part], None], parts: Sequence[Part]) -> None:
+        """Do one part after another, each by whoever is free first.
+
+        Args:
+            work: Does one.
+            parts: What is to be done, in any order.
+        """
+        left = iter(parts)
+
+        def take_turns() -> None:
+            for part in left:
+                work(part)
+
+        others: list[Future[None]] = []
+        try:
+            for part in left:
+                # A core may have become free since.
+                while self._pool and len(others) < min(self.free, len(parts)) - 1:
+                    others.append(self._pool.submit(take_turns))
+                work(part)
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        """End them."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
