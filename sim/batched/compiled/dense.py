@@ -1,4 +1,4 @@
-"""Whole steps of fully connected classifiers in machine code, with the loop's bits.
+"""Whole steps of fully connected networks in machine code, with the loop's bits.
 
 A step is some forty calls of torch, each of which hands its result to the next one by way of a slow
 cache. Here one call takes the steps of many workers, one after another, and holds no lock of
@@ -50,7 +50,7 @@ class DenseLayer(NamedTuple):
 
 
 def dense_layers(rows: ParameterMatrix, task: Task) -> list[DenseLayer]:
-    """Where the layers of a fully connected classifier lie in a worker's vector, in order.
+    """Where the layers of a fully connected network lie in a worker's vector, in order.
 
     Raises:
         ConfigError: The task is none.
@@ -68,24 +68,28 @@ def dense_layers(rows: ParameterMatrix, task: Task) -> list[DenseLayer]:
             n_out, n_in = weight.spec.shape
             places = [(part.offset_bytes - start) // size for part in (weight, bias)]
             layers.append(DenseLayer(places[0], places[1], n_in, n_out))
-    if not (layers and _is_classification(task, layers)):
+    if not (layers and _fits(task, layers)):
         raise ConfigError(
             f"steps of the task {task.name} are not taken in machine code: that is only for "
             "Sequential models of Linear and ReLU, none of them frozen, under "
-            "torch.nn.functional.cross_entropy of integer targets"
+            "torch.nn.functional.cross_entropy of integer targets, or mse_loss of one number for "
+            "each output"
         )
     return layers
 
 
-def _is_classification(task: Task, layers: Sequence[DenseLayer]) -> bool:
-    """Whether such layers tell rows of numbers apart by an integer class each."""
+def _fits(task: Task, layers: Sequence[DenseLayer]) -> bool:
+    """Whether such layers go from rows of numbers to what is wanted of them."""
     inputs, targets = task.train
-    plain = inputs.ndim == 2 and targets.ndim == 1 and not targets.is_floating_point()
-    if task.loss is not functional.cross_entropy or not plain:
+    widths = [inputs.shape[1], *(layer.n_out for layer in layers)] if inputs.ndim == 2 else []
+    if not widths or any(layer.n_in != width for layer, width in zip(layers, widths, strict=False)):
         return False
-    widths = [inputs.shape[1], *(layer.n_out for layer in layers)]
-    fit = all(layer.n_in == width for layer, width in zip(layers, widths, strict=False))
-    return fit and 0 <= int(targets.min()) and int(targets.max()) < widths[-1]
+    if task.loss is functional.mse_loss:
+        return targets.dtype == torch.float32 and targets.shape == (len(inputs), widths[-1])
+    if task.loss is not functional.cross_entropy or targets.ndim != 1:
+        return False
+    is_class = not targets.is_floating_point()
+    return is_class and 0 <= int(targets.min()) and int(targets.max()) < widths[-1]
 
 
 def _layers(module: nn.Module) -> list[str]:
@@ -105,24 +109,30 @@ def _layers(module: nn.Module) -> list[str]:
     return [*linear] if whole else []
 
 
-def why_not(layers: Sequence[DenseLayer]) -> str:
-    """Why steps of such a classifier cannot be taken here with torch's bits, or nothing."""
+def why_not(layers: Sequence[DenseLayer], *, squared: bool = False) -> str:
+    """Why steps of such a network cannot be taken here with torch's bits, or nothing.
+
+    Args:
+        layers: In order.
+        squared: Whether errors are squared; else there are classes.
+    """
     if not can_compile():
         return "numba is not installed"
     if not address(SGEMM):
         return "torch's library shows no sgemm"
-    if not _lanes(layers[-1].n_out):
+    if not (squared or _lanes(layers[-1].n_out)):
         return "softmax rounds otherwise here"
     return ""
 
 
 class DenseStep:
-    """Takes steps of a classifier, layers of Linear with ReLU between them.
+    """Takes steps of a network, layers of Linear with ReLU between them.
 
     Args:
         layers: In order; `why_not` finds nothing.
         inputs: All samples, float32, axes ``(sample, feature)``.
-        targets: Their classes, int64, each from 0 to below the number of classes.
+        targets: Their classes, int64, each from 0 to below the number of classes; or numbers,
+            float32, axes ``(sample, output)``, from which errors are squared.
         row: Numbers in a worker's vector.
     """
 
@@ -130,9 +140,12 @@ class DenseStep:
         self, layers: Sequence[DenseLayer], inputs: Tensor, targets: Tensor, row: int
     ) -> None:
         self._layers = np.array(layers, np.int64)
-        self._samples = inputs.contiguous().numpy(), targets.contiguous().numpy()
+        self._squared = targets.is_floating_point()
+        classes, numbers = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0)
+        wanted = (classes, targets) if self._squared else (targets, numbers)
+        self._samples = [part.contiguous().numpy() for part in (inputs, *wanted)]
         self._row = row
-        self._lanes = _lanes(layers[-1].n_out)
+        self._lanes = 0 if self._squared else _lanes(layers[-1].n_out)
         self._own = threading.local()
 
     def fits(self, batch: int) -> bool:
@@ -187,7 +200,8 @@ class DenseStep:
             scratch=torch.zeros(end + 2 * int(wide)).numpy(),
             slopes=(end, end + int(wide)),
             gradient=torch.zeros(self._row).numpy(),
-            part=np.float32(1.0 / batch),
+            squared=self._squared,
+            part=np.float32(2.0 / (batch * n_out[-1]) if self._squared else 1.0 / batch),
             lanes=self._lanes,
         )
 

@@ -1,4 +1,4 @@
-"""A whole step of a fully connected classifier in machine code; imported only where numba is.
+"""A whole step of a fully connected network in machine code; imported only where numba is.
 
 Products are torch's own: the very function of the BLAS library that came with it. The rest rounds
 as torch's kernels do: softmax by SLEEF's exponential and logarithm, and sums in the order of a
@@ -28,7 +28,7 @@ from .interface import (
 )
 from .machine_code import Floats, as_bits, fused, kept, update_row
 
-__all__ = ["cross_entropy", "sum_rows", "take_steps"]
+__all__ = ["cross_entropy", "squared_error", "sum_rows", "take_steps"]
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -220,6 +220,27 @@ def cross_entropy(
         losses[worker] *= part
 
 
+@kept
+def squared_error(
+    outputs: Floats, targets: Floats, slopes: Floats, losses: Floats, part: np.float32
+) -> None:
+    """The slope of the mean squared error by the outputs, and that mean.
+
+    Args:
+        outputs: Axes ``(batch, output)``.
+        targets: Likewise.
+        slopes: Likewise; written.
+        losses: A zero, axis of one; written.
+        part: 2 over the number of outputs.
+    """
+    for row in range(outputs.shape[0]):
+        for k in range(outputs.shape[1]):
+            off = outputs[row, k] - targets[row, k]
+            slopes[row, k] = off * part
+            losses[0] += off * off
+    losses[0] *= part / _TWO
+
+
 # torch adds up so many columns side by side in runs of so many rows, and runs of runs.
 _COLUMNS: Final = 32
 _RUN: Final = 16
@@ -311,7 +332,8 @@ def take_steps(
     workers: NDArray[np.int64],
     update: RowUpdate,
     inputs: Floats,
-    targets: NDArray[np.int64],
+    classes: NDArray[np.int64],
+    targets: Floats,
     samples: NDArray[np.int32],
     losses: Floats,
     network: Network,
@@ -323,7 +345,8 @@ def take_steps(
         workers: Who.
         update: How the optimizer updates each.
         inputs: All samples, axes ``(sample, feature)``.
-        targets: Their classes.
+        classes: Of these; none where errors are squared.
+        targets: Likewise, axes ``(sample, output)``; none where there are classes.
         samples: Which ones, axes ``(step, batch)``.
         losses: Zeros, axis ``step``; the mean loss of each step is written there.
         network: What they train; its places are written.
@@ -334,16 +357,21 @@ def take_steps(
     batch, n_features = samples.shape[1], inputs.shape[1]
     taken = network.scratch[: batch * n_features].reshape(batch, n_features)
     chosen, room = np.empty(batch, np.int64), np.empty(x.shape[1], np.float32)
+    wanted = np.empty((batch, targets.shape[1]), np.float32)
     spoilt = False
     for at in range(len(workers)):
         for b in range(batch):
             sample = samples[at, b]
-            chosen[b] = targets[sample]
+            if network.squared:
+                for k in range(targets.shape[1]):
+                    wanted[b, k] = targets[sample, k]
+            else:
+                chosen[b] = classes[sample]
             for k in range(n_features):
                 taken[b, k] = inputs[sample, k]
         row = x[workers[at]]
         _go_forward(network, row, batch)
-        _go_back(network, row, chosen, losses[at : at + 1])
+        _go_back(network, row, chosen, wanted, losses[at : at + 1])
         spoilt |= not update_row(update, row, network.gradient, workers[at], at, room)
     return not spoilt
 
@@ -365,9 +393,11 @@ def _go_forward(network: Network, row: Floats, batch: int) -> None:
 
 
 @kept
-def _go_back(network: Network, row: Floats, targets: NDArray[np.int64], losses: Floats) -> None:
-    """From the targets of a batch to its loss and the gradient."""
-    scratch, gradient, batch = network.scratch, network.gradient, len(targets)
+def _go_back(
+    network: Network, row: Floats, classes: NDArray[np.int64], targets: Floats, losses: Floats
+) -> None:
+    """From what is wanted of a batch to its loss and the gradient."""
+    scratch, gradient, batch = network.scratch, network.gradient, len(classes)
     slope, other = network.slopes
     values_at, room_at = row.ctypes.data, scratch.ctypes.data
     gradient_at, calls_at = gradient.ctypes.data, network.calls.ctypes.data
@@ -376,7 +406,10 @@ def _go_back(network: Network, row: Floats, targets: NDArray[np.int64], losses: 
         slopes = scratch[slope : slope + batch * n_out].reshape(batch, n_out)
         if index + 1 == len(network.layers):
             outputs = scratch[after : after + batch * n_out].reshape(batch, n_out)
-            cross_entropy(outputs, targets, slopes, losses, network.part, network.lanes)
+            if network.squared:
+                squared_error(outputs, targets, slopes, losses, network.part)
+            else:
+                cross_entropy(outputs, classes, slopes, losses, network.part, network.lanes)
         call = calls_at + CALL_BYTES * (3 * index + BY_WEIGHT)
         slope_at, weights_at = room_at + 4 * slope, gradient_at + 4 * weight
         _sgemm(network.sgemm, call, room_at + 4 * before, slope_at, weights_at)

@@ -105,8 +105,10 @@ class Network(NamedTuple):
     """Two places in it, which take turns."""
     gradient: NDArray[np.float32]
     """As long as a worker's vector; zero where no parameter lies."""
+    squared: bool
+    """Whether the loss is the mean squared error; else it is the mean cross-entropy."""
     part: np.float32
-    """1 over the size of a batch."""
+    """1 over the size of a batch; of squared errors, 2 over the outputs of a batch."""
     lanes: int
     """Numbers in one of torch's registers."""
 

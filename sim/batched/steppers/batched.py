@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import mse_loss
 
 from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
@@ -157,13 +158,13 @@ class BatchedStepper:
 
 
 def _dense_step(rows: ParameterMatrix, task: Task, batches: Batches) -> DenseStep:
-    """Whole steps of a fully connected classifier in machine code.
+    """Whole steps of a fully connected network in machine code.
 
     Raises:
         ConfigError: The task is none, or this machine cannot do it with torch's bits.
     """
     layers = dense_layers(rows, task)
-    why = why_not(layers)
+    why = why_not(layers, squared=task.loss is mse_loss)
     if batches.flipped:
         why = "labels are turned around"
     if why:

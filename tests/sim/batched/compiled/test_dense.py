@@ -56,6 +56,44 @@ def test_steps_are_the_loops_to_the_last_bit(
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
+def regression(n_outputs: int = 3, **changes: Any) -> Task:
+    """Numbers to be found, by squared errors."""
+    inputs, _ = task().train
+    wanted = inputs[:, :n_outputs] * inputs[:, 10 : 10 + n_outputs] + 1
+
+    def model() -> nn.Module:
+        return classifier(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, n_outputs))
+
+    settings = {"train": (inputs, wanted), "test": (inputs, wanted), "loss": functional.mse_loss}
+    return task(model, **settings | changes)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("n_outputs", [2, 3, 10])
+def test_steps_by_squared_errors_are_the_loops_to_the_last_bit(
+    n_outputs: int, optimizer: str
+) -> None:
+    small = regression(n_outputs, optimizer=OPTIMIZERS[optimizer])
+    shop = workshop(small, n=7, compiled=True)
+    assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
+
+
+def test_squared_errors_and_their_mean_are_torchs() -> None:
+    from rumor.sim.batched.compiled import dense_code
+
+    drawn = torch.Generator().manual_seed(5)
+    for batch, n in ((1, 1), (5, 3), (33, 10)):
+        outputs, targets = torch.randn(2, batch, n, generator=drawn) * 7
+        slopes, losses = torch.empty_like(outputs), np.zeros(1, np.float32)
+        given = outputs.numpy(), targets.numpy(), slopes.numpy(), losses
+        dense_code.squared_error(*given, np.float32(2 / (batch * n)))
+        outputs.requires_grad_()
+        loss = functional.mse_loss(outputs, targets)
+        loss.backward()
+        assert torch.equal(slopes, outputs.grad)  # type: ignore[arg-type]
+        assert losses[0] == pytest.approx(loss.item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_batches_of_different_sizes_and_threads_change_no_bit(threads: int) -> None:
     shop = workshop(task(batch_size=80), n=29, partition="iid", threads=threads, compiled=True)
@@ -81,8 +119,9 @@ def test_it_is_what_auto_takes_and_what_batched_takes() -> None:
         (task(optimizer=lambda p, lr: Adam(p, lr=lr, amsgrad=True)), "machine code"),
         (task(lambda: classifier(nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))), "Linear and"),
         (task(lambda: classifier(nn.Linear(64, 9))), "of integer targets"),
+        (regression(train=(torch.zeros(9, 64), torch.zeros(9, 1))), "number for each output"),
     ],
-    ids=["nesterov", "amsgrad", "tanh", "labels beyond the classes"],
+    ids=["nesterov", "amsgrad", "tanh", "labels beyond the classes", "one number for three"],
 )
 def test_other_tasks_are_refused(small: Task, why: str) -> None:
     shop = workshop(small, compiled=True)
@@ -128,6 +167,12 @@ def test_one_that_diverges_stops_where_the_loop_does(
     shop = workshop(task(train=(inputs * scale, targets), optimizer=optimizer))
     machine = replace(shop, cores=shop.cores._replace(compiled=True))
     assert stop_of(shop, shop.loop, 4) == stop_of(machine, machine.in_machine_code, 4)
+
+
+def test_squared_errors_that_diverge_stop_where_the_loop_does() -> None:
+    shop = workshop(regression(lr=30.0))
+    machine = replace(shop, cores=shop.cores._replace(compiled=True))
+    assert stop_of(shop, shop.loop, 20) == stop_of(machine, machine.in_machine_code, 20)
 
 
 def test_labels_that_are_turned_around_are_refused() -> None:
