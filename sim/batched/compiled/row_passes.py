@@ -71,7 +71,8 @@ class RowPasses:
         self._place = kernels.place
         # Python looks up numbers in dictionaries, machine code in arrays.
         self._places: Any = {} if self._place is None else np.zeros(_ROOMS_MIN, np.int64)
-        self._free: Any = {} if self._place is None else np.zeros(_ROOMS_MIN, np.int64)
+        # There may be so many places more than rooms.
+        self._free: Any = {} if self._place is None else np.zeros(_ROOMS_MIN + _TOGETHER, np.int64)
         self._n_free = self._n_places = 0
         self._shares: Floats = np.empty((_ROOMS_MIN, x.shape[1]), x.dtype)
         self._slots = np.full(_ROOMS_MIN, -1, np.int64)

@@ -76,6 +76,19 @@ def test_shares_lie_close_together_however_many_rooms_they_pass_through(compiled
     assert x[1].tolist() == [0.0, 1.0]
 
 
+@both
+def test_a_room_may_be_used_a_thousand_times_between_two_steps(compiled: bool) -> None:
+    x = np.arange(8.0).reshape(4, 2)
+    passes = RowPasses(x, over_vectors(compiled=compiled))
+    turn = [[SNAPSHOT, 0, 0, 0, 0, 1], [MIX, 1, 0, 0, 0, 0], [RELEASE, 0, 0, 0, 0, 0]]
+    for _ in range(3):
+        passes.carry_out(np.array(1000 * turn), np.array(1000 * [0.0, 0.5, 0.0]))
+    assert not passes.left() and x[1].tolist() == pytest.approx([0.0, 1.0])
+    # No more rest than are let go within the operations that are done together.
+    assert passes._n_places == passes._n_free < 100
+    assert len(passes._free) >= passes._n_places
+
+
 @pytest.mark.compiled
 @pytest.mark.skipif(not can_compile(), reason="numba is not installed")
 def test_machine_code_rounds_vectors_as_numpy_does() -> None:
