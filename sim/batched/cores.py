@@ -1,6 +1,7 @@
 """What there is to compute with, and threads that share it."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -60,18 +61,26 @@ class Threads:
             parts: What is to be done, in any order.
         """
         left = iter(parts)
+        others: list[Future[None]] = []
+
+        def do(part: Part) -> None:
+            try:
+                work(part)
+            except BaseException:
+                # Nobody is to begin with another one.
+                deque(left, 0)
+                raise
 
         def take_turns() -> None:
             for part in left:
-                work(part)
+                do(part)
 
-        others: list[Future[None]] = []
         try:
             for part in left:
                 # A core may have become free since.
                 while self._pool and len(others) < min(self.free, len(parts)) - 1:
                     others.append(self._pool.submit(take_turns))
-                work(part)
+                do(part)
         finally:
             wait(others)
         for other in others:

@@ -150,7 +150,10 @@ class DenseStep:
 
     def fits(self, batch: int) -> bool:
         """Whether batches of that size are added up as torch does."""
-        return all(_sums_as_torch(batch, int(n_out)) for n_out in self._layers[:, 3])
+        return all(
+            _sum_lanes(batch) if n_out == 1 else _sums_as_torch(batch, n_out)
+            for n_out in self._layers[:, 3].tolist()
+        )
 
     def take(
         self,
@@ -203,6 +206,7 @@ class DenseStep:
             squared=self._squared,
             part=np.float32(2.0 / (batch * n_out[-1]) if self._squared else 1.0 / batch),
             lanes=self._lanes,
+            sum_lanes=_sum_lanes(batch),
         )
 
 
@@ -268,6 +272,23 @@ def _lanes(n_classes: int) -> int:
     for lanes in _LANES:
         dense_code.cross_entropy(*given, np.float32(1.0 / _BATCH), lanes)
         if alike(found, slopes):
+            return lanes
+    return 0
+
+
+@cache
+def _sum_lanes(batch: int) -> int:
+    """How many numbers torch adds up side by side in a column of that height; 0 where its bits are
+    not found."""
+    from . import dense_code
+
+    drawn = torch.Generator().manual_seed(0)
+    slopes, found = torch.randn(_DRAWS, batch, 1, generator=drawn), torch.empty(_DRAWS, 1)
+    known = torch.stack([column.sum(dim=0) for column in slopes])
+    for lanes in _LANES:
+        for column, sums in zip(slopes, found, strict=True):
+            dense_code.sum_column(column.flatten().numpy(), sums.numpy(), lanes)
+        if alike(found, known):
             return lanes
     return 0
 

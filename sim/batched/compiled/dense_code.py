@@ -28,7 +28,7 @@ from .interface import (
 )
 from .machine_code import Floats, as_bits, fused, kept, update_row
 
-__all__ = ["cross_entropy", "squared_error", "sum_rows", "take_steps"]
+__all__ = ["cross_entropy", "squared_error", "sum_column", "sum_rows", "take_steps"]
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -280,6 +280,29 @@ def sum_rows(slopes: Floats, sums: Floats) -> None:
 
 
 @kept
+def sum_column(slopes: Floats, sums: Floats, lanes: int) -> None:
+    """Sum a single column, in torch's order: whole registers first.
+
+    Args:
+        slopes: Axis ``batch``.
+        sums: Axis of one; written.
+        lanes: Numbers in one of the registers that it uses for that.
+    """
+    whole = len(slopes) // lanes
+    if whole == 0:
+        sum_rows(slopes.reshape(len(slopes), 1), sums)
+        return
+    parts = np.empty(lanes, np.float32)
+    sum_rows(slopes[: whole * lanes].reshape(whole, lanes), parts)
+    total = _ZERO
+    for k in range(whole * lanes, len(slopes)):
+        total += slopes[k]
+    for k in range(lanes):
+        total += parts[k]
+    sums[0] = total
+
+
+@kept
 def _sum_run(
     slopes: Floats, first: int, stop: int, start: int, every: int, n: int, parts: Floats
 ) -> None:
@@ -413,7 +436,11 @@ def _go_back(
         call = calls_at + CALL_BYTES * (3 * index + BY_WEIGHT)
         slope_at, weights_at = room_at + 4 * slope, gradient_at + 4 * weight
         _sgemm(network.sgemm, call, room_at + 4 * before, slope_at, weights_at)
-        sum_rows(slopes, gradient[bias : bias + n_out])
+        if n_out == 1:
+            column = scratch[slope : slope + batch]
+            sum_column(column, gradient[bias : bias + 1], network.sum_lanes)
+        else:
+            sum_rows(slopes, gradient[bias : bias + n_out])
         if index:
             call = calls_at + CALL_BYTES * (3 * index + BY_INPUT)
             _sgemm(network.sgemm, call, values_at + 4 * weight, slope_at, room_at + 4 * other)

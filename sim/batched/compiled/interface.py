@@ -110,7 +110,9 @@ class Network(NamedTuple):
     part: np.float32
     """1 over the size of a batch; of squared errors, 2 over the outputs of a batch."""
     lanes: int
-    """Numbers in one of torch's registers."""
+    """Numbers in one of torch's registers, where it takes a softmax."""
+    sum_lanes: int
+    """Likewise, where it adds up a single column."""
 
 
 def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places: int) -> Any:

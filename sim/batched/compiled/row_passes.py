@@ -47,8 +47,7 @@ class Kernels(NamedTuple):
 
 _ROOMS_MIN = 64
 
-# Operations within which no place is used twice: enough for many mixes by one call, and few beside
-# the shares under way.
+# Operations within which no place is used twice, so that torch mixes many rows by one call.
 _TOGETHER = 256
 
 # Of one call: what they wait for is looked for one by one.

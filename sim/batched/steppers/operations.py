@@ -242,7 +242,7 @@ def _max_pool2d_backward(slope: Tensor, x: Tensor, *settings: Any) -> Tensor:
     return found.view_as(x)
 
 
-# Rows of fewer numbers fill no register of any kind, and torch takes them one number at a time.
+# Rows of fewer float32 fill no register of the widest kind, and torch takes them one by one.
 _FEW: Final = 16
 
 REGISTER: Final = 64
@@ -266,8 +266,10 @@ def _by_columns(operation: Rule, *given: Tensor, **settings: Any) -> Tensor:
 
 def _fits_columns(x: Tensor, dim: int) -> bool:
     """Whether a softmax over that axis of one worker's *x* rounds alike `_by_columns`."""
-    is_last = dim in (-1, x.ndim - 2)
-    return is_last and x.device.type == "cpu" and x.shape[-1] < _FEW and _rounds_alike(x.shape[-1])
+    is_known = x.device.type == "cpu" and x.dtype == torch.float32 and x.ndim > 1
+    return (
+        is_known and dim in (-1, x.ndim - 2) and x.shape[-1] < _FEW and _rounds_alike(x.shape[-1])
+    )
 
 
 @cache

@@ -132,9 +132,11 @@ class _Simplifier(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
+        # Elsewhere they are for type checkers: lists hold Python's own numbers. What is read from
+        # the floats is a float, and has to become a whole number where it is read.
         is_whole = called == "int" and not _reads(node.args[0], _column("floats"))
         if is_whole or called == "bool":
-            return node.args[0]  # only for type checkers: lists hold Python's own numbers
+            return node.args[0]
         if called in self._functions and node.args and _is_named(node.args[0], _TABLES):
             del node.args[0]
         is_plain = len(node.args) == 2 and all(map(_is_read, node.args))

@@ -543,12 +543,13 @@ def test_a_softmax_over_few_classes_has_its_bits_however_many_workers_there_are(
         (aten.max_pool2d_with_indices.default, (FOUR, [2, 2])),
         (aten._log_softmax.default, (torch.zeros(3, 4, 16), 1, False)),
         (aten._log_softmax.default, (torch.zeros(3, 4, 5), 0, False)),
+        (aten._log_softmax.default, (torch.zeros(3, 4, 5).double(), 1, False)),
         (aten.sum.dim_IntList, (A, [])),
         (aten.mean.dim, (A, [])),
     ],
     ids=[
         *("weights", "of other shapes", "sums", "padding", "one picture"),
-        *("many classes", "another axis", "all axes", "all again"),
+        *("many classes", "another axis", "float64", "all axes", "all again"),
     ],
 )
 def test_a_form_refuses_what_it_is_not_for(operation: Any, given: tuple[Any, ...]) -> None:

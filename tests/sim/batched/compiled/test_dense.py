@@ -14,7 +14,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
 from rumor.sim.batched.compiled import dense, interface
-from rumor.sim.batched.compiled.dense import DenseLayer, DenseStep, why_not
+from rumor.sim.batched.compiled.dense import DenseLayer, DenseStep, dense_layers, why_not
 from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.optimizers import stacked_optimizer
 from rumor.sim.batched.steppers.stepper import Failure, Failures
@@ -69,12 +69,14 @@ def regression(n_outputs: int = 3, **changes: Any) -> Task:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("n_outputs", [2, 3, 10])
+@pytest.mark.parametrize("n_outputs", [1, 3, 10])
 def test_steps_by_squared_errors_are_the_loops_to_the_last_bit(
     n_outputs: int, optimizer: str
 ) -> None:
     small = regression(n_outputs, optimizer=OPTIMIZERS[optimizer])
     shop = workshop(small, n=7, compiled=True)
+    rows = shop.make_rows(1)
+    assert DenseStep(dense_layers(rows, small), *small.train, rows.x[0].shape[1]).fits(32)
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
@@ -226,6 +228,18 @@ def test_columns_are_added_up_as_torch_does_or_not_at_all() -> None:
         sums = torch.empty(n)
         dense_code.sum_rows(slopes.numpy(), sums.numpy())
         assert torch.equal(sums, slopes.sum(dim=0)), (batch, n)
+
+
+def test_a_single_column_is_added_up_as_torch_does() -> None:
+    from rumor.sim.batched.compiled import dense_code
+
+    for batch in (1, 3, 5, 7, 8, 10, 16, 17, 32, 33, 100, 256, 1000, 5000):
+        lanes = dense._sum_lanes(batch)
+        assert lanes, batch
+        for column in torch.randn(8, batch, 1, generator=torch.Generator().manual_seed(batch)):
+            sums = torch.empty(1)
+            dense_code.sum_column(column.flatten().numpy(), sums.numpy(), lanes)
+            assert torch.equal(sums, column.sum(dim=0)), batch
 
 
 def moments(optimizer: Optimizer, x: Tensor) -> Any:
