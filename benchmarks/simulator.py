@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -78,8 +79,8 @@ def measure_sim(
     """
     nets = _STEPS if nets is None else nets
     others = _OTHERS if others is None else others
-    rows = [
-        *(
+    made = chain(
+        (
             row
             for net, steps in nets.items()
             for n in sizes
@@ -87,12 +88,18 @@ def measure_sim(
                 _Work(net, n, max(2, steps // n)), threads, rounds, rival, cache
             )
         ),
-        *(
+        (
             _beside_loop(_Work(net, max(sizes), max(2, steps // max(sizes)), p=_RARELY), rounds)
             for net, steps in nets.items()
         ),
-        *(_beside_loop(_Work(net, few, steps), rounds) for net, steps in others.items()),
-    ]
+        (_beside_loop(_Work(net, few, steps), rounds) for net, steps in others.items()),
+    )
+    rows = []
+    for row in made:
+        # Whoever ends it early has what there is by then.
+        beside = f"{row.reference:.4g} of {row.note}"
+        _log.info("%s: %.4g %s beside %s", row.name, row.ours, row.unit, beside)
+        rows.append(row)
     return Result(
         name="sim",
         title="Simulated workers, every step pushing unless p says less, random-regular:d=6; more "
