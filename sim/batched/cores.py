@@ -11,7 +11,7 @@ import torch
 
 __all__ = ["ONE_CORE", "Cores", "Threads", "usable_cores"]
 
-Part = TypeVar("Part")
+_Part = TypeVar("_Part")
 
 
 def _never() -> bool:
@@ -53,7 +53,7 @@ class Threads:
         """How many would work now."""
         return 1 if self._pool is None else max(1, self._cores.n - self._cores.is_taken())
 
-    def share(self, work: Callable[[Part], None], parts: Sequence[Part]) -> None:
+    def share(self, work: Callable[[_Part], None], parts: Sequence[_Part]) -> None:
         """Do one part after another, each by whoever is free first.
 
         Args:
@@ -63,7 +63,7 @@ class Threads:
         left = iter(parts)
         others: list[Future[None]] = []
 
-        def do(part: Part) -> None:
+        def do(part: _Part) -> None:
             try:
                 work(part)
             except BaseException:
