@@ -85,7 +85,7 @@ def _fits(task: Task, layers: Sequence[DenseLayer]) -> bool:
     if not widths or any(layer.n_in != width for layer, width in zip(layers, widths, strict=False)):
         return False
     if task.loss is functional.mse_loss:
-        return targets.dtype == torch.float32 and targets.shape == (len(inputs), widths[-1])
+        return bool(targets.dtype == torch.float32 and targets.shape == (len(inputs), widths[-1]))
     if task.loss is not functional.cross_entropy or targets.ndim != 1:
         return False
     is_class = not targets.is_floating_point()
@@ -142,8 +142,9 @@ class DenseStep:
         self._layers = np.array(layers, np.int64)
         self._squared = targets.is_floating_point()
         classes, numbers = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0)
-        wanted = (classes, targets) if self._squared else (targets, numbers)
-        self._samples = [part.contiguous().numpy() for part in (inputs, *wanted)]
+        classes, numbers = (classes, targets) if self._squared else (targets, numbers)
+        each = inputs.contiguous(), classes.contiguous(), numbers.contiguous()
+        self._inputs, self._classes, self._numbers = (part.numpy() for part in each)
         self._row = row
         self._lanes = 0 if self._squared else _lanes(layers[-1].n_out)
         self._own = threading.local()
@@ -178,7 +179,8 @@ class DenseStep:
         from . import dense_code
 
         losses, network = torch.zeros(len(workers)), self._network(samples.shape[1])
-        given = x.numpy(), workers, update, *self._samples, samples, losses.numpy(), network
+        known = self._inputs, self._classes, self._numbers
+        given = x.numpy(), workers, update, *known, samples, losses.numpy(), network
         return dense_code.take_steps(*given), losses
 
     def _network(self, batch: int) -> Network:

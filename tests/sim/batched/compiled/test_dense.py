@@ -76,7 +76,8 @@ def test_steps_by_squared_errors_are_the_loops_to_the_last_bit(
     small = regression(n_outputs, optimizer=OPTIMIZERS[optimizer])
     shop = workshop(small, n=7, compiled=True)
     rows = shop.make_rows(1)
-    assert DenseStep(dense_layers(rows, small), *small.train, rows.x[0].shape[1]).fits(32)
+    inputs, wanted = small.train
+    assert DenseStep(dense_layers(rows, small), inputs, wanted, rows.x[0].shape[1]).fits(32)
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
 
@@ -92,7 +93,7 @@ def test_squared_errors_and_their_mean_are_torchs() -> None:
         outputs.requires_grad_()
         loss = functional.mse_loss(outputs, targets)
         loss.backward()
-        assert torch.equal(slopes, outputs.grad)  # type: ignore[arg-type]
+        assert torch.equal(slopes, outputs.grad)
         assert losses[0] == pytest.approx(loss.item(), rel=1e-5)
 
 
