@@ -9,12 +9,13 @@ from typing import Final, NamedTuple, TypeVar
 
 import torch
 
-__all__ = ["ONE_CORE", "Cores", "Threads", "usable_cores"]
+__all__ = ["ONE_CORE", "Cores", "Threads", "never", "usable_cores"]
 
 _Part = TypeVar("_Part")
 
 
-def _never() -> bool:
+def never() -> bool:
+    """No, whenever it is asked."""
     return False
 
 
@@ -25,7 +26,7 @@ class Cores(NamedTuple):
     """Of the machine."""
     compiled: bool = False
     """Whether steps and passes over rows may use machine code."""
-    is_taken: Callable[[], bool] = _never
+    is_taken: Callable[[], bool] = never
     """Whether somebody else needs one of them right now."""
 
 

@@ -4,9 +4,8 @@ import multiprocessing
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from ...gossip import TrainingError
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
 from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
+from .cores import never
 from .schedule import Window
 
 __all__ = ["Prefetcher", "can_prefetch"]
@@ -32,7 +32,7 @@ class Prefetcher:
     """Draws up each window while the one before it is computed, and knows when it is at it."""
 
     def __init__(self) -> None:
-        self._is_deciding = _is_not
+        self._is_deciding = never
 
     def is_deciding(self) -> bool:
         """Whether it needs a core right now."""
@@ -53,12 +53,12 @@ class Prefetcher:
             source = thread.submit(windows).result()
             try:
                 coming = thread.submit(next, source, None)
+                self._is_deciding = lambda: not coming.done()
                 while (window := coming.result()) is not None:
                     coming = thread.submit(next, source, None)
-                    self._is_deciding = partial(_is_under_way, coming)
                     yield window
             finally:
-                self._is_deciding = _is_not
+                self._is_deciding = never
                 # A generator is closed where it runs, and not before it has come to its end.
                 thread.submit(getattr(source, "close", lambda: None)).result()
 
@@ -93,17 +93,9 @@ class Prefetcher:
                 "memory, perhaps; threads=1 does without it"
             ) from None
         finally:
-            self._is_deciding = _is_not
+            self._is_deciding = never
             ours.close()
             process.join()
-
-
-def _is_not() -> bool:
-    return False
-
-
-def _is_under_way(coming: Future[Window | None]) -> bool:
-    return not coming.done()
 
 
 _SNAP, _MIX, _FREE, _OTHER = range(4)
