@@ -19,6 +19,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 __all__ = [
+    "HARMLESS",
     "ONE",
     "UNIT",
     "UNITS_PER_FOUNDER",
@@ -71,7 +72,8 @@ _BITS: Final = 53
 # ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing.
 _TIMES_OWN: Final = 9
 
-_HARMLESS: Final = 4 * ONE
+HARMLESS: Final = 4 * ONE
+"""So much of one share is always good, in grains: what four founders bring."""
 
 _FRACTION: Final = UNIT - 1
 _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,399})(?:/2\^([1-9][0-9]{0,2}))?")
@@ -245,7 +247,7 @@ def acceptable(own: int, offered: int, founders_max: int, *, outweighs: bool = F
 
     Args:
         own: What the receiver holds, in grains; above 0.
-        offered: What comes with the share, likewise. Up to four founders' weight is always good.
+        offered: What comes with the share, likewise. Up to `HARMLESS` is always good.
         founders_max: As many founders' weight may come with one share.
         outweighs: Whether it may be more than nine tenths of the mixture.
 
@@ -259,7 +261,7 @@ def acceptable(own: int, offered: int, founders_max: int, *, outweighs: bool = F
     """
     most = founders_max * ONE
     if not outweighs:
-        most = min(most, max(_TIMES_OWN * own, _HARMLESS))
+        most = min(most, max(_TIMES_OWN * own, HARMLESS))
     return offered if offered <= most else coarse(most)
 
 

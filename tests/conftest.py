@@ -10,6 +10,8 @@ from .sharing import part_of
 # Some virtual machines announce AMX and do not allow it: whoever computes in bfloat16 ends there
 # with SIGILL. Read when PyTorch's kernels are first used, here and in processes that tests start.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+# On some processors a product rounds otherwise on two threads, and runs are compared bit for bit.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Shared machines stall, and a timing is never asserted; the same source must give the same verdict.
 settings.register_profile("rumor", deadline=None, derandomize=True, max_examples=20)

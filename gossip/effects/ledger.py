@@ -39,6 +39,14 @@ class Kind(StrEnum):
     """Destroyed: a swarm was given up, or nobody was left to take the weight."""
 
 
+# Looked up once: of an enum's members that takes fifty nanoseconds.
+_ACCEPTED, _PUSHED, _SETTLED = Kind.ACCEPTED, Kind.PUSHED, Kind.SETTLED
+_FOUNDED, _BURNED = Kind.FOUNDED, Kind.BURNED
+
+_NOTHING = 0, 0
+"""Of what was decided, where nothing was."""
+
+
 @frozen
 class Entry:
     """One line of a ledger."""
@@ -92,43 +100,42 @@ class Account:
         Raises:
             LocalProtocolError: The entry contradicts those before it; the account is unchanged.
         """
-        other = entry.peer, entry.incarnation
-        match entry.kind:
-            case Kind.PUSHED:
-                if not 0 <= entry.weight <= self.weight:
-                    raise LocalProtocolError(f"{entry}: more than is held")
-                if other in self.outstanding:
-                    raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
-                self.weight -= entry.weight
-                self.outstanding[other] = Outstanding(entry.seq, entry.weight)
-            case Kind.ACCEPTED:
-                last = self.decided.get(other, (0, 0))[0]
-                if entry.weight < 0 or entry.seq <= last:
-                    raise LocalProtocolError(f"{entry}: decided already")
-                self.weight += entry.weight
-                self.decided[other] = entry.seq, entry.weight
-            case Kind.FOUNDED:
-                self.founded += entry.weight
-                self.weight += entry.weight
-            case Kind.BURNED:
-                if not 0 <= entry.weight <= self.weight:
-                    raise LocalProtocolError(f"{entry}: more than is held")
-                self.weight -= entry.weight
-                self.burned += entry.weight
-            case _:
-                escrow = self.outstanding.get(other)
-                if escrow is None or escrow.seq != entry.seq:
-                    raise LocalProtocolError(f"{entry} names no outstanding escrow")
-                if entry.kind is Kind.SETTLED:
-                    if not 0 <= entry.weight <= escrow.escrow:
-                        raise LocalProtocolError(f"{entry}: more than the escrow")
-                    self.weight += escrow.escrow - entry.weight
-                    del self.outstanding[other]
-                elif entry.kind is Kind.WRITTEN_OFF:
-                    self.written_off.append((other, escrow))
-                    del self.outstanding[other]
-                else:
-                    escrow.stranded = entry.kind is Kind.STRANDED
+        kind, weight, other = entry.kind, entry.weight, (entry.peer, entry.incarnation)
+        if kind is _ACCEPTED:
+            last = self.decided.get(other, _NOTHING)[0]
+            if weight < 0 or entry.seq <= last:
+                raise LocalProtocolError(f"{entry}: decided already")
+            self.weight += weight
+            self.decided[other] = entry.seq, weight
+        elif kind is _PUSHED:
+            if not 0 <= weight <= self.weight:
+                raise LocalProtocolError(f"{entry}: more than is held")
+            if other in self.outstanding:
+                raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
+            self.weight -= weight
+            self.outstanding[other] = Outstanding(entry.seq, weight)
+        elif kind is _FOUNDED:
+            self.founded += weight
+            self.weight += weight
+        elif kind is _BURNED:
+            if not 0 <= weight <= self.weight:
+                raise LocalProtocolError(f"{entry}: more than is held")
+            self.weight -= weight
+            self.burned += weight
+        else:
+            escrow = self.outstanding.get(other)
+            if escrow is None or escrow.seq != entry.seq:
+                raise LocalProtocolError(f"{entry} names no outstanding escrow")
+            if kind is _SETTLED:
+                if not 0 <= weight <= escrow.escrow:
+                    raise LocalProtocolError(f"{entry}: more than the escrow")
+                self.weight += escrow.escrow - weight
+                del self.outstanding[other]
+            elif kind is Kind.WRITTEN_OFF:
+                self.written_off.append((other, escrow))
+                del self.outstanding[other]
+            else:
+                escrow.stranded = kind is Kind.STRANDED
         return entry
 
 

@@ -109,6 +109,7 @@ class StaticMemberTable:
 
     news: tuple[Change, ...] = ()
     """Nothing: nobody falls silent, and nobody is heard again."""
+    is_static: Final = True
     doubts: Final[list[PeerId]] = []
     """Nobody: there is no hearsay."""
 

@@ -12,6 +12,7 @@ and Motivala, DSN 2002, section 4.2 (suspicion).
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import Final
 
 from ..config import ProtocolConfig
 from ..effects.effects import Meet, Part
@@ -44,6 +45,9 @@ class MemberTable:
         config: How long silence may last, and how many peers are kept in mind.
         clock: Steps of peers, as remembered from an earlier incarnation.
     """
+
+    is_static: Final = False
+    """Whether nothing is to be learned: all members are of one process, and see one another."""
 
     def __init__(
         self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None

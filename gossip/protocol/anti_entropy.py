@@ -132,6 +132,14 @@ class Membership:
     def _phase(self) -> Phase:
         return self._state.table.phase
 
+    def hears(self, envelope: Envelope, now: float) -> bool:
+        """Whether a message is of the latest incarnation of its sender, which was heard then."""
+        sender, incarnation = envelope.source, envelope.source_incarnation
+        if not (self._state.table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
+            return False
+        self.heard(sender, incarnation, now)
+        return True
+
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
         if self._introductions.concerns(peer):

@@ -7,13 +7,13 @@ from typing import NoReturn
 import numpy as np
 
 from ..effects.effects import Combine, Drop, Exchange, Mix, X
-from ..effects.events import NO_MEMORY, PushSkipped, ShareMixed
+from ..effects.events import PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
 from ..types import Incarnation, PeerId, ShareId
-from ..weight import WEIGHT_MIN, half, in_units, mixing_fraction
+from ..weight import HARMLESS, WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form
 from ..wire.messages import Phase
 from .limits import acceptable_of
@@ -52,7 +52,7 @@ class RuleContext:
         self.samples = state.samples if trained else None
         self.merging = merging
         self.rng: np.random.Generator = state.rng
-        self._shard_states = state.shard_states
+        self._shard_states = shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
         self._transfers: dict[ShareId, IncomingTransfer] = {}
         # What a step still computes on must not change.
@@ -64,8 +64,8 @@ class RuleContext:
                     self._transfers[transfer.id] = transfer
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()
-        self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(self._shard_states) == 1 else None
-        if not (within_step or self.measured):
+        self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
+        if not within_step and state.answers is None:
             state.called_s = now
 
     @property
@@ -140,7 +140,7 @@ class RuleContext:
     def shards(self) -> tuple[int, ...]:
         """The shards to be pushed next; (0,) for a vector that is not cut."""
         if self._chosen is None:
-            self._chosen = self._choose()
+            self._chosen = self._state.choose_shards(every=self.merging)
         return self._chosen
 
     def next_shards(self) -> None:
@@ -149,19 +149,9 @@ class RuleContext:
         state.cursor = (state.cursor + len(self.shards)) % len(self._shard_states)
         self._chosen = None
 
-    def _choose(self) -> tuple[int, ...]:
-        state, every = self._state, len(self._shard_states)
-        count = min(state.config.shards_per_push, every)
-        if count == every or self.merging:
-            return tuple(range(every))
-        if state.config.shard_order == "random":
-            drawn = self.rng.choice(every, count, replace=False, shuffle=False)
-            return tuple(sorted(int(shard) for shard in drawn))
-        return tuple((state.cursor + k) % every for k in range(count))
-
     def shares(self) -> tuple[Share, ...]:
         """Shares that wait for a decision, in order of arrival; undecided ones stay."""
-        return tuple(map(Share.of, self._transfers.values()))
+        return tuple(map(Share.of, self._transfers.values())) if self._transfers else ()
 
     def live(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
@@ -179,10 +169,12 @@ class RuleContext:
         """
         state = self._state
         round = state.round + state.passed if round is None else round
-        members = state.table.takers() if members is None else members
-        me, outward, near = state.table.id, state.table.outward, state.table.linked
+        table = state.table
+        members = table.takers() if members is None else members
+        me, outward = table.id, table.outward
         if len(outward) < 2:
             return tuple(state.neighbors(members, me, round))
+        near = table.linked
         return pair(lambda one: state.neighbors(members, one, round), me, members, outward, near)
 
     @property
@@ -290,7 +282,8 @@ class RuleContext:
         among = self.neighbors() if among is None else among
         for shard in (self._chosen or self.shards) if shards is None else shards:
             busy = self._shard_states[shard].outbox.transfers
-            among = [*filterfalse(busy.__contains__, among)]
+            if busy:
+                among = [*filterfalse(busy.__contains__, among)]
         open_ones = self._state.table.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
@@ -312,14 +305,16 @@ class RuleContext:
             )
         transfer = self._transfers.pop(share.id, None) or _not_there(share)
         accepted = transfer.offer.escrow if weight is None else weight
-        shard_state = self._shard_states[share.id.shard]
+        state, shard_state = self._state, self._shard_states[share.id.shard]
         if accepted <= 0:
             shard_state.inbox.decide(transfer, 0, "the rule accepted nothing of it")
             return
-        if shard_state.weight:
-            accepted = acceptable_of(self._state, share.sender, shard_state.weight, accepted)
-        self._state.log.ask(Mix(share.id, mixing_fraction(shard_state.weight, accepted), form))
-        self._changed(X, share.id.shard)
+        own = shard_state.log.account.weight
+        if own and accepted > HARMLESS:
+            accepted = acceptable_of(state, share.sender, own, accepted)
+        state.log.ask(Mix(share.id, mixing_fraction(own, accepted), form))
+        if self._fresh or state.answers is not None:
+            self._changed(X, share.id.shard)
         self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:
@@ -435,8 +430,9 @@ class RuleContext:
                 registers than the rule says, or none.
         """
         state, shard_state = self._state, self._shard_states[shard]
-        if not 1 <= weight <= shard_state.weight or peer in shard_state.outbox.transfers:
-            told = f"{in_units(weight)} of {in_units(shard_state.weight)}"
+        held = shard_state.log.account.weight
+        if not 1 <= weight <= held or peer in shard_state.outbox.transfers:
+            told = f"{in_units(weight)} of {in_units(held)}"
             raise LocalProtocolError(f"cannot push {told} units to {peer}")
         form = _PLAIN
         if copy or state.config.wire != NATIVE:
@@ -485,7 +481,7 @@ class RuleContext:
 
     def skip(self, reason: str = "") -> None:
         """Note that a push that was due cannot be; without a reason, why nobody was drawn."""
-        self._state.log.ask(PushSkipped(reason or self._why_not()))
+        self._state.log.ask(PushSkipped(reason or self._state.why_no_push(self.now)))
 
     def may_close(self, yes: bool) -> None:
         """Say whether this peer may fall quiet, once all have finished; else its pushes tell."""
@@ -506,32 +502,33 @@ class RuleContext:
             self.skip("too little weight")
             self.next_shards()
             return
-        peer = self.draw()
+        peer = self.draw() or self._draw_later()
+        if peer is None:
+            self.skip()
+        elif len(self._shard_states) == 1:
+            self.push(peer, weights[0])
+        else:
+            self.push_shards(peer, weights)
+            self.next_shards()
+
+    def _draw_later(self) -> PeerId | None:
+        """Draw in one of the rounds that follow; those before it are passed over."""
         for _ in range(ROUNDS_PASSED_MAX):
-            if peer is not None or not self._has_credit():
+            if not self._has_credit():
                 break
             self._state.passed += 1
             peer = self.draw()
-        if peer is None:
-            self.skip()
-        else:
-            self.push_shards(peer, weights)
-            if len(self._shard_states) > 1:
-                self.next_shards()
+            if peer is not None:
+                return peer
+        return None
 
     def _has_credit(self, awaited: bool = False) -> bool:
         state = self._state
-        limiter = state.rate_limiter
-        late = limiter.is_limited and not limiter.is_free(self.now)
-        if late or state.lacks_memory or (state.copies and not awaited):
-            return False
         # With shards, so many pushes may be outstanding, each of several shares.
-        return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
-
-    def _why_not(self) -> str:
-        state = self._state
-        free = "no neighbor free" if state.rate_limiter.is_free(self.now) else "no bandwidth"
-        return NO_MEMORY if state.lacks_memory else "a copy is given" if state.copies else free
+        return (
+            state.may_push(self.now, awaited)
+            and state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
+        )
 
     def _changed(self, register: str, shard: int | None = None) -> None:
         if self._fresh:
@@ -540,10 +537,11 @@ class RuleContext:
             self._state.answers.forget(shard)
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
-        id, behind = transfer.id, self.step - transfer.offer.step
-        self._state.rooted = True
+        id, state = transfer.id, self._state
+        state.rooted = True
         self._shard_states[id.shard].inbox.decide(transfer, weight)
-        self._state.log.ask(ShareMixed(id.sender, weight, max(0, behind)))
+        behind = state.table.step - transfer.offer.step
+        state.log.ask(ShareMixed(id.sender, weight, behind if behind > 0 else 0))
 
 
 def _not_there(share: Share) -> NoReturn:

@@ -322,9 +322,6 @@ class StateTransfer:
     def give(self, context: RuleContext) -> None:
         """Give copies, and half of the weight with each."""
         state = self._state
-        state.copies = False
-        if not (self.asking or self.given):
-            return
         self.given = {peer: None for peer in self.given if state.table.is_alive(peer)}
         for peer, asked in tuple(self.asking.items()):
             member = state.table.member(peer)

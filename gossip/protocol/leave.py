@@ -28,11 +28,8 @@ class Leaving:
         self._since_s = 0.0
         self.due_s = float("inf")
         """When a leaver waits no longer for the answer of a possible heir, seconds."""
-
-    @property
-    def merging(self) -> bool:
-        """Whether all live peers have finished, so that only agreement is left to reach."""
-        return self._state.table.over
+        self.has_finished = False
+        """Whether the peer takes no more optimizer steps."""
 
     @property
     def done(self) -> bool:
@@ -77,6 +74,11 @@ class Leaving:
 
     def advance(self, now: float) -> None:
         """Go on to the next phase where nothing holds this one any more; not before it finishes."""
+        if self.has_finished and self._phase is Phase.TRAINING:
+            # One that had given its swarm up when it finished joins another only now.
+            self._state.table.advance(phase=Phase.FINISHED)
+        if self._phase < Phase.FINISHED:
+            return
         self.due_s = float("inf")
         if self._phase >= Phase.LEAVING:
             # The rule will not be called again, and nobody trains on these values any more.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ..exchange.incoming import Inbox
-from ..membership.static import StaticMemberTable
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import acceptable
 from ..wire.messages import Ask, Chunk, Envelope, Offer, Push
@@ -145,14 +144,14 @@ class Limits:
     _offers: TokenBuckets[tuple[PeerId, int]] = field(init=False)
     _frames: TokenBuckets[PeerId] = field(init=False)
     _asks: TokenBuckets[PeerId] = field(init=False)
-    _has_strangers: bool = field(init=False)
+    has_strangers: bool = field(init=False)
     """Whether anybody but members of one process can say anything."""
     _until_s: float = float("-inf")
     _counts: dict[PeerId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         config = self.state.config
-        self._has_strangers = not isinstance(self.state.table, StaticMemberTable)
+        self.has_strangers = not self.state.table.is_static
         bytes_max = WINDOWS_MAX * config.window_bytes
         self._offers = TokenBuckets(OFFERS_MAX, OFFERS_MAX / config.gossip_s)
         self._frames = TokenBuckets(bytes_max, bytes_max / config.gossip_s)
@@ -161,7 +160,8 @@ class Limits:
         self.copies = TokenBuckets(COPIES_MAX, 1 / config.stall_s)
 
     def admits(self, envelope: Envelope, inbox: Inbox, now: float) -> bool:
-        """Whether a message is within what its sender may send; it counts from then on.
+        """Whether a message is within what its sender may send; it counts from then on. Members of
+        one process need not be asked about.
 
         Args:
             envelope: The message.
@@ -169,8 +169,6 @@ class Limits:
             now: Seconds.
         """
         kind, sender = type(envelope.body), envelope.source
-        if not self._has_strangers:
-            return True
         if kind is Ask:
             return self._asks.take(sender, 1, now)
         if kind is not Offer and kind is not Push and kind is not Chunk:
@@ -201,7 +199,7 @@ class Limits:
         """
         if now >= self._until_s:
             self._until_s, self._counts = now + self.state.config.gossip_s, {}
-        if self._has_strangers and not inbox.has(share):
+        if self.has_strangers and not inbox.has(share):
             asked = self._counts.get(share.sender, 0)
             if asked >= FENCES_MAX * len(self.state.shard_states):
                 return

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Measure, Stage, X
+from ..effects.effects import Effect, Stage, X
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -52,6 +52,8 @@ from .state import Answers, Losses, Neighbors, make_state
 from .validation import MessageFilter, why_refused
 
 __all__ = ["Protocol"]
+
+_JOINING, _TRAINING, _FINISHED = Phase.JOINING, Phase.TRAINING, Phase.FINISHED  # 50 ns a lookup
 
 
 class Protocol:
@@ -146,7 +148,7 @@ class Protocol:
         self.receipts = None if receipts is None else witness(receipts)
         """What is signed, and who was convicted; None in a swarm without receipts."""
         self._seek_due_s = float("-inf")
-        self._has_finished = False
+        self._has_strangers = limits.has_strangers
 
     @property
     def phase(self) -> Phase:
@@ -196,7 +198,7 @@ class Protocol:
     @property
     def merging(self) -> bool:
         """Whether all live peers have finished, so that only agreement is left to reach."""
-        return self.phase is Phase.FINISHED and self._leaving.merging
+        return self.phase is _FINISHED and self._state.table.over
 
     def live(self) -> tuple[Member, ...]:
         """Everybody who is believed to run, this peer included, sorted by id."""
@@ -243,10 +245,12 @@ class Protocol:
 
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
-        due_s = min(self._leaving.due_s, self._state.deadline())
-        if self.phase <= Phase.JOINING:
+        phase, due_s = self._state.table.phase, self._state.deadline()
+        if phase <= _JOINING:
             due_s = min(due_s, self._seek_due_s)
-        return due_s if self.phase is Phase.LEFT else min(due_s, self._membership.due_s)
+        elif phase > _TRAINING:
+            due_s = min(due_s, self._leaving.due_s)
+        return due_s if phase is Phase.LEFT else min(due_s, self._membership.due_s)
 
     def join(
         self,
@@ -297,7 +301,7 @@ class Protocol:
         phase = state.table.phase
         if trained:
             # Having given its swarm up, it trains on until the first share of the other one comes.
-            if phase > Phase.TRAINING:
+            if phase > _TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
             state.swarm_steps = state.table.stepped(now)
         else:
@@ -306,7 +310,7 @@ class Protocol:
             state.reclaim(now)
         if self.receipts is not None:
             self.receipts.look(now)
-        if phase <= Phase.JOINING:
+        if phase <= _JOINING:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
@@ -314,7 +318,7 @@ class Protocol:
             # trip takes longer than a step, there would always be one under way.
             if self._reading.asking:
                 self._reading.show(now)
-            self._call_rule(now, trained, merging=phase is Phase.FINISHED and state.table.over)
+            self._call_rule(now, trained, merging=phase is _FINISHED and state.table.over)
         return self._finish_call(now)
 
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
@@ -334,9 +338,7 @@ class Protocol:
     def wake(self, now: float) -> list[Effect | Event]:
         """Do what time has made due."""
         state = self._state
-        for shard_state in state.busy_shards:
-            shard_state.inbox.expire(now)
-            shard_state.outbox.query_due(now)
+        state.expire(now)
         self._membership.wake(now)
         self._stops.wake(now)
         if self.receipts is not None:
@@ -346,14 +348,12 @@ class Protocol:
             self._joining.greet_seeds(now)
             self._joining.tick(now)
         # Last, because a transfer toward one that was just considered dead has let the link go.
-        while (front := state.rate_limiter.front(now)) is not None:
-            shard, peer = front
-            state.shard_states[shard].outbox.go_on(peer, now)
+        state.go_on(now)
         return self._finish_call(now)
 
     def finish(self, now: float) -> list[Effect | Event]:
         """Take no more optimizer steps, and go on mixing until all live peers have finished."""
-        self._has_finished = True
+        self._leaving.has_finished = True
         return self._finish_call(now)
 
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
@@ -387,6 +387,8 @@ class Protocol:
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
         self._state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
+        if finite and self._state.table.phase is _TRAINING and not self._leaving.has_finished:
+            return []  # while it trains, nothing follows from a share that may be taken
         return self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
@@ -438,11 +440,10 @@ class Protocol:
         """
         shut = self.receipts is not None and self.receipts.has_evicted(envelope.source)
         if not shut and self._filter.admits(envelope, now):
-            state, sender = self._state, (envelope.source, envelope.source_incarnation)
-            if state.table.heard(*sender, now) or self._membership.outlasts(envelope, now):
-                self._membership.heard(*sender, now)
-                if not state.log.swarm and self._joining.may_adopt:
-                    state.enter(envelope.swarm)
+            # Of members of one process nothing is to be learned that was not seen.
+            if not self._has_strangers or self._membership.hears(envelope, now):
+                if not self._state.log.swarm and self._joining.may_adopt:
+                    self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
             else:
                 self._membership.answer_stale(envelope)
@@ -450,39 +451,37 @@ class Protocol:
 
     def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self._state
-        if self._has_finished and state.table.phase is Phase.TRAINING:
-            # One that had given its swarm up when it finished joins another only now.
-            state.table.advance(phase=Phase.FINISHED)
         # Of a thousand calls one comes upon another phase: the rest must not pay for it.
-        phase = state.table.phase
-        if phase > Phase.TRAINING:
+        if state.table.phase is not _TRAINING or self._leaving.has_finished:
             self._leaving.advance(now)
-            phase = state.table.phase
         if self._stops.askers:
             self._stops.follow()
-        if phase is not self._membership.told:
-            if phase is Phase.TRAINING and has_start(self._rule):
-                state.answers = None
-                self._rule.start(RuleContext(state, now, trained=False, merging=False))
-            self._membership.tell_phase()
+        if state.table.phase is not self._membership.told:
+            self._begin_phase(now)
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
         if state.measuring or state.judging:
-            asked = tuple(state.measuring), tuple(state.judging)
-            state.log.ask(Measure(*asked, state.table.step if state.judging else 0))
-            state.measuring, state.judging = [], []
+            state.ask_to_measure()
         return state.log.take() if state.log.effects else []
+
+    def _begin_phase(self, now: float) -> None:
+        """Tell others of a phase, and the rule of the one in which it is called."""
+        state = self._state
+        if state.table.phase is _TRAINING and has_start(self._rule):
+            state.answers = None
+            self._rule.start(RuleContext(state, now, trained=False, merging=False))
+        self._membership.tell_phase()
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused, or nothing."""
-        is_wanted = self._reading.wants(share.sender)
+        is_wanted = bool(self._reading.wanted) and self._reading.wants(share.sender)
         if bool(offer.held) is not is_wanted:
             return READ_FIRST if is_wanted else "nobody reads it"
         return why_refused(share, offer, self._requirements, self._state, self._rule.name)
 
     def _is_open_to_shares(self) -> bool:
         state = self._state
-        return state.table.phase >= Phase.TRAINING and not (state.closing or state.is_full)
+        return state.table.phase >= _TRAINING and not (state.closing or state.is_full)
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes
@@ -490,7 +489,8 @@ class Protocol:
         if not shard_state.is_listed:
             self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
-        if not self._limits.admits(envelope, inbox := shard_state.inbox, now):
+        inbox = shard_state.inbox
+        if self._has_strangers and not self._limits.admits(envelope, inbox, now):
             return
         match body:
             case Push():
@@ -539,11 +539,12 @@ class Protocol:
         before, state.answers = state.round, answers
         context = RuleContext(state, now, trained=trained, merging=merging)
         # Once at each step boundary: an answer to what was measured comes at the same one.
-        is_first = answers is None
+        is_first, donations = answers is None, self._donations
         if is_first and self._is_open:
-            self._donations.give(context)
-        outcome = self._rule.step(context)
-        if outcome is not None:
+            state.copies = False
+            if donations.asking or donations.given:
+                donations.give(context)
+        if (outcome := self._rule.step(context)) is not None:
             state.log.ask(outcome)
         if merging and is_first:
             self._leaving.count_pushes(state.round - before)

@@ -30,28 +30,31 @@ __all__ = [
 _PLAIN = Form()
 
 
-class FreshSnapshots(dict[Pushed, dict[tuple[Form, int, bool], SnapshotId]]):
-    """By what was pushed: pushes of a register that has not changed in between share a snapshot."""
+class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
+    """By what was pushed, in which form, of which shard, and whether it was shown: pushes of a
+    register that has not changed in between share a snapshot."""
 
     def take(self, state: State, pushed: Pushed, form: Form, shard: int, shown: bool) -> SnapshotId:
         """Find the snapshot of what is pushed, or have it taken."""
-        fresh, key = self.setdefault(pushed, {}), (form, shard, shown)
-        snapshot = fresh.get(key)
+        key = pushed, form, shard, shown
+        snapshot = self.get(key)
         if snapshot is None:
             assert not isinstance(pushed, Kept)
-            snapshot = state.snapshots = fresh[key] = state.snapshots + 1
+            snapshot = state.snapshots = self[key] = state.snapshots + 1
             state.log.ask(Snapshot(snapshot, pushed, form, shard, shown))
         return snapshot
 
     def note(self, kept: Kept) -> None:
         """Let pushes of what was kept read that."""
-        self[kept] = {(kept.form, 0, shown): kept.as_sent for shown in (False, True)}
+        for shown in (False, True):
+            self[kept, kept.form, 0, shown] = kept.as_sent
 
     def forget(self, register: str) -> None:
         """Let the next push of a register that has changed have a snapshot of its own."""
-        for pushed in [*self]:
+        for key in [*self]:
+            pushed = key[0]
             if register == pushed or (type(pushed) is tuple and register in pushed):
-                del self[pushed]
+                del self[key]
 
 
 def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
@@ -163,11 +166,12 @@ class Reading:
         self._state = state
         self.asking: dict[tuple[PeerId, int], None] = {}
         """Who wants to read which shard, in the order in which they asked."""
-        self._wanted: PeerId = ""
+        self.wanted: PeerId = ""
+        """Whose model is read; empty for nobody's."""
 
     def wants(self, peer: PeerId) -> bool:
         """Whether what a peer shows is of use here; not to one that gave its swarm up meanwhile."""
-        return peer == self._wanted and self._state.table.phase.takes_shares
+        return peer == self.wanted and self._state.table.phase.takes_shares
 
     def may_show(self, peer: PeerId) -> bool:
         """Whether a peer can be expected to show its model: it takes part, is heard, and one of the
@@ -188,7 +192,7 @@ class Reading:
             for transfer in tuple(shard_state.inbox.transfers.values()):
                 if transfer.offer.held and transfer.id.sender != peer:
                     _send_back(shard_state.inbox, transfer)
-        self._wanted = peer
+        self.wanted = peer
         if known is None or state.closing:
             return
         for shard_state in state.shard_states:

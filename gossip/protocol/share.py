@@ -28,8 +28,16 @@ class Share:
     def of(cls, transfer: IncomingTransfer) -> "Share":
         """What has come, as a rule sees it."""
         offer = transfer.offer
-        told = offer.escrow, offer.epoch, offer.round, offer.note, offer.step, offer.form
-        return cls(transfer.id, *told, transfer.is_finite)
+        return cls(
+            transfer.id,
+            offer.escrow,
+            offer.epoch,
+            offer.round,
+            offer.note,
+            offer.step,
+            offer.form,
+            transfer.is_finite,
+        )
 
     @property
     def sender(self) -> PeerId:

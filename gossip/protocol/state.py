@@ -8,7 +8,8 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Snapshot, Stage
+from ..effects.effects import Measure, Snapshot, Stage
+from ..effects.events import NO_MEMORY
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
 from ..exchange.flow_control import LinkEstimators, RateLimiter
@@ -210,6 +211,41 @@ class State:
             used += outbox.in_flight - len(free)
         return used
 
+    def may_push(self, now: float, awaited: bool = False) -> bool:
+        """Whether there are bandwidth and memory for a push, and no copy has the link to itself.
+
+        Args:
+            now: Seconds.
+            awaited: Whether somebody waits for it, and not only a newcomer for its copy.
+        """
+        if self.rate_limiter.is_limited and not self.rate_limiter.is_free(now):
+            return False
+        if (self.is_bounded or self.is_full) and self.lacks_memory:
+            return False
+        return awaited or not self.copies
+
+    def why_no_push(self, now: float) -> str:
+        """Why nobody was drawn for a push that was due."""
+        free = "no neighbor free" if self.rate_limiter.is_free(now) else "no bandwidth"
+        return NO_MEMORY if self.lacks_memory else "a copy is given" if self.copies else free
+
+    def choose_shards(self, *, every: bool) -> tuple[int, ...]:
+        """The shards that the next push carries; all of them where *every* is set."""
+        n_shards = len(self.shard_states)
+        count = min(self.config.shards_per_push, n_shards)
+        if count == n_shards or every:
+            return tuple(range(n_shards))
+        if self.config.shard_order == "random":
+            drawn = self.rng.choice(n_shards, count, replace=False, shuffle=False)
+            return tuple(sorted(int(shard) for shard in drawn))
+        return tuple((self.cursor + k) % n_shards for k in range(count))
+
+    def ask_to_measure(self) -> None:
+        """Ask for what the rule wants to know of values."""
+        asked = tuple(self.measuring), tuple(self.judging)
+        self.log.ask(Measure(*asked, self.table.step if self.judging else 0))
+        self.measuring, self.judging = [], []
+
     def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:
         """Take a snapshot that lasts until it is let go."""
         snapshot = self.snapshots = self.snapshots + 1
@@ -240,6 +276,18 @@ class State:
         """Send all shares back that are not decided."""
         for shard_state in self.busy_shards:
             shard_state.inbox.refuse_all(reason)
+
+    def expire(self, now: float) -> None:
+        """Give up what has stopped arriving, and ask about what is not answered."""
+        for shard_state in self.busy_shards:
+            shard_state.inbox.expire(now)
+            shard_state.outbox.query_due(now)
+
+    def go_on(self, now: float) -> None:
+        """Send what bandwidth has held back, as far as it allows now."""
+        while (front := self.rate_limiter.front(now)) is not None:
+            shard, peer = front
+            self.shard_states[shard].outbox.go_on(peer, now)
 
     def reclaim(self, now: float) -> None:
         """Mix back what came back, where that is asked for; values may be changed now."""

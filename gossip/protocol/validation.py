@@ -12,6 +12,8 @@ from .state import State
 
 __all__ = ["MessageFilter", "why_refused"]
 
+_SEEKING, _JOINING, _LEAVING = Phase.SEEKING, Phase.JOINING, Phase.LEAVING
+
 
 def why_refused(
     share: ShareId, offer: Offer, requirements: Requirements, state: State, rule: str
@@ -27,12 +29,12 @@ def why_refused(
     """
     phase, form = state.table.phase, offer.form
     if state.closing:
-        return "finished" if phase < Phase.LEAVING else "leaving"
-    if state.is_full and phase > Phase.JOINING and not offer.held:
+        return "finished" if phase < _LEAVING else "leaving"
+    if state.is_full and phase > _JOINING and not offer.held:
         return NO_MEMORY
-    if phase is Phase.SEEKING:
+    if phase is _SEEKING:
         return "not asked for"
-    if phase is Phase.JOINING:
+    if phase is _JOINING:
         if form != Form(copy=True, anchor=form.anchor, registers=len(state.copied)):
             return "not a copy"
         # Two donors may have been asked; the bytes of the second would only slow the first.
@@ -79,22 +81,23 @@ class MessageFilter:
             RemoteProtocolError: Somebody else uses this peer's name.
         """
         state, source = self._state, envelope.source
-        account = state.log.account
+        log, account, table = state.log, state.log.account, state.table
+        if (
+            envelope.swarm == log.swarm
+            and envelope.schema == state.schema.hash
+            and envelope.destination == account.id != source
+            and envelope.destination_incarnation == account.incarnation
+            and envelope.shard < len(state.shard_states)
+            and (table.is_static or table.incarnation(source) >= envelope.source_incarnation)
+            and type(envelope.body) is not Describe
+        ):
+            # Nearly every message; all questions below would be answered with yes.
+            return True
         if source == account.id:
             raise RemoteProtocolError("a message in this peer's own name", source)
         is_mine = envelope.schema == state.schema.hash or type(envelope.body) is Describe
         if envelope.shard >= len(state.shard_states) and is_mine:
             raise RemoteProtocolError(f"a message about shard {envelope.shard}", source)
-        if (
-            envelope.destination == account.id
-            and envelope.destination_incarnation == account.incarnation
-            and envelope.schema == state.schema.hash
-            and envelope.swarm == state.log.swarm
-            and state.table.incarnation(source) >= envelope.source_incarnation
-            and type(envelope.body) is not Describe
-        ):
-            # Nearly every message; all questions below would be answered with yes.
-            return True
         return (
             self._is_of_this_time(envelope, now)
             and self._is_addressed_here(envelope)

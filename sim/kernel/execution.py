@@ -32,6 +32,9 @@ from .worker import Handler, Harness, Measured, Payload, Worker
 
 __all__ = ["Carrier"]
 
+# Looked up once: of an enum's members that takes fifty nanoseconds.
+_PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
+
 
 class Carrier:
     """Carries out what the protocols of a fleet decide, without a single value.
@@ -105,10 +108,10 @@ class Carrier:
             # Without a call for those of which there are most.
             elif type(effect) is Record:
                 entry = effect.entry
-                if entry.kind is Kind.PUSHED:
+                if entry.kind is _PUSHED:
                     worker.pushes += 1
                     traffic.pushes += 1
-                elif entry.kind is Kind.SETTLED and entry.weight == 0:
+                elif entry.kind is _SETTLED and entry.weight == 0:
                     traffic.refusals += 1
             elif type(effect) is Send:
                 envelope, payload = effect.envelope, None

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Fleet"]
 
 # Plain integers compare faster.
-_FAULT, _, _ALARM, _TURN = map(int, Priority)
+_FAULT, _DELIVERY, _ALARM, _TURN = map(int, Priority)
 
 _FOREVER_S = float("inf")
 
@@ -326,7 +326,7 @@ class Fleet:
         plan = self._plan
         if worker.finishing and worker.steps >= worker.last_step:
             return True
-        if self._are_all_taken(worker):
+        if plan.steps_total is not None and self._are_all_taken(worker):
             return True
         return plan.steps is not None and worker.steps >= plan.steps
 
@@ -515,10 +515,12 @@ class Fleet:
         whole, traffic, links = encoded_bytes(envelope), self.traffic, self.deliveries.links
         traffic.messages += 1
         traffic.bytes_sent += whole
-        size_bytes = links.weigh(whole, envelope.frame_bytes)
+        size_bytes: float = whole
+        if links.header_weight != 1.0:
+            size_bytes = links.weigh(whole, envelope.frame_bytes)
         to = self.index[envelope.destination]
         way = worker.index, to
-        if self.deliveries.are_fair:
+        if links.are_fair:
             given = self.clock.now, way, 0.0, envelope, payload
             self.deliveries.carry(way, size_bytes, self.values, payload, self._expect, *given)
         else:
@@ -528,11 +530,15 @@ class Fleet:
         self, sent_s: float, way: tuple[int, int], size_bytes: float,
         envelope: Envelope, payload: Payload,
     ) -> None:  # fmt: skip
-        deliveries, to = self.deliveries, self.workers[way[1]]
-        for time_s in deliveries.links.deliveries(self.clock.now, *way, size_bytes, sent_s):
+        links, (source, to) = self.deliveries.links, way
+        given = self._arrive, self.workers[to], envelope, payload
+        for time_s in links.deliveries(self.clock.now, source, to, size_bytes, sent_s):
             if payload is not None:
                 payload.readers += 1
-            deliveries.expect(time_s, way, size_bytes, self._arrive, to, envelope, payload)
+            if links.has_ports:
+                self.deliveries.expect(time_s, way, size_bytes, *given)
+            else:
+                self.clock.at(time_s, _DELIVERY, *given)
 
 
 def _dealing(plan: FleetPlan) -> "Dealing | None":

@@ -70,9 +70,12 @@ class PushSchedule:
             return 1
         if self._emission == "per-second":
             return int(context.rng.poisson(p * self._rarity * context.elapsed_s))
-        p = p if self._emission == "per-step" else p * self._steps_per_trip(context)
-        pushes, rest = divmod(p * self._rarity, 1.0)
-        return int(pushes) + int(context.rng.random() < rest)
+        if self._emission != "per-step":
+            p *= self._steps_per_trip(context)
+        if self._samples:
+            p *= self._rarity
+        pushes = int(p)
+        return pushes + (context.rng.random() < p - pushes)
 
     @property
     def _rarity(self) -> float:

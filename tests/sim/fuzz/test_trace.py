@@ -26,13 +26,12 @@ def traced(seed: int) -> str:
     return f"{seed} {swarm.invariants.events} {swarm.invariants.digest}"
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("line", SHORT, ids=lambda line: line.split()[0])
 def test_decisions_are_those_that_were_frozen(line: str) -> None:
     assert traced(int(line.split()[0])) == line
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("line", LONG, ids=lambda line: line.split()[0])
 def test_decisions_of_more_seeds_are_those_that_were_frozen(line: str) -> None:
     assert traced(int(line.split()[0])) == line
