@@ -35,6 +35,7 @@ def measure(
     engine: str,
     threads: int,
     p: float = 1.0,
+    longer: int = 1,
     compiled: bool = False,
 ) -> dict[str, Any]:
     """Simulate GoSGD.
@@ -50,12 +51,14 @@ def measure(
         engine: ``auto``, ``batched`` or ``loop``.
         threads: That the simulator may use.
         p: Chance that a step pushes.
+        longer: So many times as many steps are taken once more, and those are timed: of what is
+            over within a second.
         compiled: Whether machine code may decide and compute; else as if numba were not installed.
 
     Returns:
         ``steps``, over all workers, but for the first ones, which are set-up, and ``wall_s`` that
-        they took (set-up and all where that was too short to tell apart); ``whole_s``, the call as
-        a whole; ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
+        they took (set-up and all where that was too short to tell apart); ``whole_s``, the call
+        with *steps* as a whole; ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
         ``peak_mb``, the most resident memory before the simulation and in all, in 10**6 bytes;
         ``engine`` that was used, and ``why``. Only ``failed``, a line that says why, where that
         engine is not to be had.
@@ -77,10 +80,12 @@ def measure(
     start_s = time.perf_counter()
     run = _simulate(net, workers, batch_size, steps, how)
     whole_s = time.perf_counter() - start_s
-    summary = run.summary
+    summary = timed = run.summary
+    if longer > 1:
+        timed = _simulate(net, workers, batch_size, steps * longer, how).summary
     return {
-        "steps": summary["steps"] - workers * bare,
-        "wall_s": summary["wall_s"] - (bare_s if bare_s < summary["wall_s"] else 0.0),
+        "steps": timed["steps"] - workers * bare,
+        "wall_s": timed["wall_s"] - (bare_s if bare_s < timed["wall_s"] else 0.0),
         "whole_s": whole_s,
         "accuracy": summary["accuracy"],
         "digest": _digest(run.model),
