@@ -213,7 +213,7 @@ def test_engines_that_promise_the_same_bits_have_the_same_digest() -> None:
 
 
 def test_a_longer_run_is_timed_and_the_digest_is_of_the_one_that_was_asked_for() -> None:
-    asked = {"workers": 8, "batch_size": 8, "steps": 4, "engine": "batched", "threads": 1}
+    asked: Any = {"workers": 8, "batch_size": 8, "steps": 4, "engine": "batched", "threads": 1}
     short, long = (measure("2.4 k", longer=longer, **asked) for longer in (1, 3))
     assert long["steps"] == 8 * (3 * 4 - 1)
     assert all(short[name] == long[name] for name in ("digest", "accuracy"))
