@@ -58,10 +58,10 @@ def measure(
     Returns:
         ``steps``, over all workers, but for the first ones, which are set-up, and ``wall_s`` that
         they took (set-up and all where that was too short to tell apart); ``whole_s``, the call
-        with *steps* as a whole; ``accuracy`` of the merged model; ``digest`` of its parameters; ``loaded_mb`` and
-        ``peak_mb``, the most resident memory before the simulation and in all, in 10**6 bytes;
-        ``engine`` that was used, and ``why``. Only ``failed``, a line that says why, where that
-        engine is not to be had.
+        with *steps* as a whole; ``accuracy`` of the merged model; ``digest`` of its parameters;
+        ``loaded_mb`` and ``peak_mb``, the most resident memory before the simulation and in all, in
+        10**6 bytes; ``engine`` that was used, and ``why``. Only ``failed``, a line that says why,
+        where that engine is not to be had.
     """
     # What is only done once, a small simulation has done before.
     how = {"engine": engine, "threads": threads, "decide": "auto", "p": p}

@@ -55,7 +55,8 @@ class EffectLog:
 
     def _append_to(self, effects: list[Effect | Event]) -> None:
         self.effects = effects
-        """What was asked for and not taken yet; the logs of all shards share one list."""
+        """What was asked for and not taken yet. The logs of all shards share one list; who takes it
+        clears it."""
         self.ask: Callable[[Effect | Event], None] = effects.append
         """Adds an effect."""
 
@@ -130,10 +131,3 @@ class EffectLog:
             self._shard,
         )
         self.ask(Send(envelope, snapshot, start, shown))
-
-    def take(self) -> list[Effect | Event]:
-        """Return what was asked for, and start an empty log."""
-        taken = self.effects.copy()
-        # The list stays the same one: the logs of all shards share it.
-        self.effects.clear()
-        return taken

@@ -523,12 +523,13 @@ class RuleContext:
         return None
 
     def _has_credit(self, awaited: bool = False) -> bool:
-        state = self._state
+        state, limiter = self._state, self._state.rate_limiter
+        if (state.copies and not awaited) or (limiter.is_limited and not limiter.is_free(self.now)):
+            return False
+        if (state.is_bounded or state.is_full) and state.lacks_memory:
+            return False
         # With shards, so many pushes may be outstanding, each of several shares.
-        return (
-            state.may_push(self.now, awaited)
-            and state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
-        )
+        return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
 
     def _changed(self, register: str, shard: int | None = None) -> None:
         if self._fresh:

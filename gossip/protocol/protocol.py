@@ -148,7 +148,6 @@ class Protocol:
         self.receipts = None if receipts is None else witness(receipts)
         """What is signed, and who was convicted; None in a swarm without receipts."""
         self._seek_due_s = float("-inf")
-        self._has_strangers = limits.has_strangers
 
     @property
     def phase(self) -> Phase:
@@ -441,7 +440,7 @@ class Protocol:
         shut = self.receipts is not None and self.receipts.has_evicted(envelope.source)
         if not shut and self._filter.admits(envelope, now):
             # Of members of one process nothing is to be learned that was not seen.
-            if not self._has_strangers or self._membership.hears(envelope, now):
+            if not self._limits.has_strangers or self._membership.hears(envelope, now):
                 if not self._state.log.swarm and self._joining.may_adopt:
                     self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
@@ -462,7 +461,10 @@ class Protocol:
             state.snapshot_refs.release_unread()
         if state.measuring or state.judging:
             state.ask_to_measure()
-        return state.log.take() if state.log.effects else []
+        effects = state.log.effects
+        taken = effects.copy()
+        effects.clear()  # the logs of all shards share that list
+        return taken
 
     def _begin_phase(self, now: float) -> None:
         """Tell others of a phase, and the rule of the one in which it is called."""
@@ -490,7 +492,7 @@ class Protocol:
             self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
         inbox = shard_state.inbox
-        if self._has_strangers and not self._limits.admits(envelope, inbox, now):
+        if self._limits.has_strangers and not self._limits.admits(envelope, inbox, now):
             return
         match body:
             case Push():
@@ -529,8 +531,6 @@ class Protocol:
                 self._stops.asked(envelope, body, now)
             case Receipts() if self.receipts is not None:
                 self.receipts.told(envelope, body, now)
-            case _:  # a schema that is the same as mine
-                pass
 
     def _call_rule(
         self, now: float, trained: bool, *, merging: bool, answers: Answers | None = None

@@ -211,19 +211,6 @@ class State:
             used += outbox.in_flight - len(free)
         return used
 
-    def may_push(self, now: float, awaited: bool = False) -> bool:
-        """Whether there are bandwidth and memory for a push, and no copy has the link to itself.
-
-        Args:
-            now: Seconds.
-            awaited: Whether somebody waits for it, and not only a newcomer for its copy.
-        """
-        if self.rate_limiter.is_limited and not self.rate_limiter.is_free(now):
-            return False
-        if (self.is_bounded or self.is_full) and self.lacks_memory:
-            return False
-        return awaited or not self.copies
-
     def why_no_push(self, now: float) -> str:
         """Why nobody was drawn for a push that was due."""
         free = "no neighbor free" if self.rate_limiter.is_free(now) else "no bandwidth"

@@ -13,6 +13,7 @@ from .worker import Payload, Values
 __all__ = ["Deliveries"]
 
 _DELIVERY = int(Priority.DELIVERY)
+_NO_PORTS: tuple[Port, ...] = ()
 
 
 class Deliveries:
@@ -91,8 +92,10 @@ class Deliveries:
             size_bytes: On the wire.
             action: What to do, with *arguments*.
         """
-        links = self.links
-        if links.has_ports and (ports := links.ports(*way)):
+        links, ports = self.links, _NO_PORTS
+        if links.has_ports:
+            ports = links.downlinks[way[1]] if links.is_plain else links.ports(*way)
+        if ports:
             self._clock.at(time_s, _DELIVERY, self._pass, ports, size_bytes, action, arguments)
         else:
             self._clock.at(time_s, _DELIVERY, action, *arguments)

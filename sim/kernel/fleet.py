@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Fleet"]
 
 # Plain integers compare faster.
-_FAULT, _DELIVERY, _ALARM, _TURN = map(int, Priority)
+_FAULT, _, _ALARM, _TURN = map(int, Priority)
 
 _FOREVER_S = float("inf")
 
@@ -314,21 +314,18 @@ class Fleet:
                 worker.waited_s_most = worker.waited_until(self.clock.now)
                 worker.idle_s = worker.idle_until(self.clock.now)
                 worker.waiting_since_s = None
-            if not worker.finished and self._has_enough(worker):
+            plan = self._plan
+            if not worker.finished and (
+                (worker.finishing and worker.steps >= worker.last_step)
+                or (plan.steps is not None and worker.steps >= plan.steps)
+                or (plan.steps_total is not None and self._are_all_taken(worker))
+            ):
                 self.finish(worker)
             # One that has finished keeps its pace of turns.
             if not (worker.finished and self.faults is not None and self.faults.closes(worker)):
                 self.begin_step(worker)
         if worker.alarm_s > self.clock.now + self._soonest_s:
             self.set_alarm(worker)
-
-    def _has_enough(self, worker: Worker) -> bool:
-        plan = self._plan
-        if worker.finishing and worker.steps >= worker.last_step:
-            return True
-        if plan.steps_total is not None and self._are_all_taken(worker):
-            return True
-        return plan.steps is not None and worker.steps >= plan.steps
 
     def _are_all_taken(self, worker: Worker) -> bool:
         """Whether a worker knows that all together have taken their steps."""
@@ -535,10 +532,7 @@ class Fleet:
         for time_s in links.deliveries(self.clock.now, source, to, size_bytes, sent_s):
             if payload is not None:
                 payload.readers += 1
-            if links.has_ports:
-                self.deliveries.expect(time_s, way, size_bytes, *given)
-            else:
-                self.clock.at(time_s, _DELIVERY, *given)
+            self.deliveries.expect(time_s, way, size_bytes, *given)
 
 
 def _dealing(plan: FleetPlan) -> "Dealing | None":

@@ -158,7 +158,8 @@ class Links:
         self._hosts, up, down = _hosts(config, ids, places)
         self._s_per_byte = array("d", map(_s_per_byte, up))
         self._free_s = array("d", [0.0] * len(ids))
-        self._downlinks = [_ports(rate) for rate in down]
+        self.downlinks = [_ports(rate) for rate in down]
+        """By worker, what its host's downlink is: at most one port."""
         self._exceptions = [
             (
                 _ends(link.source, places, "links"),
@@ -177,9 +178,10 @@ class Links:
             )
             for cut in config.cuts
         ]
-        self._is_plain = not (config.links or config.cuts or config.hosts) and not (
+        self.is_plain = not (config.links or config.cuts or config.hosts) and not (
             config.jitter or config.loss or config.duplicates or config.reorder
         )
+        """Whether all links are alike, and nothing is left to chance."""
         down_s = _s_per_byte(config.downlink)
         # What a byte takes longer to come out of a downlink than to go into it.
         self._behind_s = max(down_s - _s_per_byte(config.bandwidth_mbit), 0.0)
@@ -191,13 +193,14 @@ class Links:
     @property
     def uniform(self) -> tuple[float, float, float] | None:
         """Latency, and time for a byte up and down, seconds; None where these do not say it all."""
-        if not self._is_plain or not self._ids or self.are_fair:
+        if not self.is_plain or not self._ids or self.are_fair:
             return None
         return self._latency_s, self._s_per_byte[0], _s_per_byte(self._config.downlink)
 
     def ports(self, source: int, to: int) -> tuple[Port, ...]:
-        """What a message between two workers has to go through, behind the uplink, in order."""
-        return self._downlinks[to] if self._is_plain else self._way(source, to).ports
+        """What a message between two workers has to go through, behind the uplink, in order; if all
+        links are alike, its `downlinks` alone."""
+        return self._way(source, to).ports
 
     def connection(self, source: int, to: int) -> Connection:
         """What a message between two workers goes through where cables are shared evenly."""
@@ -236,13 +239,13 @@ class Links:
         self._hosts.append(self._hosts[0] if share_a_host else index)
         self._s_per_byte.append(_s_per_byte(self._config.bandwidth_mbit))
         self._free_s.append(0.0)
-        self._downlinks.append(_ports(self._config.downlink))
+        self.downlinks.append(_ports(self._config.downlink))
         self._look_for_limits()
         return index
 
     def _look_for_limits(self) -> None:
         """Find what is asked for at each message."""
-        has_downlinks, config = any(self._downlinks), self._config
+        has_downlinks, config = any(self.downlinks), self._config
         has_rates = any(self._s_per_byte) or any(link.bandwidth_mbit for link in config.links)
         self.uses_sizes = has_downlinks or has_rates
         """Whether the size of a message has anything to do with when it arrives."""
@@ -282,7 +285,7 @@ class Links:
             Times of arrival in seconds, from *now* on, if all its `ports` are free: none where it
             is lost, two where it is doubled, in order.
         """
-        if self._is_plain:
+        if self.is_plain:
             departure = self._free_s[source]
             if departure < now:
                 departure = now
@@ -367,7 +370,7 @@ class Links:
                 else:
                     bandwidth_mbit = link.bandwidth_mbit or bandwidth_mbit
         if not is_inside:
-            ports += self._downlinks[self._hosts[to]]
+            ports += self.downlinks[self._hosts[to]]
         return _Way(
             latency_s=latency_s,
             s_per_byte=_s_per_byte(bandwidth_mbit),

@@ -120,7 +120,9 @@ class Rig:
 
     def take(self) -> list[Effect | Event]:
         self.snapshot_refs.release_unread()
-        return self.log.take()
+        taken = [*self.log.effects]
+        self.log.effects.clear()
+        return taken
 
     def require_sound(self) -> None:
         """Make sure that the state says what outbox, account and snapshot references say."""
