@@ -151,10 +151,7 @@ class DenseStep:
 
     def fits(self, batch: int) -> bool:
         """Whether batches of that size are added up as torch does."""
-        return all(
-            _sum_lanes(batch) if n_out == 1 else _sums_as_torch(batch, n_out)
-            for n_out in self._layers[:, 3].tolist()
-        )
+        return all(_sum_lanes(batch, n_out) for n_out in self._layers[:, 3].tolist())
 
     def take(
         self,
@@ -208,7 +205,8 @@ class DenseStep:
             squared=self._squared,
             part=np.float32(2.0 / (batch * n_out[-1]) if self._squared else 1.0 / batch),
             lanes=self._lanes,
-            sum_lanes=_sum_lanes(batch),
+            # Where that is not found, `fits` lets no single column come here.
+            sum_lanes=_sum_lanes(batch, 1) or 1,
         )
 
 
@@ -279,32 +277,18 @@ def _lanes(n_classes: int) -> int:
 
 
 @cache
-def _sum_lanes(batch: int) -> int:
-    """How many numbers torch adds up side by side in a column of that height; 0 where its bits are
-    not found."""
+def _sum_lanes(batch: int, n: int) -> int:
+    """With how many numbers in a register, of a single column, rows are added up as torch does; 0
+    where its bits are not found."""
     from . import dense_code
 
+    # Few columns may agree by chance.
     drawn = torch.Generator().manual_seed(0)
-    slopes, found = torch.randn(_DRAWS, batch, 1, generator=drawn), torch.empty(_DRAWS, 1)
-    known = torch.stack([column.sum(dim=0) for column in slopes])
+    slopes, found = torch.randn(_DRAWS, batch, n, generator=drawn), torch.empty(_DRAWS, n)
+    known = torch.stack([rows.sum(dim=0) for rows in slopes])
     for lanes in _LANES:
-        for column, sums in zip(slopes, found, strict=True):
-            dense_code.sum_column(column.flatten().numpy(), sums.numpy(), lanes)
+        for rows, sums in zip(slopes, found, strict=True):
+            dense_code.sum_rows(rows.numpy(), sums.numpy(), lanes)
         if alike(found, known):
             return lanes
     return 0
-
-
-@cache
-def _sums_as_torch(batch: int, n: int) -> bool:
-    """Whether columns of that height are added up as torch does."""
-    from . import dense_code
-
-    drawn = torch.Generator().manual_seed(0)
-    # Few columns may agree by chance.
-    for slopes in torch.randn(_DRAWS, batch, n, generator=drawn):
-        sums = torch.empty(n)
-        dense_code.sum_rows(slopes.numpy(), sums.numpy())
-        if not alike(sums, slopes.sum(dim=0)):
-            return False
-    return True

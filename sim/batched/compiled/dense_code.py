@@ -28,7 +28,7 @@ from .interface import (
 )
 from .machine_code import Floats, as_bits, fused, kept, update_row
 
-__all__ = ["cross_entropy", "squared_error", "sum_column", "sum_rows", "take_steps"]
+__all__ = ["cross_entropy", "squared_error", "sum_rows", "take_steps"]
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -248,7 +248,31 @@ _LEVELS: Final = 4
 
 
 @kept
-def sum_rows(slopes: Floats, sums: Floats) -> None:
+def sum_rows(slopes: Floats, sums: Floats, lanes: int) -> None:
+    """Sum rows in torch's order, which for a single column is one of whole registers first.
+
+    Args:
+        slopes: Axes ``(batch, number)``.
+        sums: Axis ``number``; written.
+        lanes: Numbers in one of the registers that it uses for a single column.
+    """
+    batch, n = slopes.shape
+    whole = batch // lanes
+    if n > 1 or whole == 0:
+        _sum_columns(slopes, sums)
+        return
+    parts = np.empty(lanes, np.float32)
+    _sum_columns(slopes[: whole * lanes].reshape(whole, lanes), parts)
+    total = _ZERO
+    for k in range(whole * lanes, batch):
+        total += slopes[k, 0]
+    for k in range(lanes):
+        total += parts[k]
+    sums[0] = total
+
+
+@kept
+def _sum_columns(slopes: Floats, sums: Floats) -> None:
     """Sum over rows, in torch's order.
 
     Args:
@@ -277,29 +301,6 @@ def sum_rows(slopes: Floats, sums: Floats) -> None:
         else:
             for k in range(wide, n):
                 sums[k] += parts[0, k]
-
-
-@kept
-def sum_column(slopes: Floats, sums: Floats, lanes: int) -> None:
-    """Sum a single column, in torch's order: whole registers first.
-
-    Args:
-        slopes: Axis ``batch``.
-        sums: Axis of one; written.
-        lanes: Numbers in one of the registers that it uses for that.
-    """
-    whole = len(slopes) // lanes
-    if whole == 0:
-        sum_rows(slopes.reshape(len(slopes), 1), sums)
-        return
-    parts = np.empty(lanes, np.float32)
-    sum_rows(slopes[: whole * lanes].reshape(whole, lanes), parts)
-    total = _ZERO
-    for k in range(whole * lanes, len(slopes)):
-        total += slopes[k]
-    for k in range(lanes):
-        total += parts[k]
-    sums[0] = total
 
 
 @kept
@@ -436,11 +437,7 @@ def _go_back(
         call = calls_at + CALL_BYTES * (3 * index + BY_WEIGHT)
         slope_at, weights_at = room_at + 4 * slope, gradient_at + 4 * weight
         _sgemm(network.sgemm, call, room_at + 4 * before, slope_at, weights_at)
-        if n_out == 1:
-            column = scratch[slope : slope + batch]
-            sum_column(column, gradient[bias : bias + 1], network.sum_lanes)
-        else:
-            sum_rows(slopes, gradient[bias : bias + n_out])
+        sum_rows(slopes, gradient[bias : bias + n_out], network.sum_lanes)
         if index:
             call = calls_at + CALL_BYTES * (3 * index + BY_INPUT)
             _sgemm(network.sgemm, call, values_at + 4 * weight, slope_at, room_at + 4 * other)

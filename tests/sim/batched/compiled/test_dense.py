@@ -105,7 +105,7 @@ def test_batches_of_different_sizes_and_threads_change_no_bit(threads: int) -> N
 
 
 def test_where_sums_round_otherwise_a_batch_is_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "_sums_as_torch", lambda batch, n: False)
+    monkeypatch.setattr(dense, "_sum_lanes", lambda batch, n: 0)
     shop = workshop(task(), n=5, compiled=True)
     assert torch.equal(steps(shop, shop.loop).x[0], steps(shop, shop.in_machine_code).x[0])
 
@@ -214,33 +214,22 @@ def test_softmax_is_torchs_for_any_number_of_classes(n_classes: int) -> None:
         assert losses[0] == pytest.approx(loss.item(), rel=1e-5)
 
 
-def test_columns_are_added_up_as_torch_does_or_not_at_all() -> None:
+def test_rows_are_added_up_as_torch_does_or_not_at_all() -> None:
     from rumor.sim.batched.compiled import dense_code
 
-    fit = [
-        (batch, n)
-        for batch in (1, 3, 16, 17, 32, 65, 256, 300, 5000)
+    found = {
+        (batch, n): dense._sum_lanes(batch, n)
+        for batch in (1, 3, 5, 8, 10, 16, 17, 32, 33, 65, 100, 256, 300, 1000, 5000)
         for n in (1, 2, 7, 10, 31, 32, 33, 100)
-        if dense._sums_as_torch(batch, n)
-    ]
-    assert {(32, 32), (32, 10), (300, 100), (5000, 33)} <= set(fit)
-    for batch, n in fit:
-        slopes = torch.randn(batch, n, generator=torch.Generator().manual_seed(batch))
-        sums = torch.empty(n)
-        dense_code.sum_rows(slopes.numpy(), sums.numpy())
-        assert torch.equal(sums, slopes.sum(dim=0)), (batch, n)
-
-
-def test_a_single_column_is_added_up_as_torch_does() -> None:
-    from rumor.sim.batched.compiled import dense_code
-
-    for batch in (1, 3, 5, 7, 8, 10, 16, 17, 32, 33, 100, 256, 1000, 5000):
-        lanes = dense._sum_lanes(batch)
-        assert lanes, batch
-        for column in torch.randn(8, batch, 1, generator=torch.Generator().manual_seed(batch)):
-            sums = torch.empty(1)
-            dense_code.sum_column(column.flatten().numpy(), sums.numpy(), lanes)
-            assert torch.equal(sums, column.sum(dim=0)), batch
+    }
+    fit = {size: lanes for size, lanes in found.items() if lanes}
+    assert {(32, 32), (32, 10), (300, 100), (5000, 33)} <= fit.keys()
+    assert all(size in fit for size in found if size[1] == 1)
+    for (batch, n), lanes in fit.items():
+        for slopes in torch.randn(8, batch, n, generator=torch.Generator().manual_seed(batch)):
+            sums = torch.empty(n)
+            dense_code.sum_rows(slopes.numpy(), sums.numpy(), lanes)
+            assert torch.equal(sums, slopes.sum(dim=0)), (batch, n)
 
 
 def moments(optimizer: Optimizer, x: Tensor) -> Any:
