@@ -12,7 +12,6 @@ and Motivala, DSN 2002, section 4.2 (suspicion).
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Final
 
 from ..config import ProtocolConfig
 from ..effects.effects import Meet, Part
@@ -46,7 +45,7 @@ class MemberTable:
         clock: Steps of peers, as remembered from an earlier incarnation.
     """
 
-    is_static: Final = False
+    is_static = False
     """Whether nothing is to be learned: all members are of one process, and see one another."""
 
     def __init__(
