@@ -109,7 +109,6 @@ class StaticMemberTable:
 
     news: tuple[Change, ...] = ()
     """Nothing: nobody falls silent, and nobody is heard again."""
-    is_static: Final = True
     doubts: Final[list[PeerId]] = []
     """Nobody: there is no hearsay."""
 
@@ -121,6 +120,7 @@ class StaticMemberTable:
         self.outward: Set[PeerId] = frozenset()
         self.linked: Set[PeerId] = frozenset()
         self.unmet: dict[PeerId, int] = {}
+        self.only: Mapping[PeerId, Phase] | None = membership.phases
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
 

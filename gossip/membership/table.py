@@ -45,9 +45,6 @@ class MemberTable:
         clock: Steps of peers, as remembered from an earlier incarnation.
     """
 
-    is_static = False
-    """Whether nothing is to be learned: all members are of one process, and see one another."""
-
     def __init__(
         self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
     ) -> None:
@@ -60,6 +57,8 @@ class MemberTable:
         """Whom to ask whether what others say of it is true, until that is done."""
         self.unmet: dict[PeerId, int] = {}
         """Who was only heard of and is not dialled yet; how often each was asked for."""
+        self.only: Mapping[PeerId, Phase] | None = None
+        """All members there can be, who see one another; None where strangers may come."""
         self._config = config
         self._others: dict[PeerId, Known] = {}
         self._health = LocalHealth(config.gossip_s)

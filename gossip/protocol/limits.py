@@ -151,7 +151,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         config = self.state.config
-        self.has_strangers = not self.state.table.is_static
+        self.has_strangers = self.state.table.only is None
         bytes_max = WINDOWS_MAX * config.window_bytes
         self._offers = TokenBuckets(OFFERS_MAX, OFFERS_MAX / config.gossip_s)
         self._frames = TokenBuckets(bytes_max, bytes_max / config.gossip_s)

@@ -385,10 +385,13 @@ class Protocol:
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        self._state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
-        if finite and self._state.table.phase is _TRAINING and not self._leaving.has_finished:
-            return []  # while it trains, nothing follows from a share that may be taken
-        return self._finish_call(now)
+        state = self._state
+        state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
+        if not finite or state.log.effects or state.snapshot_refs.unread:
+            return self._finish_call(now)  # a broken message before it may have left some
+        # While it trains, nothing follows from a share that may be taken.
+        is_training = state.table.phase is _TRAINING and not self._leaving.has_finished
+        return [] if is_training else self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
         """Answer an `Attach`."""
@@ -407,11 +410,8 @@ class Protocol:
     def measured(
         self, distances: Mapping[ShareId, float], now: float, losses: Losses | None = None
     ) -> list[Effect | Event]:
-        """Answer a `Measure`, before the next optimizer step; the rule is called again.
-
-        *distances*: Euclidean norms of what was measured; shares that were dropped are left out,
-        here and in *losses*.
-        """
+        """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
+        measured, and losses; without shares that were dropped. The rule is called again."""
         if Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing:
             answers = (self._state.answers or Answers()).add(distances, losses or {})
             self._call_rule(now, False, merging=self.merging, answers=answers)
@@ -539,11 +539,11 @@ class Protocol:
         before, state.answers = state.round, answers
         context = RuleContext(state, now, trained=trained, merging=merging)
         # Once at each step boundary: an answer to what was measured comes at the same one.
-        is_first, donations = answers is None, self._donations
+        is_first = answers is None
         if is_first and self._is_open:
             state.copies = False
-            if donations.asking or donations.given:
-                donations.give(context)
+            if self._donations.asking or self._donations.given:
+                self._donations.give(context)
         if (outcome := self._rule.step(context)) is not None:
             state.log.ask(outcome)
         if merging and is_first:

@@ -81,15 +81,19 @@ class MessageFilter:
             RemoteProtocolError: Somebody else uses this peer's name.
         """
         state, source = self._state, envelope.source
-        log, account, table = state.log, state.log.account, state.table
+        log, account, only = state.log, state.log.account, state.table.only
         if (
             envelope.swarm == log.swarm
             and envelope.schema == state.schema.hash
             and envelope.destination == account.id != source
             and envelope.destination_incarnation == account.incarnation
             and envelope.shard < len(state.shard_states)
-            and (table.is_static or table.incarnation(source) >= envelope.source_incarnation)
             and type(envelope.body) is not Describe
+            and (
+                state.table.incarnation(source) >= envelope.source_incarnation
+                if only is None
+                else source in only
+            )
         ):
             # Nearly every message; all questions below would be answered with yes.
             return True

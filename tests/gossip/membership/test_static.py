@@ -74,6 +74,24 @@ def test_a_share_travels_between_two_of_a_static_membership() -> None:
     assert [effect.share.sender for effect in mixed] == ["ada"]
 
 
+def test_a_share_of_a_stranger_is_not_taken() -> None:
+    peers = protocols()
+    for peer in peers.values():
+        peer.join(0.0, founders=len(IDS))
+    (push,) = [
+        effect.envelope
+        for effect in peers["ada"].step(1.0)
+        if isinstance(effect, Send) and isinstance(effect.envelope.body, Offer)
+    ]
+    receiver = peers[push.destination]
+    assert not [
+        effect
+        for effect in receiver.receive(replace(push, source="zoe"), 1.0)
+        if isinstance(effect, Inspect)
+    ]
+    assert [e for e in receiver.receive(push, 1.0) if isinstance(e, Inspect)]
+
+
 def test_one_that_leaves_is_gone_for_all_at_once() -> None:
     peers = protocols()
     for peer in peers.values():
@@ -136,7 +154,9 @@ def test_a_static_member_table_answers_as_any_does() -> None:
     assert ada.steps_at_end("bob") is None
     assert ada.trains("bob") and not ada.trains("zoe")
     bob.advance(phase=Phase.FINISHED)
-    assert not ada.trains("bob")
+    assert not ada.trains("bob") and not ada.is_leaving("bob")
+    bob.advance(phase=Phase.LEAVING)
+    assert ada.is_leaving("bob")
 
 
 def test_members_of_a_static_membership_share_a_machine_unless_told() -> None:

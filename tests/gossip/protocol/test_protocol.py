@@ -1,5 +1,6 @@
 """The protocol as a whole: what may be called when, and what it tells whom."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,8 @@ from rumor.gossip import (
     RemoteProtocolError,
     stream,
 )
-from rumor.gossip.effects.effects import Wait
+from rumor.gossip.effects.effects import Inspect, Record, Send, Wait
+from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.wire.messages import Ack, Hello, Leave, Push
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA
@@ -143,3 +145,24 @@ def test_it_tells_how_many_steps_it_has_taken() -> None:
     for trained in (True, False, True):
         scene.step("a", trained=trained)
     assert (scene.peers["a"].steps, scene.peers["b"].steps) == (2, 0)
+
+
+def test_what_a_broken_message_has_left_is_handed_over_with_the_next_answer() -> None:
+    scene = Scene()
+    scene.founded("a", "b", "c")
+    a, c = scene.peers["a"], scene.peers["c"]
+    scene.push("a", "b", ONE // 4)
+    scene.mail.clear()
+    while "b" in {member.id for member in a.live()}:
+        scene.wait(1.0)
+        scene.wake("a")
+        for effect in c.wake(scene.now):
+            if isinstance(effect, Send) and effect.envelope.destination == "a":
+                a.receive(effect.envelope, scene.now)
+    sent = [each.envelope for each in scene.push("c", "a", ONE // 4) if isinstance(each, Send)]
+    (inspect,) = [e for e in a.receive(sent[0], scene.now) if isinstance(e, Inspect)]
+    broken = replace(sent[0], source="b", frame_bytes=sent[0].frame_bytes - 1)
+    with pytest.raises(RemoteProtocolError):
+        a.receive(broken, scene.now)
+    found = a.inspected(inspect.share, scene.now, finite=True)
+    assert [each.entry.kind for each in found if isinstance(each, Record)] == [Kind.FOUND]
