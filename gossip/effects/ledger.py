@@ -13,7 +13,7 @@ from ..errors import LocalProtocolError
 from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
 
-__all__ = ["Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
+__all__ = ["NO_DECISION", "Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
 
 Life = tuple[PeerId, Incarnation]
 
@@ -43,8 +43,8 @@ class Kind(StrEnum):
 _ACCEPTED, _PUSHED, _SETTLED = Kind.ACCEPTED, Kind.PUSHED, Kind.SETTLED
 _FOUNDED, _BURNED = Kind.FOUNDED, Kind.BURNED
 
-_NOTHING = 0, 0
-"""Of what was decided, where nothing was."""
+NO_DECISION = 0, 0
+"""In place of an entry of `Account.decided`, where there is none."""
 
 
 @frozen
@@ -102,7 +102,7 @@ class Account:
         """
         kind, weight, other = entry.kind, entry.weight, (entry.peer, entry.incarnation)
         if kind is _ACCEPTED:
-            last = self.decided.get(other, _NOTHING)[0]
+            last = self.decided.get(other, NO_DECISION)[0]
             if weight < 0 or entry.seq <= last:
                 raise LocalProtocolError(f"{entry}: decided already")
             self.weight += weight
@@ -211,5 +211,5 @@ def _accepted(
     theirs = lives.get((receiver, sender.shard))
     if theirs is None:
         return 0
-    last, accepted = theirs.decided.get(sender.life, (0, 0))
+    last, accepted = theirs.decided.get(sender.life, NO_DECISION)
     return accepted if last == seq else 0

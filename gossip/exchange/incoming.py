@@ -11,7 +11,7 @@ from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..effects.effects import Attach, Drop, Inspect, Stage
 from ..effects.events import ShareRefused
-from ..effects.ledger import Entry, Kind
+from ..effects.ledger import NO_DECISION, Entry, Kind
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import WEIGHT_MAX
@@ -31,8 +31,6 @@ _ACCEPTED = Kind.ACCEPTED
 
 # Its sender hears of a share that comes on so many times before it would give it up.
 _SIGNS = 10
-
-_NO_DECISION = 0, 0
 
 _WINDOW_S = 2.0
 """So many seconds of a share may be on their way."""
@@ -168,7 +166,7 @@ class Inbox:
 
     def has(self, share: ShareId) -> bool:
         """Whether a share is here or was decided last, so that a question changes nothing."""
-        decided = self._log.account.decided.get((share.sender, share.incarnation), _NO_DECISION)
+        decided = self._log.account.decided.get((share.sender, share.incarnation), NO_DECISION)
         return share.seq <= decided[0] or self._find(share) is not None
 
     def query(self, share: ShareId, now: float) -> None:
@@ -311,7 +309,7 @@ class Inbox:
             RemoteProtocolError: The one before it has come whole, so that it had to be settled.
         """
         sender = share.sender, share.incarnation
-        last, accepted = self._log.account.decided.get(sender, _NO_DECISION)
+        last, accepted = self._log.account.decided.get(sender, NO_DECISION)
         if share.seq <= last:
             # One that is older than the last needs no answer.
             if share.seq == last:

@@ -313,8 +313,7 @@ class RuleContext:
         if own and accepted > HARMLESS:
             accepted = acceptable_of(state, share.sender, own, accepted)
         state.log.ask(Mix(share.id, mixing_fraction(own, accepted), form))
-        if self._fresh or state.answers is not None:
-            self._changed(X, share.id.shard)
+        self._changed(X, share.id.shard)
         self._accepted(transfer, accepted)
 
     def accept(self, share: Share) -> None:

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from ..effects.ledger import NO_DECISION
 from ..exchange.incoming import Inbox
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import acceptable
@@ -144,14 +145,11 @@ class Limits:
     _offers: TokenBuckets[tuple[PeerId, int]] = field(init=False)
     _frames: TokenBuckets[PeerId] = field(init=False)
     _asks: TokenBuckets[PeerId] = field(init=False)
-    has_strangers: bool = field(init=False)
-    """Whether anybody but members of one process can say anything."""
     _until_s: float = float("-inf")
     _counts: dict[PeerId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         config = self.state.config
-        self.has_strangers = self.state.table.only is None
         bytes_max = WINDOWS_MAX * config.window_bytes
         self._offers = TokenBuckets(OFFERS_MAX, OFFERS_MAX / config.gossip_s)
         self._frames = TokenBuckets(bytes_max, bytes_max / config.gossip_s)
@@ -182,7 +180,7 @@ class Limits:
         if transfer is None:
             account = self.state.shard_states[envelope.shard].log.account
             life = sender, envelope.source_incarnation
-            last, accepted = account.decided.get(life, (0, 0))
+            last, accepted = account.decided.get(life, NO_DECISION)
         else:
             # If this is another share, it ends that one.
             last, accepted = transfer.id.seq, 0
@@ -199,7 +197,7 @@ class Limits:
         """
         if now >= self._until_s:
             self._until_s, self._counts = now + self.state.config.gossip_s, {}
-        if self.has_strangers and not inbox.has(share):
+        if self.state.table.only is None and not inbox.has(share):
             asked = self._counts.get(share.sender, 0)
             if asked >= FENCES_MAX * len(self.state.shard_states):
                 return

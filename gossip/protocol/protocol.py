@@ -440,7 +440,7 @@ class Protocol:
         shut = self.receipts is not None and self.receipts.has_evicted(envelope.source)
         if not shut and self._filter.admits(envelope, now):
             # Of members of one process nothing is to be learned that was not seen.
-            if not self._limits.has_strangers or self._membership.hears(envelope, now):
+            if self._state.table.only is not None or self._membership.hears(envelope, now):
                 if not self._state.log.swarm and self._joining.may_adopt:
                     self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
@@ -491,8 +491,8 @@ class Protocol:
         if not shard_state.is_listed:
             self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
-        inbox = shard_state.inbox
-        if self._limits.has_strangers and not self._limits.admits(envelope, inbox, now):
+        inbox, has_strangers = shard_state.inbox, self._state.table.only is None
+        if has_strangers and not self._limits.admits(envelope, inbox, now):
             return
         match body:
             case Push():

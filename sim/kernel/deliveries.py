@@ -13,7 +13,6 @@ from .worker import Payload, Values
 __all__ = ["Deliveries"]
 
 _DELIVERY = int(Priority.DELIVERY)
-_NO_PORTS: tuple[Port, ...] = ()
 
 
 class Deliveries:
@@ -92,7 +91,8 @@ class Deliveries:
             size_bytes: On the wire.
             action: What to do, with *arguments*.
         """
-        links, ports = self.links, _NO_PORTS
+        links = self.links
+        ports: tuple[Port, ...] = ()
         if links.has_ports:
             ports = links.downlinks[way[1]] if links.is_plain else links.ports(*way)
         if ports:
