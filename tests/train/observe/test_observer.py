@@ -65,8 +65,14 @@ def test_how_far_models_are_apart_is_seen(trio: list[Member]) -> None:
         view = watched(observer, lambda view: view.answered == 3)
         # They never train, so that all are what they founded with.
         assert [peer.distance for peer in view.peers] == [0.0] * 3 and not view.consensus_distance
-        trio[0].peer._running().look(lambda _: trio[0].peer.vector.flats[0].add_(1.0))
-        view = watched(observer, lambda view: bool(view.consensus_distance))
+
+        def is_apart(view: SwarmView) -> bool:
+            # Once moved, it is at one with the others within less than peers take between two
+            # samples of their models: so it is moved until somebody has seen it.
+            trio[0].peer._running().look(lambda _: trio[0].peer.vector.flats[0].add_(1.0))
+            return bool(view.consensus_distance)
+
+        view = watched(observer, is_apart)
     assert view.consensus_distance is not None and 0 < view.consensus_distance < 1
     assert view.to_json()["consensus_distance"] == view.consensus_distance
 
