@@ -3,7 +3,7 @@
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    pages in a browser
 # make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
-# make test-compiled   the fast path of simulations in machine code, once it is compiled
+# make test-compiled   the fast path of simulations in machine code, and the core of the protocol, once they are compiled
 # make test-extended  tests that take a second or more, all of them (SHARE=1/4 a part)
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
@@ -36,7 +36,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
-TESTS   := test-core test-others test-cluster test-browser test-compiled test-integrations test-extended \
+TESTS   := test-core test-others test-cluster test-browser test-compiled test-mypyc test-integrations test-extended \
 	test-share
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
@@ -86,8 +86,20 @@ test-cluster: .venv/.test
 test-browser: .venv/.test
 	$(BIN)/python $(PYTEST) -m "browser and not slow"
 
-test-compiled: .venv/.test
+test-compiled: .venv/.test test-mypyc
 	$(BIN)/python $(PYTEST) -m "compiled and not slow"
+
+COMPILED := PYTHONPATH=build/compiled/rumor $(BIN)/python
+
+# The core as machine code: what is frozen of its decisions, and its own tests.
+test-mypyc: .venv/.check
+	rm -rf build/lib* build/bdist.* build/compiled
+	RUMOR_MYPYC=1 $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/compiled .
+	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/rumor
+	$(COMPILED) -c "from rumor.gossip import IS_COMPILED; assert IS_COMPILED"
+	$(COMPILED) $(PYTEST) -n auto tests/sim/fuzz/test_trace.py -m "$(FULL)"
+	$(COMPILED) $(PYTEST) -n auto tests/gossip -m "not live and not interpreted and $(QUICK)"
+	rm -rf build/lib* build/bdist.*
 
 test-integrations: .venv/.integrations
 	$(BIN)/python $(PYTEST) -n 2 tests/train/integrations tests/test_exports.py -m "integrations or not live and $(QUICK)"

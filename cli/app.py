@@ -196,9 +196,11 @@ for _name, _command in COMMANDS.items():
 def _say_version(wanted: bool) -> None:
     if wanted:
         # Here, because it reads the files of what is installed.
-        from importlib.metadata import version
+        from importlib.metadata import distribution
 
-        print(f"rumor {version('rumor')}")
+        rumor = distribution("rumor")
+        is_compiled = "Root-Is-Purelib: false" in (rumor.read_text("WHEEL") or "")
+        print(f"rumor {rumor.version}{' (core compiled)' if is_compiled else ''}")
         raise typer.Exit
 
 

@@ -1,8 +1,8 @@
 """Anti-entropy: hellos, goodbyes, and what follows from either for the member table."""
 
 from collections import deque
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from .limits import Limits
 from .state import State
 
 __all__ = ["OUTLIVED_BY_MAX", "Eviction", "Membership"]
+
+_T = TypeVar("_T")
 
 
 _OUTLIVED = "another peer called {} has started since: each needs a name of its own"
@@ -96,7 +98,7 @@ class Membership:
     Args:
         state: What the protocol remembers.
         joining: Writes this peer's HELLO.
-        rng: Opens the stream for the choice of whom to exchange views with.
+        rng: The stream for the choice of whom to exchange views with.
         limits: Of how many names one peer may tell.
     """
 
@@ -110,10 +112,10 @@ class Membership:
         self._state = state
         self._joining = joining
         self._limits = limits
-        self._open_rng = rng
+        self._rng = rng
         config = state.config
         self._backoff = ReconnectBackoff[PeerId](
-            config.gossip_s, config.redial_s_max, lambda: float(self._rng.random())
+            config.gossip_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._dead_sockets = DeadPeerSockets(state.log)
         self._introductions = Introductions(state.table.unmet)
@@ -123,10 +125,6 @@ class Membership:
         """The phase that all live peers were told of."""
         self.due_s = float("-inf")
         """When `wake` has something to do next, seconds."""
-
-    @cached_property
-    def _rng(self) -> np.random.Generator:
-        return self._open_rng()
 
     @property
     def _phase(self) -> Phase:
@@ -273,7 +271,7 @@ class Membership:
         table = self._state.table
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
-            self._say_hello(partners[int(self._rng.integers(len(partners)))].id, reply=True)
+            self._say_hello(partners[int(self._rng().integers(len(partners)))].id, reply=True)
         if self._state.config.relays:
             self._seek_links(now)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
@@ -293,22 +291,22 @@ class Membership:
         silent = [peer for peer in silent if peer != table.id]
         if table.me.addresses or len(table.outward) == len(table.takers()):
             return
-        if len(silent) > _LINKS_SOUGHT_MAX:
-            chosen = self._rng.choice(len(silent), _LINKS_SOUGHT_MAX, replace=False, shuffle=False)
-            silent = [silent[index] for index in sorted(chosen.tolist())]
-        for peer in silent:
+        for peer in self._some(silent, _LINKS_SOUGHT_MAX):
             hello = self._joining.hello(reply=True, alone=True)
             state.log.send(peer, table.incarnation(peer), hello)
 
     def tell_phase(self) -> None:
         """Let live peers know at once where this one has moved on: all, where they are not many."""
         self.told = self._phase
-        told = self._state.table.others(alive=True)
-        if len(told) > _TOLD_MAX:
-            chosen = self._rng.choice(len(told), _TOLD_MAX, replace=False, shuffle=False)
-            told = tuple(told[index] for index in sorted(chosen.tolist()))
-        for member in told:
+        for member in self._some(self._state.table.others(alive=True), _TOLD_MAX):
             self._say_hello(member.id, reply=False, alone=True)
+
+    def _some(self, of: Sequence[_T], most: int) -> Sequence[_T]:
+        """So many of them at most, drawn at random, in their order."""
+        if len(of) <= most:
+            return of
+        drawn = self._rng().choice(len(of), most, replace=False, shuffle=False)
+        return [of[index] for index in sorted(drawn.tolist())]
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
         forgotten = self._eviction.make(member, now)

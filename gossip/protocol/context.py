@@ -19,7 +19,7 @@ from ..wire.messages import Phase
 from .limits import acceptable_of
 from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
-from .state import State, Weighing
+from .state import State, has_weights
 
 __all__ = ["RuleContext"]
 
@@ -194,7 +194,7 @@ class RuleContext:
             members: As for `neighbors`.
         """
         members, neighbors = self.live() if members is None else members, self._state.neighbors
-        if isinstance(neighbors, Weighing):
+        if has_weights(neighbors):
             return neighbors.weights(members, self.me, round)
         those = sorted({self.me, *neighbors(members, self.me, round)})
         return dict.fromkeys(those, 1 / len(those))

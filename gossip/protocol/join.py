@@ -11,7 +11,6 @@ so that the number of donors doubles with every copy.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class Joining:
     Args:
         state: What the protocol remembers.
         anchor: Hash of the vector this peer would found with, or what makes it.
-        rng: Opens the stream for the choice of a donor.
+        rng: The stream for the choice of a donor.
     """
 
     def __init__(
@@ -54,8 +53,8 @@ class Joining:
         rng: Callable[[], np.random.Generator],
     ) -> None:
         self._state = state
-        self._anchor_or_make = anchor
-        self._open_rng = rng
+        self._anchor = anchor
+        self._rng = rng
         self._seeds: tuple[str, ...] = ()
         self._founders = 1
         self._started = False
@@ -67,18 +66,14 @@ class Joining:
         self._was_given = False
         config = state.config
         backoff = ReconnectBackoff[str](
-            config.seek_s, config.redial_s_max, lambda: float(self._rng.random())
+            config.seek_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._dialer = SeedDialer(config, backoff)
 
-    @cached_property
-    def _anchor(self) -> bytes:
-        anchor = self._anchor_or_make
-        return anchor if isinstance(anchor, bytes) else anchor()
-
-    @cached_property
-    def _rng(self) -> np.random.Generator:
-        return self._open_rng()
+    def _own_anchor(self) -> bytes:
+        if not isinstance(self._anchor, bytes):
+            self._anchor = self._anchor()
+        return self._anchor
 
     @property
     def may_adopt(self) -> bool:
@@ -104,7 +99,7 @@ class Joining:
             if returns:
                 # Its earlier incarnation accepted shares of this swarm: nobody has to confirm that.
                 self._returns = self._state.rooted = True
-                self._state.enter(self._anchor)
+                self._state.enter(self._own_anchor())
             if self._founders == 1 and not self._seeds:
                 self._found()
 
@@ -191,7 +186,7 @@ class Joining:
     def _found(self) -> None:
         state = self._state
         state.is_copy = False
-        state.enter(self._anchor)
+        state.enter(self._own_anchor())
         if self._founders > 1:
             # While it called the roll, members of other swarms may have said hello, too.
             state.table.clock.forget_others()
@@ -264,7 +259,7 @@ class Joining:
         others = [member for member in reachable if member.id != self._donor]
         choice = (others if failed or not patient else reachable) or reachable or donors
         choice = [member for member in choice if self._has_spoken(member)] or choice
-        self._ask_one(choice[int(self._rng.integers(len(choice)))], now)
+        self._ask_one(choice[int(self._rng().integers(len(choice)))], now)
 
     def _has_spoken(self, member: Member) -> bool:
         return self._state.table.spoke_since(member.id, _EVER)
@@ -291,7 +286,7 @@ class Joining:
         donors = [m for m in named if m is not None and m.phase.takes_shares]
         waits = state.table.phase is Phase.JOINING and self._donor == sender
         if waits and donors and not any(each.inbox.expects_copy() for each in state.busy_shards):
-            self._ask_one(donors[int(self._rng.integers(len(donors)))], now)
+            self._ask_one(donors[int(self._rng().integers(len(donors)))], now)
 
 
 class StateTransfer:

@@ -7,7 +7,7 @@ is to happen outside is returned as a list of effects, to be carried out in orde
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class Protocol:
         clock: Mapping[PeerId, int] | None = None,
         receipts: Roll | None = None,
     ) -> None:
-        config = config or ProtocolConfig()
+        config, rng = config or ProtocolConfig(), cache(rng)
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
         self._requirements = requirements = requirements_of(rule)
         self._is_open = not requirements.fixed_members

@@ -7,7 +7,6 @@ and so do proofs against those who signed twice.
 """
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -60,7 +59,7 @@ class Receipting:
     Args:
         state: What the protocol remembers.
         membership: Whom to take for gone.
-        rng: Opens the stream for the choice of whom to tell.
+        rng: The stream for the choice of whom to tell.
         roll: Keys, and who may found.
     """
 
@@ -74,7 +73,7 @@ class Receipting:
         self._state = state
         self._roll = roll
         self._membership = membership
-        self._open_rng = rng
+        self._rng = rng
         self._is_strict = roll.check == "share"
         self._book: Book | None = None
         self._due_s = float("-inf")
@@ -95,10 +94,6 @@ class Receipting:
         self._looked_at: dict[PeerId, int] = {}
         self._forged: dict[PeerId, int] = {}
         self._evicted: set[PeerId] = set()
-
-    @cached_property
-    def _rng(self) -> np.random.Generator:
-        return self._open_rng()
 
     @property
     def book(self) -> Book | None:
@@ -197,7 +192,7 @@ class Receipting:
         self._write_off(book)
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
-            partner = partners[int(self._rng.integers(len(partners)))]
+            partner = partners[int(self._rng().integers(len(partners)))]
             life = Life(partner.id, table.incarnation(partner.id))
             self._tell(book, life, self._told.get(life, 0))
 

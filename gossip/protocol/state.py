@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -23,7 +23,16 @@ from ..wire.formats import Form
 from ..wire.messages import Chunk, Envelope, Member, Offer
 from ..wire.schema import Schema
 
-__all__ = ["Answers", "Losses", "Neighbors", "ShardState", "State", "Weighing", "make_state"]
+__all__ = [
+    "Answers",
+    "Losses",
+    "Neighbors",
+    "ShardState",
+    "State",
+    "Weighing",
+    "has_weights",
+    "make_state",
+]
 
 Losses = Mapping[ShareId | None, float]
 """Of the model as it would be with a share mixed into it; of the model itself, under None."""
@@ -32,12 +41,16 @@ Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
 
 
-@runtime_checkable
 class Weighing(Protocol):
     """`Neighbors` that know a mixing matrix, too."""
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
         """Row of the matrix: what *peer* takes of itself and of whom it mixes from."""
+
+
+def has_weights(neighbors: Neighbors) -> TypeGuard[Weighing]:
+    """Whether they are `Weighing`."""
+    return hasattr(neighbors, "weights")
 
 
 class Answers:

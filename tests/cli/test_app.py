@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from rumor.cli import main
 from rumor.cli.app import COMMANDS, app, load
+from rumor.gossip import IS_COMPILED
 
 
 def test_the_version_is_said(
@@ -20,7 +21,8 @@ def test_the_version_is_said(
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert capsys.readouterr().out == f"rumor {version('rumor')}\n"
+    compiled = " (core compiled)" if IS_COMPILED else ""
+    assert capsys.readouterr().out == f"rumor {version('rumor')}{compiled}\n"
 
 
 HEAVY = {"matplotlib", "networkx", "numpy", "scipy", "torch", "zmq"}

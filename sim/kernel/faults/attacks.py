@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ....gossip import ConfigError, Envelope, PeerId, Rule
 from ....gossip.protocol.rule import requirements_of
-from ....gossip.protocol.state import Weighing
+from ....gossip.protocol.state import has_weights
 from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Offer, Push
 from ..clock import Priority
@@ -178,7 +178,7 @@ class Attacks:
         fleet = self._fleet
         running = [worker.index for worker in fleet.workers if worker.running]
         row = dict.fromkeys(running, 1.0)
-        if isinstance(self._neighbors, Weighing):
+        if has_weights(self._neighbors):
             live = tuple(sorted([self._ids[index] for index in running]))
             told = self._neighbors.weights(live, self._ids[to], round)
             known = {fleet.index[peer]: weight for peer, weight in told.items()}

@@ -266,6 +266,12 @@ def test_what_makes_no_campaign_is_refused(make: Callable[[], Order], message: s
     assert message in str(caught.value)
 
 
+def test_no_mutant_is_planted_in_a_core_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[Order.__module__], "IS_COMPILED", True)
+    with pytest.raises(ConfigError, match="which is machine code here: plant it in"):
+        Order(seeds=(0,), plant="no-dedup")
+
+
 def test_a_violation_names_its_invariant() -> None:
     violation = Violation("I1", "a unit is missing", ("a",))
     assert str(violation) == "I1: a unit is missing"

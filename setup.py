@@ -1,0 +1,68 @@
+"""All settings are in pyproject.toml; this file is for the core of the protocol as machine code.
+
+``RUMOR_MYPYC=1 pip install .`` compiles the modules below with mypyc, for which it needs a C
+compiler. They decide the same, exchange by exchange and bit for bit, in less time.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+# Those through which each exchange passes. Not the classes of effects and messages: others make
+# these, too, and from outside an attribute of a compiled class takes longer to set.
+COMPILED = [
+    "effects/effect_log",
+    "effects/ledger",
+    "exchange/escrow",
+    "exchange/flow_control",
+    "exchange/incoming",
+    "exchange/outgoing",
+    "exchange/transfer",
+    "membership/entry",
+    "membership/static",
+    "membership/table",
+    "protocol/anti_entropy",
+    "protocol/context",
+    "protocol/join",
+    "protocol/leave",
+    "protocol/limits",
+    "protocol/protocol",
+    "protocol/sending",
+    "protocol/state",
+    "protocol/validation",
+    "weight",
+]
+
+IS_WANTED = os.environ.get("RUMOR_MYPYC", "") not in ("", "0")
+
+# What the types of arrays come from, beside the compiler.
+NEEDED = ["mypy>=1.18", "numpy>=2.0"]
+
+
+def extensions() -> list[Extension]:
+    """The compiled modules, where a wheel is built and they are wanted."""
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if not IS_WANTED or command not in ("bdist_wheel", "editable_wheel"):
+        # setuptools also asks what a build needs, when that is not there yet.
+        return []
+    if command == "editable_wheel":
+        sys.exit("RUMOR_MYPYC: compiled modules would hide what is edited; install without -e")
+    from mypyc.build import mypycify
+
+    # A file's folders must be the names of its packages.
+    root, sources = Path(__file__).parent.resolve(), Path("build/mypyc/sources")
+    sources.mkdir(parents=True, exist_ok=True)
+    if not (sources / "rumor").is_symlink():
+        (sources / "rumor").symlink_to(root, target_is_directory=True)
+    os.environ["MYPYPATH"] = str(sources)
+    options = ["--config-file=", "--ignore-missing-imports", "--explicit-package-bases"]
+    files = [str(sources / "rumor/gossip" / f"{module}.py") for module in COMPILED]
+    found: list[Extension] = mypycify(
+        [*options, *files], target_dir="build/mypyc", debug_level="0", group_name="rumor"
+    )
+    return found
+
+
+setup(ext_modules=extensions(), setup_requires=NEEDED if IS_WANTED else [])
