@@ -269,7 +269,7 @@ def test_what_makes_no_campaign_is_refused(make: Callable[[], Order], message: s
 def test_no_mutant_is_planted_in_a_core_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[Order.__module__], "IS_COMPILED", True)
     with pytest.raises(ConfigError, match="which is machine code here: plant it in"):
-        Order(seeds=(0,), plant="no-dedup")
+        Order(seeds=(0,), plant="no-deduplication")
 
 
 def test_a_violation_names_its_invariant() -> None:
