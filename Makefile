@@ -91,14 +91,14 @@ test-compiled: .venv/.test test-mypyc
 
 COMPILED := PYTHONPATH=build/compiled/rumor $(BIN)/python
 
-# The core as machine code: what is frozen of its decisions, and its own tests.
+# The core and the simulator's kernel as machine code: frozen decisions, and their own tests.
 test-mypyc: .venv/.check
 	rm -rf build/lib* build/bdist.* build/compiled
 	RUMOR_MYPYC=1 $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/compiled .
 	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/rumor
 	$(COMPILED) -c "from rumor.gossip import IS_COMPILED; assert IS_COMPILED"
 	$(COMPILED) $(PYTEST) -n auto tests/sim/fuzz/test_trace.py -m "$(FULL)"
-	$(COMPILED) $(PYTEST) -n auto tests/gossip -m "not live and not interpreted and $(QUICK)"
+	$(COMPILED) $(PYTEST) -n auto tests/gossip tests/sim/kernel -m "not live and not interpreted and $(QUICK)"
 	rm -rf build/lib* build/bdist.*
 
 test-integrations: .venv/.integrations

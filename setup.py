@@ -1,4 +1,4 @@
-"""All settings are in pyproject.toml; this file is for the core of the protocol as machine code.
+"""All settings are in pyproject.toml; this file is for the core as machine code.
 
 ``RUMOR_MYPYC=1 pip install .`` compiles the modules below with mypyc, for which it needs a C
 compiler. They decide the same, exchange by exchange and bit for bit, in less time.
@@ -10,32 +10,48 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-# Those through which each exchange passes. Not the classes of effects and messages: others make
-# these, too, and from outside an attribute of a compiled class takes longer to set.
+# Those through which each exchange passes, live and simulated. Not the classes of effects and
+# messages: others make these, too, and from outside an attribute of a compiled class takes longer
+# to set; nor rules, which are sent to processes as pickles.
 COMPILED = [
-    "effects/effect_log",
-    "effects/ledger",
-    "exchange/escrow",
-    "exchange/flow_control",
-    "exchange/incoming",
-    "exchange/outgoing",
-    "exchange/transfer",
-    "membership/entry",
-    "membership/static",
-    "membership/table",
-    "protocol/anti_entropy",
-    "protocol/context",
-    "protocol/join",
-    "protocol/leave",
-    "protocol/limits",
-    "protocol/protocol",
-    "protocol/sending",
-    "protocol/state",
-    "protocol/validation",
-    "weight",
+    "gossip/effects/effect_log",
+    "gossip/effects/ledger",
+    "gossip/exchange/escrow",
+    "gossip/exchange/flow_control",
+    "gossip/exchange/incoming",
+    "gossip/exchange/outgoing",
+    "gossip/exchange/transfer",
+    "gossip/membership/entry",
+    "gossip/membership/static",
+    "gossip/membership/table",
+    "gossip/protocol/anti_entropy",
+    "gossip/protocol/context",
+    "gossip/protocol/join",
+    "gossip/protocol/leave",
+    "gossip/protocol/limits",
+    "gossip/protocol/protocol",
+    "gossip/protocol/sending",
+    "gossip/protocol/state",
+    "gossip/protocol/validation",
+    "gossip/weight",
+    "sim/kernel/clock",
+    "sim/kernel/deliveries",
+    "sim/kernel/execution",
+    "sim/kernel/fleet",
+    "sim/kernel/program",
+    "sim/kernel/worker",
 ]
 
 IS_WANTED = os.environ.get("RUMOR_MYPYC", "") not in ("", "0")
+
+# Nothing that is compiled knows a tensor, and reading torch takes longer than compiling.
+SETTINGS = """
+[mypy]
+ignore_missing_imports = true
+follow_imports = silent
+[mypy-torch.*]
+follow_imports = skip
+"""
 
 # What the types of arrays come from, beside the compiler.
 NEEDED = ["mypy>=1.18", "numpy>=2.0"]
@@ -57,8 +73,10 @@ def extensions() -> list[Extension]:
     if not (sources / "rumor").is_symlink():
         (sources / "rumor").symlink_to(root, target_is_directory=True)
     os.environ["MYPYPATH"] = str(sources)
-    options = ["--config-file=", "--ignore-missing-imports", "--explicit-package-bases"]
-    files = [str(sources / "rumor/gossip" / f"{module}.py") for module in COMPILED]
+    settings = sources.with_name("mypy.ini")
+    settings.write_text(SETTINGS)
+    options = [f"--config-file={settings}", "--explicit-package-bases"]
+    files = [str(sources / "rumor" / f"{module}.py") for module in COMPILED]
     found: list[Extension] = mypycify(
         [*options, *files], target_dir="build/mypyc", debug_level="0", group_name="rumor"
     )

@@ -177,7 +177,7 @@ class Fleet:
         Returns:
             Whether that time has come, or everything is over.
         """
-        self._steps_most = self.values.steps + steps_max
+        self._steps_most = float(self.values.steps + steps_max)
         stopped = not self.over and self.clock.run(until_s)
         self.traffic.events = self.clock.events
         if stopped and not self.over:
@@ -194,7 +194,7 @@ class Fleet:
         Args:
             until_s: Virtual seconds, when it ends in any case.
         """
-        self._steps_most = self.values.steps + _ROUNDS_TO_SETTLE * len(self.workers)
+        self._steps_most = float(self.values.steps + _ROUNDS_TO_SETTLE * len(self.workers))
         held_up = self.workers[0]
 
         def nobody_waits() -> bool:
@@ -512,7 +512,7 @@ class Fleet:
         whole, traffic, links = encoded_bytes(envelope), self.traffic, self.deliveries.links
         traffic.messages += 1
         traffic.bytes_sent += whole
-        size_bytes: float = whole
+        size_bytes = float(whole)
         if links.header_weight != 1.0:
             size_bytes = links.weigh(whole, envelope.frame_bytes)
         to = self.index[envelope.destination]
