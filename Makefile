@@ -46,7 +46,7 @@ $(TESTS) campaign bench netcheck soak joining gallery gpu house models reference
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench netcheck soak joining \
+.PHONY: chromium help demo dist mypyc site test $(TESTS) check cover campaign bench netcheck soak joining \
 	gallery gpu house models reference reproductions rules seen stragglers studies verdicts wires clean
 
 help:
@@ -90,9 +90,14 @@ test-compiled: .venv/.test test-mypyc
 	$(BIN)/python $(PYTEST) -m "compiled and not slow"
 
 COMPILED := PYTHONPATH=build/compiled/rumor $(BIN)/python
+INCLUDE   = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
+COMPILES  = $(and $(shell command -v gcc || command -v cc),$(wildcard $(INCLUDE)/Python.h))
 
 # The core and the simulator's kernel as machine code: frozen decisions, and their own tests.
 test-mypyc: .venv/.check
+	$(if $(COMPILES),$(MAKE) mypyc,@echo "no C compiler, or no headers of Python: nothing to try")
+
+mypyc:
 	rm -rf build/lib* build/bdist.* build/compiled
 	RUMOR_MYPYC=1 $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/compiled .
 	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/rumor

@@ -54,7 +54,7 @@ follow_imports = skip
 """
 
 # What the types of arrays come from, beside the compiler.
-NEEDED = ["mypy>=1.18", "numpy>=2.0"]
+NEEDED = ["mypy>=2.4", "numpy>=2.0"]
 
 
 def extensions() -> list[Extension]:
