@@ -4,6 +4,7 @@
 # make test-browser    pages in a browser
 # make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
 # make test-compiled   the fast path of simulations in machine code, and the core of the protocol, once they are compiled
+# make test-mypyc  the core as machine code: builds it, and runs its tests against it
 # make test-extended  tests that take a second or more, all of them (SHARE=1/4 a part)
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
@@ -152,7 +153,7 @@ site: .venv/.docs
 # setuptools packs whatever an earlier build left behind in build/.
 dist: .venv/.release
 	rm -rf build/lib build/bdist.* dist
-	$(BIN)/python -m build -q
+	RUMOR_MYPYC= $(BIN)/python -m build -q
 	$(BIN)/python -m twine check --strict dist/*
 	rm -rf build/lib build/bdist.*
 

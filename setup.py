@@ -5,6 +5,7 @@ compiler. They decide the same, exchange by exchange and bit for bit, in less ti
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -59,19 +60,22 @@ NEEDED = ["mypy>=2.4", "numpy>=2.0"]
 
 def extensions() -> list[Extension]:
     """The compiled modules, where a wheel is built and they are wanted."""
-    command = sys.argv[1] if len(sys.argv) > 1 else ""
-    if not IS_WANTED or command not in ("bdist_wheel", "editable_wheel"):
+    commands = {"bdist_wheel", "editable_wheel"}.intersection(sys.argv[1:])
+    if not IS_WANTED or not commands:
         # setuptools also asks what a build needs, when that is not there yet.
         return []
-    if command == "editable_wheel":
+    if "editable_wheel" in commands:
         sys.exit("RUMOR_MYPYC: compiled modules would hide what is edited; install without -e")
     from mypyc.build import mypycify
 
     # A file's folders must be the names of its packages.
     root, sources = Path(__file__).parent.resolve(), Path("build/mypyc/sources")
+    # A wheel packs all that an earlier build has left there, and a copied folder links to the old.
+    for left in Path("build").glob("lib*"):
+        shutil.rmtree(left)
+    (sources / "rumor").unlink(missing_ok=True)
     sources.mkdir(parents=True, exist_ok=True)
-    if not (sources / "rumor").is_symlink():
-        (sources / "rumor").symlink_to(root, target_is_directory=True)
+    (sources / "rumor").symlink_to(root, target_is_directory=True)
     os.environ["MYPYPATH"] = str(sources)
     settings = sources.with_name("mypy.ini")
     settings.write_text(SETTINGS)

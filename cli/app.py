@@ -196,11 +196,12 @@ for _name, _command in COMMANDS.items():
 def _say_version(wanted: bool) -> None:
     if wanted:
         # Here, because it reads the files of what is installed.
-        from importlib.metadata import distribution
+        from importlib.metadata import version
+        from importlib.util import find_spec
 
-        rumor = distribution("rumor")
-        is_compiled = "Root-Is-Purelib: false" in (rumor.read_text("WHEEL") or "")
-        print(f"rumor {rumor.version}{' (core compiled)' if is_compiled else ''}")
+        # What all compiled modules share.
+        compiled = " (core compiled)" if find_spec("rumor__mypyc") else ""
+        print(f"rumor {version('rumor')}{compiled}")
         raise typer.Exit
 
 

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from .errors import ConfigError
 from .wire.formats import NATIVE, parse_wire
 
-__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "Timing", "timing"]
+__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "Timing", "plain_numbers", "timing"]
 
 
 ShardOrder = Literal["round-robin", "random"]
@@ -126,6 +128,7 @@ class ProtocolConfig:
     escrow is open; where there is none, it is passed over."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         for field in fields(self):
             value = getattr(self, field.name)
             if type(value) in (int, float) and not value > 0:
@@ -149,6 +152,17 @@ class ProtocolConfig:
             raise ConfigError(
                 f"query_s_max is {self.query_s_max}: it must be at least {self.query_s_min}"
             )
+
+
+def plain_numbers(config: Any) -> None:
+    """Put Python's numbers in place of numpy's in a frozen dataclass.
+
+    Where the core is compiled, nothing else is an ``int``, a ``float`` or a ``bool``.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(config, field.name, value.item())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from numpy import ndarray
 
 from ..gossip import ProtocolConfig
-from ..gossip.config import ShardOrder, timing
+from ..gossip.config import ShardOrder, plain_numbers, timing
 from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.plugin import name_of
@@ -235,6 +235,7 @@ class SimulationConfig:
 
     def __post_init__(self) -> None:
         self._check_kinds()
+        plain_numbers(self)
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
         for name in _POSITIVE:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
+from ..gossip.config import plain_numbers
 from ..gossip.protocol.receipting import RECEIPTS_CHECKS
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
@@ -213,6 +214,7 @@ class PeerConfig:
     4 MiB, nor under rules that wait for one another, which need all shares of a round at once."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         if self.id is not None and not is_name(self.id):
             raise ConfigError(
                 f"id is {self.id!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"

@@ -183,7 +183,7 @@ def shards_of(rule: Rule, shards: int) -> int:
 def outstanding_max_of(rule: Rule) -> int:
     """Shares that may be outstanding at once, where each piece of a push is one."""
     requirements = requirements_of(rule)
-    return rule.outstanding_max * (requirements.shards if requirements.overlaps else 1)
+    return int(rule.outstanding_max) * (requirements.shards if requirements.overlaps else 1)
 
 
 def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -260,6 +261,8 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
         for _ in range(3):
             peer.step(samples=128)
         assert rule._schedule._batch == 128
+        # Users' may be of numpy or torch.
+        peer.step(samples=np.int64(128), lr=torch.tensor(0.1))  # type: ignore[arg-type]
     with (
         Peer(linear(0.0), config("a")) as peer,
         pytest.raises(ConfigError, match="samples is 8: rule 'gosgd' does not weigh"),

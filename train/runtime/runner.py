@@ -257,7 +257,7 @@ class PeerRuntime:
             TrainingError, TransportError: As for `call`.
         """
         self._store.follow()
-        self._is_waiting = self.call(Step(trained, samples, lr))
+        self._is_waiting = self.call(Step.of(trained, samples, lr))
         self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         stop = stop or threading.Event()

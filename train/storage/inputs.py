@@ -54,6 +54,15 @@ class Step(NamedTuple):
     lr: float | None = None
     """Its learning rate, where the rule looks at that."""
 
+    @classmethod
+    def of(cls, trained: bool, samples: int | None, lr: float | None) -> "Step":
+        """Take numbers of numpy or torch for what they are: a compiled core takes Python's."""
+        count, rate = (
+            (None if samples is None else int(samples)),
+            (None if lr is None else float(lr)),
+        )
+        return cls(trained, count, rate)
+
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
         return protocol.step(now, trained=self.trained, samples=self.samples, lr=self.lr)
