@@ -99,7 +99,7 @@ test-mypyc: .venv/.check
 	$(if $(COMPILES),$(MAKE) mypyc,@echo "no C compiler, or no headers of Python: nothing to try")
 
 mypyc:
-	rm -rf build/lib* build/bdist.* build/compiled
+	rm -rf build/compiled
 	RUMOR_MYPYC=1 $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/compiled .
 	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/rumor
 	$(COMPILED) -c "from rumor.gossip import IS_COMPILED; assert IS_COMPILED"

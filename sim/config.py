@@ -234,8 +234,8 @@ class SimulationConfig:
     """Refuse a run that would need more memory than this, GiB; what is free unless given."""
 
     def __post_init__(self) -> None:
-        self._check_kinds()
         plain_numbers(self)
+        self._check_kinds()
         for name in _COUNTS:
             _check_count(name, getattr(self, name))
         for name in _POSITIVE:
@@ -275,8 +275,7 @@ class SimulationConfig:
         for name in _TEXTS:
             _check_kind(name, getattr(self, name), str, "a text")
         _check_kind("seed", self.seed, Integral, "an integer")
-        # That is what true and false of numpy are called too.
-        if type(self.exact).__name__ not in ("bool", "bool_"):
+        if not isinstance(self.exact, bool):
             raise ConfigError(f"exact is {self.exact!r}: it must be true or false")
         if not callable(self.task):
             words = "a name, a Task or a function that returns one"

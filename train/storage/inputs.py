@@ -57,11 +57,8 @@ class Step(NamedTuple):
     @classmethod
     def of(cls, trained: bool, samples: int | None, lr: float | None) -> "Step":
         """Take numbers of numpy or torch for what they are: a compiled core takes Python's."""
-        count, rate = (
-            (None if samples is None else int(samples)),
-            (None if lr is None else float(lr)),
-        )
-        return cls(trained, count, rate)
+        count = None if samples is None else int(samples)
+        return cls(trained, count, None if lr is None else float(lr))
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
