@@ -1,12 +1,13 @@
 """What a simulation is asked for."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
 from sys import float_info
-from typing import Any, TypeAlias
+from types import NoneType
+from typing import Any, TypeAlias, get_args
 
 from numpy import ndarray
 
@@ -42,30 +43,6 @@ FLOAT_MAX = float_info.max
 """The largest number there is, though not the largest integer."""
 
 _COUNT_MAX = 2**53
-
-_COUNTS = (
-    "workers", "shards", "shards_per_push", "steps", "total_steps", "batch_size", "threads",
-    "window", "eval_every", "tested",
-)  # fmt: skip
-
-_NUMBERS = (
-    "p", "push_mbit", "time_s", "lr", "momentum", "step_s", "exchange_s", "latency_s",
-    "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "checkpoint_every_s", "memory_gib",
-    "storm_scale", "stands_for",
-)  # fmt: skip
-
-_TEXTS = (
-    "topology", "mixing", "rule", "emission", "robust", "wire", "shard_order", "precision", "pace",
-    "speeds", "timing", "storm", "engine", "decide", "device", "optimizer",
-)  # fmt: skip
-
-# None is to leave them to something else.
-_MAY_BE_NONE = (
-    "mixing", "p", "push_mbit", "time_s", "lr", "optimizer", "momentum", "precision", "speeds",
-    "latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "memory_gib",
-    "storm", "stands_for",
-)  # fmt: skip
-
 
 _POSITIVE = (
     "time_s", "lr", "step_s", "memory_gib", "push_mbit", "checkpoint_every_s", "storm_scale",
@@ -338,6 +315,21 @@ class SimulationConfig:
         return self.task.name if isinstance(self.task, Task | VectorTask) else name_of(self.task)
 
 
+_KINDS = {
+    field.name: {*(get_args(field.type) or [field.type])} for field in fields(SimulationConfig)
+}
+
+
+def _of_kind(kind: type) -> list[str]:
+    """Fields that are declared as such, or as None."""
+    return [name for name, kinds in _KINDS.items() if kinds - {NoneType} == {kind}]
+
+
+_COUNTS = [name for name in _of_kind(int) if name not in ("seed", "workers_tested")]
+_NUMBERS = _of_kind(float)
+_TEXTS = [*_of_kind(str), "shard_order"]
+
+
 def _check_count(name: str, value: int | None) -> None:
     if value is None:
         return
@@ -350,8 +342,8 @@ def _check_count(name: str, value: int | None) -> None:
 
 
 def _check_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
-    if value is None and name in _MAY_BE_NONE:
-        return
+    if value is None and NoneType in _KINDS[name]:
+        return  # it is left to something else
     # To Python, true is a number.
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ConfigError(f"{name} is {value!r}: it must be {words}")
