@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..gossip import PeerId, Schema, TrainingError
+from ..gossip import Schema, TrainingError
 from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
@@ -53,12 +53,7 @@ from .results.measure import Curves, row_of
 from .results.progress import RunLog, Watch
 from .results.run import Run, summarize
 
-__all__ = [
-    "Simulation",
-    "plan_faults",
-    "simulate",
-    "why_diverged",
-]
+__all__ = ["Simulation", "plan_faults", "simulate"]
 
 
 def plan_faults(
@@ -255,7 +250,7 @@ class Simulation:
             Failure: A worker's values are not finite any more; nothing of this run counts.
             TrainingError: The rule could not go on.
         """
-        values, curves = self._values.make(), Curves()
+        config, values, curves = self.config, self._values.make(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
         try:
@@ -270,13 +265,16 @@ class Simulation:
             values.close()
         assert ending is not None
         if ending.halts:
-            raise TrainingError(self._why_halted(stops, next(iter(ending.halts.values()))))
+            why = next(iter(ending.halts.values()))
+            if stops:
+                why = f"{config.rule} cannot go on without a worker: {self.why_diverged(stops)}"
+            raise TrainingError(why)
         return summarize(
-            self.config,
+            config,
             values=values,
             trained_by=self._trained_by,
             topology=self._topology.spec,
-            rule=self.config.rule_spec.make(),
+            rule=config.rule_spec.make(),
             curves=curves,
             ending=ending,
             stopped=[self.ids[worker] for worker in sorted({stop.worker for stop in stops})],
@@ -290,14 +288,16 @@ class Simulation:
             samples=self._checked.samples,
         )
 
-    def _why_halted(self, stops: Sequence[Stop], reason: str) -> str:
-        if not stops:
-            return reason
-        return f"{self.config.rule} cannot go on without a worker: {self.why_diverged(stops)}"
-
     def why_diverged(self, stops: Sequence[Stop]) -> str:
-        """See the function of that name."""
-        return why_diverged(self.ids, stops, self.config, lied=bool(self._attacks))
+        """Say whose values were not finite any more, and why that may be."""
+        first = min(stops, key=lambda stop: stop.step)
+        lr = self.config.lr if self.config.lr is not None else "the task's"
+        several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
+        liars = ", or what liars sent has driven it there: see --robust" if self._attacks else ""
+        return (
+            f"{several} of {len(self.ids)} diverged, the first {self.ids[first.worker]} at its "
+            f"step {first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"
+        )
 
     def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
         config = self.config
@@ -437,20 +437,6 @@ def _network(config: SimulationConfig) -> NetworkConfig:
         downlink_mbit=config.downlink_mbit,
         loss=config.loss,
         duplicates=config.duplicates,
-    )
-
-
-def why_diverged(
-    ids: Sequence[PeerId], stops: Sequence[Stop], config: SimulationConfig, *, lied: bool = False
-) -> str:
-    """Say whose values were not finite any more, and why that may be."""
-    first = min(stops, key=lambda stop: stop.step)
-    lr = config.lr if config.lr is not None else "the task's"
-    several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
-    liars = ", or what liars sent has driven it there: see --robust" if lied else ""
-    return (
-        f"{several} of {len(ids)} diverged, the first {ids[first.worker]} at its step "
-        f"{first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"
     )
 
 
