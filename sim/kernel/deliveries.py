@@ -28,16 +28,6 @@ class Deliveries:
         self._sharing = FairSharing(lambda: clock.now, self._at)
         self.links = links
 
-    @property
-    def uses_sizes(self) -> bool:
-        """Whether the size of a message has anything to do with when it arrives."""
-        return self.links.uses_sizes
-
-    @property
-    def are_fair(self) -> bool:
-        """Whether messages are to be sent by `carry`, and only then asked for their arrival."""
-        return self.links.are_fair
-
     def carry(
         self,
         way: tuple[int, int],
@@ -52,8 +42,7 @@ class Deliveries:
         Args:
             way: Indices of the two workers, first the one that sends it.
             size_bytes: On the wire.
-            values: What keeps
-            payload: what travels along until then.
+            values: Keep *payload*, which travels along, until then.
             action: What to do, with *arguments*.
         """
         if payload is not None:

@@ -115,7 +115,11 @@ class NetworkFaults:
         self._seed = seed
         self._places = {id: index for index, id in enumerate(ids)}
         self._splits = [self._split(f, faults) for f in faults if f.kind == "partition"]
-        self._walls = [self._wall(f, faults) for f in faults if f.kind == "cut"]
+        self._walls = [
+            _Wall(f.at_s, self._healed_s(f, faults), self._beside(f))
+            for f in faults
+            if f.kind == "cut"
+        ]
         self._walls += [_Wall(*split[:2], _between(split.group_of)) for split in self._splits]
         self._resets = [self._reset(f) for f in faults if f.kind == "reset"]
         self._random = [self._random_fault(f) for f in faults if f.kind in RANDOM_KINDS]
@@ -224,9 +228,6 @@ class NetworkFaults:
         """When connections are reset next after a time; inf where they are not."""
         return min([resets.next_s(after_s) for resets in self._resets], default=math.inf)
 
-    def _wall(self, fault: Fault, faults: Sequence[Fault]) -> _Wall:
-        return _Wall(fault.at_s, self._healed_s(fault, faults), self._beside(fault))
-
     def _split(self, fault: Fault, faults: Sequence[Fault]) -> _Split:
         # Those that are not named, newcomers among them, form one more group.
         group_of = [-1] * len(self._ids)
@@ -303,7 +304,7 @@ class Mailbox:
         self._deliveries = deliveries
         self._faults = faults
         # A harness asks for no counts of bytes.
-        self._sizes = Sizes() if fleet.harness is None or deliveries.uses_sizes else None
+        self._sizes = Sizes() if fleet.harness is None or deliveries.links.uses_sizes else None
         self._places = {address_of(id): index for id, index in fleet.index.items()}
         self._cut: set[Way] = set()
         self._cuts: Counter[Way] = Counter()
@@ -348,7 +349,7 @@ class Mailbox:
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
             size_bytes = links.weigh(whole, envelope.frame_bytes)
-        way, there, fair = (worker.index, to), fleet.workers[to], self._deliveries.are_fair
+        way, there, fair = (worker.index, to), fleet.workers[to], links.are_fair
         # None where it is lost at once.
         cuts = None if way in self._cut else self._cuts.get(way, 0)
         if not there.running or (

@@ -36,7 +36,7 @@ def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> 
 
     def send(number: int, source: int, to: int, size_bytes: int) -> None:
         given = number, clock.now, source, to
-        if deliveries.are_fair:
+        if deliveries.links.are_fair:
             program = Program(n)
             deliveries.carry((source, to), size_bytes, program, None, leave, *given, 0)
         else:
