@@ -6,7 +6,7 @@ spare one another. Values are forged by the program, as they are computed later 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....gossip import ConfigError, Envelope, PeerId, Rule
 from ....gossip.protocol.rule import requirements_of
@@ -93,14 +93,6 @@ def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None
             )
 
 
-@dataclass(slots=True)
-class _Claim:
-    """A share that says it weighs more than it does."""
-
-    seq: int
-    escrow: int
-
-
 class Attacks:
     """Carries out the attacks of a fleet.
 
@@ -118,8 +110,8 @@ class Attacks:
         self._neighbors = plan.neighbors
         self._pace = plan.pace
         self._ids = plan.ids
-        self._claims: dict[tuple[int, int, int], _Claim] = {}
-        """The last of each liar, toward each worker, by shard."""
+        self._claims: dict[tuple[int, int, int], Offer] = {}
+        """What was offered last by each liar, toward each worker, by shard."""
         self._forged: dict[tuple[int, int], tuple[int, Slot]] = {}
         """The last slot that was forged for a way, and the number of the one that it stands for."""
 
@@ -167,7 +159,9 @@ class Attacks:
         forge = KINDS[attack.kind].forge
         assert forge is not None
         weights, liars = self._row(worker.index, to, getattr(envelope.body, "round", 0))
-        forgery = Forgery(forge, attack.strength, to, *_columns(weights), liars)
+        forgery = Forgery(
+            forge, attack.strength, to, tuple(weights), tuple(weights.values()), liars
+        )
         slot = self._program.forge(worker.index, payload, forgery)
         slot.is_finite = attack.kind != "nan"
         self._forged[way] = payload.number, slot
@@ -194,7 +188,7 @@ class Attacks:
         if attack is None or type(body) not in (Offer, Push):
             return envelope
         assert isinstance(body, Offer)
-        self._claims[worker.index, to, envelope.shard] = _Claim(body.seq, body.escrow)
+        self._claims[worker.index, to, envelope.shard] = body
         claimed = int(body.escrow * attack.strength)
         return replace(envelope, body=replace(body, escrow=claimed))
 
@@ -215,7 +209,3 @@ class Attacks:
         next_s = fleet.now + self._pace.mean_s(liar) / attack.strength
         if next_s < attack.stop_s:
             fleet.clock.at(next_s, _TURN, self._flood, attack, liar)
-
-
-def _columns(weights: dict[int, float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    return tuple(weights), tuple(weights.values())

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,7 @@ class Sight:
     @property
     def good(self) -> Vector:
         """The target's model and those of its honest neighbors, axes ``(peer, number)``."""
-        found: Vector = np.concatenate([self.target[None], self.honest])
-        return found
+        return np.concatenate([self.target[None], self.honest])
 
 
 Forge = Callable[[Sight, float], Vector]
@@ -86,8 +84,7 @@ def sign_flip(sight: Sight, strength: float) -> Vector:
 
     Source: bit flipping in the code of He, Karimireddy and Jaggi 2022.
     """
-    found: Vector = -strength * sight.own
-    return found
+    return -strength * sight.own
 
 
 def ipm(sight: Sight, strength: float) -> Vector:
@@ -145,8 +142,7 @@ def dissensus(sight: Sight, strength: float) -> Vector:
     ClippedGossip*, equation of the dissensus attack.
     """
     pull = sight.weights @ (sight.honest - sight.target)
-    found: Vector = sight.target - strength * pull / sight.liars
-    return found
+    return sight.target - strength * pull / sight.liars
 
 
 def drift(sight: Sight, strength: float) -> Vector:
@@ -162,5 +158,4 @@ def drift(sight: Sight, strength: float) -> Vector:
 
 def _direction(sight: Sight) -> Vector:
     """The same for all liars and at all times, of length 1."""
-    size: Any = len(sight.own)
-    return np.full(size, 1 / sqrt(size))
+    return np.full_like(sight.own, 1 / sqrt(len(sight.own)))

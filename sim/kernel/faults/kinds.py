@@ -293,11 +293,16 @@ def _burst(kind: str, rates: Sequence[float]) -> Draw:
     return draw
 
 
-def _attack(help: str, strength: float | None = 1.0, forge: Forge | None = None) -> FaultKind:
+def _attack(
+    help: str,
+    strength: float | None = 1.0,
+    forge: Forge | None = None,
+    may: tuple[str, ...] = ("strength", "for_s"),
+) -> FaultKind:
     return FaultKind(
-        help=help,
+        help="These peers attack: " + help,
         needs=("peers",),
-        may=("strength", "for_s"),
+        may=may,
         live=False,
         is_attack=True,
         forge=forge,
@@ -427,58 +432,35 @@ _KINDS = {
         draw=_of_one("diverge"),
         live=False,
     ),
-    "nan": FaultKind(
-        help="These peers attack: what they send are no numbers.",
-        needs=("peers",),
-        may=("for_s",),
-        live=False,
-        is_attack=True,
-        forge=forgeries.nan,
-    ),
+    "nan": _attack("what they send are no numbers.", forge=forgeries.nan, may=("for_s",)),
     "far": _attack(
-        "These peers attack: what they send is strength (1,000) away from their models.",
-        1000.0,
-        forgeries.far,
+        "what they send is strength (1,000) away from their models.", 1000.0, forgeries.far
     ),
-    "inflate": _attack(
-        "These peers attack: what they send is said to weigh strength (1,000) times as much.",
-        1000.0,
-    ),
-    "flood": _attack(
-        "These peers attack: they take strength (20) turns to push for each step.", 20.0
-    ),
+    "inflate": _attack("what they send is said to weigh strength (1,000) times as much.", 1000.0),
+    "flood": _attack("they take strength (20) turns to push for each step.", 20.0),
     "sign-flip": _attack(
-        "These peers attack: they send their models times minus strength (1).",
-        forge=forgeries.sign_flip,
+        "they send their models times minus strength (1).", forge=forgeries.sign_flip
     ),
     "ipm": _attack(
-        "These peers attack: they send the mean of honest models times minus strength (0.1).",
-        0.1,
-        forgeries.ipm,
+        "they send the mean of honest models times minus strength (0.1).", 0.1, forgeries.ipm
     ),
     "alie": _attack(
-        "These peers attack: they send the mean of honest models less strength standard "
-        "deviations (as many as the paper's formula says).",
+        "they send the mean of honest models less strength standard deviations (as many as the "
+        "paper's formula says).",
         None,
         forgeries.alie,
     ),
     "dissensus": _attack(
-        "These peers attack: they undo strength (1.5) times what honest neighbors pull at whom "
-        "they send to.",
+        "they undo strength (1.5) times what honest neighbors pull at whom they send to.",
         1.5,
         forgeries.dissensus,
     ),
     "drift": _attack(
-        "These peers attack: they send the receiver's model, moved strength (1) times as far as "
-        "its neighbors are, always to the same side.",
+        "they send the receiver's model, moved strength (1) times as far as its neighbors are, "
+        "always to the same side.",
         forge=forgeries.drift,
     ),
-    "label-flip": FaultKind(
-        help="These peers attack: they train on labels that are turned around, all the time.",
-        needs=("peers",),
-        live=False,
-        is_attack=True,
-    ),
+    "label-flip": _attack("they train on labels that are turned around, all the time.", may=()),
 }
 
 KINDS: Mapping[str, FaultKind] = MappingProxyType(_KINDS)
