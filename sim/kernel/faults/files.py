@@ -32,18 +32,14 @@ __all__ = [
     "resolve",
 ]
 
-
 NEWCOMERS_MAX = 100_000
 """Peers that may join in the course of one run; more than anybody has simulated."""
-
 
 ATTACKS = tuple(name for name, kind in KINDS.items() if kind.is_attack)
 """Kinds by which peers lie."""
 
-
 LIVE_KINDS = tuple(name for name, kind in KINDS.items() if kind.live)
 """Kinds that can be done to real processes."""
-
 
 NETWORK_KINDS = tuple(
     name for name, kind in KINDS.items() if kind.strike is None and name not in ATTACKS
@@ -115,7 +111,6 @@ _FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
     }
 )
 
-
 _NAMES = tuple(entry.name for entry in fields(Fault) if entry.name != "row")
 
 
@@ -146,10 +141,7 @@ def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
     >>> faults_as_json([Fault(at_s=3.0, kind="crash", peer=2)])
     [{'at_s': 3.0, 'kind': 'crash', 'peer': 2}]
     """
-    return [
-        {name: _listed(value) for name in _NAMES if (value := getattr(fault, name)) is not None}
-        for fault in faults
-    ]
+    return [{name: _listed(value) for name, value in _given(fault).items()} for fault in faults]
 
 
 def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
@@ -187,7 +179,7 @@ def check_faults(
         raise ConfigError(f"{joined:,} peers are to join: there may be {NEWCOMERS_MAX:,} in all")
     known = {*peers, *names_of_newcomers(joined)}
     for position, fault in enumerate(faults, 1):
-        where = _where(fault.row or position)
+        where = f"fault {fault.row or position}"
         _check(_given(fault), where)
         if fault.kind not in kinds:
             raise ConfigError(
@@ -209,21 +201,14 @@ def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
     'b'
     """
 
-    def named(peer: str | int | None) -> str | None:
-        return peers[peer] if isinstance(peer, int) else peer
+    def named(given: Any) -> Any:
+        if isinstance(given, tuple):
+            return tuple(map(named, given))
+        return peers[given] if isinstance(given, int) else given
 
-    def all_named(group: tuple[str | int, ...]) -> tuple[str | int, ...]:
-        return tuple(peers[peer] if isinstance(peer, int) else peer for peer in group)
-
+    places = ("peer", "to", "peers", "groups")
     return tuple(
-        replace(
-            fault,
-            peer=named(fault.peer),
-            to=named(fault.to),
-            peers=fault.peers and all_named(fault.peers),
-            groups=fault.groups and tuple(all_named(group) for group in fault.groups),
-        )
-        for fault in faults
+        replace(fault, **{name: named(getattr(fault, name)) for name in places}) for fault in faults
     )
 
 
@@ -246,7 +231,7 @@ def _parse(text: str) -> object:
 
 
 def _fault(entry: object, row: int) -> Fault:
-    where = _where(row)
+    where = f"fault {row}"
     if not isinstance(entry, dict):
         raise ConfigError(f"{where} is {json.dumps(entry)}: it must be an object")
     given = {name: value for name, value in entry.items() if value is not None}
@@ -309,10 +294,6 @@ def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
 
 def _given(fault: Fault) -> dict[str, Any]:
     return {name: value for name in _NAMES if (value := getattr(fault, name)) is not None}
-
-
-def _where(row: int) -> str:
-    return f"fault {row}"
 
 
 def _frozen(value: Any) -> Any:
