@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from math import sqrt
@@ -24,7 +24,7 @@ from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
 from ..batched.shares import spans_of
 
-__all__ = ["Course", "Learner", "LearnerState", "Weighed", "consensus_distance", "load", "merge"]
+__all__ = ["Course", "Learner", "LearnerState", "consensus_distance", "merge"]
 
 _CPU = torch.device("cpu")
 
@@ -179,32 +179,22 @@ def _seed_all(word: int) -> None:
     np.random.seed(word & 0xFFFFFFFF)
 
 
-class Weighed(NamedTuple):
-    """One peer's vector, and how much each shard of it counts."""
-
-    vector: Vector
-    weights: tuple[int, ...]
-
-
-def merge(models: Sequence[Weighed]) -> dict[str, Tensor]:
+def merge(models: Sequence[tuple[Vector, Sequence[int]]]) -> dict[str, Tensor]:
     """Average models by weight, shard by shard: in float64, rounded to their dtypes once.
 
     Args:
-        models: At least one, in the order in which they are summed. Where none has any weight of
-            a shard, all count alike.
+        models: At least one, and how much each shard of it counts, in the order in which they are
+            summed. Where none has any weight of a shard, all count alike.
 
     Returns:
         A state_dict that shares no memory with any of them. Tensors that are not shared, such as
         integer ones, of which a mean means nothing, are the heaviest model's (of two, the first).
     """
-    heaviest = max(models, key=lambda weighed: sum(weighed.weights))
-    vector = heaviest.vector
+    vector, weights = max(models, key=lambda model: sum(model[1]))
     merged = tuple(flat.clone() for flat in vector.flats)
-    for shard in range(len(heaviest.weights)):
+    for shard in range(len(weights)):
         for span in spans_of(vector.schema, shard, merged):
-            flats = [
-                (span.of(each.vector.flats[span.part]), each.weights[shard]) for each in models
-            ]
+            flats = [(span.of(each.flats[span.part]), held[shard]) for each, held in models]
             numbers = span.of(merged[span.part])
             numbers.copy_(_mean(flats))
             span.put(merged[span.part], numbers)
@@ -225,12 +215,6 @@ def consensus_distance(vectors: Sequence[Vector]) -> float:
     spread = sqrt(float((rows - mean).square().sum()) / len(rows))
     size = sqrt(float(mean.square().sum()))
     return spread / size if size else spread
-
-
-def load(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
-    """Give a model these values, and give it back."""
-    model.load_state_dict(dict(state), strict=False)
-    return model
 
 
 def _mean(values: Sequence[tuple[Tensor, int]]) -> Tensor:

@@ -13,6 +13,7 @@ from ...gossip import Audit, ConfigError, PeerId, Phase, ProtocolConfig, Rule
 from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
+from ...gossip.wire.messages import is_name
 from ...train.runtime.telling.counters import Counters
 from ...train.tasks.partition import Partition
 from ...train.tasks.random_state import kept_random_state
@@ -20,13 +21,14 @@ from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task, require_optimizer
 from ..kernel.clock import Priority
 from ..kernel.faults.files import ATTACKS, KINDS, Fault, check_faults, faults_of, resolve
+from ..kernel.plan import worker_names
 from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network
 from ..models.step_time import StepTime, make_step_time
-from .learner import Course, Weighed, consensus_distance, load, merge
-from .observers import Happening
+from .learner import Course, consensus_distance, merge
+from .observers import Happening, LinkCut, LinkHealed, PeerPaused, PeerSlowed
 from .values import Made
-from .world import Peers, World, check_name
+from .world import Peers, World
 
 __all__ = ["Swarm"]
 
@@ -112,6 +114,8 @@ class Swarm:
         make = _rules(rule, p)
         require_optimizer(make(), task)
         self._step_s = step_s
+        self._slowed: dict[PeerId, int] = {}
+        """By what number the kernel knows how slow each was made."""
         self._is_synchronous = requirements_of(make()).fixed_members
 
         def pace_of(id: PeerId) -> StepTime:
@@ -252,7 +256,7 @@ class Swarm:
         Its host tells whoever writes to it that nobody listens there. For a machine that falls
         silent, cut its links, too.
         """
-        self._world.crash(peer)
+        self._world.processes.crash(self._world.find_running(peer).worker)
 
     def restart(self, peer: PeerId) -> None:
         """Start a process again that has ended, with the addresses of all others: it joins.
@@ -276,7 +280,7 @@ class Swarm:
         """
         if peer in self._world.peers:
             raise ConfigError(f"there is a peer {peer!r} already: restart it, or take another name")
-        check_name(peer)
+        _check_name(peer)
         if via is None:
             self._world.start(peer, self._world.addresses_but(peer))
         else:
@@ -284,7 +288,7 @@ class Swarm:
 
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
-        self._world.leave(peer)
+        self._world.when_awake(peer, self._world.leave)
 
     def pause(self, peer: PeerId, duration_s: float) -> None:
         """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it.
@@ -297,7 +301,9 @@ class Swarm:
             ConfigError: The time is not valid.
         """
         _check_time("duration_s", duration_s)
-        self._world.pause(peer, duration_s)
+        world = self._world
+        world.fleet.at(self.now, partial(world.pause, world.find_running(peer), duration_s))
+        world.observer.note(peer, PeerPaused(duration_s))
 
     def slow(self, peer: PeerId, factor: float) -> None:
         """Let each step of a peer take so many times as long, from its next one on.
@@ -311,7 +317,13 @@ class Swarm:
         """
         if not 0 < factor < math.inf:
             raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
-        self._world.slow(peer, factor)
+        world, worker = self._world, self._world.find_running(peer).worker
+        slowness = world.processes.slowness
+        # What a list of faults does to it at that time holds beside this.
+        slowness.end(worker.index, self._slowed.pop(peer, -1))
+        self._slowed[peer] = slowness.begin(worker.index, factor)
+        worker.slowness = slowness.of(worker.index)
+        world.observer.note(peer, PeerSlowed(factor))
 
     def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
         """Cut links: what is on its way there is lost, and so is what follows, in silence.
@@ -323,7 +335,9 @@ class Swarm:
             other: The other end, likewise; everybody else unless given.
             one_way: Whether only what *peer* sends is lost.
         """
-        self._world.cut(self._world.links(peer, other, one_way=one_way))
+        for link in self._world.links(peer, other, one_way=one_way):
+            self._world.processes.mail.cut(self._world.way(link))
+            self._world.observer.note(link[0], LinkCut(link[1]))
 
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
         """Let links that were cut carry again, in both directions.
@@ -332,8 +346,14 @@ class Swarm:
             peer: One end, a name or several; all that are cut unless given.
             other: The other end, likewise; everybody else unless given.
         """
-        links = None if peer is None else self._world.links(peer, other, one_way=False)
-        self._world.heal(links)
+        world = self._world
+        names, mail = [worker.id for worker in world.fleet.workers], world.processes.mail
+        cuts = {(names[here], names[there]) for here, there in mail.cuts}
+        if peer is not None:
+            cuts &= {*world.links(peer, other, one_way=False)}
+        for link in sorted(cuts):
+            mail.heal(world.way(link))
+            world.observer.note(link[0], LinkHealed(link[1]))
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
         """Whom a peer believes to run, itself included, sorted."""
@@ -383,14 +403,10 @@ class Swarm:
         Raises:
             ConfigError: Nobody is there: all have left or crashed.
         """
-        peers = self._world.with_models()
         return merge(
             [
-                Weighed(
-                    peer.vector,
-                    tuple(account.weight for account in peer.protocol.accounts),
-                )
-                for peer in peers
+                (peer.vector, [account.weight for account in peer.protocol.accounts])
+                for peer in self._world.with_models()
             ]
         )
 
@@ -436,24 +452,29 @@ class Swarm:
         with kept_random_state():
             if peer is not None:
                 return course.task.evaluate(deepcopy(self.model(peer)))
-            return course.task.evaluate(load(course.build("merged"), self.merged()))
+            model = course.build("merged")
+            model.load_state_dict(self.merged(), strict=False)
+            return course.task.evaluate(model)
 
 
 def _names(peers: int | Sequence[PeerId]) -> list[PeerId]:
     if isinstance(peers, str):
         raise ConfigError(f"peers is {peers!r}: it must be a number, or a list of names")
-    if isinstance(peers, int):
-        width = len(str(peers - 1))
-        names = [f"peer-{index:0{width}d}" for index in range(peers)]
-    else:
-        names = list(peers)
+    names = list(worker_names(peers) if isinstance(peers, int) else peers)
     if not names:
         raise ConfigError(f"peers is {peers}: there must be at least 1")
     for name in names:
-        check_name(name)
+        _check_name(name)
     if len(set(names)) < len(names):
         raise ConfigError(f"peers is {names}: no name may be there twice")
     return names
+
+
+def _check_name(name: PeerId) -> None:
+    if not is_name(name):
+        raise ConfigError(
+            f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
+        )
 
 
 def _check_time(field: str, value: float, least: float = 0.0) -> None:

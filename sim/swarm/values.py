@@ -37,6 +37,7 @@ from ...gossip.types import SnapshotId
 from ...gossip.wire.codec import decode, encode
 from ...topology import View
 from ...train.tasks.random_state import kept_random_state
+from ...train.tensors.blocks import widened
 from ...train.tensors.store import TensorStore
 from ...train.tensors.vector import Flats, Vector
 from ..batched.shares import always_there
@@ -48,7 +49,6 @@ from ..models.links import address_of
 from .learner import Course, Learner, LearnerState
 from .observers import PeerClosed, PeerCrashed, PeerFailed, PeerStarted, SwarmObserver
 from .peer import SwarmPeer
-from .segments import MachineSegments
 
 __all__ = ["Made", "SwarmValues"]
 
@@ -98,6 +98,46 @@ class _Message:
     readers: int = 0
 
 
+@dataclass(slots=True)
+class _Segment:
+    flats: Flats
+    holders: list[Callable[[], bool]] = field(default_factory=list)
+    """Say whether the process of a life that has exchanged with it runs still."""
+
+
+class _HeldSegments:
+    """Segments of the one machine on which all peers run, held by a process while it runs."""
+
+    def __init__(
+        self, segments: dict[tuple[bytes, str], _Segment], is_running: Callable[[], bool]
+    ) -> None:
+        self._segments = segments
+        self._is_running = is_running
+
+    def exchange(self, effect: Exchange, vector: Vector) -> None:
+        """Exchange a register with a segment, which is made where nobody holds it any more.
+
+        Raises:
+            TrainingError: A number is not finite; nothing was changed.
+        """
+        key = effect.swarm, effect.segment
+        segment = self._segments.get(key)
+        if segment is None or not any(runs() for runs in segment.holders):
+            numbers = vector.flats_of(effect.register)
+            flats = tuple(part.to(widened(part), copy=True) for part in numbers)
+            segment = self._segments[key] = _Segment(flats)
+        if self._is_running not in segment.holders:
+            segment.holders.append(self._is_running)
+        taken, given = effect.taken, effect.given
+        vector.exchange(effect.register, segment.flats, taken=taken, given=given)
+
+    def met(self) -> None:
+        """Do nothing: all peers of one swarm are of one machine."""
+
+    def close(self) -> None:
+        """Do nothing: whether the process runs is asked."""
+
+
 class SwarmValues:
     """Runs the values of a fleet of whole peers, and looks on.
 
@@ -118,7 +158,7 @@ class SwarmValues:
         self._models: dict[PeerId, _Model] = {}
         self._kept: dict[PeerId, _Kept] = {}
         self._places: dict[PeerId, int] = {}
-        self._segments = MachineSegments()
+        self._segments: dict[tuple[bytes, str], _Segment] = {}
         self._registers = always_there(made.rule().registers)
         self._fleet: Fleet
         self._processes: Processes
@@ -193,7 +233,7 @@ class SwarmValues:
         """Take note that a life begins."""
         learner, vector, _ = self._models.pop(worker.id)
         rounding = partial(_rounding, self._made.seed, worker.id)
-        shared = self._segments.held_while(lambda: worker.running)
+        shared = _HeldSegments(self._segments, lambda: worker.running)
         store = TensorStore(vector, rounding, shared=shared)
         store.loss = learner.loss_on
         # A peer that comes back keeps its place among them.

@@ -8,7 +8,6 @@ from itertools import product
 
 from ...gossip import ConfigError, PeerId, Phase
 from ...gossip.protocol.rule import require_topology
-from ...gossip.wire.messages import is_name
 from ...topology import TopologyError, View, over
 from ...train.runtime.shutdown import nap_s
 from ...train.tasks.random_state import kept_random_state
@@ -19,11 +18,11 @@ from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime
 from ..models.topology import machines_of, require_machines
-from .observers import LinkCut, LinkHealed, PeerPaused, PeerSlowed, SwarmObserver
+from .observers import SwarmObserver
 from .peer import StepTimes, SwarmPeer
 from .values import Made, SwarmValues
 
-__all__ = ["Peers", "World", "check_name"]
+__all__ = ["Peers", "World"]
 
 Peers = PeerId | Sequence[PeerId]
 """One peer, or several."""
@@ -75,10 +74,10 @@ class World:
         self.clock = Clock()
         self.observer = SwarmObserver(self.clock)
         self._is_moving = False
-        self._slowed: dict[PeerId, int] = {}
-        """By what number the kernel knows how slow each was made."""
         self._paces = StepTimes(pace)
         self._values = SwarmValues(made, self.observer)
+        self.peers = self._values.peers
+        """The latest life of each peer, in order of coming."""
         everybody = (*ids, *names_of_newcomers(joining(faults)))
         for id in everybody:
             self._paces.add(id)
@@ -107,21 +106,16 @@ class World:
             turn_s=self._turn_s,
             stuck_s=math.inf,
         )
-        self._fleet = Fleet(plan, harness=self._values, clock=self.clock)
-        assert self._fleet.faults is not None
-        self._processes = self._fleet.faults
-        self._values.run_in(self._fleet)
+        self.fleet = Fleet(plan, harness=self._values, clock=self.clock)
+        assert self.fleet.faults is not None
+        self.processes = self.fleet.faults
+        self._values.run_in(self.fleet)
 
     def _turn_s(self, index: int) -> float:
         """How long one that has finished waits for its next turn, as live."""
-        worker = self._fleet.workers[index]
+        worker = self.fleet.workers[index]
         step_s = worker.slowness * self._paces.step_s(index, worker.steps)
         return nap_s(step_s, merging=worker.protocol.merging)
-
-    @property
-    def peers(self) -> dict[PeerId, SwarmPeer]:
-        """The latest life of each peer, in order of coming."""
-        return self._values.peers
 
     def start(self, id: PeerId, seeds: Sequence[str]) -> None:
         """Start a newcomer, or the next life of a peer.
@@ -130,12 +124,12 @@ class World:
             id: Its name.
             seeds: Addresses it is told.
         """
-        if id in self._fleet.index:
-            worker = self._fleet.workers[self._fleet.index[id]]
+        if id in self.fleet.index:
+            worker = self.fleet.workers[self.fleet.index[id]]
         else:
             self._paces.add(id)
-            worker = self._fleet.add(id)
-        self._processes.start([worker], seeds=seeds)
+            worker = self.fleet.add(id)
+        self.processes.start([worker], seeds=seeds)
 
     def move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
         """Let time pass.
@@ -162,73 +156,44 @@ class World:
         finally:
             self._is_moving = False
 
-    def crash(self, id: PeerId) -> None:
-        """Kill a process."""
-        self._processes.crash(self.find_running(id).worker)
+    def when_awake(self, id: PeerId, action: Callable[[SwarmPeer], None]) -> None:
+        """Do something at a process as soon as time passes, and it does not stand still.
 
-    def leave(self, id: PeerId) -> None:
-        """Let a peer leave, once it does not stand still."""
-        self._when_awake(self.find_running(id), self._leave)
+        Raises:
+            ConfigError: There is no such peer, or it does not run.
+        """
+        peer = self.find_running(id)
+        once = partial(self.processes.once_awake, peer.worker, partial(action, peer))
+        self.fleet.at(self.clock.now, once)
 
-    def _leave(self, peer: SwarmPeer) -> None:
+    def leave(self, peer: SwarmPeer) -> None:
+        """Let a peer leave, unless it does."""
         if peer.protocol.phase < Phase.LEAVING:
-            self._fleet.leave(peer.worker, burn=not peer.is_finite)
+            self.fleet.leave(peer.worker, burn=not peer.is_finite)
 
     def finish(self, id: PeerId, last_step: int) -> None:
         """Let a peer take no more optimizer steps, once so many are taken, and merge."""
         worker = self.find_running(id).worker
         worker.finishing, worker.last_step = True, last_step
         # A step that has begun is not taken to its end, as live: the caller's loop is over.
-        self._when_awake(self.peers[id], self._finish)
+        self.when_awake(id, self._finish)
 
     def _finish(self, peer: SwarmPeer) -> None:
         worker = peer.worker
         trains = not (worker.searching or worker.finished) and worker.waiting_since_s is None
         if trains and worker.steps >= worker.last_step:
-            self._fleet.finish(worker)
+            self.fleet.finish(worker)
 
-    def pause(self, id: PeerId, duration_s: float) -> None:
+    def pause(self, peer: SwarmPeer, duration_s: float) -> None:
         """Let a process stand still."""
-        self._fleet.at(self.clock.now, partial(self._pause, self.find_running(id), duration_s))
-        self.observer.note(id, PeerPaused(duration_s))
-
-    def _pause(self, peer: SwarmPeer, duration_s: float) -> None:
         until_s = self.clock.now + duration_s
-        number = self._processes.pause(peer.worker)
+        number = self.processes.pause(peer.worker)
         if number is not None:
-            self._fleet.at(until_s, partial(self._processes.end_pause, peer.worker, number))
+            self.fleet.at(until_s, partial(self.processes.end_pause, peer.worker, number))
 
-    def _when_awake(self, peer: SwarmPeer, action: Callable[[SwarmPeer], None]) -> None:
-        """Do something at a process as soon as time passes, and it does not stand still."""
-        once = partial(self._processes.once_awake, peer.worker, partial(action, peer))
-        self._fleet.at(self.clock.now, once)
-
-    def slow(self, id: PeerId, factor: float) -> None:
-        """Let each step of a peer take so many times as long."""
-        worker, slowness = self.find_running(id).worker, self._processes.slowness
-        # What a list of faults does to it at that time holds beside this.
-        slowness.end(worker.index, self._slowed.pop(id, -1))
-        self._slowed[id] = slowness.begin(worker.index, factor)
-        worker.slowness = slowness.of(worker.index)
-        self.observer.note(id, PeerSlowed(factor))
-
-    def cut(self, links: Sequence[Link]) -> None:
-        """Let links lose what is under way, and all that follows."""
-        for link in links:
-            self._processes.mail.cut(self._way(link))
-            self.observer.note(link[0], LinkCut(link[1]))
-
-    def heal(self, links: Sequence[Link] | None) -> None:
-        """Let links that were cut carry again; all of them unless given."""
-        names = [worker.id for worker in self._fleet.workers]
-        cuts = [(names[here], names[there]) for here, there in self._processes.mail.cuts]
-        for link in sorted(cuts if links is None else {*cuts} & {*links}):
-            self._processes.mail.heal(self._way(link))
-            self.observer.note(link[0], LinkHealed(link[1]))
-
-    def _way(self, link: Link) -> tuple[int, int]:
-        index = self._fleet.index
-        return index[link[0]], index[link[1]]
+    def way(self, link: Link) -> tuple[int, int]:
+        """The same, as the kernel knows it."""
+        return self.fleet.index[link[0]], self.fleet.index[link[1]]
 
     def find(self, id: PeerId) -> SwarmPeer:
         """The latest life of a peer.
@@ -297,15 +262,3 @@ class World:
     def _several(self, peers: Peers) -> set[PeerId]:
         names = [peers] if isinstance(peers, str) else peers
         return {self.find(name).id for name in names}
-
-
-def check_name(name: PeerId) -> None:
-    """Refuse what a peer cannot be called.
-
-    Raises:
-        ConfigError: It is not a name.
-    """
-    if not is_name(name):
-        raise ConfigError(
-            f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
-        )

@@ -1091,7 +1091,7 @@ def test_a_message_that_breaks_the_protocol_is_counted_and_dropped() -> None:
         frame_bytes=1,
     )
     sent = world._values._as_bytes(world.peers["peer-1"].worker, broken, b"x")
-    world._fleet.take_in(peer.worker, *sent)
+    world.fleet.take_in(peer.worker, *sent)
     assert (swarm.tally("peer-0").errors, swarm.tally("peer-1").errors) == (1, 0)
 
 
