@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -316,7 +315,7 @@ class PeerReplay:
     """
 
     def __init__(self, file: JournalFile, head: Head, device: str, post: Post) -> None:
-        self._file = file
+        self.file = file
         self.head = head
         self.post = post
         self.life = Life(head.id, head.incarnation)
@@ -353,26 +352,6 @@ class PeerReplay:
         """Optimizer steps taken so far."""
         return self._learner.taken
 
-    @property
-    def closed(self) -> bool:
-        """Whether the live run ended in good order, as far as the journal was read."""
-        return self._file.closed
-
-    @property
-    def folder(self) -> Path:
-        """Where the journal lies."""
-        return self._file.path.parent
-
-    @property
-    def read_bytes(self) -> int:
-        """How far the journal was read."""
-        return self._file.position_bytes
-
-    @property
-    def size_bytes(self) -> int:
-        """How long the journal is."""
-        return self._file.size_bytes
-
     def run(self) -> Generator[Key | None, None, None]:
         """Repeat the run, as far as the journal goes and nothing differs.
 
@@ -382,7 +361,7 @@ class PeerReplay:
         """
         try:
             self._check_start()
-            for entry in self._file:
+            for entry in self.file:
                 self.records = entry.number
                 yield from self._take(entry)
                 yield None
@@ -485,12 +464,12 @@ class PeerReplay:
             raise Differs(f"{name} has other bits than in the live run")
 
     def _check_end(self) -> None:
-        model = self._file.path.with_name(MODEL)
+        model = self.file.path.with_name(MODEL)
         if not model.exists():
             return
-        if not self.closed:
+        if not self.file.closed:
             raise TrainingError(
-                f"{self._file.path} ends after record {self.records}, before the live run did: "
+                f"{self.file.path} ends after record {self.records}, before the live run did: "
                 "the rest of it is missing"
             )
         with _indulgence():

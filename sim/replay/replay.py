@@ -159,8 +159,8 @@ class _Swarm:
         now = time.monotonic()
         if self._tell is not None and now >= self._told_s + _TELL_S:
             self._told_s = now
-            read = sum(peer.read_bytes for peer in self._peers)
-            total = sum(peer.size_bytes for peer in self._peers)
+            read = sum(peer.file.position_bytes for peer in self._peers)
+            total = sum(peer.file.size_bytes for peer in self._peers)
             self._tell(read / total, sum(peer.steps for peer in self._peers))
 
     def _why_missing(self, sender: Life) -> str:
@@ -171,7 +171,7 @@ class _Swarm:
             return "that replay differs from the live run before it"
         if not peer.ended:
             return f"that replay could not go on after its record {peer.records}"
-        cut = "" if peer.closed else ", where it was cut short"
+        cut = "" if peer.file.closed else ", where it was cut short"
         return f"that journal ends before it, after record {peer.records}{cut}"
 
 
@@ -238,12 +238,12 @@ def _verdict(peer: PeerReplay) -> PeerVerdict:
     return PeerVerdict(
         id=peer.life.id,
         incarnation=peer.life.incarnation,
-        folder=peer.folder,
+        folder=peer.file.path.parent,
         records=peer.records,
         steps=peer.steps,
         mixed=peer.mixed,
         verdict=verdict,
-        closed=peer.closed,
+        closed=peer.file.closed,
         compared=peer.compared,
         difference=peer.difference,
         why=peer.stopped,
