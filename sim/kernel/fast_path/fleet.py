@@ -3,7 +3,7 @@
 from array import array
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,15 +196,15 @@ class FastFleet:
         )
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """One number for each worker: ``steps``, ``weight`` (in units), ``pushes`` or ``mixed``."""
-        return self._read(name)
+        """A field of all workers, such as ``steps`` or ``weight`` (in units), or of all edges."""
+        return np.array(self._tables.ints[self._layout.where(name)], np.int64)
 
     def audit(self) -> Audit:
         """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
-        busy = self._read("busy") != 0
-        decided = busy & (self._read("decided") == self._read("sequence"))
-        left = int(self._read("escrow")[busy].sum())
-        left -= int(self._read("accepted")[decided].sum())
+        busy = self.column("busy") != 0
+        decided = busy & (self.column("decided") == self.column("sequence"))
+        left = int(self.column("escrow")[busy].sum())
+        left -= int(self.column("accepted")[decided].sum())
         return Audit(
             founded=self._n * UNITS_PER_FOUNDER * UNIT,
             held=int(self.column("weight").sum()) * UNIT,
@@ -240,10 +240,6 @@ class FastFleet:
             given = *window.operations[at, 3:5].T.tolist(), window.fractions[at].tolist()
             window.fractions[at] = [*map(factor, *given)]
 
-    def _read(self, name: str) -> NDArray[np.int64]:
-        """A field of all workers, or of all edges."""
-        return np.array(self._tables.ints[self._layout.where(name)], np.int64)
-
     def _make(self, topology: Topology) -> Tables:
         plan, n = self._plan, self._n
         rule, protocol, links = plan.rule(), plan.protocol, plan.links()
@@ -251,7 +247,7 @@ class FastFleet:
         latency_s, s_per_byte, down_s_per_byte = links.uniform
         widths = _widths_of(plan, spans_max=SPANS_MAX if down_s_per_byte else 0)
         graph = Graph.of(topology, n)
-        layout = self._layout = Layout.of(n, graph, widths._asdict())
+        layout = self._layout = Layout.of(n, graph, widths)
         ints: Any
         floats: Any
         ints, floats = layout.cells(graph, plan.pace, plan.ids)
@@ -289,7 +285,7 @@ class FastFleet:
             exchange_s=float(plan.exchange_s),
             scales_lr=int(plan.lr_factor is not None),
             period=topology.period or 1,
-            **widths._asdict(),
+            **widths,
             **_sizes(plan),
             **layout.places,
         )
@@ -318,7 +314,7 @@ class FastFleet:
         t = self._tables
         if t.halves_each < 2 * _WORDS[1]:
             return
-        for worker in np.flatnonzero(2 * self._read("half") > t.halves_each):
+        for worker in np.flatnonzero(2 * self.column("half") > t.halves_each):
             self._supply(int(worker))
 
     def _grow(self) -> None:
@@ -348,26 +344,16 @@ class FastFleet:
         return self._array(np.concatenate([np.array(column), np.zeros_like(column)]))
 
 
-class _Widths(NamedTuple):
+def _widths_of(plan: FleetPlan, spans_max: int) -> dict[str, Any]:
     """So many places each worker has in the columns that hold several numbers of each."""
-
-    halves_each: int
-    durations_each: int
-    outgoing_max: int
-    staged_max: int
-    arriving_max: int
-    spans_max: int
-
-
-def _widths_of(plan: FleetPlan, spans_max: int) -> _Widths:
-    return _Widths(
-        halves_each=2 * max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // len(plan.ids))),
-        durations_each=1 if is_constant(plan.pace) else _DURATIONS,
-        outgoing_max=_OUTGOING_MAX,
-        staged_max=_staged_max(plan),
-        arriving_max=_staged_max(plan) if _is_offered(plan) else 0,
-        spans_max=spans_max,
-    )
+    return {
+        "halves_each": 2 * max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // len(plan.ids))),
+        "durations_each": 1 if is_constant(plan.pace) else _DURATIONS,
+        "outgoing_max": _OUTGOING_MAX,
+        "staged_max": _staged_max(plan),
+        "arriving_max": _staged_max(plan) if _is_offered(plan) else 0,
+        "spans_max": spans_max,
+    }
 
 
 _LOW = np.uint64(0xFFFFFFFF)
