@@ -87,8 +87,8 @@ class Carrier:
         """Carry out effects in order; those of a process that has ended never were.
 
         Args:
-            worker: Whose.
-            effects: What its protocol has asked for.
+            worker: Whose protocol has asked for them.
+            effects: In order.
             now: On the worker's clock, seconds.
             cause: What led to them: a message, or a word for the event; None for what follows from
                 another effect.

@@ -25,7 +25,7 @@ from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
 from .observers import Times
-from .plan import FleetPlan, Question, Stop, Traffic, orders_by_worker
+from .plan import FleetPlan, Question, Stop, Traffic
 from .processes import Processes
 from .program import Program
 from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
@@ -78,7 +78,9 @@ class Fleet:
         self.dealing = _dealing(plan)
         """Who trains on which samples, where that follows who is there."""
         self._overlaps = plan.overlaps
-        self._stops = orders_by_worker(stops)
+        self._stops: dict[int, list[int]] = {}
+        for stop in sorted(stops):
+            self._stops.setdefault(stop.worker, []).append(stop.order)
         self.deliveries = Deliveries(self.clock, plan.links())
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
@@ -260,7 +262,8 @@ class Fleet:
     def _take_step(self, worker: Worker) -> bool:
         """Have an optimizer step computed; returns whether its worker goes on."""
         if worker.spoilt or (self._stops and self._is_stopped(worker)):
-            self._stop(worker)
+            # Its weight is burned, as live.
+            self.leave(worker, burn=True)
             return False
         if self.dealing is not None and (dealt := self.dealing.look(worker)) is not None:
             self.program.deal(worker.index, dealt)
@@ -400,10 +403,6 @@ class Fleet:
         del orders[0]
         return True
 
-    def _stop(self, worker: Worker) -> None:
-        """A worker finds that its values are not finite: its weight is burned, as live."""
-        self.leave(worker, burn=True)
-
     def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Hand a message that has arrived to a worker, or to its life that runs now."""
         if not worker.awake:
@@ -485,14 +484,7 @@ class Fleet:
     def carry_out(
         self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
     ) -> None:
-        """Carry out what a worker's protocol has asked for.
-
-        Args:
-            worker: Whose.
-            effects: In order.
-            now: On the worker's own clock, seconds.
-            cause: What led to them: a message, or a word for the event.
-        """
+        """Carry out what a worker's protocol has asked for; see `Carrier.carry_out`."""
         self.carrier.carry_out(worker, effects, now, cause)
 
     def _measure(self, worker: Worker, effect: Measure) -> Measured:

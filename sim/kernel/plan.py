@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
 __all__ = [
     *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring", "Question"),
     *("Stop", "Traffic", "half_square", "joining", "names_of", "names_of_newcomers"),
-    *("orders_by_worker", "worker_names"),
+    "worker_names",
 ]
 
 
@@ -133,14 +133,6 @@ class Stop(NamedTuple):
     worker: int
     step: int
     """Which of the worker's own, counted from 0."""
-
-
-def orders_by_worker(stops: Iterable[Stop]) -> dict[int, list[int]]:
-    """When each worker's values stop being finite, ascending."""
-    found: dict[int, list[int]] = {}
-    for stop in sorted(stops):
-        found.setdefault(stop.worker, []).append(stop.order)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

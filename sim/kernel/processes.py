@@ -320,18 +320,14 @@ class Processes:
                 if worker.finishing and worker.steps >= worker.last_step:
                     fleet.finish(worker)
                 fleet.begin_step(worker)
-            self.keep_from_now(worker)
+            if self.is_kept(worker.id):
+                worker.checkpoint_s = fleet.now + self.plan.checkpoint_every_s
 
     def followed(self, worker: Worker) -> None:
         """See what a message has led to."""
         if worker.searching and worker.running:
             self.search(worker)
             self.fleet.set_alarm(worker)
-
-    def keep_from_now(self, worker: Worker) -> None:
-        """Let a worker write checkpoints, where a later life will look for one."""
-        if self.is_kept(worker.id):
-            worker.checkpoint_s = self.fleet.now + self.plan.checkpoint_every_s
 
     def addressee(self, worker: Worker, envelope: Envelope, payload: Payload) -> Worker | None:
         """Find who takes in a message to a life that has ended, or stands still.
@@ -414,12 +410,8 @@ class Processes:
 
     def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
         # By a rank that nobody's coming or going changes, so that a fault shifts no other.
-        rank = partial(key, self._plan.seed, "seeds", worker.id)
-        return sorted([id for id in ids if self._listens(id)], key=rank)
-
-    def _listens(self, id: PeerId) -> bool:
-        harness = self.fleet.harness
-        return harness is None or harness.listens(id)
+        rank, harness = partial(key, self._plan.seed, "seeds", worker.id), self.fleet.harness
+        return sorted([id for id in ids if harness is None or harness.listens(id)], key=rank)
 
     def _end(self, worker: Worker, *, died: bool, gave_up: bool = False) -> None:
         values, now = self.fleet.values, self.fleet.now

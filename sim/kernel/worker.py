@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 from typing import Protocol as Structural
 
 from ...gossip import Account, Audit, Envelope, PeerId, Protocol, Rule, audit
@@ -37,21 +37,15 @@ Payload = Any
 """What travels beside a message: a `Slot`, or what else `Values` make of it; None for nothing."""
 
 
-class CrashPoint:
-    """A crash that is due at a boundary between two effects of what a worker does next.
+class CrashPoint(NamedTuple):
+    """A crash that is due at a boundary between two effects of what a worker does next."""
 
-    Args:
-        after: So many effects of the next event are still carried out; None where the end comes
-            as soon as something was accepted.
-        ledger: What the worker's ledger says now, an account for each shard; it is kept up to
-            date with what is carried out.
-    """
-
-    __slots__ = ("after", "ledger")
-
-    def __init__(self, after: int | None, ledger: list[Account]) -> None:
-        self.after = after
-        self.ledger = ledger
+    after: int | None
+    """So many effects of the next event are still carried out; None where the end comes as soon as
+    something was accepted."""
+    ledger: list[Account]
+    """What the worker's ledger says now, an account for each shard; it is kept up to date with what
+    is carried out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -340,52 +334,29 @@ class Harness(Values, Structural):
 
 
 class FleetControl(Structural):
-    """A fleet: its workers, and what is due when."""
+    """A `Fleet`, which says what each of these does."""
 
     clock: Clock
     values: "Values"
     harness: "Harness | None"
     index: dict[PeerId, int]
-    """Rows of workers, by name."""
     traffic: Traffic
     workers: list[Worker]
-    """The latest life of each."""
 
     @property
-    def now(self) -> float:
-        """Virtual time, seconds."""
-
-    def at(self, time_s: float, action: Callable[[], object]) -> None:
-        """Do something at a time, before whatever else is due then."""
-
-    def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        """Hand a message that has arrived to a worker, or to its life that runs now."""
-
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        """Let a worker's protocol have a message."""
-
+    def now(self) -> float: ...
+    def at(self, time_s: float, action: Callable[[], object]) -> None: ...
+    def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
+    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
     def carry_out(
         self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
-    ) -> None:
-        """Carry out what a worker's protocol has asked for."""
-
-    def step(self, worker: Worker, *, trained: bool) -> None:
-        """Let a worker's protocol take a turn."""
-
-    def begin_step(self, worker: Worker) -> None:
-        """Let a worker's next turn be due when its step is done."""
-
-    def turn_at(self, worker: Worker, time_s: float) -> None:
-        """Let a worker's next turn be due at a time."""
-
-    def finish(self, worker: Worker) -> None:
-        """Let a worker take no more steps, and go on mixing."""
-
-    def leave(self, worker: Worker, *, burn: bool = False) -> None:
-        """Let a worker take no more steps, and leave."""
-
-    def set_alarm(self, worker: Worker) -> None:
-        """See that a worker is woken in time."""
+    ) -> None: ...
+    def step(self, worker: Worker, *, trained: bool) -> None: ...
+    def begin_step(self, worker: Worker) -> None: ...
+    def turn_at(self, worker: Worker, time_s: float) -> None: ...
+    def finish(self, worker: Worker) -> None: ...
+    def leave(self, worker: Worker, *, burn: bool = False) -> None: ...
+    def set_alarm(self, worker: Worker) -> None: ...
 
 
 class Slowness:
