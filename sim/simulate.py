@@ -61,9 +61,6 @@ def plan_faults(
 ) -> tuple[FaultPlan | None, tuple[Attack, ...], tuple[Fault, ...]]:
     """Make out what is to go wrong.
 
-    Args:
-        config: Of a simulation.
-
     Returns:
         What goes wrong with processes and the network, None where nothing does, so that nobody
         need gossip about who lives; who lies; and all of that as it was given, with names.
@@ -125,7 +122,6 @@ class Simulation:
     """What stays the same however often a run has to start over.
 
     Args:
-        config: What is asked for.
         task: What is trained, where it was found before.
 
     Raises:
@@ -243,7 +239,6 @@ class Simulation:
         Args:
             stops: Workers whose values were not finite any more in an earlier run.
             started_s: When the first one began.
-            progress: Called after each window.
             measured: Called with each measurement's virtual time and its row for loggers.
 
         Raises:

@@ -36,13 +36,7 @@ class Clock:
         self._stopped = False
 
     def at(self, time_s: float, priority: int, action: Action, *arguments: object) -> None:
-        """Do something at a time.
-
-        Args:
-            time_s: Virtual time, in seconds.
-            priority: A `Priority`: its rank among what is due at the same time.
-            action: What to do, with *arguments*.
-        """
+        """Do something at a time, seconds; a `Priority` ranks what is due at the same one."""
         # Ties break by order of arrival. Actions cannot be compared.
         self._arrivals += 1
         heappush(self._queue, (time_s, priority, self._arrivals, action, arguments))
@@ -52,11 +46,9 @@ class Clock:
         self._stopped = True
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Let everything happen that is due until then.
+        """Let everything happen that is due until then, at that very time included.
 
-        Args:
-            until_s: Virtual time, in seconds; what is due at that very time happens.
-            stop: Looked at before each thing; where it holds, the clock stands still there.
+        *stop* is looked at before each thing: where it holds, the clock stands still there.
 
         Returns:
             Whether it was stopped.

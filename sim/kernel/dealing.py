@@ -17,13 +17,7 @@ _EPOCHS_OPEN: Final = 64
 
 
 class Dealing:
-    """Deals samples to workers as a live peer does to itself, and counts what becomes of them.
-
-    Args:
-        epoch: How long an epoch is.
-        ids: The workers, in order.
-        seed: The run's seed.
-    """
+    """Deals samples to workers as a live peer does to itself, and counts what becomes of them."""
 
     def __init__(self, epoch: Epoch, ids: Sequence[PeerId], seed: int) -> None:
         self._epoch = epoch
@@ -41,11 +35,7 @@ class Dealing:
         self._steps = 0
 
     def look(self, worker: Worker) -> Deal | None:
-        """Deal samples to a worker before its next step, where that is due.
-
-        Returns:
-            What it is dealt; None where what it has still holds.
-        """
+        """Deal samples to a worker before its next step; None where what it has still holds."""
         swarm_steps, sampler = worker.protocol.swarm_steps, self._samplers[worker.index]
         self._steps = max(self._steps, swarm_steps)
         # Whoever comes back looks anew: nobody tells a process what the one before was dealt.

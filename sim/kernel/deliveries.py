@@ -16,12 +16,7 @@ _DELIVERY = int(Priority.DELIVERY)
 
 
 class Deliveries:
-    """Lets messages arrive.
-
-    Args:
-        clock: Says when.
-        links: The network; may be replaced.
-    """
+    """Lets messages arrive; the network that they pass, *links*, may be replaced."""
 
     def __init__(self, clock: Clock, links: Links) -> None:
         self._clock = clock
@@ -41,9 +36,7 @@ class Deliveries:
 
         Args:
             way: Indices of the two workers, first the one that sends it.
-            size_bytes: On the wire.
             values: Keep *payload*, which travels along, until then.
-            action: What to do, with *arguments*.
         """
         if payload is not None:
             payload.readers += 1
@@ -77,8 +70,6 @@ class Deliveries:
         Args:
             time_s: When its last byte is there if nothing is in its way, virtual seconds.
             way: Indices of the two workers, first the one that has sent it.
-            size_bytes: On the wire.
-            action: What to do, with *arguments*.
         """
         links = self.links
         ports: tuple[Port, ...] = ()

@@ -40,13 +40,9 @@ class Carrier:
     """Carries out what the protocols of a fleet decide, without a single value.
 
     Args:
-        program: Collects what is asked of values.
-        traffic: Counts.
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
-        harness: Looks on, if there is one.
         crash: Ends a worker whose crash is due.
-        measure: Says how far shares are from a worker's model, and what losses are with them.
 
     Attributes:
         payload: What came beside the message that is being taken in.
@@ -87,8 +83,6 @@ class Carrier:
         """Carry out effects in order; those of a process that has ended never were.
 
         Args:
-            worker: Whose protocol has asked for them.
-            effects: In order.
             now: On the worker's clock, seconds.
             cause: What led to them: a message, or a word for the event; None for what follows from
                 another effect.

@@ -50,12 +50,10 @@ class Fleet:
     """Workers, the links between them, and what is due when.
 
     Args:
-        plan: What they are made of.
         stops: Workers whose values stop being finite, and when: what an earlier run over the same
             plan has found.
         harness: Computes values at once and looks on, in place of the program; for fleets with
             faults.
-        clock: Virtual time; its own unless given.
     """
 
     def __init__(
@@ -147,11 +145,7 @@ class Fleet:
         faults.begin()
 
     def add(self, id: PeerId) -> Worker:
-        """Make room for a newcomer that no plan names; it is to be started then.
-
-        Args:
-            id: Its name, a new one.
-        """
+        """Make room for a newcomer of a new name, which no plan has; it is to be started then."""
         assert self.faults is not None
         index = self.index[id] = self.deliveries.links.add(id)
         worker = self.incarnations.first(index, id)
@@ -170,11 +164,7 @@ class Fleet:
         return self._ends.over
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then.
-
-        Args:
-            until_s: Virtual seconds; what happens at that very time happens.
-            steps_max: Optimizer steps after which it stops earlier.
+        """Let happen what happens until then, virtual seconds, or until so many optimizer steps.
 
         Returns:
             Whether that time has come, or everything is over.
@@ -191,10 +181,8 @@ class Fleet:
     def settle(self, until_s: float) -> None:
         """Let happen what happens until nobody waits for others, as right after a round.
 
-        Where that is not so within two rounds, workers are not in step, and it ends nevertheless.
-
-        Args:
-            until_s: Virtual seconds, when it ends in any case.
+        Where that is not so by *until_s*, or within two rounds, as workers are not in step, it ends
+        nevertheless.
         """
         self._steps_most = float(self.values.steps + _ROUNDS_TO_SETTLE * len(self.workers))
         held_up = self.workers[0]
@@ -234,10 +222,7 @@ class Fleet:
         return self.incarnations.audit(self.workers)
 
     def present(self) -> Iterator[int]:
-        """Workers that belong to the swarm; before anybody does, those that look for it.
-
-        Those that lie are left out.
-        """
+        """Workers in the swarm, or that look for it before anybody is, but for those that lie."""
         there = range(len(self.workers)) if self.faults is None else self.faults.present()
         if self.attacks is None:
             return iter(there)

@@ -36,19 +36,8 @@ LEAVE_S: Final = 10.0
 class Processes:
     """Sees to processes that come and go.
 
-    Args:
-        fleet: Whose.
-        plan: What it is made of; its ``fault_plan`` says what goes wrong.
-        incarnations: Makes the next ones.
-        links: The network as it is when nothing goes wrong.
-
     Attributes:
         over: Whether every worker that runs has taken all its steps, and none is still to come.
-        network_faults: What becomes of messages.
-        mail: Carries them.
-        detection_times: Who saw what when.
-        plan: What goes wrong.
-        slowness: Who is how slow, and why.
         stranded: Workers that did not find a swarm to the end, or stood still.
     """
 
@@ -134,7 +123,6 @@ class Processes:
         """Start newcomers, or the next lives of those whose process has ended, all at once.
 
         Args:
-            workers: The last life of each.
             kept: Whether they find their last checkpoints, if there are any.
             seeds: Addresses that they are told, in place of those of some that run.
         """
@@ -330,11 +318,7 @@ class Processes:
             self.fleet.set_alarm(worker)
 
     def addressee(self, worker: Worker, envelope: Envelope, payload: Payload) -> Worker | None:
-        """Find who takes in a message to a life that has ended, or stands still.
-
-        Returns:
-            The life that runs there now; None where nobody takes it in now.
-        """
+        """Who takes in a message to a life that has ended, or stands still; None for nobody."""
         now = self.fleet.workers[worker.index]
         if now.awake:
             return now

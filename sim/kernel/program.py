@@ -186,11 +186,7 @@ class Level:
 
 
 class Program:
-    """Collects the operations of one window after another.
-
-    Args:
-        n: Number of workers.
-    """
+    """Collects the operations of *n* workers, one window after another."""
 
     def __init__(self, n: int) -> None:
         self.steps = 0
@@ -229,13 +225,7 @@ class Program:
         return slot
 
     def forge(self, worker: int, source: Slot, forgery: Forgery) -> Slot:
-        """Write a lie into a slot with one reader, from everybody's values as they are now.
-
-        Args:
-            worker: Who lies.
-            source: What it would have sent.
-            forgery: Whose values go in, and how.
-        """
+        """Write a lie in place of *source* into a slot with one reader, of values as they are."""
         assert source.cut is not None
         seen = (worker, forgery.target, *forgery.honest)
         level = self._meet(worker, source)
@@ -261,13 +251,7 @@ class Program:
         register: str,
         terms: tuple[tuple[float, str | Slot | tuple[Slot, int]], ...],
     ) -> None:
-        """Set a register of a worker.
-
-        Args:
-            worker: Whose.
-            register: Which.
-            terms: Coefficients, and registers, slots, or slots and which register in them.
-        """
+        """Set a register to a sum of registers, slots, and further registers in slots."""
         plain: list[tuple[float, str | int | SlotPart]] = []
         slots: list[Slot] = []
         for coefficient, term in terms:

@@ -167,7 +167,6 @@ class Incarnations:
     """Makes the protocols of a fleet, and keeps the ledgers of those whose process has ended.
 
     Args:
-        plan: What the fleet is made of.
         membership: The view that all workers share; None where each has its own.
         harness: Makes the protocols, where one is given.
     """
@@ -189,12 +188,7 @@ class Incarnations:
         return Worker(index, id, self._protocol(id, None, None))
 
     def next(self, before: Worker, kept: Checkpoint | None) -> Worker:
-        """Make the life after one that has ended.
-
-        Args:
-            before: The one before.
-            kept: What it knows of that one, if anything.
-        """
+        """Make the life after one that has ended, which knows of that one what was kept."""
         worker = Worker(before.index, before.id, self._protocol(before.id, before, kept))
         worker.steps = kept.steps if kept is not None else 0
         worker.repeated = before.total_steps - worker.steps
@@ -213,8 +207,6 @@ class Incarnations:
         """Note that a life has ended.
 
         Args:
-            worker: Whose.
-            now: Virtual time, seconds.
             died: Whether it handed nothing on.
             ledger: What stands in its ledger, where that is less than it had decided.
         """
@@ -224,11 +216,7 @@ class Incarnations:
         self.ended_s += now - worker.started_s
 
     def audit(self, workers: Sequence[Worker]) -> Audit:
-        """Count all weight, by the ledgers of all lives.
-
-        Args:
-            workers: The latest life of each.
-        """
+        """Count all weight, by the ledgers of all lives; *workers* are the latest."""
         running = [a for worker in workers if worker.running for a in worker.protocol.accounts]
         return audit([*self._ended, *running], self._dead)
 

@@ -158,14 +158,7 @@ class Bench:
     """Carries out the effects that touch values, as a live peer's workbench does.
 
     What a live peer takes from the wire, or from another's memory, it takes from the sender's
-    replay.
-
-    Args:
-        vector: The peer's values.
-        life: Whose they are.
-        post: Takes the shares it makes, and gives those of others.
-        rounding: Makes the random numbers that a snapshot is rounded by.
-        marks: What its journal says of exchanges with segments.
+    replay. *marks* are what its journal says of exchanges with segments.
     """
 
     def __init__(
@@ -187,10 +180,9 @@ class Bench:
     def carry_out(
         self, effect: Effect | Event, event: Input, record: int, step: int
     ) -> Generator[Key, None, None]:
-        """Do what *effect* asks for, where it is about values.
+        """Do what an effect asks for, where it is about values.
 
         Args:
-            effect: Any effect.
             event: What led to it.
             record: Of the journal, that this was.
             step: Optimizer steps taken by then.
@@ -303,12 +295,6 @@ MODEL: Final = "model.safetensors"
 
 class PeerReplay:
     """Trains, decides and mixes again what one life of a peer did.
-
-    Args:
-        file: Its journal, not read yet.
-        head: The head of it.
-        device: Where to train.
-        post: Takes the shares it makes, and gives those of others.
 
     Raises:
         ConfigError: Its task, rule or topology is not to be had here.

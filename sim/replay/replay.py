@@ -101,12 +101,7 @@ def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
 
 
 class _Swarm:
-    """The replays of all peers, side by side.
-
-    Args:
-        peers: None of them begun.
-        tell: Called now and then.
-    """
+    """The replays of all peers, side by side, none of them begun."""
 
     def __init__(self, peers: Sequence[PeerReplay], tell: Tell | None) -> None:
         self._peers = peers

@@ -124,11 +124,6 @@ def _plain(value: object) -> object:
 def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:
     """What is first found to differ between a saved model and one made again, bit for bit.
 
-    Args:
-        path: A peer's ``model.safetensors``.
-        state: The state_dict of the model made again.
-        weight: What the peer ends with in the replay.
-
     Returns:
         In words: which tensor, where in it, and both values. None where nothing differs.
 

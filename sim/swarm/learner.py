@@ -30,13 +30,7 @@ _CPU = torch.device("cpu")
 
 
 class Course:
-    """What all peers of a swarm learn, and who learns from which samples.
-
-    Args:
-        task: What is trained.
-        n: How many parts the data is cut into.
-        partition: How.
-        seed: The run's seed.
+    """What all peers of a swarm learn, and who learns from which of *n* parts of the data.
 
     Raises:
         ConfigError: The partition is not valid, or there are too few samples for it.
@@ -61,9 +55,7 @@ class Course:
     def learner(self, peer: PeerId, place: int) -> "Learner":
         """One who starts afresh.
 
-        Args:
-            peer: Its id.
-            place: In order of coming; those who come when all parts are given share them, in turn.
+        Those who come, by *place*, when all parts are given share them, in turn.
         """
         index, count = place % len(self._parts), len(self._parts)
         make = partial(
@@ -86,8 +78,6 @@ class Learner:
     Python are seeded anew before each.
 
     Args:
-        task: What is trained.
-        model: The peer's own.
         make_loader: Makes what gives the batches of a *peer*.
         rng_key: The run's seed, and the peer's id.
         passes: As `make_loader` takes it, for the batches of steps.

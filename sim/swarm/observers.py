@@ -113,11 +113,7 @@ _DIGEST_BYTES = 16
 
 
 class SwarmObserver:
-    """Keeps the ledger of every life, and holds them against one another after each event.
-
-    Args:
-        clock: Says when.
-    """
+    """Keeps the ledger of every life, and holds them against one another after each event."""
 
     def __init__(self, clock: Clock) -> None:
         self.events: list[Happening] = []

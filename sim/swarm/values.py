@@ -139,12 +139,7 @@ class _HeldSegments:
 
 
 class SwarmValues:
-    """Runs the values of a fleet of whole peers, and looks on.
-
-    Args:
-        made: What the peers are made of.
-        observer: Notes what happens.
-    """
+    """Runs the values of a fleet of whole peers, and looks on."""
 
     def __init__(self, made: Made, observer: SwarmObserver) -> None:
         self.observer = observer

@@ -39,13 +39,8 @@ class World:
     """Where peers live.
 
     Args:
-        ids: Those who found together.
-        made: What they are made of.
         pace: Makes the durations of a peer's steps.
-        network: What carries their messages.
         faults: What goes wrong, with names in place of positions.
-        checkpoint_every_s: Virtual seconds from one checkpoint to the next, of a peer that is to
-            start again from one.
 
     Raises:
         ConfigError: The topology is not valid for so many, or the network names a peer that there
@@ -118,12 +113,7 @@ class World:
         return nap_s(step_s, merging=worker.protocol.merging)
 
     def start(self, id: PeerId, seeds: Sequence[str]) -> None:
-        """Start a newcomer, or the next life of a peer.
-
-        Args:
-            id: Its name.
-            seeds: Addresses it is told.
-        """
+        """Start a newcomer, or the next life of a peer, which is told these addresses."""
         if id in self.fleet.index:
             worker = self.fleet.workers[self.fleet.index[id]]
         else:
@@ -132,11 +122,9 @@ class World:
         self.processes.start([worker], seeds=seeds)
 
     def move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Let time pass.
+        """Let time pass, up to what is due at that very time.
 
-        Args:
-            until_s: Virtual time, seconds; what is due at that very time happens.
-            stop: Looked at before each event; where it holds, time stands still there.
+        *stop* is looked at before each event: where it holds, time stands still there.
 
         Returns:
             Whether it does.

@@ -27,15 +27,10 @@ _STEPS_COMPUTED_MIN = 5_000
 
 
 def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider | None:
-    """Choose who decides.
+    """Choose what runs the fast path; None where the protocols decide.
 
     Args:
-        decide: ``protocol``, ``compiled`` or ``auto``.
-        plan: What the fleet is made of.
         steps: Optimizer steps of all workers, None where that is not known.
-
-    Returns:
-        What runs the fast path; None where the protocols decide.
 
     Raises:
         ConfigError: Compiled code was asked for, and numba is missing or the run is of another
@@ -58,12 +53,7 @@ def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider |
 
 
 def computes_in_machine_code(decider: Decider | None, steps: int | None) -> bool:
-    """Whether it pays to load machine code for steps of the optimizer; it changes no bit.
-
-    Args:
-        decider: Who decides.
-        steps: Of all workers, None where that is not known.
-    """
+    """Whether machine code for so many steps, all in all, pays to load; it changes no bit."""
     if decider is not None and decider.is_compiled:
         return True
     return steps is not None and steps >= _STEPS_COMPUTED_MIN and can_compile()
@@ -79,12 +69,6 @@ class OtherProgramError(AssertionError):
 
 def prove(plan: FleetPlan, decider: Decider, until_s: float, steps_max: int) -> None:
     """Decide the first window both ways, and compare them operation by operation.
-
-    Args:
-        plan: What the fleet is made of.
-        decider: What runs the fast path.
-        until_s: Where that window ends at the latest, virtual seconds.
-        steps_max: After how many steps at the latest.
 
     Raises:
         OtherProgramError: They differ; says in what.

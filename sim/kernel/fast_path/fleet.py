@@ -128,7 +128,6 @@ class FastFleet:
 
     Args:
         plan: What they are made of; `why_not` finds nothing.
-        decider: What runs `decisions`.
     """
 
     def __init__(self, plan: FleetPlan, decider: Decider) -> None:
@@ -147,14 +146,7 @@ class FastFleet:
         self._decisions.begin(self._tables)
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then.
-
-        Args:
-            until_s: Virtual seconds; what happens at that very time happens.
-            steps_max: Optimizer steps after which it stops earlier.
-
-        Returns:
-            Whether that time has come, or everything is over.
+        """See `Fleet.run`.
 
         Raises:
             TakeOver: Only the protocols can go on.

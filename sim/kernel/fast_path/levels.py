@@ -18,9 +18,6 @@ class ColumnLevel:
     """A `Level` in columns: whole vectors in their own format are copied out and mixed.
 
     Attributes:
-        workers: Who takes a step, each worker once.
-        steps: Which step of each, counted from 0.
-        orders: Where each stands in the schedule, counted from the start of the run.
         rows: Operations in order, int64, axes ``(operation, 6)``: see `Window.operations`. Rooms
             are few, and used again.
         fractions: By which part each mixes, or which part of its learning rate its worker uses from

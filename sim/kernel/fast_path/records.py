@@ -92,13 +92,7 @@ class Layout:
 
     @classmethod
     def of(cls, n: int, graph: Graph, widths: Mapping[str, int]) -> "Layout":
-        """Lay out so many workers.
-
-        Args:
-            n: How many.
-            graph: Their edges.
-            widths: How many numbers of a kind each has, by the names of `Tables`.
-        """
+        """Lay out *n* workers, each with so many numbers of a kind, by the names of `Tables`."""
         each = {name: widths[width] for name, width in _ROWS_OF_WORKER.items()}
         places, here = {"clock": 0}, _LINE
         for name in (*_OF_WORKER, *each):

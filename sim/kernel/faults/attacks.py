@@ -33,11 +33,7 @@ def without_attacks(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 
 def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, ...]:
-    """Those by which workers lie.
-
-    Args:
-        faults: With names in place of positions, of peers among *ids*.
-        ids: The workers, in order.
+    """Those by which workers lie, of faults with names in place of positions.
 
     Raises:
         ConfigError: All lie, or one needs a strength.
@@ -94,13 +90,7 @@ def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None
 
 
 class Attacks:
-    """Carries out the attacks of a fleet.
-
-    Args:
-        fleet: Whose.
-        plan: What it is made of.
-        program: Collects what is asked of values.
-    """
+    """Carries out the attacks of a fleet."""
 
     def __init__(self, fleet: FleetControl, plan: FleetPlan, program: Program) -> None:
         self.liars = frozenset().union(*[attack.liars for attack in plan.attacks])

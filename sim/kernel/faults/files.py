@@ -145,10 +145,7 @@ def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
 
 
 def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
-    """Read faults from wherever they are.
-
-    Args:
-        source: A file, or faults as it would have them.
+    """Read faults from a file, or as it would have them.
 
     Raises:
         ConfigError: They cannot be read, or one is not of its form.
@@ -166,7 +163,6 @@ def check_faults(
     """Hold faults against the run that they are for.
 
     Args:
-        faults: In any order.
         peers: Names of the run's peers. Newcomers of ``join`` need not be among them.
         kinds: What this run can do.
 
@@ -191,11 +187,7 @@ def check_faults(
 
 
 def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
-    """Put names in place of positions.
-
-    Args:
-        faults: Which `check_faults` finds nothing wrong with.
-        peers: Names of the run's peers.
+    """Put names of peers in place of positions, in faults that passed `check_faults`.
 
     >>> resolve([Fault(at_s=0.0, kind="leave", peer=1)], ["a", "b"])[0].peer
     'b'

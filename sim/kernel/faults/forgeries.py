@@ -110,11 +110,7 @@ def alie(sight: Sight, strength: float) -> Vector:
 
 
 def alie_z(n: int, liars: int) -> float:
-    """The z up to which liars hide behind enough honest peers to make a majority with them.
-
-    Args:
-        n: All peers.
-        liars: How many of them lie.
+    """The z up to which so many of n peers hide behind enough honest ones for a majority with them.
 
     Raises:
         ConfigError: They are the majority already, and need not hide.

@@ -100,8 +100,6 @@ class NetworkFaults:
 
     Args:
         faults: Of any kind, with names in place of positions; those of processes are passed over.
-        ids: The workers.
-        seed: The run's seed.
         calm_s: When all of them are over in any case, virtual seconds.
     """
 
@@ -135,11 +133,7 @@ class NetworkFaults:
         return sorted({wall.stop_s for wall in self._walls if wall.stop_s < math.inf})
 
     def groups(self, now: float, workers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Say who can reach one another, while a partition lasts.
-
-        Args:
-            now: Virtual time, seconds.
-            workers: Who is there.
+        """Say which of these workers can reach one another, while a partition lasts.
 
         Returns:
             Those of each group, as the plan has them, and then those whom it does not name; of
@@ -155,17 +149,7 @@ class NetworkFaults:
     def arrivals(
         self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Say when a message arrives after all.
-
-        Args:
-            sent_s: When it was sent, virtual seconds.
-            source: Index of the worker that sent it.
-            to: Index of the one that is to get it.
-            times_s: When it would arrive if nothing went wrong.
-
-        Returns:
-            Times of arrival, seconds; none where it is lost.
-        """
+        """When a message arrives after all, that would at *times_s*; never where it is lost."""
         if not times_s or sent_s > self._last_s:
             return times_s
         if self._random:
@@ -291,13 +275,7 @@ Way = tuple[int, int]
 
 
 class Mailbox:
-    """Hands messages to the network, and what becomes of them to the fleet.
-
-    Args:
-        fleet: Whose workers write to one another.
-        deliveries: The network as it is when nothing goes wrong.
-        faults: What does.
-    """
+    """Hands messages to the network, and what becomes of them to the fleet."""
 
     def __init__(self, fleet: FleetControl, deliveries: Deliveries, faults: NetworkFaults) -> None:
         self._fleet = fleet
