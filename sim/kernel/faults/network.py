@@ -42,14 +42,8 @@ class _Wall(NamedTuple):
     stop_s: float
     parts: Callable[[int, int], bool]
     """Whether it lies between a sender and a receiver."""
-
-
-class _Split(NamedTuple):
-    """A partition: which group each worker is in, -1 for those that are not named."""
-
-    start_s: float
-    stop_s: float
-    group_of: list[int]
+    group_of: Sequence[int] = ()
+    """Of a partition, which group each worker is in, -1 for those that are not named."""
 
 
 class _Resets(NamedTuple):
@@ -112,18 +106,11 @@ class NetworkFaults:
         self._ids = ids
         self._seed = seed
         self._places = {id: index for index, id in enumerate(ids)}
-        self._splits = [self._split(f, faults) for f in faults if f.kind == "partition"]
-        self._walls = [
-            _Wall(f.at_s, self._healed_s(f, faults), self._beside(f))
-            for f in faults
-            if f.kind == "cut"
-        ]
-        self._walls += [_Wall(*split[:2], _between(split.group_of)) for split in self._splits]
+        cuts = {"cut": self._cut, "partition": self._partition}
+        self._walls = [cuts[f.kind](f, self._healed_s(f, faults)) for f in faults if f.kind in cuts]
         self._resets = [self._reset(f) for f in faults if f.kind == "reset"]
         self._random = [self._random_fault(f) for f in faults if f.kind in RANDOM_KINDS]
-        spans = [(wall.start_s, wall.stop_s) for wall in self._walls]
-        spans += [(resets.start_s, resets.stop_s) for resets in self._resets]
-        spans += [(fault.start_s, fault.stop_s) for fault in self._random]
+        spans = [each[:2] for each in (*self._walls, *self._resets, *self._random)]
         self._first_s = min([start_s for start_s, _ in spans], default=math.inf)
         self._last_s = max([stop_s for _, stop_s in spans], default=-math.inf)
         self._links: dict[int, tuple[int, int]] = {}
@@ -139,10 +126,10 @@ class NetworkFaults:
             Those of each group, as the plan has them, and then those whom it does not name; of
             the partition that began last. Nothing where there is none.
         """
-        now_split = [split for split in self._splits if split.start_s <= now < split.stop_s]
-        if not now_split:
+        split = [w for w in self._walls if w.group_of and w.start_s <= now < w.stop_s]
+        if not split:
             return ()
-        group_of = max(now_split, key=lambda split: split.start_s).group_of
+        group_of = max(split, key=lambda wall: wall.start_s).group_of
         numbers = [*range(max(group_of) + 1), *([-1] if -1 in group_of else [])]
         return tuple(tuple(w for w in workers if group_of[w] == number) for number in numbers)
 
@@ -192,7 +179,7 @@ class NetworkFaults:
         return (*times_s, *copies)
 
     def _is_lost(self, sent_s: float, arrival_s: float, source: int, to: int) -> bool:
-        for start_s, stop_s, parts in self._walls:
+        for start_s, stop_s, parts, _ in self._walls:
             if sent_s < stop_s and arrival_s >= start_s and parts(source, to):
                 return True
         if self.was_reset(sent_s, arrival_s, source, to):
@@ -212,24 +199,27 @@ class NetworkFaults:
         """When connections are reset next after a time; inf where they are not."""
         return min([resets.next_s(after_s) for resets in self._resets], default=math.inf)
 
-    def _split(self, fault: Fault, faults: Sequence[Fault]) -> _Split:
-        # Those that are not named, newcomers among them, form one more group.
-        group_of = [-1] * len(self._ids)
-        for number, group in enumerate(fault.groups or ()):
-            for name in group:
-                group_of[self._place(name)] = number
-        return _Split(fault.at_s, self._healed_s(fault, faults), group_of)
-
-    def _beside(self, fault: Fault) -> Callable[[int, int], bool]:
+    def _cut(self, fault: Fault, healed_s: float) -> _Wall:
         here = self._place(fault.peer)
         there = None if fault.to is None else self._place(fault.to)
 
         def is_forth(source: int, to: int) -> bool:
             return source == here and there in (None, to)
 
-        if fault.one_way:
-            return is_forth
-        return lambda source, to: is_forth(source, to) or is_forth(to, source)
+        def is_either(source: int, to: int) -> bool:
+            return is_forth(source, to) or is_forth(to, source)
+
+        return _Wall(fault.at_s, healed_s, is_forth if fault.one_way else is_either)
+
+    def _partition(self, fault: Fault, healed_s: float) -> _Wall:
+        # Those that are not named, newcomers among them, form one more group.
+        group_of = [-1] * len(self._ids)
+        for number, group in enumerate(fault.groups or ()):
+            for name in group:
+                group_of[self._place(name)] = number
+        return _Wall(
+            fault.at_s, healed_s, lambda here, there: group_of[here] != group_of[there], group_of
+        )
 
     def _reset(self, fault: Fault) -> _Resets:
         every_s = fault.every_s or 0.0
@@ -255,10 +245,6 @@ class NetworkFaults:
     def _place(self, peer: str | int | None) -> int:
         assert isinstance(peer, str)
         return self._places[peer]
-
-
-def _between(group_of: list[int]) -> Callable[[int, int], bool]:
-    return lambda source, to: group_of[source] != group_of[to]
 
 
 def _any_of(chances: Sequence[_RandomFault], kind: str) -> float:
