@@ -2,11 +2,11 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from ...train.tasks.task import Task
 from ...train.tensors.vector import Vector
 from ..batched.shares import spans_of
 
-__all__ = ["Course", "Learner", "LearnerState", "consensus_distance", "merge"]
+__all__ = ["Course", "Learner", "consensus_distance", "merge"]
 
 _CPU = torch.device("cpu")
 
@@ -128,37 +128,25 @@ class Learner:
         if not math.isfinite(value):
             raise TrainingError(f"the loss of step {self.steps} is {value:g}: lower the lr")
 
-    def keep(self) -> "LearnerState":
+    def keep(self) -> dict[str, Any]:
         """A copy of all that a checkpoint has of it."""
-        return LearnerState(
-            deepcopy(self.model.state_dict()),
-            deepcopy(self._optimizer.state_dict()),
-            None if self._scaler is None else deepcopy(self._scaler.state_dict()),
-            self.steps,
-        )
+        scaler = None if self._scaler is None else self._scaler.state_dict()
+        kept = {"model": self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return deepcopy(kept | {"scaler": scaler, "steps": self.steps})
 
-    def restore(self, kept: "LearnerState") -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; the model's tensors stay where they are."""
-        self.model.load_state_dict(kept.model)
-        self._optimizer.load_state_dict(deepcopy(kept.optimizer))
-        if self._scaler is not None and kept.scaler is not None:
-            self._scaler.load_state_dict(kept.scaler)
-        self.steps = kept.steps
+        self.model.load_state_dict(kept["model"])
+        self._optimizer.load_state_dict(deepcopy(kept["optimizer"]))
+        if self._scaler is not None:
+            self._scaler.load_state_dict(kept["scaler"])
+        self.steps = kept["steps"]
 
     def loss_on(self, number: int) -> float:
         """The loss of the model as it is on a batch of the peer's own, see `judge_of`."""
         if self._judge is None:
             self._judge = self._make_loader(peer=judge_of(self._rng_key[1]))
         return self._task.loss_of(self.model, self._judge.take(number))
-
-
-class LearnerState(NamedTuple):
-    """What a learner has at a checkpoint."""
-
-    model: dict[str, Any]
-    optimizer: dict[str, Any]
-    scaler: dict[str, Any] | None
-    steps: int
 
 
 def _seed_all(word: int) -> None:

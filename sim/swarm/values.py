@@ -7,7 +7,7 @@ turn is due later. All else is the same: the protocol, the vector, the bytes.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numpy.random import Generator
 from torch import nn
@@ -46,7 +46,7 @@ from ..kernel.plan import Checkpoint
 from ..kernel.processes import LEAVE_S, Processes
 from ..kernel.worker import Handler, Measured, Worker
 from ..models.links import address_of
-from .learner import Course, Learner, LearnerState
+from .learner import Course, Learner
 from .observers import PeerClosed, PeerCrashed, PeerFailed, PeerStarted, SwarmObserver
 from .peer import SwarmPeer
 
@@ -76,7 +76,7 @@ class Made:
 class _Kept(NamedTuple):
     """A checkpoint of a peer."""
 
-    learner: LearnerState
+    learner: Mapping[str, Any]
     registers: dict[str, Flats]
     """What its rule keeps beside the model."""
 
