@@ -18,22 +18,8 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
     from ...train.tasks.live_partition import Deal
 
 __all__ = [
-    "Combine",
-    "Cut",
-    "DealSamples",
-    "Exchange",
-    "Forge",
-    "Keep",
-    "Level",
-    "Mix",
-    "Operation",
-    "Program",
-    "Release",
-    "ScaleLr",
-    "Slot",
-    "SlotPart",
-    "Snapshot",
-    "Start",
+    *("Combine", "Cut", "DealSamples", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
+    *("Program", "Release", "ScaleLr", "Slot", "SlotPart", "Snapshot", "Start"),
 ]
 
 

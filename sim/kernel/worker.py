@@ -21,16 +21,8 @@ from .plan import Checkpoint, FleetPlan, Traffic
 from .program import Slot
 
 __all__ = [
-    "CrashPoint",
-    "FleetControl",
-    "Handler",
-    "Harness",
-    "Incarnations",
-    "Measured",
-    "Payload",
-    "Slowness",
-    "Values",
-    "Worker",
+    *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Measured", "Payload"),
+    *("Slowness", "Values", "Worker"),
 ]
 
 Payload = Any

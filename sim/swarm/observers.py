@@ -16,17 +16,8 @@ from ...gossip.wire.codec import Buffer
 from ..kernel.clock import Clock
 
 __all__ = [
-    "Fault",
-    "Happening",
-    "LinkCut",
-    "LinkHealed",
-    "PeerClosed",
-    "PeerCrashed",
-    "PeerFailed",
-    "PeerPaused",
-    "PeerSlowed",
-    "PeerStarted",
-    "SwarmObserver",
+    *("Fault", "Happening", "LinkCut", "LinkHealed", "PeerClosed", "PeerCrashed", "PeerFailed"),
+    *("PeerPaused", "PeerSlowed", "PeerStarted", "SwarmObserver"),
 ]
 
 
