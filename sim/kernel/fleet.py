@@ -91,8 +91,6 @@ class Fleet:
         # that wait for their turn under a limit.
         exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
         self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
-        self.membership: StaticMembership | None = None
-        """The view that all workers share; None where each has its own."""
         self.faults: Processes | None = None
         """What goes wrong, if anything does."""
         self.attacks = Attacks(self, plan, self.program) if plan.attacks else None
@@ -106,7 +104,7 @@ class Fleet:
 
     def _start_together(self) -> None:
         plan = self._plan
-        self.membership = membership = StaticMembership(
+        membership = StaticMembership(
             plan.ids,
             anchored=parse_wire(plan.protocol.wire).needs_anchor,
             machines=plan.machines,

@@ -1,6 +1,6 @@
 """Looks on at an in-process swarm: where all weight is, what happened, its digest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -170,12 +170,10 @@ class SwarmObserver:
                 f"{in_units(ledger.weight)} "
                 "(invariant I1)"
             )
-        total = audit(self._of_shard(account.shard), self._dead)
+        shard = [ledger for (_, k), ledger in self._ledgers.items() if k == account.shard]
+        total = audit(shard, self._dead)
         if not total.balanced:
             raise AssertionError(
                 f"at {self._clock.now:g} s, {what} of {account.id}: weight of shard "
                 f"{account.shard} is not conserved (invariant I1): {total}"
             )
-
-    def _of_shard(self, shard: int) -> Iterator[Account]:
-        return (account for (_, k), account in self._ledgers.items() if k == shard)
