@@ -110,9 +110,9 @@ class NetworkFaults:
         self._walls = [cuts[f.kind](f, self._healed_s(f, faults)) for f in faults if f.kind in cuts]
         self._resets = [self._reset(f) for f in faults if f.kind == "reset"]
         self._random = [self._random_fault(f) for f in faults if f.kind in RANDOM_KINDS]
-        spans = [each[:2] for each in (*self._walls, *self._resets, *self._random)]
-        self._first_s = min([start_s for start_s, _ in spans], default=math.inf)
-        self._last_s = max([stop_s for _, stop_s in spans], default=-math.inf)
+        timed: list[_Wall | _Resets | _RandomFault] = [*self._walls, *self._resets, *self._random]
+        self._first_s = min([each.start_s for each in timed], default=math.inf)
+        self._last_s = max([each.stop_s for each in timed], default=-math.inf)
         self._links: dict[int, tuple[int, int]] = {}
 
     def healed_s(self) -> list[float]:
