@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from ....gossip.errors import ConfigError
@@ -71,45 +70,39 @@ def _are_peers(value: object) -> bool:
     return _is_list(value, _is_peer)
 
 
-_STATES = ["kept", "lost"]
-_PEER = "a peer's name, or its index from 0"
+_PEER = (_is_peer, "a peer's name, or its index from 0")
+_DURATION = (_is_above_zero, "a number above 0 and finite, in seconds")
+_FACTOR = (_is_above_zero, "a number above 0 and finite")
+_FLAG = (lambda value: isinstance(value, bool), "true or false")
 
-_FIELDS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
-    {
-        "at_s": (
-            lambda value: _is_number(value) and value >= 0,
-            "a number, 0 or more and finite, in seconds",
-        ),
-        "kind": (
-            lambda value: isinstance(value, str) and value in KINDS,
-            "one of " + ", ".join(KINDS),
-        ),
-        "peer": (_is_peer, _PEER),
-        "to": (_is_peer, _PEER),
-        "peers": (_are_peers, "a list of peers, each a name or an index from 0"),
-        "groups": (
-            lambda value: _is_list(value, _are_peers),
-            "a list of lists of peers, each a name or an index from 0",
-        ),
-        "for_s": (_is_above_zero, "a number above 0 and finite, in seconds"),
-        "factor": (_is_above_zero, "a number above 0 and finite"),
-        "by_s": (_is_above_zero, "a number above 0 and finite, in seconds"),
-        "rate": (
-            lambda value: _is_number(value) and 0 <= value <= 1,
-            "a probability in [0, 1]",
-        ),
-        "every_s": (_is_above_zero, "a number above 0 and finite, in seconds"),
-        "strength": (_is_above_zero, "a number above 0 and finite"),
-        "count": (
-            lambda value: _is_count(value, 1, NEWCOMERS_MAX),
-            f"a whole number from 1 to {NEWCOMERS_MAX:,}",
-        ),
-        "state": (lambda value: value in _STATES, '"kept" or "lost"'),
-        "one_way": (lambda value: isinstance(value, bool), "true or false"),
-        "after": (lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"),
-        "accepting": (lambda value: isinstance(value, bool), "true or false"),
-    }
-)
+_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "at_s": (
+        lambda value: _is_number(value) and value >= 0,
+        "a number, 0 or more and finite, in seconds",
+    ),
+    "kind": (lambda value: isinstance(value, str) and value in KINDS, f"one of {', '.join(KINDS)}"),
+    "peer": _PEER,
+    "to": _PEER,
+    "peers": (_are_peers, "a list of peers, each a name or an index from 0"),
+    "groups": (
+        lambda value: _is_list(value, _are_peers),
+        "a list of lists of peers, each a name or an index from 0",
+    ),
+    "for_s": _DURATION,
+    "factor": _FACTOR,
+    "by_s": _DURATION,
+    "rate": (lambda value: _is_number(value) and 0 <= value <= 1, "a probability in [0, 1]"),
+    "every_s": _DURATION,
+    "strength": _FACTOR,
+    "count": (
+        lambda value: _is_count(value, 1, NEWCOMERS_MAX),
+        f"a whole number from 1 to {NEWCOMERS_MAX:,}",
+    ),
+    "state": (lambda value: value in ["kept", "lost"], '"kept" or "lost"'),
+    "one_way": _FLAG,
+    "after": (lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"),
+    "accepting": _FLAG,
+}
 
 _NAMES = tuple(entry.name for entry in fields(Fault) if entry.name != "row")
 
