@@ -267,6 +267,4 @@ class _Segment:
 
 def _accepts(effect: Effect | Event) -> bool:
     """Whether weight of another's escrow is taken with it."""
-    if type(effect) is not Record:
-        return False
-    return effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0
+    return type(effect) is Record and effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0

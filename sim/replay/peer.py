@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-import numpy as np
 from numpy.random import Generator as Random
 from torch import Tensor, nn
 
@@ -166,14 +165,14 @@ class Bench:
         vector: Vector,
         life: Life,
         post: Post,
-        rounding: Callable[[SnapshotId], Random],
+        rng: Callable[[str], Random],
         marks: Iterator[Exchanged],
     ) -> None:
         self._marks = marks
         self._vector = vector
         self._life = life
         self._post = post
-        self._rounding = rounding
+        self._rng = rng
         self._snapshots: dict[SnapshotId, _Taken] = {}
         self._staged: dict[ShareId, list[_Frame]] = {}
 
@@ -225,7 +224,7 @@ class Bench:
     def _snapshot(self, effect: Snapshot) -> None:
         try:
             payload = self._vector.snapshot(
-                effect.register, effect.form, effect.shard, self._rounding(effect.id)
+                effect.register, effect.form, effect.shard, self._rng(f"rounding:{effect.id}")
             )
         except TrainingError:
             return  # not finite: what was to be sent of it is unsent in the journal, too
@@ -327,7 +326,8 @@ class PeerReplay:
             self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
         marks = marks_of(file.path)
-        self._bench = Bench(self._vector, self.life, post, partial(_rounding, head), marks)
+        rng = partial(stream, head.seed, head.id)
+        self._bench = Bench(self._vector, self.life, post, rng, marks)
         self._decided: Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
@@ -489,11 +489,6 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         # Then the live run has compared them.
         vector.compare_frozen()
     return vector
-
-
-def _rounding(head: Head, snapshot: SnapshotId) -> np.random.Generator:
-    """The random numbers that a snapshot was rounded by."""
-    return stream(head.seed, head.id, f"rounding:{snapshot}")
 
 
 def _run_config(head: Head, device: str) -> RunConfig:

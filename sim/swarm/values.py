@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from numpy.random import Generator
 from torch import nn
 
 from ...gossip import Envelope, PeerId, Phase, Protocol, ProtocolConfig, Rule, TrainingError, stream
@@ -33,7 +32,6 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PeerRefused
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.types import SnapshotId
 from ...gossip.wire.codec import decode, encode
 from ...topology import View
 from ...train.tasks.random_state import kept_random_state
@@ -227,9 +225,9 @@ class SwarmValues:
     def started(self, worker: Worker) -> None:
         """Take note that a life begins."""
         learner, vector, _ = self._models.pop(worker.id)
-        rounding = partial(_rounding, self._made.seed, worker.id)
         shared = _HeldSegments(self._segments, lambda: worker.running)
-        store = TensorStore(vector, rounding, shared=shared)
+        rng = partial(stream, self._made.seed, worker.id)
+        store = TensorStore(vector, lambda id: rng(f"rounding:{id}"), shared=shared)
         store.loss = learner.loss_on
         # A peer that comes back keeps its place among them.
         self.peers[worker.id] = SwarmPeer(worker, learner, vector, store)
@@ -418,8 +416,3 @@ def _vector(model: nn.Module, rule: Rule, wire: str, shards: int) -> Vector:
     )
     vector.compare_frozen()
     return vector
-
-
-def _rounding(seed: int, id: PeerId, snapshot: SnapshotId) -> Generator:
-    """The random numbers that a snapshot is rounded by, as live."""
-    return stream(seed, id, f"rounding:{snapshot}")

@@ -2,7 +2,6 @@
 
 from array import array
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from ....gossip import Audit, Envelope, Rule
 from ....gossip.protocol.rule import requirements_of
 from ....gossip.rules.asynchronous.gosgd import GoSGD
 from ....gossip.rules.asynchronous.sgp import SGP
+from ....gossip.types import stream
 from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
 from ....gossip.wire.codec import encoded_bytes
 from ....gossip.wire.formats import NATIVE, Form
@@ -136,7 +136,8 @@ class FastFleet:
         self._plan = plan
         self._decider = decider
         self._n = len(plan.ids)
-        self._random = [_words(plan.seed, id) for id in plan.ids]
+        self._random = [stream(plan.seed, id, "rule").bit_generator for id in plan.ids]
+        """What each worker's rule draws from."""
         topology = _topology_of(plan)
         assert topology is not None
         self._tables = self._make(topology)
@@ -349,13 +350,6 @@ def _widths_of(plan: FleetPlan, spans_max: int) -> dict[str, Any]:
 
 
 _LOW = np.uint64(0xFFFFFFFF)
-
-
-def _words(seed: int, id: str) -> np.random.Philox:
-    """The random words that a rule of that name draws from."""
-    name = f"{seed}\0{id}\0rule".encode()
-    key = int.from_bytes(blake2b(name, digest_size=16).digest(), "little")
-    return np.random.Philox(key=key)
 
 
 def _is_dense(topology: Topology, n: int) -> bool:
