@@ -84,8 +84,8 @@ def _compile(kind: Any) -> ModuleType:
         for function in reversed([f for f in own if f.__module__ == module.__name__]):
             # So numba calls what it keeps on disk, held against no file but this function's own.
             function.__qualname__ = f"{function.__name__}_{_VERSION}"
-            names = [_type_name(hint) for hint in function.__annotations__.values()]
-            *given, returned = [types[name] for name in names]
+            hints = function.__annotations__.values()
+            *given, returned = [types[str(getattr(hint, "__name__", hint))] for hint in hints]
             # What only machine code calls needs no way in from Python, which costs more to compile
             # than most of these functions.
             inner = function.__name__ not in _CALLED_BY_PYTHON
@@ -103,10 +103,6 @@ def _numba() -> Any:
     import numba
 
     return numba
-
-
-def _type_name(hint: Any) -> str:
-    return str(getattr(hint, "__name__", hint))
 
 
 def _second_copy(source: ModuleType) -> ModuleType:

@@ -141,7 +141,8 @@ class FaultyTransport(Transport):
     then, and resets break off what this peer dials. Nothing waits for any of that.
 
     Args:
-        path: The file of a `NetworkPlan`; *bind* and what follows are as for `Transport`.
+        path: The file of a `NetworkPlan`.
+        bind: This, *bulk_messages_max* and *keyring* are as for `Transport`.
         held_bytes_max: How much may be kept in memory. Beyond it, copies are dropped, and messages
             that would be late come at once.
         clock: Seconds from any instant that only go forward.
