@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,90 +121,6 @@ class Window:
     """With the last one."""
 
 
-class Deciding(Protocol):
-    """Whoever decides for a fleet, window by window."""
-
-    @property
-    def now(self) -> float:
-        """Virtual time, seconds."""
-
-    @property
-    def over(self) -> bool:
-        """Whether every worker has taken all its steps."""
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of all workers so far."""
-
-    def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then, or until so many further steps are taken.
-
-        Returns:
-            Whether that time has come, or everything is over.
-        """
-
-    def settle(self, until_s: float) -> None:
-        """Go on to where nobody waits for others, but no further than that time."""
-
-    def take(self) -> Sequence[AnyLevel]:
-        """Hand over what was decided since this was last called."""
-
-    def read(self) -> Reading:
-        """Say what can be said now."""
-
-    def end(self) -> Ending:
-        """Say what all came to."""
-
-
-def schedule(
-    deciding: Callable[[], Deciding],
-    *,
-    every_s: float,
-    time_s: float | None,
-    window: int,
-    shift_s: float = 0.0,
-    marks_max: int | None = None,
-) -> Iterator[Window]:
-    """Run a fleet from its start to its end.
-
-    Under a rule that waits, a measurement is put off until nobody does, when models are as the last
-    round left them. Within a round some have taken the next step: curves would show teeth.
-
-    Args:
-        deciding: Makes who decides.
-        every_s: Virtual seconds between two measurements.
-        time_s: When to end; None for when all have taken their steps.
-        window: Optimizer steps of a window, at most.
-        shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
-            does not fall on the very moment at which steps end.
-        marks_max: So many measurements after which they become half as frequent; None for never.
-
-    Yields:
-        Windows in order; a measurement at the start, at the end, and regularly in between.
-    """
-    with paused():
-        fleet = deciding()
-    mark, end_s = 1, math.inf if time_s is None else time_s
-    with settled():
-        yield _window(fleet, reading=fleet.read())
-        while not fleet.over and fleet.now < end_s:
-            until_s = min(mark * every_s + shift_s, end_s)
-            with paused():
-                came = fleet.run(until_s, window)
-                if came and not fleet.over:
-                    fleet.settle(end_s)
-                    mark = max(mark, math.floor((fleet.now - shift_s) / every_s))
-            mark += came
-            if marks_max is not None and mark > marks_max:
-                every_s, mark = 2 * every_s, mark // 2 + 1
-            yield _window(fleet, reading=fleet.read() if came else None)
-    yield _window(fleet, ending=fleet.end())
-
-
-def _window(fleet: Deciding, **more: Any) -> Window:
-    return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
-
-
 class ByProtocols:
     """One protocol for each worker decides, as live.
 
@@ -234,7 +150,11 @@ class ByProtocols:
         return self._fleet.program.steps
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then; see `Fleet.run`."""
+        """Let happen what happens until then, or until so many further steps are taken.
+
+        Returns:
+            Whether that time has come, or everything is over.
+        """
         return self._fleet.run(until_s, steps_max)
 
     def settle(self, until_s: float) -> None:
@@ -300,7 +220,7 @@ class ByProtocols:
 
 
 class ByFastPath:
-    """The fast path decides while nothing else is due; then the protocols do, from its window on.
+    """The fast path decides while nothing else is due.
 
     Args:
         plan: What the fleet is made of; `why_not` finds nothing.
@@ -311,53 +231,44 @@ class ByFastPath:
         self._plan = plan
         self._decided = f"the fast path, {decider.name}"
         self._fast = FastFleet(plan, decider)
-        self._slow: ByProtocols | None = None
         self._windows: list[tuple[float, int] | None] = []
         """What has led to each window, so that the protocols can come to where the last began."""
 
     @property
     def now(self) -> float:
         """Virtual time, seconds."""
-        return self._fast.now if self._slow is None else self._slow.now
+        return self._fast.now
 
     @property
     def over(self) -> bool:
         """Whether every worker has taken all its steps."""
-        return self._fast.over if self._slow is None else self._slow.over
+        return self._fast.over
 
     @property
     def steps(self) -> int:
         """Optimizer steps of all workers so far."""
-        return self._fast.steps if self._slow is None else self._slow.steps
+        return self._fast.steps
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then; see `Fleet.run`."""
-        if self._slow is None:
-            try:
-                came = self._fast.run(until_s, steps_max)
-            except TakeOver:
-                self._slow = self._hand_over()
-            else:
-                self._windows.append((until_s, steps_max))
-                return came
-        return self._slow.run(until_s, steps_max)
+        """See `ByProtocols.run`.
+
+        Raises:
+            TakeOver: Only the protocols can go on, from where this window began.
+        """
+        came = self._fast.run(until_s, steps_max)
+        self._windows.append((until_s, steps_max))
+        return came
 
     def settle(self, until_s: float) -> None:
-        """See `ByProtocols.settle`; where the fast path decides, nobody waits."""
-        if self._slow is not None:
-            self._slow.settle(until_s)
+        """Do nothing: nobody waits."""
 
     def take(self) -> Sequence[AnyLevel]:
         """Hand over what was decided since this was last called."""
-        if self._slow is not None:
-            return self._slow.take()
         self._windows.append(None)
         return levels_of(self._fast.take())
 
     def read(self) -> Reading:
         """Say what can be said now."""
-        if self._slow is not None:
-            return self._slow.read()
         fast = self._fast
         return Reading(
             time_s=fast.now,
@@ -370,8 +281,6 @@ class ByFastPath:
 
     def end(self) -> Ending:
         """Say what all came to."""
-        if self._slow is not None:
-            return self._slow.end()
         weight_units = self._fast.column("weight")
         return Ending(
             workers={
@@ -387,7 +296,7 @@ class ByFastPath:
             decided=self._decided,
         )
 
-    def _hand_over(self) -> ByProtocols:
+    def hand_over(self) -> ByProtocols:
         """Bring protocols to where the window at hand began, by deciding everything anew."""
         slow = ByProtocols(self._plan, (), handed_over=self._decided)
         for ran in self._windows:
@@ -396,6 +305,64 @@ class ByFastPath:
             else:
                 slow.run(*ran)
         return slow
+
+
+Deciding = ByProtocols | ByFastPath
+"""Whoever decides for a fleet, window by window."""
+
+
+def schedule(
+    deciding: Callable[[], Deciding],
+    *,
+    every_s: float,
+    time_s: float | None,
+    window: int,
+    shift_s: float = 0.0,
+    marks_max: int | None = None,
+) -> Iterator[Window]:
+    """Run a fleet from its start to its end.
+
+    Under a rule that waits, a measurement is put off until nobody does, when models are as the last
+    round left them. Within a round some have taken the next step: curves would show teeth.
+
+    Args:
+        deciding: Makes who decides.
+        every_s: Virtual seconds between two measurements.
+        time_s: When to end; None for when all have taken their steps.
+        window: Optimizer steps of a window, at most.
+        shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
+            does not fall on the very moment at which steps end.
+        marks_max: So many measurements after which they become half as frequent; None for never.
+
+    Yields:
+        Windows in order; a measurement at the start, at the end, and regularly in between.
+    """
+    with paused():
+        fleet = deciding()
+    mark, end_s = 1, math.inf if time_s is None else time_s
+    with settled():
+        yield _window(fleet, reading=fleet.read())
+        while not fleet.over and fleet.now < end_s:
+            until_s = min(mark * every_s + shift_s, end_s)
+            with paused():
+                try:
+                    came = fleet.run(until_s, window)
+                except TakeOver:
+                    assert isinstance(fleet, ByFastPath)
+                    fleet = fleet.hand_over()
+                    came = fleet.run(until_s, window)
+                if came and not fleet.over:
+                    fleet.settle(end_s)
+                    mark = max(mark, math.floor((fleet.now - shift_s) / every_s))
+            mark += came
+            if marks_max is not None and mark > marks_max:
+                every_s, mark = 2 * every_s, mark // 2 + 1
+            yield _window(fleet, reading=fleet.read() if came else None)
+    yield _window(fleet, ending=fleet.end())
+
+
+def _window(fleet: Deciding, **more: Any) -> Window:
+    return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
 
 
 @dataclass(frozen=True, slots=True)
