@@ -431,6 +431,16 @@ _KEPT_MAX = 1 << 17
 # 65,536 on; no message names so many.)
 _SHORT = 1 << 4
 
+_NOBODY = Envelope(
+    swarm=b"",
+    schema=bytes(16),
+    source="a",
+    source_incarnation=1,
+    destination="b",
+    destination_incarnation=1,
+    body=Hello(members=(), rooted=False, reply=False),
+)
+
 
 class Sizes:
     """Sizes of messages. An entry of a view travels from peer to peer: it is measured once."""
@@ -453,31 +463,11 @@ class Sizes:
                 sizes.clear()
                 self._members.clear()
             entries = sum([sizes.get(id(member)) or self._measure(member) for member in members])
-        return bare + _length_bytes(len(members)) + entries
+        return bare + entries + (0 if len(members) < _SHORT else 2)
 
     def _measure(self, member: Member) -> int:
-        one, none = (
-            encoded_bytes(_envelope(Hello(members=members, rooted=False, reply=False)))
-            for members in ((member,), ())
-        )
+        alone = replace(_NOBODY, body=Hello(members=(member,), rooted=False, reply=False))
         # What is kept stays alive, so that no other object gets its number.
         self._members.append(member)
-        self._sizes[id(member)] = one - none
-        return one - none
-
-
-def _envelope(body: Hello) -> Envelope:
-    return Envelope(
-        swarm=b"",
-        schema=bytes(16),
-        source="a",
-        source_incarnation=1,
-        destination="b",
-        destination_incarnation=1,
-        body=body,
-    )
-
-
-def _length_bytes(count: int) -> int:
-    """Bytes of an array's length beyond the first."""
-    return 0 if count < _SHORT else 2
+        size = self._sizes[id(member)] = encoded_bytes(alone) - encoded_bytes(_NOBODY)
+        return size

@@ -19,12 +19,9 @@ __all__ = [
     "Host",
     "Link",
     "NetworkConfig",
-    "check_fields",
     "check_numbers",
     "network_as_json",
     "network_of",
-    "part_as_json",
-    "read_fields",
     "read_network",
     "with_distinct_keys",
 ]
@@ -181,33 +178,13 @@ _NO_LIMIT: Mapping[str, float | None] = MappingProxyType(
 _WORKERS = ("workers", "source", "to")
 
 
-def read_fields(path: Path) -> tuple[object, dict[str, Any]]:
-    """Read a file, whose form `read_network` shows.
-
-    Args:
-        path: The file, in UTF-8.
-
-    Returns:
-        What it calls the preset it starts from, and the fields of ``NetworkConfig`` that it gives,
-        both still to be checked.
-
-    Raises:
-        ConfigError: The file cannot be read, or has another form; the message names the key.
-    """
-    return check_fields(_read(path))
-
-
-def check_fields(given: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
-    """Check what a file says, or an object inside another file; as `read_fields`.
-
-    Raises:
-        ConfigError: It has another form; the message names the key.
-    """
-    content = dict(given)
+def _changes(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a file gives, without its preset."""
     _check_keys(content, ("preset", *_NUMBERS, *_FLAGS, *_PARTS), "")
-    preset = content.pop("preset", "ideal")
     found: dict[str, Any] = {}
     for key, value in content.items():
+        if key == "preset":
+            continue
         if key in _PARTS:
             if not isinstance(value, list):
                 raise ConfigError(f"{key} is {json.dumps(value)}: it must be a list of objects")
@@ -221,10 +198,10 @@ def check_fields(given: Mapping[str, Any]) -> tuple[object, dict[str, Any]]:
             found[key] = (
                 _NO_LIMIT[key] if key in _NO_LIMIT and value is None else _number(value, key)
             )
-    return preset, found
+    return found
 
 
-def part_as_json(part: Part) -> dict[str, object]:
+def _part_as_json(part: Part) -> dict[str, object]:
     """Write a part as a file has it, without what is as it is unless given."""
     found: dict[str, object] = {}
     for field in fields(part):
@@ -496,7 +473,7 @@ def read_network(text: str) -> NetworkConfig:
             f"unknown network {text!r}{hint} It must be {', '.join(PRESETS)} or a .json file"
         )
     try:
-        return _from(*read_fields(path))
+        return network_of(_read(path))
     except ConfigError as error:
         raise ConfigError(f"network {path}: {error}") from None
 
@@ -510,13 +487,10 @@ def network_of(content: Mapping[str, Any]) -> NetworkConfig:
     >>> network_of({"preset": "lan", "loss": 0.01}).latency_s
     0.0005
     """
-    return _from(*check_fields(content))
-
-
-def _from(preset: object, given: Mapping[str, Any]) -> NetworkConfig:
+    changes, preset = _changes(content), content.get("preset", "ideal")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise ConfigError(f"preset is {preset!r}: it must be one of {', '.join(PRESETS)}")
-    return replace(PRESETS[preset], **given)
+    return replace(PRESETS[preset], **changes)
 
 
 def network_as_json(config: NetworkConfig) -> dict[str, object]:
@@ -534,10 +508,8 @@ def network_as_json(config: NetworkConfig) -> dict[str, object]:
     found: dict[str, object] = {}
     for field in fields(NetworkConfig):
         value = getattr(config, field.name)
-        if value != field.default:
-            is_number = isinstance(value, int | float)
-            if is_number:
-                found[field.name] = _finite(value)
-            else:
-                found[field.name] = [part_as_json(part) for part in value]
+        if isinstance(value, Sequence) and value:
+            found[field.name] = [_part_as_json(part) for part in value]
+        elif value != field.default:
+            found[field.name] = _finite(value)
     return found
