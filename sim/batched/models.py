@@ -77,7 +77,7 @@ class Models:
 
     def live_again(self) -> None:
         """Make ready for workers that crash and come back; called before the first step."""
-        self.rows.live_again(self.stepper)
+        self.rows.live_again(self.stepper.memory)
 
     def execute(self, levels: Iterable[AnyLevel]) -> None:
         """Take the steps of one level after another, and do what follows each.

@@ -22,7 +22,7 @@ from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .cores import ONE_CORE, Cores
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
-from .steppers.stepper import Stepper, WorkerCheckpoints
+from .steppers.stepper import Memory, WorkerCheckpoints
 
 __all__ = [
     "CPU",
@@ -132,9 +132,9 @@ class ParameterMatrix:
         # Tied parameters have several names, and the module holds any worker's values.
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
-    def live_again(self, stepper: Stepper) -> None:
+    def live_again(self, memory: Memory) -> None:
         """Make ready for workers that crash and come back; called before anything is trained."""
-        checkpoints = WorkerCheckpoints(self._rows, self.locals, stepper)
+        checkpoints = WorkerCheckpoints(self._rows, self.locals, memory)
         self._shares.begin_again = checkpoints.carry_out
 
     def distance(self, worker: int, slot: int) -> float:

@@ -16,7 +16,7 @@ from ..cores import ONE_CORE, Cores, Threads
 from ..parameters import CPU, ParameterMatrix
 from .gradients import Gradient, unbatchable
 from .loop import Replica
-from .optimizers import OneByOne, RowOptimizer, StackedOptimizer, stacked_optimizer
+from .optimizers import RowOptimizer, StackedOptimizer, stacked_optimizer
 from .stepper import Failures
 
 __all__ = ["BatchedStepper"]
@@ -79,7 +79,7 @@ class BatchedStepper:
         stacked = stacked_optimizer(
             replica.optimizer, replica.parameters, rows.x[0], in_passes=rows.in_passes
         )
-        self._optimizer: RowOptimizer = stacked or OneByOne(replica, rows)
+        self.memory: RowOptimizer = stacked or replica
         self._dense: tuple[DenseStep, StackedOptimizer] | None = None
         if dense:
             if stacked is None or not stacked.in_passes:
@@ -98,14 +98,6 @@ class BatchedStepper:
         cuts = [n * at // n_groups for at in range(n_groups + 1)] if n else []
         groups = [slice(*cut) for cut in pairwise(cuts)]
         self._threads.share(lambda group: self._take_group(level, group), groups)
-
-    def keep(self, worker: int) -> object:
-        """A copy of what a worker's optimizer remembers."""
-        return self._optimizer.keep(worker)
-
-    def restore(self, worker: int, kept: object | None) -> None:
-        """Let a worker's optimizer remember what was kept; nothing where that is None."""
-        self._optimizer.restore(worker, kept)
 
     def close(self) -> None:
         """End the threads."""
@@ -137,7 +129,7 @@ class BatchedStepper:
             locals = [part.index_select(0, chosen) for part in self._rows.locals]
             gradients, losses = self.gradient(values, locals, inputs, targets)
             parts = self._lr_parts(workers)
-            is_finite = self._optimizer.update(x, gradients, workers, steps, parts)
+            is_finite = self.memory.update(x, gradients, workers, steps, parts)
             # Which optimizers that take a row for one tensor may have let decay.
             for span in self.gradient.buffers:
                 x[:, span].index_copy_(0, chosen, values[:, span])

@@ -9,7 +9,8 @@ from hashlib import blake2b
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -20,8 +21,8 @@ from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
 from ....train.timing.lr_schedule import FullRates
 from ...kernel.fast_path.levels import AnyLevel
-from ..batches import Batches
-from ..parameters import ParameterMatrix
+from ..batches import Batches, Ints
+from ..parameters import ParameterMatrix, view_of
 from .stepper import Failures
 
 __all__ = ["LoopStepper", "Replica", "generators", "has_hooks"]
@@ -67,8 +68,9 @@ class LoopStepper:
         alone = self._draws or batches.may_draw or has_hooks(rows.module)
         threads = 1 if alone else threads
         self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
+        self.memory = self._replicas[0]
         for replica in self._replicas[1:]:
-            replica.states = self._replicas[0].states
+            replica.states = self.memory.states
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def take(self, level: AnyLevel) -> None:
@@ -77,14 +79,6 @@ class LoopStepper:
             self._share(level, 0)
         else:
             list(self._pool.map(lambda index: self._share(level, index), range(self._n_threads)))
-
-    def keep(self, worker: int) -> object:
-        """A copy of what a worker's optimizer remembers."""
-        return self._replicas[0].keep(worker)
-
-    def restore(self, worker: int, kept: object | None) -> None:
-        """Let a worker's optimizer remember what was kept; nothing where that is None."""
-        self._replicas[0].restore(worker, kept)
 
     def close(self) -> None:
         """End the threads."""
@@ -170,11 +164,22 @@ class Replica:
         finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
         return finite and bool(torch.isfinite(loss.detach()))
 
-    def apply(self) -> None:
-        """Let the optimizer use the gradients that lie ready."""
-        self._scale_lr()
-        with self._lent_state():
-            self.optimizer.step()
+    def update(
+        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: NDArray[np.float64]
+    ) -> bool:
+        """Take steps of one worker after another, as a `RowOptimizer` does."""
+        segment = self._rows.segments[0]
+        named = dict(self.module.named_parameters())
+        for worker, row in zip(workers.tolist(), gradients, strict=True):
+            self.lay_over(worker)
+            for placed in segment.tensors:
+                # Buffers have no gradient.
+                if (parameter := named.get(placed.spec.name)) is not None:
+                    parameter.grad = view_of(placed, segment.start_bytes, row)
+            self._scale_lr()
+            with self._lent_state():
+                self.optimizer.step()
+        return bool(torch.isfinite(x.index_select(0, torch.from_numpy(workers).to(x.device)).sum()))
 
     def _scale_lr(self) -> None:
         """Let the next step use the worker's part of the learning rate."""

@@ -13,11 +13,9 @@ from torch.optim import optimizer as hooks
 from ..batches import Ints
 from ..compiled.interface import BY_ADAM, BY_ADAMW, BY_SGD, N_RATES, RowUpdate
 from ..compiled.row_passes import take_steps
-from ..parameters import ParameterMatrix, view_of
-from .loop import Replica
+from .stepper import Memory
 
 __all__ = [
-    "OneByOne",
     "RowOptimizer",
     "StackedAdam",
     "StackedOptimizer",
@@ -29,14 +27,8 @@ Parts = NDArray[np.float64]
 """Of a learning rate, axis ``step``."""
 
 
-class RowOptimizer(Protocol):
+class RowOptimizer(Memory, Protocol):
     """Takes the steps of many workers, and remembers what each needs for its next one."""
-
-    def keep(self, worker: int) -> object:
-        """A copy of what is remembered of a worker."""
-
-    def restore(self, worker: int, kept: object | None) -> None:
-        """Remember of a worker what was kept; nothing where that is None."""
 
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
@@ -238,39 +230,3 @@ class StackedAdam:
         root = (1 - second**taken) ** 0.5
         shrunk = 1 - lr * self._decay
         return size, root, 1 - first, 1 - second, second, self._epsilon, self._decay, shrunk
-
-
-class OneByOne:
-    """A task's own optimizer, which updates worker after worker.
-
-    Args:
-        replica: Has the optimizer, and what it remembers.
-        rows: All workers' values.
-    """
-
-    def __init__(self, replica: Replica, rows: ParameterMatrix) -> None:
-        self._replica = replica
-        self._rows = rows
-
-    def keep(self, worker: int) -> object:
-        """A copy of what is remembered of a worker."""
-        return self._replica.keep(worker)
-
-    def restore(self, worker: int, kept: object | None) -> None:
-        """Remember of a worker what was kept; nothing where that is None."""
-        self._replica.restore(worker, kept)
-
-    def update(
-        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
-    ) -> bool:
-        """See `RowOptimizer.update`."""
-        replica, segment = self._replica, self._rows.segments[0]
-        named = dict(replica.module.named_parameters())
-        for worker, row in zip(workers.tolist(), gradients, strict=True):
-            replica.lay_over(worker)
-            for placed in segment.tensors:
-                # Buffers have no gradient.
-                if (parameter := named.get(placed.spec.name)) is not None:
-                    parameter.grad = view_of(placed, segment.start_bytes, row)
-            replica.apply()
-        return bool(torch.isfinite(x.index_select(0, torch.from_numpy(workers).to(x.device)).sum()))

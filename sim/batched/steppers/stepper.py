@@ -10,7 +10,7 @@ from ...kernel.plan import Stop
 from ...kernel.program import Keep, Start
 from ..shares import Parts, PerWorker, Rows
 
-__all__ = ["Failure", "Failures", "Stepper", "WorkerCheckpoints"]
+__all__ = ["Failure", "Failures", "Memory", "Stepper", "WorkerCheckpoints"]
 
 
 class Failure(Exception):
@@ -50,17 +50,25 @@ class Failures:
             raise Failure(self._first)
 
 
+class Memory(Protocol):
+    """What each worker's optimizer needs for its next step."""
+
+    def keep(self, worker: int) -> object:
+        """A copy of what is remembered of a worker."""
+
+    def restore(self, worker: int, kept: object | None) -> None:
+        """Remember of a worker what was kept; nothing where that is None."""
+
+
 class Stepper(Protocol):
     """Takes optimizer steps."""
 
+    @property
+    def memory(self) -> Memory:
+        """What its optimizers remember."""
+
     def take(self, level: AnyLevel) -> None:
         """Take all steps of a level; those that fail are noted in its `Failures`."""
-
-    def keep(self, worker: int) -> object:
-        """A copy of what a worker's optimizer remembers."""
-
-    def restore(self, worker: int, kept: object | None) -> None:
-        """Let a worker's optimizer remember what was kept; nothing where that is None."""
 
     def close(self) -> None:
         """Let go of threads."""
@@ -80,7 +88,7 @@ class WorkerCheckpoints:
     Args:
         registers: Each worker's vectors by name, as views.
         locals: What is not shared, axes ``(worker, *shape)``.
-        stepper: Has the optimizers; None where nothing is trained.
+        memory: Of the optimizers; None where nothing is trained.
         alike: Whether all workers start from the same values.
     """
 
@@ -88,13 +96,13 @@ class WorkerCheckpoints:
         self,
         registers: Rows,
         locals: Parts = (),
-        stepper: Stepper | None = None,
+        memory: Memory | None = None,
         *,
         alike: bool = True,
     ) -> None:
         self._registers = registers
         self._locals = locals
-        self._stepper = stepper
+        self._memory = memory
         self._kept: dict[int, _Kept] = {}
         n = len(registers[X])
         starts = [self._copy(worker) for worker in range(1 if alike else n)]
@@ -104,7 +112,7 @@ class WorkerCheckpoints:
         """Do what was scheduled."""
         worker = operation.worker
         if isinstance(operation, Keep):
-            optimizer = None if self._stepper is None else self._stepper.keep(worker)
+            optimizer = None if self._memory is None else self._memory.keep(worker)
             self._kept[worker] = self._copy(worker, optimizer)
         else:
             self._put_back(worker, (self._kept if operation.kept else self._starts)[worker])
@@ -127,5 +135,5 @@ class WorkerCheckpoints:
                     row.copy_(part)
             for row, part in zip(self._locals, kept.locals, strict=True):
                 row[worker].copy_(part)
-        if self._stepper is not None:
-            self._stepper.restore(worker, kept.optimizer)
+        if self._memory is not None:
+            self._memory.restore(worker, kept.optimizer)
