@@ -1,6 +1,5 @@
 """Which way steps are computed, and why."""
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from torch.random import fork_rng
 
 from ....gossip import PeerId
 from ....gossip.errors import ConfigError
+from ....train.tasks.random_state import kept_random_state
 from ....train.tasks.task import Task
 from ...kernel.program import Level
 from ..batches import Batches
@@ -168,10 +168,12 @@ def _probe(workshop: Workshop) -> Choice:
         return Choice(name="loop", make=workshop.loop, why=why)
     n = _trial_size(workshop)
     ways = (workshop.loop, make)
-    looped, batched = (_trial(workshop, way, range(n), _TIMES) for way in ways)
-    if not _alike(looped.rows, batched.rows):
+    (looped, looped_s), (batched, batched_s) = (
+        _trial(workshop, way, range(n), _TIMES) for way in ways
+    )
+    if not _alike(looped, batched):
         return Choice(name="loop", make=workshop.loop, why=_OTHER_BITS)
-    gain = looped.best_s / batched.best_s
+    gain = looped_s / batched_s
     if gain <= 1.0:
         why = f"batching is no faster for this model ({gain:.2f}x)"
         return Choice(name="loop", make=workshop.loop, why=why)
@@ -192,7 +194,7 @@ def _why_not_batched(workshop: Workshop) -> str:
 def _with_loops_bits(workshop: Workshop) -> Way | None:
     """The fastest way to batch that gives the loop's bits in a few steps of a few workers."""
     workers = _witnesses(workshop)
-    looped = _trial(workshop, workshop.loop, workers, _STEPS).rows
+    looped, _ = _trial(workshop, workshop.loop, workers, _STEPS)
     ways: list[Way] = [workshop.in_machine_code, workshop.batched, workshop.apart]
     if workshop.cores.compiled:
         # Passes in machine code may be what rounds otherwise.
@@ -200,7 +202,7 @@ def _with_loops_bits(workshop: Workshop) -> Way | None:
         ways += [plain.batched, plain.apart]
     for make in ways:
         try:
-            rows = _trial(workshop, make, workers, _STEPS).rows
+            rows, _ = _trial(workshop, make, workers, _STEPS)
         except Exception:  # the task is of another kind, or a library has something against it
             continue
         if _alike(looped, rows):
@@ -239,14 +241,10 @@ def _cannot(workshop: Workshop) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    rows: ParameterMatrix
-    best_s: float
-
-
-def _trial(workshop: Workshop, make: Way, workers: Sequence[int], steps: int) -> _Trial:
-    """Take a few steps in one way, the fastest of which counts."""
+def _trial(
+    workshop: Workshop, make: Way, workers: Sequence[int], steps: int
+) -> tuple[ParameterMatrix, float]:
+    """Take a few steps in one way; returns the rows, and what the fastest took, seconds."""
     rows = workshop.make_rows(max(workers) + 1)
     stepper, taken_s = make(rows, Failures()), []
     try:
@@ -256,7 +254,7 @@ def _trial(workshop: Workshop, make: Way, workers: Sequence[int], steps: int) ->
             taken_s.append(time.perf_counter() - start_s)
     finally:
         stepper.close()
-    return _Trial(rows, min(taken_s))
+    return rows, min(taken_s)
 
 
 def _alike(ours: ParameterMatrix, theirs: ParameterMatrix) -> bool:
@@ -286,14 +284,8 @@ def alone() -> Iterator[None]:
     """
     # A GPU that nobody has used yet has drawn nothing.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with _ALONE, fork_rng(devices=devices):
-        kept = random.getstate(), np.random.get_state()
-        try:
-            with one_thread_each():
-                yield
-        finally:
-            random.setstate(kept[0])
-            np.random.set_state(kept[1])
+    with _ALONE, fork_rng(devices=devices), kept_random_state(), one_thread_each():
+        yield
 
 
 @contextmanager

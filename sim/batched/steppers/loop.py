@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
-from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from torch.optim import Optimizer
 
 from ....gossip import PeerId
 from ....train.tasks.precision import descend, make_scaler
+from ....train.tasks.random_state import kept_random_state, seed_of
 from ....train.tasks.sources import Batch
 from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
@@ -60,7 +60,8 @@ class LoopStepper:
     ) -> None:
         self._batches = batches
         self._failures = failures
-        self._seeds = [f"{seed}\0{id}\0torch\0".encode() for id in ids]
+        self._ids = ids
+        self._seed = seed
         self._device = rows.device
         # Random layers draw from one generator, which threads would share.
         self._draws = _draws(task, rows.module, batches.one(0, 0))
@@ -97,7 +98,7 @@ class LoopStepper:
             batch = self._batches.one(worker, step)
             if self._n_threads == 1:
                 # What is random in a step is drawn anew for each, whatever was computed before.
-                seed = _step_seed(self._seeds[worker], step)
+                seed = seed_of(self._seed, self._ids[worker], f"torch\0{step}")
                 torch.default_generator.manual_seed(seed)
                 if self._device.type == "cuda":
                     torch.cuda.default_generators[self._device.index].manual_seed(seed)
@@ -214,22 +215,13 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(p, kind, None) for p in module.parameters() for kind in kinds)
 
 
-def _step_seed(prefix: bytes, step: int) -> int:
-    digest = blake2b(prefix + str(step).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
 def _draws(task: Task, module: nn.Module, batch: Batch) -> bool:
     """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
     trial = deepcopy(module)
-    kept = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    before = generators()
-    task.batch_loss(trial, batch)
-    drawn = before != generators()
-    torch.set_rng_state(kept[0])
-    random.setstate(kept[1])
-    np.random.set_state(kept[2])
-    return drawn
+    with kept_random_state():
+        before = generators()
+        task.batch_loss(trial, batch)
+        return before != generators()
 
 
 def generators() -> tuple[object, ...]:
