@@ -26,23 +26,13 @@ from .interface import (
     Network,
     RowUpdate,
 )
-from .machine_code import Floats, as_bits, fused, kept, update_row
+from .machine_code import Floats, fused, kept, update_row
 
 __all__ = ["cross_entropy", "squared_error", "sum_rows", "take_steps"]
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 _TWO = np.float32(2.0)
-
-
-@intrinsic
-def _float_of(typing_context: Any, bits: Any) -> Any:
-    """The float32 of these bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
 
 
 @intrinsic
@@ -72,8 +62,7 @@ def _sgemm_of(typing_context: Any, function: Any, call: Any, a: Any, b: Any, c: 
 
 _WORD = ir.IntType(64)
 
-# To a type checker, they still take the context.
-_as_float: Any = _float_of
+# To a type checker, it still takes the context.
 _sgemm: Any = _sgemm_of
 
 
@@ -104,8 +93,8 @@ def _exp(x: Any) -> Any:
     u = _ONE + fused(rest * rest, u, rest)
     power = numba.int32(n)
     half = power >> 1
-    u *= _as_float(numba.int32((half + 127) << 23))
-    u *= _as_float(numba.int32((power - half + 127) << 23))
+    u *= np.int32((half + 127) << 23).view(np.float32)
+    u *= np.int32((power - half + 127) << 23).view(np.float32)
     return _ZERO if x < _EXP_MIN else u
 
 
@@ -120,8 +109,8 @@ def _log(x: Any) -> Any:
 
     Source: as for `_exp`.
     """
-    power = ((as_bits(x * _FOUR_THIRDS) >> 23) & 255) - 127
-    m = _as_float(as_bits(x) - numba.int32(power << 23))
+    power = ((np.float32(x * _FOUR_THIRDS).view(np.int32) >> 23) & 255) - 127
+    m = np.int32(np.float32(x).view(np.int32) - np.int32(power << 23)).view(np.float32)
     n = np.float32(power)
     high = _LN2_FLOAT[0] * n
     low = fused(_LN2_FLOAT[1], n, fused(_LN2_FLOAT[0], n, -high))

@@ -21,7 +21,7 @@ from . import interface
 from .interface import BY_ADAMW, BY_SGD, RowUpdate
 
 __all__ = [
-    *("adapt", "as_bits", "carry_out", "carry_out_plainly", "descend", "fused", "kept", "place"),
+    *("adapt", "carry_out", "carry_out_plainly", "descend", "fused", "kept", "place"),
     *("take_steps", "update_row"),
 ]
 
@@ -59,16 +59,6 @@ def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 @intrinsic
-def _bits_of(typing_context: Any, number: Any) -> Any:
-    """The bits of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.int32(types.float32), generate
-
-
-@intrinsic
 def _roots_of(typing_context: Any, function: Any, n: Any, source: Any, target: Any) -> Any:
     """Call ``vmsSqrt`` of MKL: where it lies, how many numbers, from where and to where."""
 
@@ -88,7 +78,6 @@ _ACCURACY: Final = 0x2 | 0x140000 | 0x100
 # To a type checker, they still take the context.
 _take_roots: Any = _roots_of
 fused: Any = _fma
-as_bits: Any = _bits_of
 
 
 place = kept(interface.place)
@@ -256,4 +245,4 @@ def adapt(
 @numba.njit(inline="always")
 def _exponent(number: Any) -> Any:
     """An integer that is negative where a float is not finite; such may be joined by bits."""
-    return numba.int32((as_bits(number) & _EXPONENT) + _EXPONENT_STEP)
+    return numba.int32((np.float32(number).view(np.int32) & _EXPONENT) + _EXPONENT_STEP)
