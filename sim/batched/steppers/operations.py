@@ -124,32 +124,22 @@ def _log_softmax_backward_by_columns(
     return _by_columns(torch._log_softmax_backward_data, slope, logs, input_dtype=dtype)
 
 
-@_rule(aten._log_softmax.default)
-def _log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """Logarithms of a softmax."""
-    _see(x.ndim > 1)
-    return aten._log_softmax(x, _after(x, dim), half_to_float)  # type: ignore[no-any-return]
+def _softmax(operation: Rule) -> Rule:
+    """A softmax or its logarithms, or the slope by what went in."""
+
+    def softmax(*given: Any) -> Any:
+        *tensors, dim, setting = given
+        _see(tensors[-1].ndim > 1)
+        return operation(*tensors, _after(tensors[-1], dim), setting)
+
+    return softmax
 
 
-@_rule(aten._softmax.default)
-def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """A softmax."""
-    _see(x.ndim > 1)
-    return aten._softmax(x, _after(x, dim), half_to_float)  # type: ignore[no-any-return]
-
-
-@_rule(aten._log_softmax_backward_data.default)
-def _log_softmax_backward(slope: Tensor, logs: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """The slope by what went in."""
-    _see(logs.ndim > 1)
-    return torch._log_softmax_backward_data(slope, logs, _after(logs, dim), dtype)
-
-
-@_rule(aten._softmax_backward_data.default)
-def _softmax_backward(slope: Tensor, parts: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """The slope by what went in."""
-    _see(parts.ndim > 1)
-    return torch._softmax_backward_data(slope, parts, _after(parts, dim), dtype)
+for _operation in (
+    *(aten._log_softmax.default, aten._log_softmax_backward_data.default),
+    *(aten._softmax.default, aten._softmax_backward_data.default),
+):
+    _rule(_operation)(_softmax(_operation))
 
 
 _MEAN: Final = 1
