@@ -109,7 +109,7 @@ class Models:
             Failure: As `execute` does.
         """
         self.execute(levels)
-        distances = [self.rows.distance(question.worker, slot) for slot in question.slots]
+        distances = [self.rows.shares.distance(question.worker, slot) for slot in question.slots]
         return distances, [*self._losses(question)] if question.judged else []
 
     def _losses(self, question: Question) -> Iterator[float]:
@@ -121,7 +121,7 @@ class Models:
         with self._lent(tensors_of(self.rows.module) | state) as module:
             yield self.task.loss_of(module, batch)
             for slot, fraction in question.judged:
-                with self.rows.mixed(worker, slot, fraction):
+                with self.rows.shares.mixed(worker, slot, fraction):
                     yield self.task.loss_of(module, batch)
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:

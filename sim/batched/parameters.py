@@ -1,7 +1,6 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
 from ..kernel.fast_path.decisions.tables import SCALE_LR
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.program import Operation
 from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .cores import ONE_CORE, Cores
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
@@ -101,9 +99,9 @@ class ParameterMatrix:
         # Passes copy and mix one part of a vector, in a format that numpy knows.
         is_known = len(self.x) == 1 and self.x[0].dtype in (torch.float32, torch.float64)
         self._is_plain = is_known and device == CPU and not self.locals
-        self._shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
-        self._shares.deal = deal
-        self._shares.scale_lr = self._scale_lr
+        self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
+        self.shares.deal = deal
+        self.shares.scale_lr = self._scale_lr
         self.lr_factors: NDArray[np.float64] | None = None
         """Which part of its learning rate each worker's next step uses; None where it stays."""
 
@@ -135,23 +133,7 @@ class ParameterMatrix:
     def live_again(self, memory: Memory) -> None:
         """Make ready for workers that crash and come back; called before anything is trained."""
         checkpoints = WorkerCheckpoints(self._rows, self.locals, memory)
-        self._shares.begin_again = checkpoints.carry_out
-
-    def distance(self, worker: int, slot: int) -> float:
-        """How far the first register in a slot is from its shard of a worker's ``x``."""
-        return self._shares.distance(worker, slot)
-
-    def mixed(self, worker: int, slot: int, fraction: float) -> AbstractContextManager[None]:
-        """Have the first register in a slot mixed into a worker's ``x``, inside."""
-        return self._shares.mixed(worker, slot, fraction)
-
-    def carry_out(self, operations: Sequence[Operation]) -> list[int]:
-        """Do what was scheduled, one after another.
-
-        Returns:
-            Workers with a value that does not fit into the wire's format.
-        """
-        return self._shares.carry_out(operations)
+        self.shares.begin_again = checkpoints.carry_out
 
     def compile_passes(self, cores: Cores) -> None:
         """Let machine code pass over rows where it gives torch's bits: those of float32 alone.
@@ -164,7 +146,7 @@ class ParameterMatrix:
         self._cores = cores if self.in_passes else ONE_CORE
 
     def carry_out_level(self, level: AnyLevel) -> list[int]:
-        """Do what is to follow a level's steps; see `carry_out`."""
+        """Do what is to follow a level's steps; see `Shares.carry_out`."""
         if self._is_plain and isinstance(level, ColumnLevel):
             if self._passes is None:
                 kernels = over_models(compiled=self.in_passes)
@@ -179,9 +161,9 @@ class ParameterMatrix:
         if self._passes is not None:
             # The protocols have taken over.
             left = self._passes.left().items()
-            self._shares.adopt({slot: torch.from_numpy(values) for slot, values in left})
+            self.shares.adopt({slot: torch.from_numpy(values) for slot, values in left})
             self.close()
-        return self.carry_out(level.operations)
+        return self.shares.carry_out(level.operations)
 
     def _scale_lr(self, workers: Any, factors: Any) -> None:
         """Let a worker's next step use a part of its learning rate, or those of several."""

@@ -281,10 +281,7 @@ class Shares:
             row, shard = self._rows[X][worker], self._rooms[slot].shard
             numbers = self._part(row, shard)
             for own, told in zip(numbers, self._first(slot), strict=True):
-                if fraction == 1.0:
-                    own.copy_(told)
-                else:
-                    own.lerp_(told.to(own.dtype), fraction)
+                _toward(own, told.to(own.dtype), fraction)
             self._put(row, shard, numbers)
         try:
             yield
@@ -336,12 +333,8 @@ class Shares:
         rows = self._part(self._rows[X][operation.worker], cut.shard)
         each = zip(lie.split([row.numel() for row in rows]), rows, strict=True)
         numbers = tuple(part.to(row) for part, row in each)
-        if not room.is_plain:
-            id = operation.slot  # of rounding: each lie has random numbers of its own
-            self._write(Snapshot(operation.worker, operation.slot, cut, id), room, numbers)
-            return
-        for part, row in zip(room.parts, numbers, strict=True):
-            part.copy_(row)
+        id = operation.slot  # of rounding: each lie has random numbers of its own
+        self._write(Snapshot(operation.worker, operation.slot, cut, id), room, numbers)
 
     def _write(self, operation: Snapshot, room: _Room, numbers: Parts) -> bool:
         wire, fits = room.wire, True

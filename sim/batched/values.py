@@ -217,8 +217,8 @@ def check_values(
         raise ConfigError(f"label-flip needs labels: the task {task.name} has none")
     memory_gib = _memory_of_vectors(config, task, ids, rule)
     scattered = requirements_of(rule).scattered
-    cut = partial(VectorRows, shards=config.shards, scattered=scattered)
-    rows = cut(task, tuple(ids), config.seed, rule.registers)
+    named = task, tuple(ids), config.seed, rule.registers
+    rows = VectorRows(*named, shards=config.shards, scattered=scattered)
     samples = batch_sizes(config.batch_sizes, ids, config.batch_size or 1)
     return Checked(rows.schema, rows.anchor, memory_gib, tuple(samples))
 

@@ -86,7 +86,7 @@ def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
         shard, id = number % shards, 100 + number
         payload = sender.snapshot("x", form, shard, stream(SEED, "bob", f"rounding:{id}"))
         receiver.mix(payload, 0.3, form, shard)
-        unfit = workers.carry_out(
+        unfit = workers.shares.carry_out(
             [
                 Snapshot(1, number, Cut("x", form, shard), id),
                 Mix(2, number, 0.3),
@@ -106,7 +106,7 @@ def test_a_combination_takes_what_the_format_says(wire: str) -> None:
     payload = vector.snapshot("x", form, 0, stream(SEED, "ada", "rounding:3"))
     other = live(1, wire, workers.row(1))
     other.combine("x", [(0.25, "x"), (0.75, (payload, form))])
-    workers.carry_out(
+    workers.shares.carry_out(
         [Snapshot(0, 0, Cut("x", form), 3), Combine(1, "x", ((0.25, "x"), (0.75, 0)))]
     )
     assert bits(workers.row(1)) == bits(other.flats)
@@ -125,7 +125,7 @@ def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit
     payload = sender.snapshot(("x", "y"), form, 0, stream(SEED, "ada", "rounding:3"))
     receiver.combine("y", [(0.5, "x"), (2.0, (payload, form, 1))])
     receiver.combine("x", [(0.25, "x"), (0.75, (payload, form)), (1.0, "y")])
-    workers.carry_out(
+    workers.shares.carry_out(
         [
             Combine(0, "y", ((1e-3, "x"),)),
             Snapshot(0, 0, Cut(("x", "y"), form), 3),
@@ -140,7 +140,7 @@ def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit
 def test_a_copy_may_bring_registers_along() -> None:
     workers = rows(registers=("y",))
     cut = Cut(("x", "y"), Form(copy=True, registers=2))
-    workers.carry_out(
+    workers.shares.carry_out(
         [
             Combine(0, "y", ((2.0, "x"),)),
             Snapshot(0, 0, cut, 1),
@@ -151,7 +151,7 @@ def test_a_copy_may_bring_registers_along() -> None:
         ]
     )
     assert bits(workers.row(1)) == bits(workers.row(0)) != bits(workers.row(2))
-    workers.carry_out([Combine(2, "x", ((0.5, "y"),)), Combine(1, "x", ((0.5, "y"),))])
+    workers.shares.carry_out([Combine(2, "x", ((0.5, "y"),)), Combine(1, "x", ((0.5, "y"),))])
     assert bits(workers.row(1)) == bits(workers.row(0)) != bits(workers.row(2))
 
 
@@ -193,7 +193,7 @@ def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap(scattered: bool
 def test_mixing_a_shard_leaves_the_rest_of_the_vector_alone(scattered: bool) -> None:
     workers = rows(5, scattered=scattered)
     before = [part.clone() for part in workers.row(2)]
-    workers.carry_out([Snapshot(0, 0, Cut("x", shard=3), 1), Mix(2, 0, 1.0)])
+    workers.shares.carry_out([Snapshot(0, 0, Cut("x", shard=3), 1), Mix(2, 0, 1.0)])
     moved = [row != old for row, old in zip(workers.row(2), before, strict=True)]
     expected = [torch.zeros(len(old), dtype=torch.bool) for old in before]
     for span in workers.spans(3):
@@ -210,11 +210,11 @@ def test_what_was_rounded_by_chance_follows_from_names_and_not_from_order() -> N
     cut = Cut("x", Form("int8"))
     ada, bob = Snapshot(0, 0, cut, 4), Snapshot(1, 1, cut, 4)
     takes: list[Operation] = [Mix(2, 0, 0.5), Mix(2, 1, 0.5)]
-    first.carry_out([ada, bob, *takes])
-    second.carry_out([bob, ada, *takes])
+    first.shares.carry_out([ada, bob, *takes])
+    second.shares.carry_out([bob, ada, *takes])
     assert bits(first.row(2)) == bits(second.row(2))
     third = rows()
-    third.carry_out([Snapshot(0, 0, cut, 5), bob, *takes])
+    third.shares.carry_out([Snapshot(0, 0, cut, 5), bob, *takes])
     assert bits(third.row(2)) != bits(first.row(2))
 
 
@@ -227,11 +227,11 @@ def test_with_topk_what_has_been_sent_waits_until_all_else_had_its_turn() -> Non
             Snapshot(0, number, Cut("x", Form("topk:0.1")), number),
             Mix(2, number, 1.0),
         ]
-    workers.carry_out(operations[:2])
+    workers.shares.carry_out(operations[:2])
     part = workers.row(2)[0]
     n_moved = int((part != start[0]).sum())
     assert 0 < n_moved <= len(part) // 10 + 1
-    workers.carry_out(operations[2:])
+    workers.shares.carry_out(operations[2:])
     assert torch.equal(workers.row(2)[0], goal[0])
 
 
@@ -239,9 +239,9 @@ def test_a_difference_that_is_too_large_for_its_format_is_told() -> None:
     workers = rows()
     workers.row(1)[0][5] += 1e6
     cut = Cut("x", Form("float16"))
-    assert workers.carry_out([Snapshot(0, 0, cut, 1)]) == []
-    assert workers.carry_out([Snapshot(1, 1, cut, 1)]) == [1]
-    assert workers.carry_out([Snapshot(1, 2, Cut("x", Form("bfloat16")), 1)]) == []
+    assert workers.shares.carry_out([Snapshot(0, 0, cut, 1)]) == []
+    assert workers.shares.carry_out([Snapshot(1, 1, cut, 1)]) == [1]
+    assert workers.shares.carry_out([Snapshot(1, 2, Cut("x", Form("bfloat16")), 1)]) == []
 
 
 def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
@@ -253,8 +253,8 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
         cut = kinds[number % len(kinds)]
         is_mixed = cut.form.registers == 1 and not cut.form.bare
         mixes = [Mix(1, number, 0.1)] if is_mixed else []
-        workers.carry_out([Snapshot(0, number, cut, 1), *mixes, Release(number)])
-    free = workers._shares._free
+        workers.shares.carry_out([Snapshot(0, number, cut, 1), *mixes, Release(number)])
+    free = workers.shares._free
     forms = [(cut.form, cut.shard) for cut in kinds]
     assert {(f.wire, shard, f.registers, f.bare) for f, shard in forms} == {*map(tuple, free)}
     # So many at a time for both shards together.
@@ -279,7 +279,7 @@ def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: 
             Combine(0, "y", ((1.0, "y"), (0.5, number))),
             Release(number),
         ]
-        assert not workers.carry_out(operations)
+        assert not workers.shares.carry_out(operations)
     assert bits(workers.row(1)) == bits(receiver.flats)
     assert bits(workers._rows["y"][0]) == bits(sender._registers["y"])
 
@@ -287,22 +287,22 @@ def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: 
 def test_a_register_on_demand_is_one_workers() -> None:
     workers = rows(registers=("from/*",))
     told = workers._rows["from/ada"]
-    workers.carry_out([Combine(1, "from/ada", ((2.0, "x"), (1.0, "from/ada")))])
+    workers.shares.carry_out([Combine(1, "from/ada", ((2.0, "x"), (1.0, "from/ada")))])
     assert isinstance(told, dict) and told.keys() == {1}
     assert bits(told[1]) == bits(tuple(2 * part for part in workers.row(1)))
-    workers.carry_out([Combine(1, "from/ada", ()), Combine(2, "from/ada", ())])
+    workers.shares.carry_out([Combine(1, "from/ada", ()), Combine(2, "from/ada", ())])
     assert told == {}
 
 
 def test_a_register_on_demand_comes_back_with_its_worker() -> None:
     workers = rows(registers=("from/*",))
-    workers._shares.begin_again = WorkerCheckpoints(workers._rows).carry_out
+    workers.shares.begin_again = WorkerCheckpoints(workers._rows).carry_out
     set_both = [Combine(0, f"from/{name}", ((2.0, "x"),)) for name in ("ada", "bob")]
-    workers.carry_out([set_both[0], Keep(0), *set_both])
+    workers.shares.carry_out([set_both[0], Keep(0), *set_both])
     expected = bits(workers._rows["from/ada"][0])
-    workers.carry_out([Combine(0, "from/ada", ((5.0, "x"),)), Start(0, kept=True)])
+    workers.shares.carry_out([Combine(0, "from/ada", ((5.0, "x"),)), Start(0, kept=True)])
     assert bits(workers._rows["from/ada"][0]) == expected
-    workers.carry_out([Start(0, kept=False)])
+    workers.shares.carry_out([Start(0, kept=False)])
     assert [isinstance(rows, dict) and rows for rows in workers._rows.values()] == [False, {}, {}]
 
 
@@ -316,9 +316,9 @@ def test_a_share_is_measured_as_it_would_be_mixed(
     before = [part[1].double().clone() for part in found.x]
     for shard in range(shards):
         cut = Cut("x", Form(wire), shard)
-        found.carry_out([Snapshot(0, shard, cut, 1)])
-    squares = [found.distance(1, shard) ** 2 for shard in range(shards)]
-    found.carry_out([Mix(1, shard, 1.0) for shard in range(shards)])
+        found.shares.carry_out([Snapshot(0, shard, cut, 1)])
+    squares = [found.shares.distance(1, shard) ** 2 for shard in range(shards)]
+    found.shares.carry_out([Mix(1, shard, 1.0) for shard in range(shards)])
     after = [part[1].double() for part in found.x]
     moved = sum(float((a - b).square().sum()) for a, b in zip(after, before, strict=True))
     assert sum(squares) == pytest.approx(moved, rel=1e-3)
