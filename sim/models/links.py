@@ -11,7 +11,7 @@ from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
 from ...topology.hashing import key
 from .cables import Cable, Connection
-from .network import ALL, NetworkConfig
+from .network import ALL, Cut, Link, NetworkConfig
 
 __all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "uniform"]
 
@@ -160,24 +160,15 @@ class Links:
         self._free_s = array("d", [0.0] * len(ids))
         self.downlinks = [_ports(rate) for rate in down]
         """By worker, what its host's downlink is: at most one port."""
+
+        def ends(part: Link | Cut, field: str) -> tuple[Ends, Ends]:
+            return _ends(part.source, places, field), _ends(part.to, places, field)
+
         self._exceptions = [
-            (
-                _ends(link.source, places, "links"),
-                _ends(link.to, places, "links"),
-                link,
-                _ports(link.bandwidth_mbit if link.shared else None),
-            )
+            (*ends(link, "links"), link, _ports(link.bandwidth_mbit if link.shared else None))
             for link in config.links
         ]
-        self._cuts = [
-            (
-                _ends(cut.source, places, "cuts"),
-                _ends(cut.to, places, "cuts"),
-                cut.start_s,
-                cut.stop_s,
-            )
-            for cut in config.cuts
-        ]
+        self._cuts = [(*ends(cut, "cuts"), cut.start_s, cut.stop_s) for cut in config.cuts]
         self.is_plain = not (config.links or config.cuts or config.hosts) and not (
             config.jitter or config.loss or config.duplicates or config.reorder
         )

@@ -13,17 +13,8 @@ from torch import Tensor
 from ...kernel.fast_path.decisions.tables import RELEASE, SNAPSHOT
 
 __all__ = [
-    *(
-        "BY_ADAM",
-        "BY_ADAMW",
-        "BY_INPUT",
-        "BY_WEIGHT",
-        "CALL_BYTES",
-        "FACTORS",
-        "FORWARD",
-        "N_RATES",
-    ),
-    *("ROOT", "BY_SGD", "SGEMM", "SIZES", "STRIDES", "TRANSPOSED"),
+    *("BY_ADAM", "BY_ADAMW", "BY_INPUT", "BY_SGD", "BY_WEIGHT", "CALL_BYTES", "FACTORS"),
+    *("FORWARD", "N_RATES", "ROOT", "SGEMM", "SIZES", "STRIDES", "TRANSPOSED"),
     *("Network", "RowUpdate", "address", "place"),
 ]
 

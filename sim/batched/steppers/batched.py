@@ -16,7 +16,7 @@ from ..cores import ONE_CORE, Cores, Threads
 from ..parameters import CPU, ParameterMatrix
 from .gradients import Gradient, unbatchable
 from .loop import Replica
-from .optimizers import RowOptimizer, StackedOptimizer, stacked_optimizer
+from .optimizers import StackedOptimizer, stacked_optimizer
 from .stepper import Failures
 
 __all__ = ["BatchedStepper"]
@@ -79,7 +79,7 @@ class BatchedStepper:
         stacked = stacked_optimizer(
             replica.optimizer, replica.parameters, rows.x[0], in_passes=rows.in_passes
         )
-        self.memory: RowOptimizer = stacked or replica
+        self.memory: StackedOptimizer | Replica = stacked or replica
         self._dense: tuple[DenseStep, StackedOptimizer] | None = None
         if dense:
             if stacked is None or not stacked.in_passes:

@@ -168,7 +168,7 @@ class Replica:
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: NDArray[np.float64]
     ) -> bool:
-        """Take steps of one worker after another, as a `RowOptimizer` does."""
+        """Take steps of one worker after another, as a `StackedSGD` does."""
         segment = self._rows.segments[0]
         named = dict(self.module.named_parameters())
         for worker, row in zip(workers.tolist(), gradients, strict=True):

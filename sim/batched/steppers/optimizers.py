@@ -1,7 +1,7 @@
 """Optimizers on the rows of many workers at once, with the bits of torch's own."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,92 +13,11 @@ from torch.optim import optimizer as hooks
 from ..batches import Ints
 from ..compiled.interface import BY_ADAM, BY_ADAMW, BY_SGD, N_RATES, RowUpdate
 from ..compiled.row_passes import take_steps
-from .stepper import Memory
 
-__all__ = [
-    "RowOptimizer",
-    "StackedAdam",
-    "StackedOptimizer",
-    "StackedSGD",
-    "stacked_optimizer",
-]
+__all__ = ["StackedAdam", "StackedOptimizer", "StackedSGD", "stacked_optimizer"]
 
 Parts = NDArray[np.float64]
 """Of a learning rate, axis ``step``."""
-
-
-class RowOptimizer(Memory, Protocol):
-    """Takes the steps of many workers, and remembers what each needs for its next one."""
-
-    def update(
-        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
-    ) -> bool:
-        """Take a step in the rows of some workers, in place.
-
-        Args:
-            x: All workers' vectors, axes ``(worker, number)``.
-            gradients: Of those who take a step, axes ``(step, number)``; used up.
-            workers: Who.
-            steps: Which step of each, counted from 0.
-            parts: Which part of the learning rate each uses.
-
-        Returns:
-            Whether all their values are finite after it.
-        """
-
-
-class StackedOptimizer(RowOptimizer, Protocol):
-    """One whose steps machine code may take."""
-
-    in_passes: bool
-    """Whether it does."""
-
-    def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
-        """How it updates the rows of some workers now; counts as a step of each.
-
-        Args:
-            workers: Who.
-            steps: Which step of each, counted from 0.
-            parts: Which part of the learning rate each uses.
-        """
-
-
-def stacked_optimizer(
-    optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor, *, in_passes: bool = False
-) -> StackedOptimizer | None:
-    """Take over an optimizer's settings; None where it is none that can be stacked.
-
-    Args:
-        optimizer: A task's own.
-        parameters: All that are trained.
-        x: All workers' vectors.
-        in_passes: Whether machine code may pass over rows.
-    """
-    if len(optimizer.param_groups) != 1 or _has_hooks(optimizer):
-        return None
-    settings = optimizer.param_groups[0]
-    if {*map(id, settings["params"])} != {*map(id, parameters)}:
-        return None
-    variants = ("amsgrad", "capturable", "differentiable", "foreach", "fused", "maximize")
-    if any(settings.get(name) for name in variants) or not isinstance(settings["lr"], float):
-        return None
-    if type(optimizer) is SGD:
-        return StackedSGD(settings, x, in_passes=in_passes)
-    if type(optimizer) not in (Adam, AdamW) or not in_passes:
-        return None
-    numbers = (*settings["betas"], settings["eps"], settings["weight_decay"])
-    if not all(isinstance(number, float | int) for number in numbers):
-        return None
-    # Older versions of torch have two classes, and no such setting.
-    decoupled = settings.get("decoupled_weight_decay", type(optimizer) is AdamW)
-    return StackedAdam(settings, x, decoupled=decoupled)
-
-
-def _has_hooks(optimizer: Optimizer) -> bool:
-    """Whether anything is to be called before or after its steps."""
-    everybodys = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
-    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-    return any((*everybodys, *own))
 
 
 class StackedSGD:
@@ -130,7 +49,13 @@ class StackedSGD:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
     def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
-        """See `StackedOptimizer.of`."""
+        """How it updates the rows of some workers now; counts as a step of each.
+
+        Args:
+            workers: Who.
+            steps: Which step of each, counted from 0.
+            parts: Which part of the learning rate each uses.
+        """
         rates = np.zeros((len(workers), N_RATES), np.float32)
         rates[:, 0] = self._lr * parts
         rates[:, 1:3] = self._momentum, self._decay
@@ -141,7 +66,18 @@ class StackedSGD:
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
     ) -> bool:
-        """See `RowOptimizer.update`."""
+        """Take a step in the rows of some workers, in place.
+
+        Args:
+            x: All workers' vectors, axes ``(worker, number)``.
+            gradients: Of those who take a step, axes ``(step, number)``; used up.
+            workers: Who.
+            steps: Which step of each, counted from 0.
+            parts: Which part of the learning rate each uses.
+
+        Returns:
+            Whether all their values are finite after it.
+        """
         if self.in_passes:
             return take_steps(x, gradients, workers, self.of(workers, steps, parts))
         chosen = torch.from_numpy(workers).to(x.device)
@@ -208,7 +144,7 @@ class StackedAdam:
         self._taken[worker] = taken
 
     def of(self, workers: Ints, steps: Ints, parts: Parts) -> RowUpdate:
-        """See `StackedOptimizer.of`."""
+        """See `StackedSGD.of`."""
         self._taken[workers] += 1
         each = [*zip(self._taken[workers].tolist(), parts.tolist(), strict=True)]
         known = {pair: self._rates(*pair) for pair in set(each)}
@@ -219,7 +155,7 @@ class StackedAdam:
     def update(
         self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: Parts
     ) -> bool:
-        """See `RowOptimizer.update`."""
+        """See `StackedSGD.update`."""
         return take_steps(x, gradients, workers, self.of(workers, steps, parts))
 
     def _rates(self, taken: int, part: float) -> tuple[float, ...]:
@@ -230,3 +166,44 @@ class StackedAdam:
         root = (1 - second**taken) ** 0.5
         shrunk = 1 - lr * self._decay
         return size, root, 1 - first, 1 - second, second, self._epsilon, self._decay, shrunk
+
+
+StackedOptimizer = StackedSGD | StackedAdam
+
+
+def stacked_optimizer(
+    optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor, *, in_passes: bool = False
+) -> StackedOptimizer | None:
+    """Take over an optimizer's settings; None where it is none that can be stacked.
+
+    Args:
+        optimizer: A task's own.
+        parameters: All that are trained.
+        x: All workers' vectors.
+        in_passes: Whether machine code may pass over rows.
+    """
+    if len(optimizer.param_groups) != 1 or _has_hooks(optimizer):
+        return None
+    settings = optimizer.param_groups[0]
+    if {*map(id, settings["params"])} != {*map(id, parameters)}:
+        return None
+    variants = ("amsgrad", "capturable", "differentiable", "foreach", "fused", "maximize")
+    if any(settings.get(name) for name in variants) or not isinstance(settings["lr"], float):
+        return None
+    if type(optimizer) is SGD:
+        return StackedSGD(settings, x, in_passes=in_passes)
+    if type(optimizer) not in (Adam, AdamW) or not in_passes:
+        return None
+    numbers = (*settings["betas"], settings["eps"], settings["weight_decay"])
+    if not all(isinstance(number, float | int) for number in numbers):
+        return None
+    # Older versions of torch have two classes, and no such setting.
+    decoupled = settings.get("decoupled_weight_decay", type(optimizer) is AdamW)
+    return StackedAdam(settings, x, decoupled=decoupled)
+
+
+def _has_hooks(optimizer: Optimizer) -> bool:
+    """Whether anything is to be called before or after its steps."""
+    everybodys = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
+    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    return any((*everybodys, *own))
