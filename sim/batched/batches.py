@@ -26,11 +26,8 @@ class Batches:
     Those of pairs of tensors may be taken one by one or stacked, all others one by one.
 
     Args:
-        task: What is trained.
-        ids: The workers, in order.
-        partition: How the data is split among them.
+        partition: How the data is split among the workers.
         batch_size: Samples per step of each worker, in order; or of all.
-        seed: The run's seed.
         parts: Into how many parts the data is split, if not one for each: those who come when all
             are given share them, in turn.
         device: Where the samples lie.

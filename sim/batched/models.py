@@ -39,10 +39,6 @@ class Models:
     """Rows of parameters, and what trains them.
 
     Args:
-        rows: The values.
-        stepper: Takes optimizer steps.
-        failures: Where the stepper notes what went wrong.
-        task: What is trained.
         judges: Makes the batches on which losses are computed that a rule asks for; None where
             none does.
         may_overflow: Whether finite values may not fit into the wire's format.
@@ -225,11 +221,7 @@ class Models:
         return Evaluation(loss=loss / len(inputs), accuracy=accuracy)
 
     def consensus_distance(self, present: Present = None) -> float:
-        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.
-
-        Args:
-            present: Whose models count; all workers' unless given.
-        """
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
         spread = size = 0.0
         n = self.rows.n if present is None else len(present)
         for whole in self.rows.x:

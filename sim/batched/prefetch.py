@@ -56,14 +56,7 @@ class Prefetcher:
                 thread.submit(getattr(source, "close", lambda: None)).result()
 
     def in_process(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-        """Draw up windows in another process, some way ahead of whoever takes them.
-
-        Args:
-            windows: Makes them, one after another; called over there.
-
-        Yields:
-            The same windows, in order.
-        """
+        """Draw up windows in another process, some way ahead of whoever takes them."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_draw_up, args=(windows, theirs, ours), daemon=True)

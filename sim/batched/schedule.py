@@ -125,7 +125,6 @@ class ByProtocols:
     """One protocol for each worker decides, as live.
 
     Args:
-        plan: What the fleet is made of.
         stops: Which workers stop when, because their values are not finite.
         handed_over: Whether the fast path had begun.
     """

@@ -80,7 +80,6 @@ def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask
     """Give a task fewer held-out samples, from all over those that it has.
 
     Args:
-        task: What is trained.
         samples: How many; None for all.
 
     Raises:
@@ -103,7 +102,6 @@ def check_memory(
     """Refuse what cannot fit.
 
     Args:
-        config: How many workers, and what they may take.
         row_bytes: Of one worker's vector.
         registers: Vectors that the rule, and what was last sent, take beside each.
         device: Where vectors lie. Of one other than the CPU, its own memory is looked at, in which
@@ -201,9 +199,6 @@ def check_values(
     """See whether values can be made, without looking for the fastest way to compute them.
 
     Args:
-        config: What is asked for.
-        task: What is trained.
-        ids: Names of the workers, in order.
         flipped: Workers that train on labels that are turned around.
 
     Raises:
@@ -234,10 +229,6 @@ def prepare(
     """Make ready what is the same for every start.
 
     Args:
-        config: What is asked for.
-        task: What is trained.
-        ids: Names of the workers, in order.
-        cores: What there is to use.
         fault_plan: What goes wrong, if anything does.
         flipped: Workers that train on labels that are turned around.
 

@@ -46,7 +46,7 @@ _STEPS_AT_ONCE = 16
 Array = NDArray[np.float64]
 
 Present = NDArray[np.int64] | None
-"""Workers that belong to the swarm, ascending; None for all."""
+"""Workers that belong to the swarm, and so count, ascending; None for all."""
 
 Moment = Literal["now", "after the step", "after the round"]
 
@@ -148,8 +148,6 @@ class VectorRows:
 
     Args:
         task: What they start from, and what steps add.
-        ids: Names of the workers.
-        seed: The run's seed.
         registers: Vectors that the rule keeps beside ``x``; they start as zeros.
         counts: Which moment counts for the disagreement: "now", that right after each worker's
             last step, or that at which its last round of averaging ended.
@@ -344,22 +342,14 @@ class VectorRows:
         return self._slots[slot][part]
 
     def disagreement(self, present: Present = None) -> float:
-        """Sum over the workers of their squared distance from the mean, per coordinate.
-
-        Args:
-            present: Whose vectors count; all unless given.
-        """
+        """Sum over the workers of their squared distance from the mean, per coordinate."""
         counted = self.counted if present is None else self.counted[present]
         with np.errstate(over="ignore", invalid="ignore"):
             away = counted - counted.mean(axis=0)
             return float(np.square(away).sum()) / self.task.dim
 
     def objective(self, present: Present = None) -> float | None:
-        """What the task's objective is at the mean of the vectors; None where it has none.
-
-        Args:
-            present: Whose vectors count; all unless given.
-        """
+        """What the task's objective is at the mean of the vectors; None where it has none."""
         if self.task.objective is None:
             return None
         counted = self.counted if present is None else self.counted[present]
@@ -367,11 +357,7 @@ class VectorRows:
             return float(self.task.objective(counted.mean(axis=0)))
 
     def consensus_distance(self, present: Present = None) -> float:
-        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0.
-
-        Args:
-            present: Whose vectors count; all unless given.
-        """
+        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
         counted = self.counted if present is None else self.counted[present]
         with np.errstate(over="ignore", invalid="ignore"):
             mean = counted.mean(axis=0)

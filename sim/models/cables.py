@@ -16,11 +16,7 @@ _VISITS_MAX = 8
 
 
 class Cable:
-    """An uplink, a downlink, or a line that several links share.
-
-    Args:
-        bytes_per_s: What it carries.
-    """
+    """An uplink, a downlink, or a line that several links share."""
 
     __slots__ = ("busy", "bytes_per_s", "level")
 
@@ -50,11 +46,7 @@ class Cable:
 
 
 class Connection:
-    """What one worker sends to another: one message after another.
-
-    Args:
-        cables: What they go through.
-    """
+    """What one worker sends to another: one message after another."""
 
     __slots__ = ("_at_s", "_turn", "cables", "left_bytes", "messages", "rate")
 

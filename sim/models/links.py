@@ -133,9 +133,7 @@ class Links:
     """The network between the workers of a swarm.
 
     Args:
-        config: What it is like.
         ids: The workers; chance belongs to ids, not to places.
-        seed: The run's seed.
         header_weight: What a byte that is not of a model counts for, where bandwidths are those
             of a smaller model: the large one's headers and member tables are no larger.
 

@@ -374,14 +374,8 @@ class NetworkConfig:
         """Change what is given; hosts, links and cuts stay as they are.
 
         Args:
-            latency_s: Seconds.
             bandwidth_mbit: Mbit/s of uplinks; infinite for no limit.
             downlink_mbit: Mbit/s of downlinks; infinite for no limit.
-            loss: Probability.
-            duplicates: Probability.
-
-        Returns:
-            The changed network.
 
         Raises:
             ConfigError: A number is out of range.
@@ -454,9 +448,6 @@ def read_network(text: str) -> NetworkConfig:
     Args:
         text: A key of `PRESETS`, or the path of a file.
 
-    Returns:
-        The network.
-
     Raises:
         ConfigError: It is neither, or the file is not as above; the message names file and key.
 
@@ -495,9 +486,6 @@ def network_of(content: Mapping[str, Any]) -> NetworkConfig:
 
 def network_as_json(config: NetworkConfig) -> dict[str, object]:
     """Say what a network is in the form of a file.
-
-    Args:
-        config: Any network.
 
     Returns:
         What `read_network` reads back as *config*, for ``json.dumps``.

@@ -47,10 +47,8 @@ def slowdowns(
     equals first; who is in which is drawn from the seed.
 
     Args:
-        ids: The workers.
         speeds: Classes of speed (`parse_speeds`); None for 1x everywhere.
         slow: Stragglers (`parse_slow`), on top of their class.
-        seed: The run's seed.
 
     Returns:
         One factor for each worker, above 0.
@@ -163,7 +161,6 @@ class StepTime(Protocol):
         """Say how long a worker's step takes.
 
         Args:
-            worker: Its index.
             step: Counted from 0. In order is fast; any order gives the same answers.
 
         Returns:
@@ -206,10 +203,6 @@ def make_step_time(
         step_s: Mean duration of a step at speed 1x, in seconds, > 0; a trace has its own.
         speeds: Classes of speed such as ``0.5x:25%,1x:50%,4x:25%``; None for 1x everywhere.
         slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
-        seed: The run's seed.
-
-    Returns:
-        The pace.
 
     Raises:
         ConfigError: An argument is out of range, or a trace cannot be used; it names file and line.

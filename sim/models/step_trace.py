@@ -30,7 +30,6 @@ def read_durations(path: str | Path, ids: Sequence[str]) -> list[Sequence[float]
 
     Args:
         path: The file, in UTF-8.
-        ids: The workers.
 
     Returns:
         For each worker the durations of its steps, in seconds, above 0; at least one.

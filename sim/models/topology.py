@@ -72,8 +72,6 @@ class LiveWorkerTopology:
     Those whose views are equal share one graph.
 
     Args:
-        spec: A topology spec.
-        seed: Of the swarm.
         mixing: Mixing weights, the family's own unless given.
     """
 
@@ -111,9 +109,7 @@ def machines_of(rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]
     """Which workers share a machine, for a rule that asks: those of one host of the topology.
 
     Args:
-        rule: Of all workers.
         topology: Of those that are there at the start.
-        seed: Of the swarm.
         ids: Names of all workers, newcomers too: hosts grow in proportion.
 
     Returns:

@@ -22,7 +22,6 @@ def by_worker(
     Args:
         option: What they were given as, for messages.
         texts: WORKER is an id, or an index from 0.
-        ids: The workers.
         read: Makes a value of the text behind the last colon; None where it is none.
         form: What a text must be, for messages.
 
@@ -57,7 +56,6 @@ def batch_sizes(
 
     Args:
         texts: As `by_worker` takes them.
-        ids: The workers.
         otherwise: Of all that are not named.
         option: What they were given as, for messages.
 

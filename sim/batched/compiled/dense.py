@@ -164,15 +164,12 @@ class DenseStep:
 
         Args:
             x: All workers' vectors, float32, axes ``(worker, number)``.
-            workers: Who.
-            update: How the optimizer updates each.
             samples: What each trains on, axes ``(step, batch)``; the batch `fits`.
 
         Returns:
             Whether all values are finite after it, and losses, axis ``step``; they are added up in
             another order than torch does.
         """
-
         from . import dense_code
 
         losses, network = torch.zeros(len(workers)), self._network(samples.shape[1])

@@ -355,14 +355,12 @@ def take_steps(
 
     Args:
         x: All workers' vectors, axes ``(worker, number)``.
-        workers: Who.
-        update: How the optimizer updates each.
         inputs: All samples, axes ``(sample, feature)``.
         classes: Of these; none where errors are squared.
         targets: Likewise, axes ``(sample, output)``; none where there are classes.
         samples: Which ones, axes ``(step, batch)``.
         losses: Zeros, axis ``step``; the mean loss of each step is written there.
-        network: What they train; its places are written.
+        network: Its places are written.
 
     Returns:
         Whether all values are finite after it.

@@ -154,14 +154,7 @@ def _mix_plainly(own: NDArray[np.float64], share: NDArray[np.float64], part: np.
 
 @kept
 def take_steps(x: Floats, gradients: Floats, workers: NDArray[np.int64], update: RowUpdate) -> bool:
-    """Take a step in the rows of some workers; returns whether all values are finite after it.
-
-    Args:
-        x: All workers' vectors, axes ``(worker, number)``.
-        gradients: Of those who take a step, axes ``(step, number)``.
-        workers: Who.
-        update: How.
-    """
+    """See `row_passes.take_steps`."""
     spoilt, room = False, np.empty(x.shape[1], np.float32)
     for at in range(len(workers)):
         worker = workers[at]

@@ -60,7 +60,6 @@ class RowPasses:
 
     Args:
         x: The workers' vectors, axes ``(worker, number)``, contiguous.
-        kernels: What passes over them.
         cores: So many threads share the columns; it changes no bit.
     """
 
@@ -272,8 +271,6 @@ def take_steps(x: Tensor, gradients: Tensor, workers: Ints, update: RowUpdate) -
     Args:
         x: All workers' vectors, float32, axes ``(worker, number)``.
         gradients: Of those who take a step, axes ``(step, number)``.
-        workers: Who.
-        update: How.
 
     Returns:
         Whether all values are finite after it.

@@ -41,11 +41,6 @@ class BatchedStepper:
     """Steps of many workers as one stacked computation.
 
     Args:
-        rows: The values.
-        task: What is trained.
-        batches: On what.
-        lr: Learning rate.
-        failures: Where a step that fails is noted.
         cores: So many groups of workers at a time; it changes no bit.
         gradient: Made of such rows and this task before; made anew unless given.
         dense: Whether whole steps are taken in machine code.

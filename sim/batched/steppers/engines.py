@@ -125,10 +125,6 @@ def choose(engine: str, workshop: Workshop) -> Choice:
 
     Args:
         engine: One of ``ENGINES``.
-        workshop: What the ways are made of.
-
-    Returns:
-        The way.
 
     Raises:
         ConfigError: The task cannot be computed in the way that was asked for.

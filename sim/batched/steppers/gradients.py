@@ -62,7 +62,6 @@ class Gradient:
 
     Args:
         rows: Whose layout the vectors have.
-        task: Whose model and loss.
         apart: Whether every operation is carried out for one worker after another.
     """
 

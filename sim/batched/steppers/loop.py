@@ -37,13 +37,6 @@ class LoopStepper:
     so that their number changes no bit.
 
     Args:
-        rows: The values.
-        task: What is trained.
-        batches: On what.
-        lr: Learning rate.
-        ids: Names of the workers.
-        seed: The run's seed.
-        failures: Where a step that fails is noted.
         threads: How many steps at a time.
     """
 
@@ -113,9 +106,6 @@ class Replica:
     """A module and an optimizer that are laid over one worker after another.
 
     Args:
-        rows: The values.
-        task: What is trained.
-        lr: Learning rate.
         own: Whether it needs a module of its own.
     """
 
@@ -152,11 +142,7 @@ class Replica:
         self.states[worker] = deepcopy(kept) if kept else {}
 
     def step(self, batch: Batch) -> bool:
-        """Take a step there.
-
-        Returns:
-            Whether loss and values are finite after it.
-        """
+        """Take a step there; returns whether loss and values are finite after it."""
         self._scale_lr()
         self.optimizer.zero_grad()
         loss = self._task.batch_loss(self.module, batch)

@@ -113,11 +113,9 @@ class StackedSGD:
 
 
 class StackedAdam:
-    """torch's Adam and AdamW on stacked vectors, in machine code.
+    """torch's Adam and AdamW on stacked vectors, in machine code; see `StackedSGD`.
 
     Args:
-        settings: Of the optimizer's only group.
-        x: All workers' vectors.
         decoupled: Whether decay shrinks values, as AdamW's does, or adds to slopes.
     """
 
@@ -174,10 +172,9 @@ StackedOptimizer = StackedSGD | StackedAdam
 def stacked_optimizer(
     optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor, *, in_passes: bool = False
 ) -> StackedOptimizer | None:
-    """Take over an optimizer's settings; None where it is none that can be stacked.
+    """Take over a task's optimizer's settings; None where it is none that can be stacked.
 
     Args:
-        optimizer: A task's own.
         parameters: All that are trained.
         x: All workers' vectors.
         in_passes: Whether machine code may pass over rows.

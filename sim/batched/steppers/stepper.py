@@ -14,11 +14,7 @@ __all__ = ["Failure", "Failures", "Memory", "Stepper", "WorkerCheckpoints"]
 
 
 class Failure(Exception):
-    """Values stopped being finite; the run has to start over and stop that worker there.
-
-    Args:
-        stop: Where.
-    """
+    """Values stopped being finite; the run has to start over and stop that worker there."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(f"worker {stop.worker} has no finite values after step {stop.step}")

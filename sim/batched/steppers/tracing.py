@@ -92,7 +92,6 @@ class Trace:
     """The operations of a step on a batch of one size.
 
     Args:
-        traced: Whose.
         own: What two workers have, axes ``(2, ...)``, in order of `Traced.own`; left as it is.
             What differs between them, and is no operation of tensors, is found by it.
         inputs: Their batches, axes ``(2, batch, ...)``.
