@@ -362,25 +362,22 @@ class Shares:
         worker, slot, fraction = operation
         room, row = self._rooms[slot], self._rows[X][worker]
         numbers = self._part(row, room.shard)
-        if not room.is_plain:
-            self._read_into(numbers, room, fraction)
-        else:
+        if room.is_plain:
             # Of a copy that brings registers along, the first is x.
             for here, part in zip(numbers, room.parts, strict=False):
                 _toward(here, part, fraction)
+        else:
+            anchors = self._part(self._anchor, room.shard)
+            each = zip(numbers, room.parts, anchors, room.converted, strict=True)
+            for here, part, anchor, converted in each:
+                if converted:
+                    formats.mix(here, part, room.wire, fraction, anchor=anchor)
+                else:
+                    _toward(here, part, fraction)
         self._put(row, room.shard, numbers)
         if fraction == 1.0 and slot in self._copies:
             for part, arrived in zip(self._locals, self._copies[slot], strict=True):
                 part[worker].copy_(arrived)
-
-    def _read_into(self, numbers: Parts, room: _Room, fraction: float) -> None:
-        anchors = self._part(self._anchor, room.shard)
-        each = zip(numbers, room.parts, anchors, room.converted, strict=True)
-        for row, part, anchor, converted in each:
-            if converted:
-                formats.mix(row, part, room.wire, fraction, anchor=anchor)
-            else:
-                _toward(row, part, fraction)
 
     def _combine(self, operation: Combine) -> None:
         rows = self._rows[operation.register]

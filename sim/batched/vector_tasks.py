@@ -201,7 +201,11 @@ class VectorRows:
         self._rows: Rows | None = None
         is_native = parse_wire(wire).is_native and not any(map(is_pattern, registers))
         is_plain = shards == 1 and is_native
-        self._shares = None if is_plain else _shares(self.schema, self._each(), ids, seed)
+        self._shares: Shares | None = None
+        if not is_plain:
+            # On padded rows, as for models.
+            rows = self._each()
+            self._shares = Shares(self.schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
         self._segments = Segments()
         self._checkpoints: WorkerCheckpoints | None = None
         self._compiled = compiled
@@ -367,11 +371,6 @@ class VectorRows:
 
     def close(self) -> None:
         """Do nothing: no threads were started."""
-
-
-def _shares(schema: Schema, rows: Rows, ids: Sequence[PeerId], seed: int) -> Shares:
-    """What carries shares that are cut, or rounded: on padded rows, as it does for models."""
-    return Shares(schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
 
 
 def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:

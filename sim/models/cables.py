@@ -48,7 +48,7 @@ class Cable:
 class Connection:
     """What one worker sends to another: one message after another."""
 
-    __slots__ = ("_at_s", "_turn", "cables", "left_bytes", "messages", "rate")
+    __slots__ = ("_at_s", "cables", "left_bytes", "messages", "rate", "turn")
 
     def __init__(self, cables: Sequence[Cable]) -> None:
         self.cables = cables
@@ -58,8 +58,9 @@ class Connection:
         """Of that one, as it was when the rate last changed."""
         self.rate = 0.0
         """Bytes a second."""
+        self.turn = 0
+        """Of the last moment that was named at which it is due; those before are out of date."""
         self._at_s = 0.0
-        self._turn = 0
 
     def limit(self, cable: Cable) -> float:
         """At which rate it would go but for one of its cables."""
@@ -92,15 +93,6 @@ class Connection:
     def due_s(self) -> float:
         """When the first message has left, if the rate stays as it is."""
         return self._at_s + self.left_bytes / self.rate
-
-    def turn(self) -> int:
-        """A number for the next moment at which it is due; those before are out of date."""
-        self._turn += 1
-        return self._turn
-
-    def is_current(self, turn: int) -> bool:
-        """Whether that moment is the last that was named."""
-        return self._turn == turn
 
 
 class FairSharing:
@@ -174,11 +166,12 @@ class FairSharing:
                 waiting.update(dict.fromkeys(c for c in connection.cables if c is not cable))
 
     def _expect(self, connection: Connection) -> None:
-        self._at(connection.due_s(), self._left, connection, connection.turn())
+        connection.turn += 1
+        self._at(connection.due_s(), self._left, connection, connection.turn)
 
     def _left(self, connection: Connection, turn: int) -> None:
         """The last byte of a message has left."""
-        if not connection.is_current(turn):
+        if turn != connection.turn:
             return
         _, action, arguments = connection.messages.popleft()
         if connection.messages:

@@ -1,7 +1,7 @@
 """A topology as the protocol asks for it: names in, names out, each answer looked up once."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache
 
 from ...gossip import ConfigError, PeerId, Rule
 from ...gossip.protocol.rule import requirements_of
@@ -76,8 +76,7 @@ class LiveWorkerTopology:
     """
 
     def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
-        self._make = partial(View, spec, seed, mixing)
-        self._views: dict[tuple[PeerId, ...], tuple[tuple[PeerId, ...], View]] = {}
+        self._view_of = lru_cache(_VIEWS_KEPT)(lambda live: (live, View(spec, seed, mixing)))
         self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], View]] = {}
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -95,12 +94,7 @@ class LiveWorkerTopology:
         # A roster hands out the same tuple until it changes; a list may be changed in place.
         if last is not None and last[0] is live and isinstance(live, tuple):
             return last[1], last[2]
-        asked = tuple(live)
-        found = self._views.get(asked)
-        if found is None:
-            if len(self._views) == _VIEWS_KEPT:
-                del self._views[next(iter(self._views))]
-            found = self._views[asked] = asked, self._make()
+        found = self._view_of(tuple(live))
         self._last[peer] = live, *found
         return found
 

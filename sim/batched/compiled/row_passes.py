@@ -86,7 +86,10 @@ class RowPasses:
         cuts = [n * at // free // 16 * 16 for at in range(free)] + [n]
         given = self._x, self._shares, rows, fractions.astype(self._x.dtype)
         self._threads.share(lambda part: self._pass(*given, *part), [*pairwise(cuts)])
-        _note(self._slots, rows)
+        changes = rows[rows[:, 0] != tables.MIX]
+        # A place may be let go and taken again in one level: the last word counts.
+        taken = changes[:, 0] == tables.SNAPSHOT
+        self._slots[changes[:, 4]] = np.where(taken, changes[:, 3], -1)
 
     def left(self) -> dict[int, Floats]:
         """Shares that are still under way, by slot."""
@@ -130,13 +133,6 @@ class RowPasses:
         slots = np.full(len(shares), -1, np.int64)
         slots[:had] = self._slots
         self._shares, self._slots = shares, slots
-
-
-def _note(slots: Ints, rows: Ints) -> None:
-    """Keep account of which slot stands in which place."""
-    changes = rows[rows[:, 0] != tables.MIX]
-    # A place may be let go and taken again in one level: the last word counts.
-    slots[changes[:, 4]] = np.where(changes[:, 0] == tables.SNAPSHOT, changes[:, 3], -1)
 
 
 def over_models(*, compiled: bool) -> Kernels:

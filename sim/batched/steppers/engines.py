@@ -233,7 +233,8 @@ def _cannot(workshop: Workshop) -> str:
         plain = _without_machine_code(workshop)
         _take(plain.batched(rows, Failures()), range(rows.n), 0)
     except Exception as error:  # whatever a user's model does when its step is traced
-        return f"its step cannot be traced ({_first_line(error)})"
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        return f"its step cannot be traced ({said})"
     return ""
 
 
@@ -263,10 +264,6 @@ def _take(stepper: Stepper, workers: Sequence[int], step: int) -> None:
     level, n = Level(), len(workers)
     level.workers, level.steps, level.orders = list(workers), [step] * n, list(range(n))
     stepper.take(level)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 _ALONE = threading.RLock()

@@ -72,24 +72,22 @@ class LoopStepper:
         if self._pool is None:
             self._share(level, 0)
         else:
-            list(self._pool.map(lambda index: self._share(level, index), range(self._n_threads)))
+            list(
+                self._pool.map(lambda index: self._share(level, index), range(len(self._replicas)))
+            )
 
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
-    @property
-    def _n_threads(self) -> int:
-        return len(self._replicas)
-
     def _share(self, level: AnyLevel, index: int) -> None:
-        replica, every = self._replicas[index], self._n_threads
+        replica, every = self._replicas[index], len(self._replicas)
         for at in range(index, len(level.workers), every):
             worker, step = level.workers[at], level.steps[at]
             replica.lay_over(worker)
             batch = self._batches.one(worker, step)
-            if self._n_threads == 1:
+            if every == 1:
                 # What is random in a step is drawn anew for each, whatever was computed before.
                 seed = seed_of(self._seed, self._ids[worker], f"torch\0{step}")
                 torch.default_generator.manual_seed(seed)

@@ -6,7 +6,7 @@ from then on: the very kernels of the loop, and so its bits, without modules and
 
 import operator
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -127,10 +127,9 @@ def _record(
     # Copies, as a step writes into buffers.
     given = [tensor.detach().clone() for tensor in own]
     drawn = generators()
-    recorder = _Recorder([*given, *fixed, inputs, targets])
     buffers = [x for name, x in zip(traced.own, given, strict=True) if name not in traced.trained]
-    recorder.let_write(buffers)
-    recorder.keep_out([*traced.module.parameters(), *traced.module.buffers()])
+    replaced = [*traced.module.parameters(), *traced.module.buffers()]
+    recorder = _Recorder([*given, *fixed, inputs, targets], buffers, replaced)
     with recorder:
         made = traced.step(given, fixed, inputs, targets)
     if drawn != generators():
@@ -143,10 +142,14 @@ class _Recorder(TorchDispatchMode):
     """Writes down what torch carries out while it is entered.
 
     Args:
-        given: Tensors that differ from step to step; all others that turn up are constants.
+        given: Tensors that differ from step to step; all others that turn up are constants,
+        buffers: those of them that a step may write into, and
+        replaced: no constants, as others are lent in their place.
     """
 
-    def __init__(self, given: Sequence[Tensor]) -> None:
+    def __init__(
+        self, given: Sequence[Tensor], buffers: Sequence[Tensor], replaced: Sequence[Tensor]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
         self.constants: dict[str, Tensor] = {}
@@ -157,19 +160,11 @@ class _Recorder(TorchDispatchMode):
         """What lies in a piece of memory."""
         self._written: dict[int, bool] = {}
         """Whether a piece of memory that was there before may be written."""
-        self._foreign: set[int] = set()
         for index, tensor in enumerate(given):
             self._know(tensor, self.graph.placeholder(f"given_{index}"))
             self._written[_memory(tensor)] = False
-
-    def let_write(self, tensors: Iterable[Tensor]) -> None:
-        """Allow that a step writes into these."""
-        self._written.update((_memory(tensor), True) for tensor in tensors)
-
-    def keep_out(self, tensors: Iterable[Tensor]) -> None:
-        """These are no constants: others are lent in their place."""
-        self._foreign.update(_memory(tensor) for tensor in tensors)
-        self._foreign.difference_update(self._written)
+        self._written.update((_memory(tensor), True) for tensor in buffers)
+        self._foreign = {_memory(tensor) for tensor in replaced}.difference(self._written)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
