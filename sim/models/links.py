@@ -200,15 +200,14 @@ class Links:
             s_per_byte: dict[int | Port, float] = {port: port.s_per_byte for port in way.ports}
             if way.uses_uplink and self._s_per_byte[host]:
                 s_per_byte[host] = self._s_per_byte[host]
-            cables = [self._cable(*each) for each in s_per_byte.items()]
+            # The one that is a host's uplink, or in the place of a port.
+            cables = [
+                self._cables.setdefault(of, Cable(1 / byte_s)) for of, byte_s in s_per_byte.items()
+            ]
             if way.s_per_byte:
                 cables.append(Cable(1 / way.s_per_byte))
             found = self._connections[place] = Connection(cables)
         return found
-
-    def _cable(self, of: int | Port, s_per_byte: float) -> Cable:
-        """The one that is a host's uplink, or in the place of a port."""
-        return self._cables.setdefault(of, Cable(1 / s_per_byte))
 
     def add(self, id: str) -> int:
         """Take in a worker that comes later.

@@ -14,7 +14,7 @@ from ..batches import Batches, Ints
 from ..compiled.dense import DenseStep, dense_layers, why_not
 from ..cores import ONE_CORE, Cores, Threads
 from ..parameters import CPU, ParameterMatrix
-from .gradients import Gradient, unbatchable
+from .gradients import Gradient
 from .loop import Replica
 from .optimizers import StackedOptimizer, stacked_optimizer
 from .stepper import Failures
@@ -38,7 +38,7 @@ def _group_size(rows: ParameterMatrix) -> int:
 
 
 class BatchedStepper:
-    """Steps of many workers as one stacked computation.
+    """Steps of many workers as one stacked computation, of a task that is not `unbatchable`.
 
     Args:
         cores: So many groups of workers at a time; it changes no bit.
@@ -47,7 +47,7 @@ class BatchedStepper:
         apart: Whether operations are those of one worker after another.
 
     Raises:
-        ConfigError: The model has what cannot be batched.
+        ConfigError: Machine code was asked for, and does not take the task's steps.
     """
 
     def __init__(
@@ -63,8 +63,6 @@ class BatchedStepper:
         dense: bool = False,
         apart: bool = False,
     ) -> None:
-        if why := unbatchable(rows, task):
-            raise ConfigError(f"engine batched cannot take the task {task.name}: {why}")
         self._rows = rows
         self._batches = batches
         self._failures = failures

@@ -74,10 +74,7 @@ def _expand(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x.view(len(x), *[1] * missing, *x.shape[1:]).expand(len(x), *shape)
 
 
-@_rule(aten.mm.default)
-def _mm(a: Tensor, b: Tensor) -> Tensor:
-    """Products of matrices."""
-    return torch.bmm(a, b)
+_rule(aten.mm.default)(torch.bmm)
 
 
 @_rule(aten.addmm.default)
