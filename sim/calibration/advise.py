@@ -90,11 +90,6 @@ class Advice:
     weight_lost: float | None = None
     """What died with that peer, founders; None where it was not tried."""
 
-    @property
-    def was_risked(self) -> bool:
-        """Whether it was simulated with a death."""
-        return self.weight_lost is not None
-
 
 def advise(
     calibration: Calibration,

@@ -139,7 +139,7 @@ def put_side_by_side(
 def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
     series, n = simulated.series, len(live.peers)
     steps = sum(live.steps(peer, seconds) for peer in live.peers)
-    sent, gossip = (live.bytes_sent(seconds, membership=only) for only in (False, True))
+    sent, gossip = (live.count(name, seconds) for name in ("bytes_sent", "membership_bytes"))
     there = _at(series, "bytes_sent", seconds)
     told = _at(series, "membership_bytes", seconds) if "membership_bytes" in series else 0.0
 

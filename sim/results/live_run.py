@@ -98,18 +98,6 @@ class LiveRun:
         values = np.maximum.accumulate([float(row["step"]) for row in peer.rows])
         return self._between(peer, values, at_s)
 
-    def bytes_sent(self, at_s: float, *, membership: bool = False) -> float | None:
-        """What all peers together had sent, those that are gone included.
-
-        Args:
-            at_s: Seconds since `began_unix_s`; between two rows of a peer it sends evenly.
-            membership: Only what was about who lives.
-
-        Returns:
-            Bytes; None where the rows do not say it.
-        """
-        return self.count("membership_bytes" if membership else "bytes_sent", at_s)
-
     def count(self, name: str, at_s: float) -> float | None:
         """What all peers together had counted, those that are gone included.
 

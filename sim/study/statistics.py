@@ -14,7 +14,6 @@ __all__ = [
     "POWER",
     "Difference",
     "Interval",
-    "arrivals_told",
     "difference",
     "differences",
     "fisher",
@@ -298,26 +297,6 @@ def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
     table = [[arrived, of - arrived], [reference, of_reference - reference]]
     # To the last bits: who compares with 0.1 means 1 of 10.
     return round(float(fisher_exact(table).pvalue), 12)
-
-
-def arrivals_told(of: int, reference: int, of_reference: int, level: float) -> int | None:
-    """The most arrivals of a group that are told from those of another group.
-
-    Args:
-        of: Seeds of the group.
-        reference: Seeds of the other that arrived,
-        of_reference: of so many.
-        level: The p below which they are told apart.
-
-    Returns:
-        None where not even 0 arrivals would be told from them.
-
-    >>> arrivals_told(3, 3, 3, 0.05), arrivals_told(6, 6, 6, 0.05)
-    (None, 1)
-    """
-    fewer = range(min(of, math.ceil(of * reference / of_reference)) - 1, -1, -1)
-    told = (some for some in fewer if fisher(some, of, reference, of_reference) < level)
-    return next(told, None)
 
 
 def quantile(freedom: float) -> float:

@@ -9,16 +9,7 @@ from typing import Final
 
 from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results, seeds_tried
-from ..statistics import (
-    Difference,
-    Interval,
-    arrivals_told,
-    differences,
-    fisher,
-    holm,
-    interval,
-    least_seen,
-)
+from ..statistics import Difference, Interval, differences, fisher, holm, interval, least_seen
 
 __all__ = [
     "SIGNIFICANT",
@@ -114,10 +105,6 @@ class Row:
     seen_from: float = math.nan
     """The power of the comparison: the smallest true difference that it would tell from noise in
     4 of 5 studies. In the unit of `gap`, or, of rows that do not always arrive, of `end_gap`."""
-
-    arrivals_seen_from: int | None = None
-    """Of rows that do not always arrive: the most arrivals that would be told from the first's;
-    None where not even 0 would be."""
 
     @property
     def may_be_first(self) -> bool:
@@ -269,27 +256,23 @@ def comparisons(results: Results) -> tuple[Comparison, ...]:
     )
 
 
-def compare(
-    results: Results, *, at: Mapping[str, str] | None = None, metric: str | None = None
-) -> Comparison:
+def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Comparison:
     """Rank the points of the first axis.
+
+    That is by the first metric that the study names, or else by time to the target where any of
+    them always reaches it, else by final accuracy, and for tasks without accuracy by what they
+    have: disagreement, loss or consensus distance.
 
     Args:
         results: Of a study.
         at: A label for each further axis; may be left out where there is none.
-        metric: What by, a name of `METRICS`; unless given, the first that the study names, or
-            else time to the target where any of them always reaches it, else final accuracy, and
-            for tasks without accuracy what they have: disagreement, loss or consensus distance.
     """
     study, at = results.study, dict(at or {})
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
     groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
     seeds = seeds_tried(results, at)
     asked = {label: len(seeds[found[0].trial.group]) for label, found in groups.items()}
-    rows, by = in_order(groups, asked, study.target, [metric] if metric else study.metrics)
-    if metric:
-        by = METRICS[metric]
-        rows.sort(key=lambda row: _rank(row, by))
+    rows, by = in_order(groups, asked, study.target, study.metrics)
     found = Comparison(
         axis=study.axes[0].name,
         at=at,
@@ -470,7 +453,6 @@ def _held_by_arrivals(found: Comparison, pairs: int) -> list[Row]:
     largest = max((abs(value) for group in ends for value in group.values()), default=0.0)
     resolution = max(largest * _RELATIVE_MIN, math.ulp(0.0))
     gaps = differences(ends[1:], ends[0], resolution=resolution, at_least_common=True)
-    level = SIGNIFICANT / pairs / _TESTS
     rows = []
     for row, gap in zip(compared, gaps, strict=True):
         if row not in found.late:
@@ -488,8 +470,7 @@ def _held_by_arrivals(found: Comparison, pairs: int) -> list[Row]:
                 end_gap=gap,
                 p=p if found.noise_known else math.nan,
                 is_by_arrivals=is_by_arrivals,
-                seen_from=least_seen(gap, level),
-                arrivals_seen_from=arrivals_told(row.n, arrived, of, level),
+                seen_from=least_seen(gap, SIGNIFICANT / pairs / _TESTS),
             )
         )
     return rows

@@ -1,7 +1,7 @@
 """How often a study tells apart what is alike, and how often it sees what is not: made-up studies.
 
-Whoever changes how points are compared sees here what that costs: `rates` draws studies whose truth
-is known, has them judged by `compare`, and counts.
+Whoever changes how points are compared sees here what that costs: `rates_of` draws studies whose
+truth is known, has them judged by `compare`, and counts.
 """
 
 import math
@@ -15,7 +15,7 @@ from ..results import Result, Results
 from ..study import Axis, Point, Study, Trial
 from .ranking import Comparison, Row, Verdict, compare
 
-__all__ = ["Judge", "Rates", "World", "is_apart", "made_up", "rates", "rates_of"]
+__all__ = ["Judge", "Rates", "World", "is_apart", "made_up", "rates_of"]
 
 Judge: TypeAlias = Callable[[Row, Comparison], bool]
 """Says whether a row is told apart from the first of its comparison."""
@@ -85,17 +85,6 @@ class Rates:
 def is_apart(row: Row, comparison: Comparison) -> bool:
     """Whether a study says that a row is worse than the first."""
     return row.verdict is Verdict.APART
-
-
-def rates(world: World, studies: int, seed: int = 0) -> Rates:
-    """Draw studies, and count what is said of them.
-
-    Args:
-        world: What they are drawn from.
-        studies: How many.
-        seed: Of the random numbers.
-    """
-    return rates_of(world, studies, [is_apart], seed)[0]
 
 
 def rates_of(

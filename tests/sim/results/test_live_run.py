@@ -33,8 +33,8 @@ def test_one_peer_is_a_run_and_so_is_a_folder_of_several(tmp_path: Path) -> None
 def test_counts_are_of_the_moment_that_is_asked_for(tmp_path: Path) -> None:
     run = read_live_run(leave_run(tmp_path / "run", PACES))
     assert [run.steps(peer, 12.0) for peer in run.peers] == pytest.approx([120, 120, 120, 40])
-    assert run.bytes_sent(12.0) == pytest.approx(1100 * 400)
-    assert run.bytes_sent(12.0, membership=True) == pytest.approx(100 * 400)
+    assert run.count("bytes_sent", 12.0) == pytest.approx(1100 * 400)
+    assert run.count("membership_bytes", 12.0) == pytest.approx(100 * 400)
 
 
 def test_a_later_start_counts_from_the_first(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_bytes_of_all_lives_count_and_steps_of_a_lost_one_once(tmp_path: Path) -
     run = read_live_run(tmp_path)
     assert len(run.peers) == 1
     assert run.steps(run.peers[0], 100.0) == 90
-    assert run.bytes_sent(100.0) == 1100 * 100
+    assert run.count("bytes_sent", 100.0) == 1100 * 100
 
 
 def test_rows_of_an_older_version_do_not_say_what_was_about_members(tmp_path: Path) -> None:
     rows = [{k: v for k, v in row.items() if k != "membership_bytes"} for row in rows_of(0.1)]
     run = read_live_run(leave_peer(tmp_path / "ada", rows))
-    assert run.bytes_sent(5.0, membership=True) is None
-    assert run.bytes_sent(5.0) == pytest.approx(1100 * 50)
+    assert run.count("membership_bytes", 5.0) is None
+    assert run.count("bytes_sent", 5.0) == pytest.approx(1100 * 50)
 
 
 @pytest.mark.parametrize("name", ["nowhere", ""])

@@ -108,7 +108,7 @@ def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
 def test_a_difference_of_more_than_all_is_none_that_could_be_seen() -> None:
     results = _exact({"gosgd": (4.0, 4.0), "sgp": (4.0, 4.0)})
     ends: Ends = {"gosgd": (0.9, 0.5), "sgp": (0.3, 0.8)}
-    found = compare(_with(results, "accuracy", ends), metric="accuracy")
+    found = by_metric(compare(_with(results, "accuracy", ends)), METRICS["accuracy"])
     other = found.rows[1]
     assert other.seen_from > 1 and seen_words(other, found) == "none"
     assert verdict_words(other, found) == "not told apart; no difference would have been seen"
@@ -201,7 +201,6 @@ def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
     found = compare(_exact(three))
     late = found.rows[1]
     assert found.late == (late,) and late.verdict is Verdict.UNDECIDED
-    assert late.arrivals_seen_from is None
     assert verdict_words(late, found).startswith("1 of 3 arrive: not told apart; ")
     assert seen_words(late, found).endswith(" points of final accuracy")
 
@@ -217,7 +216,6 @@ def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
     late = found.rows[1]
     assert late.verdict is Verdict.APART and late.is_by_arrivals
     assert late.p == pytest.approx(2 * stats.fisher_exact([[1, 7], [8, 0]]).pvalue)
-    assert late.arrivals_seen_from == 2
     assert verdict_words(late, found) == "1 of 8 arrive, p = 0.0028"
     assert margin(found) == "the margin of gosgd over sgp: 1 of 8 arrive, p = 0.0028"
 
@@ -295,7 +293,7 @@ def test_any_measure_can_be_asked_for() -> None:
         {"rule": ["gosgd", "sgp"]},
         courses(gosgd=Course(bytes_s=2e6), sgp=Course(bytes_s=1e6)),
     )
-    found = compare(results, metric="bytes_to_target")
+    found = by_metric(compare(results), METRICS["bytes_to_target"])
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
     assert found.metric.unit == "bytes"
 
@@ -370,10 +368,12 @@ def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
 
 def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came() -> None:
     results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
-    found = compare(results, metric="bytes_to_target")
+    found = by_metric(compare(results), METRICS["bytes_to_target"])
     assert found.rows[1].label == "gosgd"
     assert found.rows[1].gap is None and found.rows[1].end_gap is not None
-    never = compare(_exact({"gosgd": (None, None), "sgp": (None, None)}), metric="bytes_to_target")
+    never = by_metric(
+        compare(_exact({"gosgd": (None, None), "sgp": (None, None)})), METRICS["bytes_to_target"]
+    )
     assert all(row.verdict is Verdict.NOT_COMPARED for row in never.rows)
     assert verdict_words(never.rows[1], never) == "target not always reached"
 
@@ -409,7 +409,9 @@ def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
 
 def test_a_survivor_is_not_the_most_accurate_either() -> None:
     results = _surviving(diverged=(2,))
-    found = compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9}), metric="accuracy")
+    found = by_metric(
+        compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9})), METRICS["accuracy"]
+    )
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
     assert found.rows[1].figures["accuracy"].mean == 0.99
     assert found.rows[1].gap is None and found.rows[1].verdict is Verdict.NOT_COMPARED
@@ -445,7 +447,7 @@ def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
         for result in results.results
         if result.trial.seed in ((0, 1) if result.trial.group == ("gosgd",) else (1, 2, 3))
     )
-    found = compare(replace(results, results=kept), metric="accuracy")
+    found = by_metric(compare(replace(results, results=kept)), METRICS["accuracy"])
     assert [row.label for row in found.unknown] == ["sgp"]
     assert math.isnan(found.rows[1].p)
     assert margin(found) == ("too few seeds in common to tell gosgd from sgp")
@@ -464,7 +466,7 @@ def test_an_end_figure_that_some_seed_lacks_is_no_figure() -> None:
 def test_losses_below_zero_differ_by_no_factor() -> None:
     results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
     losses = {"gosgd": (-100.0, -101.0, -99.0), "sgp": (-10.0, -11.0, -9.5)}
-    found = compare(_with(results, "loss", losses), metric="loss")
+    found = by_metric(compare(_with(results, "loss", losses)), METRICS["loss"])
     best, behind = found.rows
     assert best.label == "gosgd"
     assert not found.metric.is_ratio
@@ -476,7 +478,9 @@ def test_losses_below_zero_differ_by_no_factor() -> None:
 def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
     results = _exact({"gosgd": (4.0,) * 3, "sgp": (5.0,) * 3, "dpsgd": (6.0,) * 3})
     ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
-    found = compare(_with(results, "consensus_distance", ends), metric="consensus_distance")
+    found = by_metric(
+        compare(_with(results, "consensus_distance", ends)), METRICS["consensus_distance"]
+    )
     assert [row.label for row in found.undecided] == ["sgp"]
     assert found.rows[2].p < SIGNIFICANT
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rumor.sim.study.analysis.ranking import Verdict, compare
-from rumor.sim.study.analysis.rates import World, is_apart, made_up, rates, rates_of
+from rumor.sim.study.analysis.rates import Rates, World, is_apart, made_up, rates_of
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "docs" / "scripts" / "verdicts.py"
@@ -29,6 +29,10 @@ def verdicts() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def rates(world: World, studies: int, seed: int = 0) -> Rates:
+    return rates_of(world, studies, [is_apart], seed)[0]
 
 
 def test_one_miss_in_ten_sets_points_apart_no_more(verdicts: ModuleType) -> None:
