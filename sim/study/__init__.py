@@ -47,31 +47,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CURVES": "results",
-    "METRICS": "metrics",
-    "Axis": "study",
-    "Halving": "study",
-    "Rung": "execution.halving",
-    "halve": "execution.halving",
-    "BadCells": "execution.check",
-    "Cell": "study",
-    "InvalidTrials": "execution.check",
-    "Metric": "metrics",
-    "Point": "study",
-    "Result": "results",
-    "Results": "results",
-    "Study": "study",
-    "StudyPlan": "execution.plan",
-    "StudyProgress": "execution.runner",
-    "Trial": "study",
-    "built_in_studies": "study_file",
-    "find_study": "study_file",
-    "load_results": "execution.runner",
-    "plan_study": "execution.plan",
-    "read_study": "study_file",
-    "run_study": "execution.runner",
-    "write_tables": "tables",
+    "execution.check": ("BadCells", "InvalidTrials"),
+    "execution.halving": ("Rung", "halve"),
+    "execution.plan": ("StudyPlan", "plan_study"),
+    "execution.runner": ("StudyProgress", "load_results", "run_study"),
+    "metrics": ("METRICS", "Metric"),
+    "results": ("CURVES", "Result", "Results"),
+    "study": ("Axis", "Cell", "Halving", "Point", "Study", "Trial"),
+    "study_file": ("built_in_studies", "find_study", "read_study"),
+    "tables": ("write_tables",),
 }
 
 # Workers compute without what draws up reports.
-_be_lazy(__name__, _HOMES)
+_be_lazy(__name__, {name: module for module, names in _HOMES.items() for name in names})
