@@ -12,7 +12,7 @@ from . import format
 from .results import Result, Results
 from .statistics import Interval
 
-__all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "values_of"]
+__all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "preferred", "values_of"]
 
 Source = Callable[[Result, float], Any]
 """A trial's figure, a number or None, from its result and the target accuracy."""
@@ -107,6 +107,12 @@ def metrics_known(results: Results) -> tuple[Metric, ...]:
         and any(METRICS[name].of(one, study.target) is not None for one in results.results)
     }
     return tuple(metric for metric in known.values() if metric.hidden_by not in known)
+
+
+def preferred() -> list[Metric]:
+    """What trials are compared by, the preferred first."""
+    found = [metric for metric in METRICS.values() if metric.preference is not None]
+    return sorted(found, key=lambda metric: metric.preference or 0)
 
 
 def _to_target(

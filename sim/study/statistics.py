@@ -16,6 +16,7 @@ __all__ = [
     "Interval",
     "difference",
     "differences",
+    "exp",
     "fisher",
     "holm",
     "interval",
@@ -70,7 +71,7 @@ class Interval:
         if not self.values or min(self.values) <= 0:
             return self
         found = interval(math.log(value) for value in self.values)
-        mean, low, high = map(_exp, (found.mean, found.low, found.high))
+        mean, low, high = map(exp, (found.mean, found.low, found.high))
         return Interval(mean=mean, low=low, high=high, n=self.n, values=self.values)
 
 
@@ -83,14 +84,9 @@ def interval(values: Iterable[float]) -> Interval:
     """
     found = np.array(list(values), np.float64)
     n = len(found)
-    if n == 0:
-        return Interval(mean=math.nan, low=math.nan, high=math.nan, n=0)
-    mean = float(found.mean())
-    kept = tuple(found.tolist())
-    if n == 1:
-        return Interval(mean=mean, low=math.nan, high=math.nan, n=1, values=kept)
-    half = quantile(n - 1) * float(found.std(ddof=1)) / math.sqrt(n)
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, values=kept)
+    mean = float(found.mean()) if n else math.nan
+    half = quantile(n - 1) * float(found.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, values=tuple(found.tolist()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +168,10 @@ def differences(
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 4
     to 6.2.
     """
-    deltas = [_deltas(group, reference) for group in values]
+    deltas = [
+        np.array([one - reference[seed] for seed, one in group.items() if seed in reference])
+        for group in values
+    ]
     # A value that is rounded to a grid is off by a uniform error, each of two by its own.
     least = resolution**2 / 6
     variances = np.array(
@@ -223,10 +222,6 @@ def _freedom_max(freedom: NDArray[np.float64]) -> float:
     """What variances of pairs that share one group are worth together, at most."""
     usable = int((freedom > 0).sum())
     return float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
-
-
-def _deltas(a: Mapping[int, float], b: Mapping[int, float]) -> NDArray[np.float64]:
-    return np.array([value - b[seed] for seed, value in a.items() if seed in b], np.float64)
 
 
 def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Difference:
@@ -315,6 +310,7 @@ def _in_common(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> 
 
     Moments of their logarithms, where they are scaled F: `(0, 0)` where there are too few.
     """
+    from scipy.optimize import brentq
     from scipy.special import digamma, polygamma
 
     usable = (freedom > 0) & (variances > 0)
@@ -325,21 +321,14 @@ def _in_common(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> 
     excess = float(logs.var(ddof=1) - polygamma(1, half).mean())
     if excess <= 0:
         return float(variances.mean()), math.inf
-    prior_half = _inverse_trigamma(excess)
+    # The trigamma function falls from infinity to 0.
+    prior_half = float(brentq(lambda at: float(polygamma(1, at)) - excess, 1e-8, 1e8))
     prior = math.exp(float(logs.mean()) + float(digamma(prior_half)) - math.log(prior_half))
     return prior, 2 * prior_half
 
 
-def _inverse_trigamma(value: float) -> float:
-    """Where the trigamma function, which falls from infinity to 0, has this value."""
-    from scipy.optimize import brentq
-    from scipy.special import polygamma
-
-    return float(brentq(lambda at: float(polygamma(1, at)) - value, 1e-8, 1e8))
-
-
-def _exp(value: float) -> float:
-    """With infinity for what is beyond all numbers."""
+def exp(value: float) -> float:
+    """e to a power, infinite where that is beyond all numbers."""
     try:
         return math.exp(value)
     except OverflowError:

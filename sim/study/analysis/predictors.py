@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..metrics import FACTS, METRICS, Metric, values_of
+from ..metrics import FACTS, Metric, preferred, values_of
 from ..results import Result, Results, seeds_tried
 from ..statistics import Interval, interval
 from ..study import Axis, Point, Study
@@ -64,9 +64,6 @@ class Prediction:
 
     p: float
     """How often chance alone gives one as large, with two sides."""
-
-    n: int
-    """Groups."""
 
     spots: tuple[Spot, ...]
     """In the order of the axis."""
@@ -123,19 +120,13 @@ def _predictions(results: Results, axis: Axis) -> Iterator[Prediction]:
     target = results.study.target
     for at, groups in _places(results, axis).items():
         seeds = seeds_tried(results, dict(at))
-        for metric in _observable():
+        for metric in preferred():
             observed = {
                 label: _observed(found, metric, target, len(seeds[found[0].trial.group]))
                 for label, found in groups.items()
             }
             if any(observed.values()):
                 yield from _of_facts(groups, observed, metric, dict(at))
-
-
-def _observable() -> list[Metric]:
-    """What trials are compared by, the preferred first."""
-    found = [metric for metric in METRICS.values() if metric.preference is not None]
-    return sorted(found, key=lambda metric: metric.preference or 0)
 
 
 def _places(
@@ -192,9 +183,7 @@ def _prediction(
     worst = math.inf if metric.lower_is_better else -math.inf
     y = np.array([worst if spot.found is None else spot.found.mean for spot in spots])
     rho, p = _spearman(x, y)
-    return Prediction(
-        fact=fact, metric=metric, at=at, rho=rho, p=p, n=len(spots), spots=tuple(spots)
-    )
+    return Prediction(fact=fact, metric=metric, at=at, rho=rho, p=p, spots=tuple(spots))
 
 
 def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:

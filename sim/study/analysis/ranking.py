@@ -7,9 +7,18 @@ from enum import StrEnum
 from itertools import product
 from typing import Final
 
-from ..metrics import METRICS, Metric, values_of
+from ..metrics import METRICS, Metric, preferred, values_of
 from ..results import Result, Results, seeds_tried
-from ..statistics import Difference, Interval, differences, fisher, holm, interval, least_seen
+from ..statistics import (
+    Difference,
+    Interval,
+    differences,
+    exp,
+    fisher,
+    holm,
+    interval,
+    least_seen,
+)
 
 __all__ = [
     "SIGNIFICANT",
@@ -30,9 +39,6 @@ _UNRANKED: Final = 2
 
 # Zero has no logarithm. Less than this part of the largest is rounding.
 _RELATIVE_MIN: Final = 1e-12
-
-# Beyond it there is no factor to tell.
-_LOG_MAX: Final = 700.0
 
 # Arrivals and final figures are two tests of one pair.
 _TESTS: Final = 2
@@ -357,9 +363,8 @@ def _preferred(rows: Iterable[Row], named: Sequence[str]) -> Metric:
         first = METRICS[named[0]]
         if (wanted := {first.name, first.end} & known) and wanted:
             return first if first.name in wanted else METRICS[first.end]
-    ranked = [metric for metric in METRICS.values() if metric.preference is not None]
-    ranked.sort(key=lambda metric: metric.preference or 0)
-    return next((metric for metric in ranked if metric.name in known), ranked[-1])
+    *others, last = preferred()
+    return next((metric for metric in others if metric.name in known), last)
 
 
 def _rank(row: Row, metric: Metric) -> tuple[float, ...]:
@@ -424,7 +429,7 @@ def _held_by_figures(
     rows = []
     for row, gap, own in zip(others, gaps, values[1:], strict=True):
         least = least_seen(gap, SIGNIFICANT / pairs)
-        seen_from = _factor(least) if metric.is_ratio else least
+        seen_from = exp(least) if metric.is_ratio else least
         verdict = Verdict.TIE if _same(own, values[0]) else row.verdict
         gap = _as_factor(gap) if metric.is_ratio else gap
         rows.append(replace(row, gap=gap, p=gap.p, verdict=verdict, seen_from=seen_from))
@@ -514,9 +519,5 @@ def _gaps_to_first(
 
 def _as_factor(gap: Difference) -> Difference:
     """A difference of logarithms as a factor; its error stays that of the logarithms."""
-    mean, low, high = map(_factor, (gap.mean, gap.low, gap.high))
+    mean, low, high = map(exp, (gap.mean, gap.low, gap.high))
     return replace(gap, mean=mean, low=low, high=high)
-
-
-def _factor(logarithm: float) -> float:
-    return math.inf if logarithm > _LOG_MAX else math.exp(logarithm)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..format import count, number
+from ..format import count, number, of_seeds
 from ..metrics import METRICS, Metric
 from ..results import Result, Results
 from ..study import Axis, Condition, Study, Trial
@@ -51,7 +51,7 @@ class Tried:
         if row is None:
             return "no result"
         if row.missing:
-            return f"{row.n} of {row.n + row.missing} seeds have a result"
+            return of_seeds(row.n, row.n + row.missing)
         found = row.figures.get(self.metric.name)
         if found is not None:
             return self.metric.spread(found)
@@ -73,11 +73,6 @@ class Search:
     is_honest: bool
     """Whether each seed is shown at the value that is best on the *other* seeds; with one seed
     alone there are none, and its best is the best of several draws of noise."""
-
-    @property
-    def at_edge(self) -> tuple[Tried, ...]:
-        """Points whose best value lies at the end of those tried."""
-        return tuple(one for one in self.tried if one.edge)
 
     def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
         """What every value gave at one place, as the heads and the lines of a table.
@@ -109,7 +104,7 @@ class Search:
             if self.is_honest
             else "With one seed, it is shown at its own best value, which flatters all points."
         )
-        edges = len(self.at_edge)
+        edges = sum(1 for one in self.tried if one.edge)
         text = f"At every point {self.axis.name} was searched among {tried}. {how}"
         if not edges:
             return f"{text} No point's best lies at the edge of what was tried."

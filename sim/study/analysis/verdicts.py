@@ -23,9 +23,6 @@ _TIMES_FROM = 3.0
 NONE_SEEN: Final = "none"
 """In place of a difference, where not even the largest would have been seen."""
 
-# Smaller ones are of no use to anybody.
-_P_LEAST = 1e-4
-
 
 def verdict_words(row: Row, comparison: Comparison) -> str:
     """What is known of a row beside the first: one cell of a table."""
@@ -115,9 +112,9 @@ def would_be_seen(seen: str) -> str:
     return f"{'no difference' if seen == NONE_SEEN else seen} would have been seen"
 
 
-def p_words(p: float) -> str:
-    """A probability, corrected, as people write it."""
-    return f"p < {_P_LEAST:g}" if p < _P_LEAST else f"p = {number(p, 2)}"
+def p_words(p: float, least: float = 1e-4) -> str:
+    """A probability as people write it, for whom smaller ones are of no use."""
+    return f"p < {least:g}" if p < least else f"p = {number(p, 2)}"
 
 
 def _unit_of(metric: Metric) -> tuple[float, str]:

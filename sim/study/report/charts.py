@@ -9,7 +9,7 @@ from ....topology import parse
 from ....topology.layout import SKETCH_NODES_MAX, Sketch, sketch
 from ..analysis.curves import Band, band
 from ..analysis.predictors import Prediction, predictions
-from ..analysis.ranking import Comparison, Row, by_metric
+from ..analysis.ranking import Comparison, by_metric
 from ..format import listed, of_seeds, scale_of, signed
 from ..metrics import FACTS, METRICS, Metric, metrics_known, values_of
 from ..results import Result, Results, seeds_tried
@@ -229,7 +229,7 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
         if metric.name in row.figures
     ]
     judged = {row.label: row for row in by_metric(comparison, metric).rows}
-    is_log = _spans_decades(metric, [found.mean for _, _, found in there])
+    is_log = metric.is_ratio and is_wide([found.mean for _, _, found in there], _DECADES_MIN)
     if is_log:
         there = [(at, row, found.in_logs) for at, row, found in there]
     means = [found.mean for _, _, found in there]
@@ -265,22 +265,12 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
     )  # fmt: skip
 
 
-def _spans_decades(metric: Metric, means: Sequence[float]) -> bool:
-    if not metric.is_ratio or not means:
-        return False
-    return min(means) > 0 and max(means) / min(means) > _DECADES_MIN
-
-
-def _arrived(row: Row, metric: Metric) -> int:
-    return row.arrived.get(metric.name, 0)
-
-
 def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, str]]:
     """Why rows have no mean to show."""
     for at, row in enumerate(comparison.rows):
         if metric.name in row.figures:
             continue
-        if arrived := _arrived(row, metric):
+        if arrived := row.arrived.get(metric.name, 0):
             yield at, f"{arrived} of {row.n} seeds only"
         else:
             end = row.figures.get(metric.end)

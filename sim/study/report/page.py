@@ -14,7 +14,7 @@ from ..analysis.findings import findings, margin
 from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
 from ..analysis.search import Search, searched
-from ..analysis.verdicts import seen_words, verdict_words
+from ..analysis.verdicts import p_words, seen_words, verdict_words
 from ..execution.cache_key import code_version, versions
 from ..format import count, listed, number, percent, sentence, signed
 from ..metrics import METRICS, Metric, metrics_known
@@ -40,9 +40,6 @@ from .panels import Matrix, Panel
 from .pictures import draw_pictures
 
 __all__ = ["page", "write_report"]
-
-# Chance is judged at one place in a thousand at most.
-_P_LEAST = 0.001
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -399,8 +396,8 @@ def _cell(row: Row, metric: Metric) -> tuple[str, str]:
 
 def _chance(one: Prediction) -> str:
     """A correlation, and how sure it is."""
-    p = "p < 0.001" if one.p < _P_LEAST else f"p = {number(one.p, 2)}"
-    text = f"ρ = {signed(one.rho)} ({p}, {count(one.n, 'graph')})."
+    graphs = count(len(one.spots), "graph")
+    text = f"ρ = {signed(one.rho)} ({p_words(one.p, 0.001)}, {graphs})."
     if one.censored:
         verb = "does" if len(one.censored) == 1 else "do"
         text += (

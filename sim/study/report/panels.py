@@ -22,7 +22,6 @@ __all__ = [
 COLORS: Final = 7
 """Lines that colors tell apart: ``c0`` to ``c6``."""
 
-_WIDE = 10.0
 _TICKS_MIN, _TICKS_MAX = 3, 7
 
 
@@ -151,9 +150,9 @@ def shades(count: int, *, ordered: bool) -> list[str]:
     return [f"c{i % COLORS}" for i in range(count)]
 
 
-def is_wide(values: Sequence[float]) -> bool:
-    """Whether they span more than a linear axis can show."""
-    return bool(values) and min(values) > 0 and max(values) / min(values) > _WIDE
+def is_wide(values: Sequence[float], times: float = 10.0) -> bool:
+    """Whether they span more than a linear axis shows: the largest is so many times the least."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > times
 
 
 def short(value: float) -> float:

@@ -35,7 +35,7 @@ def test_a_graph_that_mixes_better_is_sooner_in_results_that_were_made_so() -> N
     assert set(found) <= set(FACTS)
     assert found["contraction"].rho > 0.8
     assert found["spectral_gap"].rho < -0.8
-    assert found["spectral_gap"].n == len(GRAPHS)
+    assert len(found["spectral_gap"].spots) == len(GRAPHS)
     assert found["contraction"].words == "contraction"
 
 
@@ -74,7 +74,7 @@ def test_those_that_never_arrive_count_as_the_slowest() -> None:
         predictions(results_of({"topology": GRAPHS}, ranked(slowness))), "time_to_target_s"
     )["spectral_gap"]
     assert one.censored == tuple(GRAPHS[4:])
-    assert one.n == len(GRAPHS)
+    assert len(one.spots) == len(GRAPHS)
     assert one.rho < -0.9
     assert [spot.found is None for spot in one.spots] == [False] * 4 + [True] * 4
 
@@ -147,7 +147,7 @@ def test_a_fact_that_a_graph_does_not_have_leaves_it_out() -> None:
         lambda labels: Course(facts={"diameter": None} if labels["topology"] == "ring" else None),
     )
     one = by_fact(predictions(results), "consensus_distance")["diameter"]
-    assert one.n == len(GRAPHS) - 1
+    assert len(one.spots) == len(GRAPHS) - 1
     assert "ring" not in [spot.label for spot in one.spots]
 
 
