@@ -353,7 +353,6 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
     By least squares over all stretches: whatever else the exchange takes, it takes at each step.
 
     Args:
-        stretches: Of one peer.
         asleep_s: A step sleeps until it has lasted so long.
     """
     found = [

@@ -124,7 +124,6 @@ def token_figures(task: Any, steps: NDArray[np.int64], samples: Sequence[int]) -
     """Count what all steps together have trained on.
 
     Args:
-        task: What is trained.
         steps: Of each worker.
         samples: Of a step of each worker.
 

@@ -39,11 +39,7 @@ def named(items: Sequence[str], most: int = 5) -> str:
 
 
 def describe_run(summary: dict[str, Any]) -> list[Row]:
-    """The figures of a run in the order in which they are best understood.
-
-    Args:
-        summary: Of a run.
-    """
+    """The figures of a run in the order in which they are best understood."""
     return [
         *_quality(summary),
         *_agreement(summary),
@@ -71,11 +67,7 @@ _IN_NOTEBOOKS = (
 
 
 def notebook_rows(summary: dict[str, Any]) -> list[Row]:
-    """The figures that a notebook shows, without those that only the terminal does.
-
-    Args:
-        summary: Of a run.
-    """
+    """The figures that a notebook shows, without those that only the terminal does."""
     return [row for row in describe_run(summary) if row.name in _IN_NOTEBOOKS]
 
 
@@ -186,11 +178,7 @@ def _speed(summary: dict[str, Any]) -> Row:
 
 
 def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
-    """The figures of what went wrong; none where nothing was to.
-
-    Args:
-        summary: Of a run.
-    """
+    """The figures of what went wrong; none where nothing was to."""
     faults = summary.get("faults")
     if not faults:
         return

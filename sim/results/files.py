@@ -269,11 +269,7 @@ def as_json(value: Any) -> Any:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``.
-
-    Args:
-        folder: Where to.
-        summary: JSON values only, as `as_json` makes them.
+    """Write ``summary.json``: JSON values only, as `as_json` makes them.
 
     Raises:
         OSError: It cannot be written.

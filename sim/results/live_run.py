@@ -92,7 +92,6 @@ class LiveRun:
         """Optimizer steps that *peer* had taken, those that a crash has lost counted once.
 
         Args:
-            peer: One of these.
             at_s: Seconds since `began_unix_s`; between two rows it steps evenly.
         """
         values = np.maximum.accumulate([float(row["step"]) for row in peer.rows])

@@ -122,11 +122,8 @@ def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def row_of(point: Mapping[str, Any], swarm_steps: int) -> dict[str, float]:
-    """A point of every curve as a row of single numbers, for loggers.
-
-    Args:
-        point: As `Curves.add` returns it.
-        swarm_steps: Optimizer steps of all workers by then.
+    """What `Curves.add` returned as a row of single numbers, for loggers, with the optimizer steps
+    of all workers by then.
 
     >>> row_of({"loss": 0.5, "loss_of_groups": [0.4, 0.6]}, 80)
     {'swarm_steps': 80, 'loss': 0.5, 'loss_of_groups.0': 0.4, 'loss_of_groups.1': 0.6}

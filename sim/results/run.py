@@ -173,9 +173,6 @@ class Run:
     def load(cls, folder: Path | str) -> Self:
         """Read a run that was saved, every bit as it was.
 
-        Args:
-            folder: Where it was saved.
-
         Raises:
             ConfigError: That is no folder of a run, or a file in it cannot be read; says which.
         """
@@ -189,15 +186,8 @@ class Run:
 
 
 def time_to(series: Mapping[str, NDArray[np.float64]], accuracy: float) -> float | None:
-    """Find when the merged model was first measured to be this good.
-
-    Args:
-        series: Of a run.
-        accuracy: What to reach.
-
-    Returns:
-        Virtual time, seconds; None where that was never measured.
-    """
+    """The virtual time, seconds, when the merged model was first measured to be this accurate; None
+    where it never was."""
     if "accuracy" not in series:
         return None
     reached = np.flatnonzero(series["accuracy"] >= accuracy)

@@ -52,10 +52,7 @@ def describe(settings: Mapping[str, Any]) -> str:
 
 
 def describe_world(settings: Mapping[str, Any]) -> str:
-    """Say what the workers live in: network, speeds, who has which data.
-
-    Args:
-        settings: A run's summary.
+    """Say what the workers of a summary live in: network, speeds, who has which data.
 
     >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
     'network lan, steps of 0.1 s, slow 3:10, seed 0'

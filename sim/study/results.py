@@ -56,13 +56,7 @@ class Result:
         return None
 
     def at_target(self, curve: str, target: float, goal: str = "accuracy") -> float | None:
-        """A curve's value when a model was first this accurate; None for never.
-
-        Args:
-            curve: One of `CURVES`, such as ``time_s`` or ``bytes_sent``.
-            target: Accuracy.
-            goal: As `reached` has it.
-        """
+        """The value of one of `CURVES` at the evaluation that `reached` gives; None for never."""
         index = self.reached(target, goal)
         return None if index is None else self.series[curve][index]
 
@@ -127,8 +121,7 @@ def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...]
     and are left out.
 
     Args:
-        results: Of a study.
-        at: Labels on some of its axes.
+        at: Labels on some of the axes.
     """
     asked: dict[tuple[str, ...], set[int]] = {}
     tried = {result.trial.seed for result in results.where(**at).results}

@@ -116,11 +116,7 @@ class Difference:
 
 
 def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
-    """Compare two groups by a paired t test, on the seeds that both have.
-
-    Args:
-        a: A value for each seed.
-        b: Likewise.
+    """Compare two groups, a value for each seed, by a paired t test on the seeds that both have.
 
     >>> found = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
     >>> round(found.mean, 3), round(found.p, 4), found.pairs

@@ -65,15 +65,10 @@ def animate(
     seconds: float = 12.0,
     fps: float = 10.0,
 ) -> None:
-    """Draw a run as a film.
+    """Draw a run as a film, as `rumor.sim.Run.animate` has it.
 
     Args:
-        summary: Of a run.
-        series: Of the same run.
         names: Of its workers, newcomers last.
-        path: Where it goes; it ends in ``.gif`` or ``.webp``.
-        seconds: How long it lasts.
-        fps: Pictures a second.
 
     Raises:
         ConfigError: The file is of another format, or a number is out of range.

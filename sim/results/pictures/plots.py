@@ -78,15 +78,7 @@ Panel = Callable[["Axes", Summary, Series], None]
 
 
 def draw(summary: Summary, series: Series) -> "Figure":
-    """Draw a run.
-
-    Args:
-        summary: Of a run.
-        series: Of the same run.
-
-    Returns:
-        A figure with a panel for everything that the run has something to say on.
-    """
+    """Draw a run: a panel for everything that it has something to say on."""
     from matplotlib import rc_context
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -367,11 +359,7 @@ def _mark_faults(
 
 
 def marks(faults: Sequence[Mapping[str, Any]], end_s: float) -> list[Mark]:
-    """Say what is written where; faults that are close to one another share a line.
-
-    Args:
-        faults: As a file of them has them, in order of time.
-        end_s: When the run ended.
+    """Say what is written where; faults, in order of time, that are close together share a line.
 
     >>> marks([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 1.5, "kind": "crash", "peer": 3},
     ...        {"at_s": 50.0, "kind": "heal"}], 100.0)

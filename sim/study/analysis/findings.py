@@ -17,11 +17,8 @@ _PLACES_MAX = 3
 def findings(results: Results) -> tuple[str, str, str]:
     """Say who is first, who is told apart from it, and who never reaches the target.
 
-    Args:
-        results: Of a study; some or all trials may be missing.
-
     Returns:
-        Three sentences in plain text.
+        Three sentences in plain text, also where some or all trials are missing.
     """
     found = comparisons(results)
     if not found:

@@ -105,9 +105,6 @@ def _else(point: Point) -> tuple[str, ...]:
 def predictions(results: Results) -> tuple[Prediction, ...]:
     """Hold every fact against what was observed, at every place of the other axes.
 
-    Args:
-        results: Of a study.
-
     Returns:
         By place, then by figure, then by fact; nothing where no axis changes graphs, or there are
         fewer than four of them that differ in nothing else.

@@ -270,7 +270,6 @@ def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Compari
     have: disagreement, loss or consensus distance.
 
     Args:
-        results: Of a study.
         at: A label for each further axis; may be left out where there is none.
     """
     study, at = results.study, dict(at or {})

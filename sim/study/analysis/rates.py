@@ -90,14 +90,7 @@ def is_apart(row: Row, comparison: Comparison) -> bool:
 def rates_of(
     world: World, studies: int, judges: Sequence[Judge], seed: int = 0
 ) -> tuple[Rates, ...]:
-    """Draw studies, and count what several judges say of the same ones.
-
-    Args:
-        world: What they are drawn from.
-        studies: How many.
-        judges: Each says whether a row is told apart from the first of its comparison.
-        seed: Of the random numbers.
-    """
+    """Draw studies of a world, and count what several judges say of the same ones."""
     rng = np.random.Generator(np.random.PCG64(seed))
     wrong, seen = [0] * len(judges), [0] * len(judges)
     worse = {_label(n) for n in range(world.points - world.worse, world.points)}

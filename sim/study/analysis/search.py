@@ -75,11 +75,7 @@ class Search:
     alone there are none, and its best is the best of several draws of noise."""
 
     def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-        """What every value gave at one place, as the heads and the lines of a table.
-
-        Args:
-            at: A label for each axis but the first and the one that was searched.
-        """
+        """What every value gave at one place of the further axes: heads and lines of a table."""
         first = next(iter(self.tried[0].at), "") if self.tried else ""
         heads = [first, *self.axis.labels, "taken", "by"]
         lines = [
@@ -120,9 +116,6 @@ def searched(results: Results) -> tuple[Results, Search | None]:
     For each seed that is the value which ranks first over the other seeds: by the first metric of
     the study, else by what points are compared by. Seeds that were only begun are left out, as
     `Results.of_finished_seeds` has it.
-
-    Args:
-        results: Of a study; some or all trials may be missing.
 
     Returns:
         What is left when that axis is gone, and the search; the results as they are, and None,

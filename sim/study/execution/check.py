@@ -55,12 +55,7 @@ class InvalidTrial:
 
 
 class InvalidTrials(ConfigError):
-    """Some trials of a study cannot run; nothing was started.
-
-    Args:
-        bad: These.
-        trials: All trials of the study.
-    """
+    """Some trials of a study cannot run; nothing was started."""
 
     def __init__(self, bad: Sequence[InvalidTrial], trials: Sequence[Trial]) -> None:
         super().__init__("\n".join([_headline(len(bad), len(trials)), *_reasons(bad, trials)]))

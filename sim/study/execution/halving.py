@@ -74,10 +74,6 @@ def halve(study: Study, folder: Path, run: Run) -> tuple[Study, tuple[Rung, ...]
 def load_rungs(folder: Path, search: Halving) -> tuple[Rung, ...]:
     """Read the rounds of a search that is finished.
 
-    Args:
-        folder: Of the study.
-        search: What was asked for.
-
     Raises:
         ConfigError: A round is missing.
     """
@@ -89,14 +85,7 @@ def load_rungs(folder: Path, search: Halving) -> tuple[Rung, ...]:
 
 
 def rung_study(study: Study, search: Halving, kept: Kept, number: int) -> Study:
-    """What is computed in a round.
-
-    Args:
-        study: With a search.
-        search: Its own.
-        kept: What is tried at which point.
-        number: Of the round, from 0.
-    """
+    """What is computed in a round of a study's search, the rounds counted from 0."""
     first, *others = study.axes
     there = tuple(Axis(axis.name, (_point(axis, search.at[axis.name]),)) for axis in others)
     gone = tuple(
@@ -128,12 +117,7 @@ def rung_study(study: Study, search: Halving, kept: Kept, number: int) -> Study:
 
 
 def with_taken(study: Study, taken: Mapping[str, str]) -> Study:
-    """A study whose points of the first axis set what was found for them.
-
-    Args:
-        study: With a search.
-        taken: For each point, the label of a value.
-    """
+    """A study whose points of the first axis set the values whose labels were found for them."""
     search, first = study.search, study.axes[0]
     assert search is not None
     points = tuple(

@@ -179,12 +179,7 @@ def _plural(name: str, count: int) -> str:
 def estimate_s(
     trials: Sequence[ReadyTrial], finished: Sequence[ReadyTrial], took_s: Known
 ) -> list[float] | None:
-    """Estimate how long trials take, each on one core.
-
-    Args:
-        trials: What is to run.
-        finished: Trials that have run, and
-        took_s: how long each took.
+    """Estimate how long trials take, each on one core, by what finished ones took.
 
     Returns:
         Seconds of each trial; None where timing runs failed, or a task is the user's own.

@@ -131,9 +131,6 @@ def run_study(
 def load_results(folder: Path) -> Results:
     """Read what a study came to, as far as it has come.
 
-    Args:
-        folder: Of the study.
-
     Raises:
         ConfigError: It is no folder of a study.
     """

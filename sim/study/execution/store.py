@@ -45,11 +45,7 @@ class Store:
         """Files that were met and are no trial's, or not whole: these trials count as missing."""
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What is kept of a trial: the parts of `compute`; None for nothing, or nothing whole.
-
-        Args:
-            key: The trial's name.
-        """
+        """What is kept of a trial: the parts of `compute`; None for nothing, or nothing whole."""
         path = self._folder / f"{key}.json"
         try:
             content = read_json(path)
@@ -65,11 +61,7 @@ class Store:
         return None
 
     def put(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep a trial; when this returns, the disk has it.
-
-        Args:
-            key: The trial's name.
-            record: The parts of `compute`.
+        """Keep a trial, the parts of `compute`; when this returns, the disk has it.
 
         Raises:
             OSError: The disk is full, or the like; nothing is left behind.

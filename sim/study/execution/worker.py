@@ -44,7 +44,7 @@ def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | 
 
     Args:
         key: Its name.
-        settings: Its arguments, as JSON has them.
+        settings: As JSON has them.
         folder: Where relative paths begin.
         parent: Process that the worker is to end with; None where it is not ours to end.
     """
@@ -61,10 +61,7 @@ def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | 
 
 
 def run_trial(order: str) -> str:
-    """Compute a trial.
-
-    Args:
-        order: By `order_of`.
+    """Compute a trial as `order_of` asks for it.
 
     Returns:
         JSON: ``key``, and either ``record``, what `compute` gives, or ``failure``, why there is

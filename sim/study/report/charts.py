@@ -348,7 +348,6 @@ def heatmaps(results: Results, at: Mapping[str, str]) -> dict[str, Matrix]:
     """For each metric that a study has, its means over the first two axes.
 
     Args:
-        results: Of a study.
         at: A label for each further axis.
     """
     study = results.study

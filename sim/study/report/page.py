@@ -48,7 +48,7 @@ def write_report(results: Results, folder: Path) -> Path:
     Nothing in it depends on the machine or the time that it is written on.
 
     Args:
-        results: Of a study; some or all trials may be missing.
+        results: Some or all trials may be missing.
         folder: The study's; ``report.html`` and ``pictures`` in it are replaced.
 
     Returns:

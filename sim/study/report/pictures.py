@@ -78,14 +78,9 @@ _Part = TypeVar("_Part")
 
 
 def draw_pictures(results: Results, folder: Path) -> list[Path]:
-    """Draw them all.
+    """Draw them all, of at least one result, and return their paths.
 
-    Args:
-        results: Of a study, at least one.
-        folder: Where they go; it is made. Older pictures that this study no longer has are removed.
-
-    Returns:
-        Their paths.
+    The folder is made; older pictures in it that this study no longer has are removed.
 
     Raises:
         OSError: One cannot be written.
