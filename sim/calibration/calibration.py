@@ -19,26 +19,14 @@ from ..config import FLOAT_MAX, SimulationConfig
 from ..models.network import PRESETS, NetworkConfig, network_as_json, network_of, read_network
 from ..results.live_run import LivePeer, LiveRun, Row
 
-__all__ = [
-    "Calibration",
-    "PeerPace",
-    "calibrate",
-    "read_calibration",
-]
+__all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
 
 
 FORMAT: Final = 1
 
 # They are of the peers and of the network, which a file says apart from the rest.
 _SAID_APART: Final = (
-    "workers",
-    "step_s",
-    "exchange_s",
-    "pace",
-    "speeds",
-    "slow",
-    "network",
-    "faults",
+    *("workers", "step_s", "exchange_s", "pace", "speeds", "slow", "network", "faults"),
 )
 
 # A variation below this changes no barrier by more than a step's measurement does.
@@ -76,10 +64,10 @@ class PeerPace:
             raise ConfigError(f"id is {self.id!r}: it must be a name")
         if not _is_number(self.step_s) or not 0 < self.step_s <= FLOAT_MAX:
             raise ConfigError(f"step_s is {self.step_s!r}: it must be above 0, in seconds")
-        if not _is_number(self.exchange_s) or not 0 <= self.exchange_s <= FLOAT_MAX:
-            raise ConfigError(f"exchange_s is {self.exchange_s!r}: it must be a number, 0 or more")
-        if not _is_number(self.step_s_cv) or not 0 <= self.step_s_cv <= FLOAT_MAX:
-            raise ConfigError(f"step_s_cv is {self.step_s_cv!r}: it must be a number, 0 or more")
+        for name in ("exchange_s", "step_s_cv"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value <= FLOAT_MAX:
+                raise ConfigError(f"{name} is {value!r}: it must be a number, 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

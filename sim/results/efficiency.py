@@ -81,11 +81,7 @@ def targets_of(task: Task) -> int:
 
 
 def time_figures(
-    ending: Ending,
-    *,
-    end_s: float,
-    founders: int,
-    means_s: Sequence[float],
+    ending: Ending, *, end_s: float, founders: int, means_s: Sequence[float]
 ) -> dict[str, float | None]:
     """Draw up what the workers' time went into.
 

@@ -279,10 +279,7 @@ def summarize(
         **token_figures(values.task, workers["steps"], samples),
         "idle": _idle(series),
         **time_figures(
-            ending,
-            end_s=float(series["time_s"][-1]),
-            founders=config.workers,
-            means_s=means_s,
+            ending, end_s=float(series["time_s"][-1]), founders=config.workers, means_s=means_s
         ),
         **curves.participation.figures(),
         "virtual_time_s": _last(series, "time_s"),

@@ -194,7 +194,8 @@ def named(axis: str, label: str) -> str:
     """
     # A line break must not break the sentence that it stands in.
     label = " ".join(label.split())
-    if _is_number(label) or label in ("true", "false"):
+    is_number = _NUMBER.fullmatch(label) is not None and math.isfinite(float(label))
+    if is_number or label in ("true", "false"):
         return f"{axis} = {label}"
     # In a list of names its commas would look like the list's.
     return f'"{label}"' if "," in label else label
@@ -212,7 +213,3 @@ def place(at: Mapping[str, str]) -> str:
         is_plain = name.startswith(f"{axis} = ") or axis in label.split()
         parts.append(name if is_plain else f"{axis} {name}")
     return " and ".join(parts)
-
-
-def _is_number(label: str) -> bool:
-    return _NUMBER.fullmatch(label.strip()) is not None and math.isfinite(float(label))

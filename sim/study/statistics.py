@@ -176,7 +176,9 @@ def differences(
     freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
     common = float(np.nanmean(variances)) if at_least_common and freedom.any() else 0.0
     prior, prior_freedom = _in_common(variances, freedom)
-    freedom_max = _freedom_max(freedom)
+    # What variances of pairs that share one group are worth together, at most.
+    usable = int((freedom > 0).sum())
+    freedom_max = float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
     found: list[Difference] = []
     for delta, variance, own in zip(deltas, variances, freedom, strict=True):
         shared = prior
@@ -212,12 +214,6 @@ def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
         largest = max(largest, min(1.0, (several - rank) * value))
         corrected[index] = largest
     return tuple(corrected)
-
-
-def _freedom_max(freedom: NDArray[np.float64]) -> float:
-    """What variances of pairs that share one group are worth together, at most."""
-    usable = int((freedom > 0).sum())
-    return float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
 
 
 def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Difference:

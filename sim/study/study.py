@@ -4,32 +4,20 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from types import MappingProxyType
 from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 
-__all__ = [
-    "Axis",
-    "Cell",
-    "Condition",
-    "Halving",
-    "Point",
-    "Study",
-    "Trial",
-    "with_tuples",
-]
+__all__ = ["Axis", "Cell", "Condition", "Halving", "Point", "Study", "Trial", "with_tuples"]
 
 # Tables hold them as 64-bit integers.
 _SEEDS_END: Final = 1 << 63
 
 # Longer ones first: "<=" begins with "<".
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
-    {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-)
+_COMPARISONS: Final = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 
 # A decimal as people write it, perhaps with a unit that all labels of an axis share.
 _NUMBER: Final = re.compile(

@@ -113,7 +113,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
     settings = _given(content, "settings", {}, "a table, [settings]")
     _check_keys(settings, SETTINGS, "settings")
     grid = _given(content, "grid", {}, "a table, [grid]")
-    axes = tuple(_axis(axis, values) for axis, values in grid.items())
+    axes = tuple(_axis("grid", axis, values) for axis, values in grid.items())
     return Study(
         name=name,
         title=_given(content, "title", name, "a text").strip(),
@@ -141,7 +141,7 @@ def _search(table: object) -> Halving:
     names = [key for key in table if key not in _SEARCH_KEYS]
     if len(names) != 1:
         raise ConfigError("[search] must have one setting with a list of values, such as lr")
-    axis = _axis_of("search", names[0], table[names[0]])
+    axis = _axis("search", names[0], table[names[0]])
     parts = _given(table, "parts", [0.15, 0.4], "a list of numbers")
     if not all(isinstance(part, int | float) for part in parts):
         raise ConfigError(f"search.parts is {_shown(parts)}: it must be a list of numbers")
@@ -170,11 +170,7 @@ def _quick(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _axis(name: str, values: object) -> Axis:
-    return _axis_of("grid", name, values)
-
-
-def _axis_of(table: str, name: str, values: object) -> Axis:
+def _axis(table: str, name: str, values: object) -> Axis:
     where = f"{table}.{name}"
     if not isinstance(values, list):
         raise ConfigError(f"{where} is {_shown(values)}: it must be a list")

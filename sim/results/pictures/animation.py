@@ -158,9 +158,7 @@ def _strike(found: States, kind: str, peer: str) -> None:
     found.told.append(_WORDS[kind].format(peer))
 
 
-def _moments(
-    faults: Iterable[Mapping[str, Any]],
-) -> list[tuple[float, bool, Mapping[str, Any]]]:
+def _moments(faults: Iterable[Mapping[str, Any]]) -> list[tuple[float, bool, Mapping[str, Any]]]:
     """When faults begin and end, in order; whether it is the end."""
     moments = []
     for fault in faults:

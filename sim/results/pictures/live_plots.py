@@ -149,11 +149,7 @@ def _draw_consensus(
 
 
 def _mark_end(
-    axes: "Axes",
-    detail: Mapping[str, Any],
-    steps: Floats,
-    values: Floats,
-    color: Any,
+    axes: "Axes", detail: Mapping[str, Any], steps: Floats, values: Floats, color: Any
 ) -> None:
     """A cross where a peer's life ended before its time."""
     if detail["state"] != "finished" and len(steps):
@@ -203,9 +199,7 @@ def _series(rows: Rows, key: str) -> tuple[Floats, Floats]:
 
 
 def _by_life(
-    steps: Floats,
-    values: Floats,
-    smooth: Callable[[Floats], Floats] = lambda values: values,
+    steps: Floats, values: Floats, smooth: Callable[[Floats], Floats] = lambda values: values
 ) -> tuple[Floats, Floats]:
     """The same with a gap wherever steps go back: there, a peer has begun its next life."""
     begins = np.flatnonzero(np.diff(steps) <= 0) + 1

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ def _panels(summary: Summary, series: Series) -> list[Panel]:
     several, has_model = summary["workers"] > 1, "disagreement" not in series
     known: list[tuple[Panel, bool]] = [
         (_draw_accuracy, _has_any(series.get("accuracy"))),
-        (_draw_loss, len(series.get("loss", ())) > 0),
+        (partial(_draw_quality, name="loss"), len(series.get("loss", ())) > 0),
         (_draw_disagreement, _has_any(series.get("disagreement"))),
         (_draw_consensus, several and has_model and _has_any(series.get("consensus_distance"))),
         (_draw_weights, several and _has_any(series.get("weight_quantiles"))),
@@ -146,10 +147,6 @@ def _draw_accuracy(axes: "Axes", summary: Summary, series: Series) -> None:
             f"{level:g} after {at_s:.3g} s", place, xytext=(6, -8 - MILESTONE_LINE * index),
             textcoords="offset points", va="center", fontsize=8.5, color=ACCENT,
         )  # fmt: skip
-
-
-def _draw_loss(axes: "Axes", summary: Summary, series: Series) -> None:
-    _draw_quality(axes, summary, series, "loss")
 
 
 def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> None:

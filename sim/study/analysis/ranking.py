@@ -9,16 +9,7 @@ from typing import Final
 
 from ..metrics import METRICS, Metric, preferred, values_of
 from ..results import Result, Results, seeds_tried
-from ..statistics import (
-    Difference,
-    Interval,
-    differences,
-    exp,
-    fisher,
-    holm,
-    interval,
-    least_seen,
-)
+from ..statistics import Difference, Interval, differences, exp, fisher, holm, interval, least_seen
 
 __all__ = [
     "SIGNIFICANT",

@@ -132,6 +132,7 @@ def searched(results: Results) -> tuple[Results, Search | None]:
     failures: dict[str, str] = {}
     tried = []
     trials = {(trial.group, trial.seed): trial for trial in reduced.trials()}
+    names = {(trial.group, trial.seed): str(trial) for trial in study.trials()}
     for group, labels in places.items():
         of_values = {
             label: [there[place, seed] for seed in study.seeds if (place, seed) in there]
@@ -146,7 +147,7 @@ def searched(results: Results) -> tuple[Results, Search | None]:
                 kept = Trial(labels=trial.labels, settings=settings)
                 found[group, seed] = replace(result, trial=kept)
                 continue
-            why = results.failures.get(str(_trial_of(study, labels[label], seed)))
+            why = results.failures.get(names[labels[label], seed])
             if why is not None:
                 failures[str(trial)] = f"{axis.name} = {label}: {why}"
         if any(of_values.values()):
@@ -174,11 +175,6 @@ def _without(study: Study, axis: Axis, there: Sequence[Group]) -> Study:
     names = [other.name for other in axes]
     skip = tuple(Condition(dict(zip(names, group, strict=True))) for group in gone)
     return replace(bare, skip=skip)
-
-
-def _trial_of(study: Study, group: Group, seed: int) -> Trial:
-    names = [axis.name for axis in study.axes]
-    return Trial(labels=dict(zip(names, group, strict=True)), settings={"seed": seed})
 
 
 def _pick(of_values: Mapping[str, Sequence[Result]], study: Study, seed: int) -> str:

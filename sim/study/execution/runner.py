@@ -19,11 +19,7 @@ from .plan import StudyPlan, plan_study, work_of
 from .store import Store, check_folder, locked, read_folder, write_folder
 from .worker import order_of, run_trial
 
-__all__ = [
-    "StudyProgress",
-    "load_results",
-    "run_study",
-]
+__all__ = ["StudyProgress", "load_results", "run_study"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +150,7 @@ class _Run:
     """The trials of a study being computed."""
 
     def __init__(
-        self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None = None
+        self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None
     ) -> None:
         self.failures: dict[str, str] = {}
         """Trials that failed, by name, and why."""

@@ -199,9 +199,7 @@ def _facts(config: SimulationConfig) -> dict[str, Any]:
         return {}
 
 
-def _curves(
-    series: Mapping[str, NDArray[np.float64]],
-) -> Iterator[tuple[str, NDArray[np.float64]]]:
+def _curves(series: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, NDArray[np.float64]]]:
     """Curves one by one; those of the groups of a partition are left out."""
     for name, values in series.items():
         if name.endswith("_quantiles"):

@@ -19,7 +19,7 @@ from ..execution.cache_key import code_version, versions
 from ..format import count, listed, number, percent, sentence, signed
 from ..metrics import METRICS, Metric, metrics_known
 from ..results import Results
-from ..study import Axis, Study, Trial
+from ..study import Axis, Study
 from .charts import (
     PLACES,
     correlations,
@@ -91,7 +91,10 @@ def page(results: Results) -> str:
         missing=_missing(best.study, found) if found else (),
         sections=sections,
         asked=list(asked(study)),
-        commands={_trial_key(study, trial): command(trial) for trial in study.trials()},
+        commands={
+            f"{key_of(study, trial.labels)}-{trial.seed}": command(trial)
+            for trial in study.trials()
+        },
         code_version=code_version(),
         libraries=libraries,
         data=_inside_script({"figures": book.figures, "standing": book.colors}),
@@ -433,11 +436,6 @@ def _choices(axis: Axis) -> dict[str, Any]:
 def _choosers(name: str, axes: Sequence[Axis]) -> list[tuple[str, str, dict[str, str], str]]:
     """One for each axis; what is chosen is the position on all of them."""
     return [(name, axis.name, _choices(axis)["choices"], str(at)) for at, axis in enumerate(axes)]
-
-
-def _trial_key(study: Study, trial: Trial) -> str:
-    places = [str(axis.labels.index(trial.labels[axis.name])) for axis in study.axes]
-    return "-".join([*places, str(trial.seed)])
 
 
 def _inside_script(data: dict[str, Any]) -> str:

@@ -295,7 +295,9 @@ def _draw_heatmaps(found: Sequence[Matrix], path: Path) -> None:
     columns, rows = found[0].columns, found[0].rows
     texts = [text for one in found for row in one.texts for text in row]
     # As wide as the longest word, and as high as the most lines, at the size of the letters.
-    heads, cells = (max(map(_lines_of, words)) for words in (columns, texts))
+    heads, cells = (
+        1 + max(_wrapped(word).count("\n") for word in words) for words in (columns, texts)
+    )
     letters = max(len(line) for word in (*columns, *texts) for line in _wrapped(word).split("\n"))
     across = max(0.85, 0.085 * letters + 0.12)
     beside = 0.4 + 0.085 * max(map(len, rows))
@@ -311,10 +313,6 @@ def _draw_heatmaps(found: Sequence[Matrix], path: Path) -> None:
 def _wrapped(words: str) -> str:
     """In several lines where it is long."""
     return "\n".join(textwrap.wrap(words, _CELL_LETTERS, break_long_words=False)) or words
-
-
-def _lines_of(words: str) -> int:
-    return _wrapped(words).count("\n") + 1
 
 
 def _draw_matrix(axes: "Axes", found: Matrix) -> None:
