@@ -105,9 +105,6 @@ class Difference:
     """How often noise alone makes a difference as large, with two sides; NaN where the noise is
     not known."""
 
-    pairs: int
-    """Seeds that both have."""
-
     error: float = math.nan
     """Its standard error, in its own unit; NaN where the noise is not known."""
 
@@ -119,8 +116,8 @@ def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
     """Compare two groups, a value for each seed, by a paired t test on the seeds that both have.
 
     >>> found = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
-    >>> round(found.mean, 3), round(found.p, 4), found.pairs
-    (1.0, 0.0033, 3)
+    >>> round(found.mean, 3), round(found.p, 4)
+    (1.0, 0.0033)
     """
     return differences([a], b)[0]
 
@@ -222,12 +219,12 @@ def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Dif
     n = len(deltas)
     mean = float(deltas.mean()) if n else math.nan
     if n == 0 or math.isnan(variance) or freedom < 1:
-        return Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan, pairs=n)
+        return Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan)
     error = math.sqrt(variance / n)
     half = quantile(freedom) * error
     p = float(2 * stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
     return Difference(
-        mean=mean, low=mean - half, high=mean + half, p=p, pairs=n, error=error, freedom=freedom
+        mean=mean, low=mean - half, high=mean + half, p=p, error=error, freedom=freedom
     )
 
 

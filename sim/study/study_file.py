@@ -45,47 +45,7 @@ _SEEDS_MAX: Final = 10_000
 
 
 def read_study(path: Path) -> Study:
-    """Read a study.
-
-    ::
-
-        title = "Rings and complete graphs"
-        question = "How much slower is a ring?"
-        seeds = 3                       # or a list
-        target = 0.9                    # the accuracy that times are taken to
-        metrics = ["time_to_target_s"]  # what points are compared by, the first ranks them
-        tune = "lr"                     # an axis that each point is shown at the best value of
-        reference = "ring"              # the point that others are held against, named beforehand
-        source = "..."                  # where optimizer, momentum and learning rate come from
-
-        [settings]                      # the same in all trials
-        task = "digits"
-        workers = 16
-
-        [grid]                          # every combination
-        topology = ["ring", "complete"]
-        p = [0.1, 1.0]
-
-        [[grid.data]]                   # an axis whose points set several things
-        name = "skewed"
-        partition = "dirichlet:0.1"
-        lr = 0.05
-
-        [[skip]]                        # combinations to leave out
-        topology = "complete"
-        p = ">0.5"
-
-        [search]                        # or: a setting, found first for each point of the first
-        lr = [0.05, 0.1, 0.2, 0.4]      # axis by successive halving, at one place of the others,
-        at = { p = "0.1" }              # on parts of the steps, with a seed of its own
-        parts = [0.15, 0.4]
-        seed = 1000
-        metric = "loss"
-
-        [quick]                         # what --quick changes
-        hours = 0.2
-        seeds = 1
-        settings = { workers = 8 }
+    """Read a study: TOML, whose keys docs/reference/studies.md has.
 
     Args:
         path: The file, in UTF-8; its name without the suffix is the study's.

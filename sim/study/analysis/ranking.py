@@ -200,11 +200,6 @@ class Comparison:
         """Those that are not told apart from the first, and do not tie with it."""
         return self._of(Verdict.UNDECIDED)
 
-    @property
-    def apart(self) -> tuple[Row, ...]:
-        """Those that are worse than the first by more than noise."""
-        return self._of(Verdict.APART)
-
     def _of(self, verdict: Verdict) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.verdict is verdict)
 
