@@ -1,7 +1,6 @@
 """How the lives of a peer ended that were over before its run goes on."""
 
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -279,18 +278,16 @@ def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
 
 def _folders(out: Path) -> dict[str, list[Path]]:
     """The folders of each peer, those of earlier lives first."""
-    found: dict[str, list[tuple[int, Path]]] = {}
-    for path in sorted((out / "peers").glob("*/options.json")):
-        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name)
-        if match is not None:
-            found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
+    from ...sim.results.live_run import peer_folders
+
+    found = peer_folders((out / "peers").glob("*/options.json"))
     if not os.path.isdir(out):
         raise ConfigError(f"--resume {out}: there is no such folder")
     if not found:
         raise ConfigError(
             f"--resume {out}: this is not the folder of a run that `rumor launch` made"
         )
-    return {id: [folder for _, folder in sorted(several)] for id, several in found.items()}
+    return found
 
 
 def _options(folder: Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What real peers left in their folders: paces, counts, models' quality over time."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from ...gossip.errors import ConfigError
 from ...train.storage.files import read_json
 from ...train.storage.jsonl import read_metrics
 
-__all__ = ["LivePeer", "LiveRun", "Row", "read_live_run"]
+__all__ = ["LivePeer", "LiveRun", "Row", "peer_folders", "read_live_run"]
 
 # As `train.run` and `cli.launch.folder` write them.
 _OPTIONS: Final = "options.json"
@@ -143,7 +143,9 @@ def read_live_run(folder: Path | str) -> LiveRun:
         TrainingError: A row of metrics cannot be read.
     """
     folder = Path(folder)
-    found = _peer_folders(folder)
+    found = {folder.name or "peer": [folder]}
+    if not (folder / _OPTIONS).exists():
+        found = peer_folders([*folder.glob(f"peers/*/{_OPTIONS}"), *folder.glob(f"*/{_OPTIONS}")])
     if not found:
         what = "" if folder.is_dir() else ", which does not exist,"
         raise ConfigError(
@@ -161,13 +163,11 @@ def read_live_run(folder: Path | str) -> LiveRun:
     )
 
 
-def _peer_folders(folder: Path) -> dict[str, list[Path]]:
-    """The folders of each peer, those of former lives first."""
-    if (folder / _OPTIONS).exists():
-        return {folder.name or "peer": [folder]}
+def peer_folders(options: Iterable[Path]) -> dict[str, list[Path]]:
+    """The folders of each peer, those of earlier lives first, by their ``options.json``."""
     found: dict[str, list[tuple[int, Path]]] = {}
-    for path in sorted([*folder.glob(f"peers/*/{_OPTIONS}"), *folder.glob(f"*/{_OPTIONS}")]):
-        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name)
+    for path in sorted(options):
+        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name, re.DOTALL)
         assert match is not None
         found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
     return {id: [each for _, each in sorted(several)] for id, several in found.items()}
@@ -197,11 +197,6 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _over_lives(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
     """A count that begins again in each life, as one that goes on."""
-    found, before, last = [], 0.0, 0.0
-    for row in rows:
-        value = float(row.get(name) or 0.0)
-        if value < last:
-            before += last
-        last = value
-        found.append(before + value)
-    return np.array(found, np.float64)
+    values = np.array([float(row.get(name) or 0.0) for row in rows])
+    grown = np.diff(values, prepend=0.0)
+    return np.cumsum(np.where(grown < 0, values, grown))
