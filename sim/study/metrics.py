@@ -14,9 +14,6 @@ from .statistics import Interval
 
 __all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "preferred", "values_of"]
 
-Source = Callable[[Result, float], Any]
-"""A trial's figure, a number or None, from its result and the target accuracy."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
@@ -28,8 +25,8 @@ class Metric:
     words: str
     """What to call it in the middle of a sentence."""
 
-    source: Source
-    """Where a trial has it."""
+    source: Callable[[Result, float], Any]
+    """A trial's figure, a number or None, from its result and the target accuracy."""
 
     unit: str = ""
     """``s``, ``bytes``, ``steps``, ``%`` for fractions that are shown in percent, or nothing."""

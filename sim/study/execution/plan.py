@@ -38,9 +38,6 @@ _KINDS_MAX = 6
 
 _Key = TypeVar("_Key")
 
-Known = Mapping[str, float]
-"""Seconds that finished trials took, by their names."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
@@ -177,7 +174,7 @@ def _plural(name: str, count: int) -> str:
 
 
 def estimate_s(
-    trials: Sequence[ReadyTrial], finished: Sequence[ReadyTrial], took_s: Known
+    trials: Sequence[ReadyTrial], finished: Sequence[ReadyTrial], took_s: Mapping[str, float]
 ) -> list[float] | None:
     """Estimate how long trials take, each on one core, by what finished ones took.
 
