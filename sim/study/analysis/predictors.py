@@ -163,24 +163,18 @@ def _of_facts(
         ]
         if len(spots) < _GROUPS_MIN or len({spot.x for spot in spots}) < 2:
             continue
-        yield _prediction(fact, metric, at, spots)
+        facts = np.array([spot.x for spot in spots])
+        # Who has no figure is the worst, and that is the least where more is better.
+        worst = math.inf if metric.lower_is_better else -math.inf
+        means = np.array([worst if spot.found is None else spot.found.mean for spot in spots])
+        rho, p = _spearman(facts, means)
+        yield Prediction(fact=fact, metric=metric, at=at, rho=rho, p=p, spots=tuple(spots))
 
 
 def _fact(found: Sequence[Result], fact: Metric) -> float | None:
     """Mean over seeds; None where a graph has no such thing, as the diameter of one in pieces."""
     known = [value for one in found if (value := fact.of(one, 1.0)) is not None]
     return sum(known) / len(known) if len(known) == len(found) else None
-
-
-def _prediction(
-    fact: str, metric: Metric, at: Mapping[str, str], spots: Sequence[Spot]
-) -> Prediction:
-    x = np.array([spot.x for spot in spots])
-    # Who has no figure is the worst, and that is the least where more is better.
-    worst = math.inf if metric.lower_is_better else -math.inf
-    y = np.array([worst if spot.found is None else spot.found.mean for spot in spots])
-    rho, p = _spearman(x, y)
-    return Prediction(fact=fact, metric=metric, at=at, rho=rho, p=p, spots=tuple(spots))
 
 
 def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import Final
 from ..metrics import METRICS, Metric, preferred, values_of
 from ..results import Result, Results, seeds_tried
 from ..statistics import Difference, Interval, differences, exp, fisher, holm, interval, least_seen
+from ..study import Study
 
 __all__ = [
     "SIGNIFICANT",
@@ -263,7 +264,7 @@ def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Compari
     groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
     seeds = seeds_tried(results, at)
     asked = {label: len(seeds[found[0].trial.group]) for label, found in groups.items()}
-    rows, by = in_order(groups, asked, study.target, study.metrics)
+    rows, by = in_order(groups, asked, study)
     found = Comparison(
         axis=study.axes[0].name,
         at=at,
@@ -297,24 +298,20 @@ def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
 
 
 def in_order(
-    groups: Mapping[str, Sequence[Result]],
-    asked: Mapping[str, int],
-    target: float,
-    named: Sequence[str] = (),
+    groups: Mapping[str, Sequence[Result]], asked: Mapping[str, int], study: Study
 ) -> tuple[list[Row], Metric]:
     """Rank groups of results, without a word on noise.
 
     Args:
         groups: Results that differ in the seed only, by label.
         asked: For each label, how many there should be.
-        target: Accuracy.
-        named: Metrics that the study names.
+        study: Names the target, and perhaps metrics.
 
     Returns:
         Rows, the first first, and the metric that they are ranked by.
     """
-    rows = [_row(label, found, target, asked[label]) for label, found in groups.items()]
-    by = _preferred(rows, named)
+    rows = [_row(label, found, study.target, asked[label]) for label, found in groups.items()]
+    by = _preferred(rows, study.metrics)
     return sorted(rows, key=lambda row: _rank(row, by)), by
 
 

@@ -184,13 +184,15 @@ def _pick(of_values: Mapping[str, Sequence[Result]], study: Study, seed: int) ->
         label: [one for one in found if one.trial.seed in others]
         for label, found in of_values.items()
     }
-    there = {label: found for label, found in groups.items() if found}
-    if not there:
-        return next(iter(of_values))
+    rows, _ = _ranked(groups, study)
+    return rows[0].label if rows else next(iter(of_values))
+
+
+def _ranked(of_values: Mapping[str, Sequence[Result]], study: Study) -> tuple[list[Row], Metric]:
+    there = {label: found for label, found in of_values.items() if found}
     # Seeds that nobody has a result of have not been run.
     tried = len({one.trial.seed for found in there.values() for one in found})
-    rows, _ = in_order(there, dict.fromkeys(there, tried), study.target, study.metrics)
-    return rows[0].label
+    return in_order(there, dict.fromkeys(there, tried), study)
 
 
 def _tried(
@@ -200,9 +202,7 @@ def _tried(
     axis: Axis,
     picks: Mapping[int, str],
 ) -> Tried:
-    there = {label: found for label, found in of_values.items() if found}
-    seeds = len({one.trial.seed for found in there.values() for one in found})
-    rows, metric = in_order(there, dict.fromkeys(there, seeds), study.target, study.metrics)
+    rows, metric = _ranked(of_values, study)
     taken = dict(Counter(picks.values()).most_common())
     return Tried(
         at=trial.labels,
