@@ -289,7 +289,7 @@ def _tables(results: Results) -> Iterator[str]:
         yield LEGEND.format(target=percent(study.target))
         yield from (_table(comparison) for comparison in found)
         return
-    to_loss = any("_to_loss" in name for name in study.metrics)
+    to_loss = study.goal == "loss"
     yield (
         "Means over the seeds with 95 % intervals (Student's t), where there are several seeds. "
         + f"Times and bytes are counted to a loss of {number(study.target)}. " * to_loss

@@ -448,7 +448,7 @@ def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) 
     for name in metrics:
         yield METRICS[name].words if row is None else METRICS[name].spread(row.figures.get(name))
         if name == comparison.metric.name and comparison.has_target:
-            reached = f"reached {comparison.target:g}"
+            reached = f"reached {comparison.study.target:g}"
             yield reached if row is None else f"{comparison.reached(row)} of {row.n}"
     yield "" if row is None else row.verdict.value
 

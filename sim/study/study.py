@@ -242,8 +242,7 @@ class Study:
                 raise ConfigError(f"seeds has {seed}: each must be from 0 to 2^63 - 1")
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds has one twice: {list(self.seeds)}")
-        is_loss = any("_to_loss" in name for name in self.metrics)
-        if not 0 < self.target <= (math.inf if is_loss else 1):
+        if not 0 < self.target <= (math.inf if self.goal == "loss" else 1):
             raise ConfigError(f"target is {self.target}: it must be an accuracy, above 0, up to 1")
         if not self.axes:
             raise ConfigError(
@@ -254,6 +253,11 @@ class Study:
         self._check_tuned()
         self._check_reference()
         self._check_search()
+
+    @property
+    def goal(self) -> str:
+        """The curve that the target is of: ``accuracy``, or ``loss`` where a metric says so."""
+        return "loss" if any("_to_loss" in name for name in self.metrics) else "accuracy"
 
     def trials(self) -> Iterator[Trial]:
         """All trials in the order of the axes, the last of which changes fastest, seeds within.

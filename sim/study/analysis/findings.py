@@ -178,7 +178,7 @@ def _arrivals(found: Sequence[Comparison]) -> str:
         # Of single workers, if that is what is counted to the target.
         whose = metric.words.partition("to target")[2] if metric.to_target else ""
         goal = "a loss of" if metric.goal == "loss" else "accuracy"
-        target = f"{goal} {number(found[0].target)}{whose}"
+        target = f"{goal} {number(found[0].study.target)}{whose}"
         never = [_named(one, row) for one in found for row in one.never]
         some = [_named(one, row) for one in found for row in one.sometimes]
         if never:
@@ -222,7 +222,7 @@ def _counted(names: Iterable[str], places: int) -> str:
 
 
 def _by(comparison: Comparison) -> str:
-    words, target = comparison.metric.words, number(comparison.target)
+    words, target = comparison.metric.words, number(comparison.study.target)
     return words.replace("to target", f"to target {target}", 1)
 
 

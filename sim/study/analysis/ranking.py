@@ -114,8 +114,7 @@ class Row:
 class Comparison:
     """The points of the first axis, at one place of all others."""
 
-    axis: str
-    """What is compared."""
+    study: Study
 
     at: Mapping[str, str]
     """Where: a label for each further axis."""
@@ -127,9 +126,6 @@ class Comparison:
     """What they are ranked by. No ratio where some figure is 0 or less, as a loss may be: these
     differ by no factor."""
 
-    target: float
-    """Accuracy."""
-
     rows: tuple[Row, ...]
     """In the order of their means, the first of which need not be better than the next by more
     than noise. Those that do not always reach the target come behind those that do, and those that
@@ -138,14 +134,13 @@ class Comparison:
     missing: tuple[str, ...]
     """Points without any result."""
 
-    metrics: tuple[str, ...]
-    """Those that the study names."""
-
     noise_known: bool
     """Whether there is more than one seed, so that differences can be held against the noise."""
 
-    reference: str = ""
-    """The point that the study named beforehand, where it has results; else empty."""
+    @property
+    def axis(self) -> str:
+        """What is compared."""
+        return self.study.axes[0].name
 
     @property
     def ranked(self) -> tuple[Row, ...]:
@@ -266,16 +261,13 @@ def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Compari
     asked = {label: len(seeds[found[0].trial.group]) for label, found in groups.items()}
     rows, by = in_order(groups, asked, study)
     found = Comparison(
-        axis=study.axes[0].name,
+        study=study,
         at=at,
         groups=groups,
         metric=by,
-        target=study.target,
         rows=tuple(rows),
         missing=tuple(group[0] for group in seeds if group[0] not in groups),
-        metrics=study.metrics,
         noise_known=any(row.n > 1 for row in rows),
-        reference=study.reference if study.reference in groups else "",
     )
     return _with_gaps(found)
 
@@ -363,12 +355,14 @@ def _with_gaps(found: Comparison) -> Comparison:
     """Hold everyone that can be compared against the first."""
     if not found.ranked:
         return found
-    values = [values_of(found.groups[r.label], found.metric, found.target) for r in found.ranked]
+    target = found.study.target
+    values = [values_of(found.groups[row.label], found.metric, target) for row in found.ranked]
     if min(value for group in values for value in group.values()) <= 0:
         # Nothing is a factor of zero, and a loss may be less.
         found = replace(found, metric=replace(found.metric, is_ratio=False))
     first, *others = found.ranked
-    pairs = _chosen_from(len(others) + 1 + len(found.late), first.label, found.reference)
+    reference = found.study.reference if found.study.reference in found.groups else ""
+    pairs = _chosen_from(len(others) + 1 + len(found.late), first.label, reference)
     rows = [*_held_by_figures(found, others, values, pairs), *_held_by_arrivals(found, pairs)]
     corrected = holm([row.p for row in rows], family=pairs)
     judged = {
@@ -406,7 +400,7 @@ def _held_by_figures(
 ) -> list[Row]:
     """Rows that have the figure: a paired t test each, p not corrected yet."""
     metric, first = found.metric, found.ranked[0]
-    resolution = _resolution(found.groups[first.label], metric, found.target)
+    resolution = _resolution(found.groups[first.label], metric, found.study.target)
     gaps = _gaps_to_first(values, is_ratio=metric.is_ratio, resolution=resolution)
     rows = []
     for row, gap, own in zip(others, gaps, values[1:], strict=True):
@@ -436,7 +430,8 @@ def _held_by_arrivals(found: Comparison, pairs: int) -> list[Row]:
     if not found.late or end is None:
         return []
     compared = [row for row in (*found.ranked[1:], *found.late)]
-    ends = [values_of(found.groups[row.label], end, found.target) for row in (first, *compared)]
+    target = found.study.target
+    ends = [values_of(found.groups[row.label], end, target) for row in (first, *compared)]
     largest = max((abs(value) for group in ends for value in group.values()), default=0.0)
     resolution = max(largest * _RELATIVE_MIN, math.ulp(0.0))
     gaps = differences(ends[1:], ends[0], resolution=resolution, at_least_common=True)

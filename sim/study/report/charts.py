@@ -110,14 +110,9 @@ def standing(study: Study, found: Sequence[Comparison]) -> dict[str, str]:
 def curve_panels(comparison: Comparison, place: str, colors: Mapping[str, str]) -> list[Panel]:
     """For each curve of a study a panel with a line for each point of the first axis."""
     metrics = curves_of(one for found in comparison.groups.values() for one in found)
-    if _goal(comparison) == "loss":
+    if comparison.study.goal == "loss":
         metrics = tuple(METRICS["loss"] if one.name == "accuracy" else one for one in metrics)
     return [_curve_panel(comparison, metric, place, colors) for metric in metrics]
-
-
-def _goal(comparison: Comparison) -> str:
-    """The curve that the target is of."""
-    return "loss" if any("_to_loss" in name for name in comparison.metrics) else "accuracy"
 
 
 def _curve_panel(
@@ -144,7 +139,8 @@ def _curve_panel(
     series = [line for line in lines if line.x]
     # What stands out is drawn last, above the rest.
     series.sort(key=lambda one: one.label in colors)
-    target = comparison.target / times if metric.name == _goal(comparison) else None
+    study = comparison.study
+    target = study.target / times if metric.name == study.goal else None
     x = [0.0, *(v for one in series for v in one.x)]
     y = [v for one in series for v in (_above_cliffs(one.y) if is_log else one.y)]
     if target is not None:
@@ -217,8 +213,8 @@ def ranking_panels(comparison: Comparison) -> list[Panel]:
     Means with intervals, in the order of the first panel; each panel judges by its own metric.
     """
     traffic = "bytes_to_target" if comparison.metric.to_target else "bytes_sent"
-    traffic = "bytes_to_loss" if _goal(comparison) == "loss" else traffic
-    metrics = dict.fromkeys((comparison.metric.name, *comparison.metrics, traffic))
+    traffic = "bytes_to_loss" if comparison.study.goal == "loss" else traffic
+    metrics = dict.fromkeys((comparison.metric.name, *comparison.study.metrics, traffic))
     return [_ranking_panel(comparison, METRICS[name]) for name in metrics]
 
 

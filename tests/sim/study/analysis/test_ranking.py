@@ -142,7 +142,6 @@ def _named_before(reference: str) -> Results:
 
 def test_a_reference_that_is_first_is_held_against_each_other_and_not_all_pairs() -> None:
     plain, named = compare(_named_before("")), compare(_named_before("gosgd"))
-    assert (plain.reference, named.reference) == ("", "gosgd")
     # Six points have 15 pairs, and 5 of them are with one point.
     least, other = (min(row.p for row in found.rows[1:]) for found in (plain, named))
     assert other == pytest.approx(least / 3)
@@ -161,7 +160,6 @@ def test_a_reference_without_results_is_none() -> None:
     results = _named_before("gosgd")
     rest = tuple(one for one in results.results if one.trial.group[0] != "gosgd")
     found = compare(replace(results, results=rest))
-    assert found.reference == ""
     wanted = compare(replace(_named_before(""), results=rest))
     assert [row.p for row in found.rows[1:]] == [row.p for row in wanted.rows[1:]]
 
@@ -182,7 +180,6 @@ def test_a_study_ranks_by_the_metric_that_it_names() -> None:
     results = results_of({"rule": ["gosgd", "sgp"]}, seeds=2)
     named = replace(results, study=replace(results.study, metrics=("bytes_sent", "accuracy")))
     assert compare(named).metric.name == "bytes_sent"
-    assert compare(named).metrics == ("bytes_sent", "accuracy")
     worst = replace(results, study=replace(results.study, metrics=("time_to_target_least_s",)))
     # The worst worker gets to four fifths of the merged model's accuracy, and never to the target.
     assert compare(worst).metric.name == "accuracy_least"
