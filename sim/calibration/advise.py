@@ -126,11 +126,8 @@ def advise(
     for name in ("p", "emission", "rule", "topology", "wire", "seed"):
         base.pop(name, None)
     if steps is not None:
-        base |= {"steps": steps}
-        base.pop("total_steps", None)
-    total = seeds * (len(candidates) + min(RISKED, len(candidates)))
-    done = 0
-    total += seeds * min(RISKED, len(candidates))
+        base |= {"steps": steps, "total_steps": None}
+    done, total = 0, seeds * (len(candidates) + 2 * min(RISKED, len(candidates)))
     runs: dict[Candidate, list[Run]] = {}
     refused = []
     for candidate in candidates:
