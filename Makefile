@@ -94,7 +94,7 @@ COMPILED := PYTHONPATH=build/compiled/rumor $(BIN)/python
 INCLUDE   = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
 COMPILES  = $(and $(shell command -v gcc || command -v cc),$(wildcard $(INCLUDE)/Python.h))
 
-# The core and the simulator's kernel as machine code: frozen decisions, and their own tests.
+# The core, the simulator's kernel and the fuzz as machine code: frozen decisions, and their own tests.
 test-mypyc: .venv/.check
 	$(if $(COMPILES),$(MAKE) mypyc,@echo "no C compiler, or no headers of Python: nothing to try")
 
@@ -104,7 +104,7 @@ mypyc:
 	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/rumor
 	$(COMPILED) -c "from rumor.gossip import IS_COMPILED; assert IS_COMPILED"
 	$(COMPILED) $(PYTEST) -n auto tests/sim/fuzz/test_trace.py -m "$(FULL)"
-	$(COMPILED) $(PYTEST) -n auto tests/gossip tests/sim/kernel -m "not live and not interpreted and $(QUICK)"
+	$(COMPILED) $(PYTEST) -n auto tests/gossip $(addprefix tests/sim/,fuzz kernel models) -m "not live and not interpreted and $(QUICK)"
 	rm -rf build/lib* build/bdist.*
 
 test-integrations: .venv/.integrations

@@ -35,12 +35,19 @@ COMPILED = [
     "gossip/protocol/state",
     "gossip/protocol/validation",
     "gossip/weight",
+    "sim/fuzz/invariants",
+    "sim/fuzz/peers",
+    "sim/fuzz/swarm",
+    "sim/fuzz/vector",
+    "sim/fuzz/weighted_sum",
     "sim/kernel/clock",
     "sim/kernel/deliveries",
     "sim/kernel/execution",
+    "sim/kernel/faults/network",
     "sim/kernel/fleet",
     "sim/kernel/program",
     "sim/kernel/worker",
+    "sim/models/links",
 ]
 
 IS_WANTED = os.environ.get("RUMOR_MYPYC", "") not in ("", "0")

@@ -90,6 +90,7 @@ def test_what_is_on_its_way_is_let_go_once_nobody_refers_to_it(
     assert len(made) >= 20
 
 
+@pytest.mark.interpreted
 def test_what_nobody_listens_to_holds_up_nobody() -> None:
     """Its host refuses it at once: no other message of its sender waits for it."""
     fleet = fleet_of(fault(1.0, "crash", peer="peer-1"), steps=None, p=1.0, network=FAIR)
