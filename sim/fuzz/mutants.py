@@ -1,25 +1,27 @@
-"""Bugs in how shares go out and come in, are settled, and are let go.
+"""Mutants: known bugs, planted into the protocol to see whether a campaign finds them.
 
 Each changes a single protocol object, as if its code had been written wrong.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ....gossip import Entry, Kind, PeerId, Protocol
-from ....gossip.effects.effects import Drop, Mix, Reclaim
-from ....gossip.exchange.escrow import EscrowEvent
-from ....gossip.protocol.state import ShardState
-from ....gossip.types import Incarnation, ShareId
-from ....gossip.wire.messages import Ack, Offer, Query
-from ..trial import Mutant
+from ...gossip import Entry, Kind, Member, PeerId, Phase, Protocol
+from ...gossip.effects.effects import Drop, Mix, Part, Reclaim
+from ...gossip.effects.events import PeerDied
+from ...gossip.exchange.escrow import EscrowEvent
+from ...gossip.protocol.state import ShardState
+from ...gossip.types import Incarnation, ShareId
+from ...gossip.wire.messages import Ack, Envelope, Offer, Query
+from .trial import Mutant
+from .weighted_sum import Life
 
-__all__ = ["EXCHANGE", "patch"]
+__all__ = ["MUTANTS"]
 
 
-def patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
+def _patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
     """Put a function in place of a method; it gets that method, and then its arguments."""
     method = getattr(owner, name)
 
@@ -29,15 +31,12 @@ def patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
     setattr(owner, name, patched)
 
 
-_Life = tuple[PeerId, Incarnation]
-
-
-class _Forgetful(dict[_Life, tuple[int, int]]):
+class _Forgetful(dict[Life, tuple[int, int]]):
     """What was decided, which can be forgotten for a moment."""
 
     blind = False
 
-    def get(self, key: _Life, default: Any = None, /) -> Any:
+    def get(self, key: Life, default: Any = None, /) -> Any:
         return default if self.blind else super().get(key, default)
 
     def blindly(self, act: Callable[..., None], *arguments: Any) -> None:
@@ -46,6 +45,9 @@ class _Forgetful(dict[_Life, tuple[int, int]]):
             act(*arguments)
         finally:
             self.blind = False
+
+
+# Bugs in how shares go out and come in, are settled, and are let go.
 
 
 def _without_deduplication(protocol: Protocol) -> None:
@@ -65,9 +67,9 @@ def _decide_again(shard_state: ShardState) -> None:
             take(share, message, *rest)
 
     log, inbox = shard_state.log, shard_state.inbox
-    patch(log, "record", lambda record, entry: decided.blindly(record, entry))
-    patch(inbox, "push", forgetting)
-    patch(inbox, "offer", forgetting)
+    _patch(log, "record", lambda record, entry: decided.blindly(record, entry))
+    _patch(inbox, "push", forgetting)
+    _patch(inbox, "offer", forgetting)
 
 
 def _without_fence(protocol: Protocol) -> None:
@@ -83,7 +85,7 @@ def _answer_only(shard_state: ShardState) -> None:
         else:
             query(share, now)
 
-    patch(shard_state.inbox, "query", answer)
+    _patch(shard_state.inbox, "query", answer)
 
 
 def _last(shard_state: ShardState, share: ShareId) -> int:
@@ -108,7 +110,7 @@ def _accepts_more(shard_state: ShardState) -> None:
         accepts = entry.kind is Kind.ACCEPTED and entry.weight
         write(replace(entry, weight=entry.weight + 1) if accepts else entry)
 
-    patch(shard_state.log, "record", record)
+    _patch(shard_state.log, "record", record)
 
 
 def _partial_as_whole(shard_state: ShardState) -> None:
@@ -123,7 +125,7 @@ def _partial_as_whole(shard_state: ShardState) -> None:
             body = replace(body, accepted=transfer.offer.escrow)
         take(peer, life, body, now)
 
-    patch(outbox, "ack", ack)
+    _patch(outbox, "ack", ack)
 
 
 def _impatient(shard_state: ShardState) -> None:
@@ -136,7 +138,7 @@ def _impatient(shard_state: ShardState) -> None:
                 outbox._on(transfer, EscrowEvent.ACK, now, 0)
         ask(now)
 
-    patch(outbox, "query_due", query_due)
+    _patch(outbox, "query_due", query_due)
 
 
 def _number_reused(shard_state: ShardState) -> None:
@@ -148,7 +150,7 @@ def _number_reused(shard_state: ShardState) -> None:
         if entry.kind is Kind.SETTLED and not entry.weight:
             outbox._last_seq[entry.peer] -= 1
 
-    patch(shard_state.log, "record", record)
+    _patch(shard_state.log, "record", record)
 
 
 def _snapshot_kept(protocol: Protocol) -> None:
@@ -159,7 +161,7 @@ def _snapshot_kept(protocol: Protocol) -> None:
         if refs._counts[snapshot] < 2:
             drop(snapshot, abandoned=abandoned)
 
-    patch(refs, "remove", remove)
+    _patch(refs, "remove", remove)
 
 
 def _staged_kept(shard_state: ShardState) -> None:
@@ -172,7 +174,7 @@ def _staged_kept(shard_state: ShardState) -> None:
         give_up(now)
         log.ask = ask
 
-    patch(inbox, "expire", expire)
+    _patch(inbox, "expire", expire)
 
 
 def _exact_without_values(shard_state: ShardState) -> None:
@@ -189,7 +191,7 @@ def _wrong_part_back(shard_state: ShardState) -> None:
             effect = Reclaim(effect.snapshot, min(1.0, 2 * effect.fraction))
         add(effect)
 
-    patch(shard_state.log, "ask", ask)
+    _patch(shard_state.log, "ask", ask)
 
 
 def _first_shard_asked(shard_state: ShardState) -> None:
@@ -203,7 +205,7 @@ def _first_shard_asked(shard_state: ShardState) -> None:
         say(peer, life, body, **more)
         log._shard = shard
 
-    patch(log, "send", send)
+    _patch(log, "send", send)
 
 
 def _copy_blended(shard_state: ShardState) -> None:
@@ -214,7 +216,7 @@ def _copy_blended(shard_state: ShardState) -> None:
             effect = replace(effect, fraction=0.5)
         add(effect)
 
-    patch(shard_state.log, "ask", ask)
+    _patch(shard_state.log, "ask", ask)
 
 
 def _unwritten_fence(shard_state: ShardState) -> None:
@@ -227,7 +229,7 @@ def _unwritten_fence(shard_state: ShardState) -> None:
         answer(share, now)
         log.record = record  # type: ignore[method-assign]
 
-    patch(inbox, "query", query)
+    _patch(inbox, "query", query)
 
 
 def _credit_lost(shard_state: ShardState) -> None:
@@ -238,7 +240,7 @@ def _credit_lost(shard_state: ShardState) -> None:
         outbox.in_flight += kind is Kind.WRITTEN_OFF
         write(kind, transfer)
 
-    patch(outbox, "_note", note)
+    _patch(outbox, "_note", note)
 
 
 def _stall_never_over(shard_state: ShardState) -> None:
@@ -248,10 +250,149 @@ def _stall_never_over(shard_state: ShardState) -> None:
     def give_up(end: Callable[..., bool], transfer: Any, now: float) -> bool:
         return now > inbox._stalls_s(transfer) + 1e-9 and end(transfer, now)
 
-    patch(inbox, "_give_up_if_stalled", give_up)
+    _patch(inbox, "_give_up_if_stalled", give_up)
 
 
-EXCHANGE: Mapping[str, Mutant] = MappingProxyType(
+# Bugs in who is there: joining, leaving, the member table, and the clock of all steps.
+
+
+def _never_dead(protocol: Protocol) -> None:
+    """Nobody is ever considered dead."""
+    table = protocol._state.table
+
+    def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
+        for change in look(now):
+            if type(change) is PeerDied:
+                table._others[change.peer].alive = True  # type: ignore[union-attr]
+            else:
+                yield change
+
+    _patch(table, "tick", tick)
+
+
+def _dead_for_ever(protocol: Protocol) -> None:
+    """One that was considered dead does not come back to life."""
+
+    def recover(revive: Callable[..., None], known: Any) -> None:
+        if known.alive:
+            revive(known)
+
+    _patch(protocol._state.table, "_recover", recover)
+
+
+def _dead_not_dialled(protocol: Protocol) -> None:
+    """Nobody who is considered dead is ever asked again, at no address."""
+
+    def greet_seeds(greet: Callable[..., None], now: float) -> None:
+        if protocol.phase <= Phase.JOINING:
+            greet(now)
+
+    _patch(protocol._membership._backoff, "due", lambda due, *rest: [])
+    _patch(protocol._joining, "greet_seeds", greet_seeds)
+
+
+def _later_life_ignored(protocol: Protocol) -> None:
+    """The next life of a peer that is known is taken for the last one."""
+    table = protocol._state.table
+
+    def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **more: Any) -> Any:
+        return () if table.is_known(member.id) else take(member, now, **more)
+
+    _patch(table, "_admit", admit)
+
+
+def _old_addressee(protocol: Protocol) -> None:
+    """What was meant for an earlier life is taken in by the next one."""
+    _patch(protocol._filter, "_is_addressed_here", lambda asked, envelope: True)
+
+
+def _any_swarm(protocol: Protocol) -> None:
+    """Shares of another swarm are let in."""
+
+    def check(asked: Callable[..., bool], envelope: Envelope, now: float) -> bool:
+        return bool(protocol.swarm) or asked(envelope, now)
+
+    _patch(protocol._filter, "_is_of_my_swarm", check)
+
+
+def _no_tombstones(protocol: Protocol) -> None:
+    """Who has left is forgotten at once, and believed in when others still tell of it."""
+    table: Any = protocol._state.table
+
+    def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
+        yield from look(now)
+        left = [peer for peer, known in table._others.items() if known.member.phase is Phase.LEFT]
+        for peer in left:
+            table.disown(peer)
+            yield Part(peer)
+
+    def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **_: Any) -> Any:
+        return take(member, now, direct=True)
+
+    _patch(table, "tick", tick)
+    _patch(table, "_admit", admit)
+
+
+def _asks_once(protocol: Protocol) -> None:
+    """A newcomer whose donor is lost asks no other."""
+    joining = protocol._joining
+
+    def ask(choose: Callable[..., None], donors: Any, now: float) -> None:
+        if joining._donor is None:
+            choose(donors, now)
+
+    _patch(joining, "_ask", ask)
+
+
+def _hasty_leave(protocol: Protocol) -> None:
+    """A leaver goes before it knows what became of its shares."""
+    leaving = protocol._leaving
+
+    def advance(go_on: Callable[..., None], now: float) -> None:
+        go_on(now)
+        if protocol.phase is Phase.LEAVING and not protocol.weight:
+            leaving._go()
+
+    _patch(leaving, "advance", advance)
+
+
+def _leaver_keeps_weight(protocol: Protocol) -> None:
+    """A leaver that finds no heir goes with its weight."""
+    leaving = protocol._leaving
+
+    def hand_on(push: Callable[..., None], now: float) -> None:
+        if any(leaving._heirs()):
+            push(now)
+        elif protocol.phase is Phase.LEAVING:
+            leaving._go()
+
+    _patch(leaving, "_hand_on", hand_on)
+
+
+def _leaver_lets_in(protocol: Protocol) -> None:
+    """One that leaves goes on to let shares in."""
+    for shard_state in protocol._state.shard_states:
+        _patch(
+            shard_state.inbox,
+            "_validate",
+            lambda asked, share, offer: (
+                "" if protocol.phase is Phase.LEAVING else asked(share, offer)
+            ),
+        )
+
+
+def _steps_added(protocol: Protocol) -> None:
+    """Steps of others are added up, where the larger number counts."""
+    clock = protocol._state.table.clock
+
+    def merge(take: Callable[..., None], peer: PeerId, steps: int) -> None:
+        before = clock.rows().get(peer, 0)
+        take(peer, before + steps if 0 < before < steps else steps)
+
+    _patch(clock, "merge", merge)
+
+
+MUTANTS: Mapping[str, Mutant] = MappingProxyType(
     {
         "no-deduplication": _without_deduplication,
         "lost-fence": _without_fence,
@@ -268,6 +409,18 @@ EXCHANGE: Mapping[str, Mutant] = MappingProxyType(
         "unwritten-fence": _each(_unwritten_fence),
         "credit-lost": _each(_credit_lost),
         "stall-never-over": _each(_stall_never_over),
+        "never-dead": _never_dead,
+        "dead-for-ever": _dead_for_ever,
+        "dead-not-dialled": _dead_not_dialled,
+        "later-life-ignored": _later_life_ignored,
+        "old-addressee": _old_addressee,
+        "any-swarm": _any_swarm,
+        "no-tombstones": _no_tombstones,
+        "asks-once": _asks_once,
+        "hasty-leave": _hasty_leave,
+        "leaver-keeps-weight": _leaver_keeps_weight,
+        "leaver-lets-in": _leaver_lets_in,
+        "steps-added": _steps_added,
     }
 )
 """By the name that people type."""

@@ -1,5 +1,0 @@
-"""Mutants: known bugs, planted into the protocol to see whether a campaign finds them."""
-
-from .registry import MUTANTS
-
-__all__ = ["MUTANTS"]
