@@ -128,11 +128,8 @@ class Carrier:
         after = None if crash_point is None else crash_point.after
         if harness is not None:
             harness.decided(worker, cause, effects, now)
-        handlers = self._handlers
         for effect in effects if after is None else effects[:after]:
-            handler = handlers.get(type(effect))
-            if handler is not None:
-                handler(worker, effect, now)
+            self.carry_out(worker, (effect,), now)
             if harness is not None:
                 harness.carried(worker, effect)
             if not worker.running:
