@@ -33,7 +33,7 @@ def asked(study: Study) -> Iterator[tuple[str, str]]:
         wanted = condition.wanted.items()
         yield "left out", " and ".join(f"{name} = {_text(value)}" for name, value in wanted)
     yield "seeds", ", ".join(map(str, study.seeds))
-    yield "target accuracy", f"{study.target:g}"
+    yield f"target {study.goal}", f"{study.target:g}"
 
 
 def _point(axis: str, point: Point) -> str:

@@ -172,11 +172,12 @@ class _Book:
         )
         if len(self._study.seeds) == 1:
             words = "One seed only: which differences are noise is not known."
-        soon = f"How soon it is {percent(self._study.target)} accurate"
+        goal, target = self._study.goal, self._study.target
+        soon = f"a loss of {number(target)}" if goal == "loss" else f"{percent(target)} accuracy"
         return {
             "key": "ranking",
             "link": "Ranking",
-            "title": soon if to_target else "Who is ahead",
+            "title": f"How soon it reaches {soon}" if to_target else "Who is ahead",
             "words": words,
             "figures": [
                 self._figure(f"facet={key}", panel)
@@ -338,8 +339,9 @@ def _facts(results: Results) -> dict[str, str]:
         "Grid": " × ".join([*grid, count(len(study.seeds), "seed")]),
         "Failed": str(len(results.failures)) if results.failures else "none",
     }
-    if any("accuracy" in result.series for result in results.results):
-        known["Target accuracy"] = percent(study.target)
+    if any(study.goal in result.series for result in results.results):
+        told = number if study.goal == "loss" else percent
+        known[f"Target {study.goal}"] = told(study.target)
     return known
 
 

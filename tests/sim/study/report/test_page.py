@@ -347,3 +347,12 @@ def test_a_reference_is_told_where_figures_are() -> None:
     named = replace(results, study=replace(results.study, reference="complete"))
     assert "Where complete is first, the study's reference," in read(named).text
     assert "reference" not in read(results).text
+
+
+def test_a_target_that_is_a_loss_is_told_as_one() -> None:
+    made = results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
+    text = read(replace(made, study=replace(made.study, metrics=("time_to_loss_s",)))).text
+    assert "How soon it reaches a loss of 0.3" in text and "Target loss 0.3" in text
+    assert "target loss 0.3" in text and "30 %" not in text
+    text = read(made).text
+    assert "How soon it reaches 30 % accuracy" in text and "Target accuracy 30 %" in text
