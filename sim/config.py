@@ -331,10 +331,9 @@ _TEXTS = [*_of_kind(str), "shard_order"]
 
 
 def _check_count(name: str, value: int | None) -> None:
+    _check_kind(name, value, int, "an integer")
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} is {value!r}: it must be an integer")
     if value < 1:
         raise ConfigError(f"{name} is {value}: it must be at least 1")
     if value > _COUNT_MAX:
