@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree.
+"""Everything that can go wrong, as one tree, and the hint that many messages give.
 
 RumorError                         base; catch this at the edge
 ├─ ConfigError (also ValueError)   a setting is out of range: names the field, the value, the range
@@ -10,6 +10,9 @@ RumorError                         base; catch this at the edge
 └─ TrainingError                   loss or parameters not finite, task could not be built
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 __all__ = [
     "ConfigError",
     "DecodeError",
@@ -19,6 +22,7 @@ __all__ = [
     "RumorError",
     "TrainingError",
     "TransportError",
+    "did_you_mean",
 ]
 
 
@@ -64,3 +68,13 @@ class TransportError(RumorError):
 
 class TrainingError(RumorError):
     """Loss or parameters are not finite, or a task or checkpoint cannot be used."""
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".") -> str:
+    """What to write behind a name that is unknown; *otherwise* where none that is known is close.
+
+    >>> did_you_mean("gosdg", ["gosgd", "sgp"])
+    ", did you mean 'gosgd'?"
+    """
+    close = get_close_matches(name, list(known), n=1)
+    return f", did you mean {close[0]!r}?" if close else otherwise

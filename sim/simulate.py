@@ -4,13 +4,12 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ..gossip import Schema, TrainingError
-from ..gossip.errors import ConfigError
+from ..gossip.errors import ConfigError, did_you_mean
 from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
@@ -509,6 +508,5 @@ def _check_known(settings: Iterable[str]) -> None:
     known = [field.name for field in fields(SimulationConfig)]
     for name in settings:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f", did you mean {close[0]}?" if close else f": it must be one of {known}"
+            hint = did_you_mean(name, known, f": it must be one of {known}")
             raise ConfigError(f"simulate has no setting {name!r}{hint}")

@@ -5,11 +5,10 @@ A rule of one's own is ``module:Class``, its parameters behind another colon: ``
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, did_you_mean
 from ..protocol.rule import Rule, requirements_of
 from .asynchronous.adpsgd import ADPSGD
 from .asynchronous.divshare import DivShare
@@ -263,8 +262,7 @@ def _find(name: str, spec: str) -> Callable[..., Rule]:
         return RULES[name]
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        close = get_close_matches(name, RULES, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(name, RULES)
         raise ConfigError(
             f"unknown rule {name!r}{hint} Valid names: {', '.join(RULES)}, or module:Class, a "
             "rule of yours"

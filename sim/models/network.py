@@ -4,13 +4,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, did_you_mean
 
 __all__ = [
     "ALL",
@@ -265,8 +264,7 @@ def _part(kind: type[Part], entry: object, where: str) -> Part:
 def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
     for key in content:
         if key not in allowed:
-            close = get_close_matches(key, allowed, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else "."
+            hint = did_you_mean(key, allowed)
             inside = f"{where} has an" if where else "it has an"
             raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
 
@@ -458,8 +456,7 @@ def read_network(text: str) -> NetworkConfig:
         return PRESETS[text]
     path = Path(text)
     if not text.endswith(".json") and not isfile(path):
-        close = get_close_matches(text, PRESETS, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(text, PRESETS)
         raise ConfigError(
             f"unknown network {text!r}{hint} It must be {', '.join(PRESETS)} or a .json file"
         )

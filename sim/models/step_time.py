@@ -5,7 +5,6 @@ import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Protocol
@@ -13,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.types import stream
 from .step_trace import read_durations
 from .workers import by_worker
@@ -336,8 +335,7 @@ def _read(spec: str) -> tuple[str, str]:
     """Name of a form and the value of its one parameter."""
     name, colon, given = spec.partition(":")
     if name not in _PARAMETERS:
-        close = get_close_matches(name, _PARAMETERS, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(name, _PARAMETERS)
         raise ConfigError(f"unknown pace {name!r}{hint} It must be {PACES}")
     parameter = _PARAMETERS[name]
     if parameter is None:

@@ -5,11 +5,10 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, did_you_mean
 from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
 from .metrics import METRICS
@@ -213,8 +212,7 @@ def _check_keys(content: Iterable[str], allowed: Iterable[str], where: str) -> N
             raise ConfigError(f"{where} has seed: give seeds = [0, 1, 2] at the top instead")
         if key in RUNNER_SETTINGS:
             raise ConfigError(f"{where} has {key}: no result depends on it, and the runner sets it")
-        close = get_close_matches(key, allowed, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(key, allowed)
         inside = f"{where} has an" if where else "it has an"
         raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
 
@@ -250,8 +248,7 @@ def built_in_path(name: str) -> Path:
     path = _FOLDER / f"{name}.toml"
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     if name not in names:
-        close = get_close_matches(name, names, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(name, names)
         raise ConfigError(
             f"unknown study {name!r}{hint} It must be {', '.join(names)}, or a file that ends in "
             ".toml"

@@ -6,7 +6,7 @@ from rumor.gossip import errors
 from rumor.gossip.errors import ConfigError, DecodeError, RemoteProtocolError, RumorError
 
 
-@pytest.mark.parametrize("name", errors.__all__)
+@pytest.mark.parametrize("name", [name for name in errors.__all__ if name[0].isupper()])
 def test_every_error_is_a_rumor_error(name: str) -> None:
     assert issubclass(getattr(errors, name), RumorError)
 

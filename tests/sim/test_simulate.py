@@ -156,7 +156,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"speeds": "1x:50%"}, "speeds"),
     ({"partition": "iid", "workers": 65}, "or partition shared"),
     ({"rule": "relaysgd"}, "topology is 'ring': rule 'relaysgd' needs a tree, such as path, star"),
-    ({"worker": 3}, "simulate has no setting 'worker', did you mean workers?"),
+    ({"worker": 3}, "simulate has no setting 'worker', did you mean 'workers'?"),
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
     ({"task": consensus([[1.0], [2.0]])}, "task consensus has 2 vectors for 4 workers"),
 ]

@@ -5,13 +5,13 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from torch import nn
 
 from ...gossip import ConfigError, TransportError
+from ...gossip.errors import did_you_mean
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule
 from ..config import PeerConfig
@@ -49,9 +49,9 @@ def settings_of(
     known = [each.name for each in fields(PeerConfig)]
     for name in settings:
         if name not in known:
-            near = get_close_matches(name, [*known, "push_probability"], 1)
-            meant = f"did you mean {near[0]}?" if near else "it takes the fields of PeerConfig"
-            raise ConfigError(f"the callback takes no {name}: {meant}")
+            known.append("push_probability")
+            hint = did_you_mean(name, known, ": it takes the fields of PeerConfig")
+            raise ConfigError(f"the callback takes no {name!r}{hint}")
     config = config or PeerConfig()
     changes = dict(settings)
     for name in _FOLDERS:

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, did_you_mean
 from .logger import Logger, LoggerSpec
 
 __all__ = ["LOGGERS", "LoggerKind", "check_loggers", "make_loggers"]
@@ -70,8 +69,7 @@ def _made(spec: str) -> tuple[str, Logger]:
 def _parsed(spec: str) -> tuple[str, str | None]:
     name, colon, where = spec.partition(":")
     if name not in LOGGERS:
-        near = get_close_matches(name, LOGGERS, 1)
-        hint = f", did you mean {near[0]!r}?" if near else f": known are {', '.join(LOGGERS)}"
+        hint = did_you_mean(name, LOGGERS, f": known are {', '.join(LOGGERS)}")
         raise ConfigError(f"there is no logger {name!r}{hint}")
     if colon and not where.strip():
         raise ConfigError(f"logger {spec!r} says no place behind the colon: leave out the colon")

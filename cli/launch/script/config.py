@@ -4,11 +4,10 @@ import shlex
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from ....gossip.errors import ConfigError
+from ....gossip.errors import ConfigError, did_you_mean
 from ....gossip.protocol.rule import requirements_of
 from ....gossip.rules.registry import RuleSpec, read_rule
 from ....gossip.rules.robust.registry import NONE
@@ -253,8 +252,7 @@ def read_file(path: Path) -> dict[str, Any]:
             found[name] = words
             continue
         if name not in known:
-            near = get_close_matches(name, (*known, "command"), 1)
-            hint = f", did you mean {near[0]}?" if near else f": known are {', '.join(known)}"
+            hint = did_you_mean(name, (*known, "command"), f": known are {', '.join(known)}")
             raise ConfigError(f"{path}: there is no key {key!r}{hint}")
         setting = known[name]
         found[name] = _value(value, setting.kind, several=setting.several, where=f"{path}: {key}")

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Annotated
 
-from ...errors import ConfigError
+from ...errors import ConfigError, did_you_mean
 from ..parameter import Parameter
 from .coefficients import clip, cs_plus, median_clip, mozi, nearest, nna, scc
 
@@ -175,8 +174,7 @@ def parse_robust(spec: str) -> RobustMethod | None:
     if spec == NONE:
         return None
     if name not in ROBUST:
-        close = get_close_matches(name, [NONE, *ROBUST], n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(name, [NONE, *ROBUST])
         raise ConfigError(
             f"robust is {spec!r}, which is unknown{hint} Valid names: {', '.join([NONE, *ROBUST])}"
         )

@@ -8,11 +8,10 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from ....gossip.errors import ConfigError
+from ....gossip.errors import ConfigError, did_you_mean
 from ...models.network import with_distinct_keys
 from ..plan import Fault, joining, names_of_newcomers
 from .kinds import KINDS
@@ -230,8 +229,7 @@ def _check(given: Mapping[str, Any], where: str) -> None:
         if name not in given:
             raise ConfigError(f"{where} needs {name}: {_FIELDS[name][1]}")
     if not _FIELDS["kind"][0](given["kind"]):
-        close = get_close_matches(str(given["kind"]), KINDS, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(str(given["kind"]), KINDS)
         raise ConfigError(
             f"{where} is of unknown kind {_shown(given['kind'])}{hint} Kinds are {', '.join(KINDS)}"
         )
@@ -253,8 +251,7 @@ def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], w
             last = f"they are 0 to {len(peers) - 1}" if peers else "there is none"
             raise ConfigError(f"{where} {peer} is no peer's index in this run: {last}")
     elif peer not in known:
-        close = get_close_matches(peer, sorted(known), n=1)
-        hint = f", did you mean {close[0]!r}?" if close else f"; the first is {peers[0]!r}"
+        hint = did_you_mean(peer, sorted(known), f"; the first is {peers[0]!r}")
         raise ConfigError(f"{where} {peer!r} is no peer of this run{hint}")
 
 

@@ -11,13 +11,12 @@ import tomllib
 from bisect import insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
 
-from ....gossip.errors import ConfigError
+from ....gossip.errors import ConfigError, did_you_mean
 from ....gossip.types import stream
 from ...models.network import PRESETS
 from .files import Fault, check_faults, read_faults
@@ -276,8 +275,7 @@ def read_storm(text: str) -> Storm:
     """
     path = _FOLDER / f"{text}.toml" if text in STORMS else Path(text)
     if path.suffix != ".toml":
-        close = get_close_matches(text, STORMS, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else "."
+        hint = did_you_mean(text, STORMS)
         raise ConfigError(
             f"unknown storm {text!r}{hint} It must be {', '.join(STORMS)} or a .toml file"
         )

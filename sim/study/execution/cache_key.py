@@ -5,7 +5,6 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
@@ -13,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from ....gossip.errors import ConfigError
+from ....gossip.errors import ConfigError, did_you_mean
 from ....topology.spec import Spec, read
 from ....train.tasks.partition import partition_as_json, partition_file, partition_module
 from ...config import SimulationConfig
@@ -79,8 +78,7 @@ def config_of(settings: Mapping[str, Any]) -> SimulationConfig:
     known = [field.name for field in fields(SimulationConfig)]
     for name in settings:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(name, known, "")
             raise ConfigError(f"there is no setting {name!r}{hint}")
     try:
         return SimulationConfig(**with_tuples(settings))

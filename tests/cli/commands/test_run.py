@@ -92,7 +92,7 @@ def test_a_wrong_argument_is_status_2_one_line_and_no_file(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("peeers = 3", "there is no key 'peeers', did you mean peers?"),
+        ("peeers = 3", "there is no key 'peeers', did you mean 'peers'?"),
         ("zzz = 3", "there is no key 'zzz': known are peers"),
         ('peers = "3"', "peers is '3': it must be a whole number"),
         ("slow = 3", "slow is 3: it must be a list"),
