@@ -39,9 +39,9 @@ def test_settings_are_fields_of_a_peers_configuration() -> None:
 @pytest.mark.parametrize(
     ("probability", "settings", "message"),
     [
-        (None, {"joins": "tcp://a:1"}, "takes no joins: did you mean join?"),
-        (None, {"push_probabilty": 0.1}, "did you mean push_probability?"),
-        (None, {"xyz": 1}, "takes no xyz: it takes the fields of PeerConfig"),
+        (None, {"joins": "tcp://a:1"}, "takes no 'joins', did you mean 'join'?"),
+        (None, {"push_probabilty": 0.1}, "did you mean 'push_probability'?"),
+        (None, {"xyz": 1}, "takes no 'xyz': it takes the fields of PeerConfig"),
         (None, {"linger_s": -1.0}, "linger_s is -1.0"),
         (2.0, {}, "p is 2.0"),
         (0.1, {"rule": GoSGD(p=0.5)}, "'gosgd' is an object"),
