@@ -94,7 +94,7 @@ COMPILED := PYTHONPATH=build/compiled/rumor $(BIN)/python
 INCLUDE   = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
 COMPILES  = $(and $(shell command -v gcc || command -v cc),$(wildcard $(INCLUDE)/Python.h))
 
-# The core, the simulator's kernel and the fuzz as machine code: frozen decisions, and their own tests.
+# Core, simulator's kernel and fuzz as machine code: frozen decisions, and their own tests.
 test-mypyc: .venv/.check
 	$(if $(COMPILES),$(MAKE) mypyc,@echo "no C compiler, or no headers of Python: nothing to try")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-# Those through which each exchange passes, live and simulated. Not the classes of effects and
-# messages: others make these, too, and from outside an attribute of a compiled class takes longer
-# to set; nor rules, which are sent to processes as pickles.
+# Those through which each exchange passes, live, simulated and fuzzed. Not the classes of effects
+# and messages: others make these, too, and from outside an attribute of a compiled class takes
+# longer to set; nor rules, which are sent to processes as pickles.
 COMPILED = [
     "gossip/effects/effect_log",
     "gossip/effects/ledger",
@@ -22,7 +22,10 @@ COMPILED = [
     "gossip/exchange/incoming",
     "gossip/exchange/outgoing",
     "gossip/exchange/transfer",
+    "gossip/membership/dialing",
     "gossip/membership/entry",
+    "gossip/membership/failure_detector",
+    "gossip/membership/progress",
     "gossip/membership/static",
     "gossip/membership/table",
     "gossip/protocol/anti_entropy",
@@ -37,6 +40,7 @@ COMPILED = [
     "gossip/weight",
     "sim/fuzz/invariants",
     "sim/fuzz/peers",
+    "sim/fuzz/scenario/liars",
     "sim/fuzz/swarm",
     "sim/fuzz/vector",
     "sim/fuzz/weighted_sum",
@@ -45,6 +49,7 @@ COMPILED = [
     "sim/kernel/execution",
     "sim/kernel/faults/network",
     "sim/kernel/fleet",
+    "sim/kernel/processes",
     "sim/kernel/program",
     "sim/kernel/worker",
     "sim/models/links",

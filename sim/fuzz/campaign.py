@@ -20,7 +20,7 @@ from typing import Protocol as Structural
 from typing import TypeVar
 
 from ...gossip import IS_COMPILED, ConfigError, RumorError
-from ..batched.schedule import paused
+from ..batched.schedule import paused, settled
 from ..kernel.faults.files import ATTACKS, KINDS, Fault
 from .mutants import MUTANTS
 from .scenario import draw, workers_of
@@ -223,7 +223,7 @@ def overlapping(faults: Sequence[Fault]) -> set[tuple[str, str]]:
 
 
 def _try(order: Order, seed: int) -> Trial:
-    with paused():
+    with settled(), paused():
         return order.draft(seed).attempt(MUTANTS[order.plant] if order.plant else None)
 
 
