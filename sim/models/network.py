@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ...gossip.config import plain_numbers
 from ...gossip.errors import ConfigError, did_you_mean
 
 __all__ = [
@@ -55,6 +56,8 @@ _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = MappingProxyType(
 def check_numbers(settings: object, *names: str) -> None:
     """Refuse numbers that are out of range; None says nothing, and so is in range.
 
+    Numbers of numpy become Python's first.
+
     Args:
         settings: What has them.
         *names: Of its fields.
@@ -62,6 +65,7 @@ def check_numbers(settings: object, *names: str) -> None:
     Raises:
         ConfigError: One is out of range; the message begins with its name.
     """
+    plain_numbers(settings)
     for name in names:
         value = getattr(settings, name)
         fits, allowed = _RANGES[name]

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rumor.gossip.errors import ConfigError
@@ -173,3 +174,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "net.json").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="the file is not UTF-8"):
         read_network(str(tmp_path / "net.json"))
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    """A compiled network takes others for what they are not."""
+    network = NetworkConfig(latency_s=np.float32(0.5), fair_sharing=np.bool_(True))  # type: ignore[arg-type]
+    assert type(network.latency_s) is float and network.fair_sharing is True
