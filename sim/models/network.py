@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os.path import isfile
 from pathlib import Path
@@ -19,6 +19,7 @@ __all__ = [
     "Host",
     "Link",
     "NetworkConfig",
+    "check_keys",
     "check_numbers",
     "network_as_json",
     "network_of",
@@ -183,7 +184,7 @@ _WORKERS = ("workers", "source", "to")
 
 def _changes(content: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that a file gives, without its preset."""
-    _check_keys(content, ("preset", *_NUMBERS, *_FLAGS, *_PARTS), "")
+    check_keys(content, ("preset", *_NUMBERS, *_FLAGS, *_PARTS), "")
     found: dict[str, Any] = {}
     for key, value in content.items():
         if key == "preset":
@@ -246,7 +247,7 @@ def _part(kind: type[Part], entry: object, where: str) -> Part:
     if not isinstance(entry, dict):
         raise ConfigError(f"{where} is {json.dumps(entry)}: it must be an object")
     names = {_key(field.name): field.name for field in fields(kind)}
-    _check_keys(entry, tuple(names), where)
+    check_keys(entry, tuple(names), where)
     given: dict[str, Any] = {}
     for key, value in entry.items():
         if names[key] in _WORKERS:
@@ -265,7 +266,15 @@ def _part(kind: type[Part], entry: object, where: str) -> Part:
         raise ConfigError(f"{where}.{error}") from None
 
 
-def _check_keys(content: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
+def check_keys(content: Iterable[str], allowed: Sequence[str], where: str) -> None:
+    """Refuse a key of a table in a file that may not stand there.
+
+    Args:
+        where: The table's name in that file; empty for the file itself.
+
+    Raises:
+        ConfigError: There is one; the message names it and those that may.
+    """
     for key in content:
         if key not in allowed:
             hint = did_you_mean(key, allowed)

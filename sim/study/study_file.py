@@ -11,6 +11,7 @@ from typing import Any, Final
 from ...gossip.errors import ConfigError, did_you_mean
 from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
+from ..models.network import check_keys
 from .metrics import METRICS
 from .study import Axis, Condition, Halving, Point, Study, with_tuples
 
@@ -212,9 +213,7 @@ def _check_keys(content: Iterable[str], allowed: Iterable[str], where: str) -> N
             raise ConfigError(f"{where} has seed: give seeds = [0, 1, 2] at the top instead")
         if key in RUNNER_SETTINGS:
             raise ConfigError(f"{where} has {key}: no result depends on it, and the runner sets it")
-        hint = did_you_mean(key, allowed)
-        inside = f"{where} has an" if where else "it has an"
-        raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
+        check_keys([key], allowed, where)
 
 
 _FOLDER: Final = Path(__file__).parent / "built_in"
