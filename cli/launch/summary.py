@@ -230,8 +230,9 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
         peers: Each peer's rows of metrics, in order.
 
     Returns:
-        Steps of the peer that has most sketches, and the estimates there, dimensionless: both
-        float64, axes ``(instant,)``; empty where fewer than two peers sketched.
+        When the peer with most sketches made them, seconds since the Unix epoch, and the estimates
+        there, dimensionless: both float64, axes ``(instant,)``; empty where fewer than two peers
+        sketched.
     """
     sketched = [[row for row in rows if row.get("sketch")] for rows in peers]
     sketched = [rows for rows in sketched if rows]
@@ -241,17 +242,17 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
     sketches = [np.array([row["sketch"] for row in rows], np.float64) for rows in sketched]
     longest = max(range(len(sketched)), key=lambda index: len(sketched[index]))
     slack_s = _interval_s(times[longest])
-    steps, distances = [], []
-    for row, now in zip(sketched[longest], times[longest], strict=True):
+    instants, distances = [], []
+    for now in times[longest]:
         present = [
             own[np.abs(at - now).argmin()]
             for at, own in zip(times, sketches, strict=True)
             if at[0] - slack_s <= now <= at[-1] + slack_s
         ]
         if len(present) >= 2:
-            steps.append(float(row["step"]))
+            instants.append(now)
             distances.append(_spread(np.array(present)))
-    return np.array(steps), np.array(distances)
+    return np.array(instants), np.array(distances)
 
 
 def _interval_s(times: NDArray[np.float64]) -> float:

@@ -81,8 +81,8 @@ def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "F
 def mark(
     axes: "Axes", x: float, y: float, text: str, *, marker: str = "D", size: float = 5
 ) -> None:
-    """Stress what a curve came to at its end."""
-    axes.plot([x], [y], color=ACCENT, marker=marker, markersize=size, zorder=5)
+    """Stress what a curve came to at its end, at the right edge: the text is outside the panel."""
+    axes.plot([x], [y], color=ACCENT, marker=marker, markersize=size, zorder=5, clip_on=False)
     axes.annotate(
         text,
         (x, y),
@@ -123,7 +123,7 @@ def say(axes: "Axes", text: str) -> None:
 
 
 class Mark(NamedTuple):
-    """A vertical line through a panel, and what is written beside it."""
+    """A vertical line through a panel, and its label."""
 
     x: float
     text: str
@@ -131,6 +131,8 @@ class Mark(NamedTuple):
 
 def mark_lines(axes: "Axes", found: Sequence[Mark], *, labels: bool) -> None:
     """Draw vertical lines, and, if asked for and where they are few, what they are."""
+    from matplotlib.patheffects import withStroke
+
     for x, text in found:
         axes.axvline(x, color=FAULT_COLOR, linewidth=0.9, linestyle=":", zorder=1)
         if labels and len(found) <= LABELS_MAX:
@@ -138,11 +140,12 @@ def mark_lines(axes: "Axes", found: Sequence[Mark], *, labels: bool) -> None:
                 text,
                 (x, 0.03),
                 xycoords=("data", "axes fraction"),
-                xytext=(-2, 0),
+                xytext=(2, 0),
                 textcoords="offset points",
                 rotation=90,
-                ha="right",
+                ha="left",
                 va="bottom",
                 fontsize=7.5,
                 color=FAULT_COLOR,
+                path_effects=[withStroke(linewidth=2, foreground="white")],
             )

@@ -1,4 +1,4 @@
-"""The picture of a live run: loss, accuracy and consensus distance over the steps."""
+"""The picture of a live run: loss, accuracy and consensus distance over time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,14 +12,12 @@ from .curves import (
     PALETTE,
     STYLE,
     Floats,
-    Mark,
     mark,
-    mark_lines,
     new_figure,
     plain_log_ticks,
     say,
 )
-from .plots import set_scale
+from .plots import mark_faults, set_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +26,15 @@ __all__ = ["draw"]
 
 Rows = Sequence[Mapping[str, Any]]
 
-# Room at the right for what came out at the end.
-MARGIN = 0.21
+UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+"""Of the time axis."""
+
+UNITS_MIN = 5.0
+"""Length of a run from which a unit is used."""
+
+DOWN_S = 1.0
+"""How much less than the calendar a peer's own training time advances between two of its rows where
+it was down: a restarted process takes longer than this to begin, and clocks differ by less."""
 
 
 def draw(
@@ -43,8 +48,8 @@ def draw(
     Args:
         summary: As `summarize` builds it.
         peers: Each peer's rows of metrics, in the order of the summary's ``peers_detail``.
-        disagreement: Steps, and the consensus distances estimated there; float64,
-            ``(n_points,)`` each.
+        disagreement: Instants, seconds since the Unix epoch, and the consensus distances estimated
+            there; float64, ``(n_points,)`` each.
         path: Where the PNG goes.
 
     Raises:
@@ -58,13 +63,16 @@ def draw(
         evaluated = any(_are_told(peers, kind) for kind in kinds)
         figure = new_figure(8, 8.2 if evaluated else 5.6, "constrained")
         loss, *middle, consensus = figure.subplots(3 if evaluated else 2, 1, sharex=True)
-        _draw_loss(loss, summary, peers)
+        clock, end, unit = _time_axis(peers)
+        _draw_loss(loss, summary, peers, clock)
         for quality in middle:
-            _draw_quality(quality, summary, peers)
-        _draw_consensus(consensus, summary, peers, disagreement)
+            _draw_quality(quality, summary, peers, clock, end)
+        _draw_consensus(consensus, summary, peers, (clock(disagreement[0]), disagreement[1]), end)
+        consensus.set_xlabel(f"time since training began, {unit}")
+        consensus.xaxis.set_major_formatter("{x:g}")
+        loss.set_xlim(0, end)
         for axes in (loss, *middle, consensus):
-            mark_lines(axes, _faults(summary), labels=axes is loss)
-        loss.set_xlim(0, _last_step(peers) * (1 + MARGIN) or 1)
+            mark_faults(axes, _faults(summary, clock, end), end, labels=axes is loss)
         for axes in (loss, *middle, consensus):
             if axes.get_yscale() == "log":
                 low, high = axes.get_ylim()
@@ -74,7 +82,41 @@ def draw(
             figure.savefig(draft, format="png")
 
 
-def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
+Clock = Callable[[Floats], Floats]
+"""Turns seconds since the Unix epoch into places on the time axis."""
+
+
+def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
+    """The clock, the end of the run on it, and its unit."""
+    seen: list[tuple[float, float]] = []
+    for rows in peers:
+        unix_s, down_s = _calendar(rows)
+        # A first row comes after the training that it reports.
+        seen += [(row["unix_s"] - row.get("time_s", 0.0), 0.0) for row in rows[:1]]
+        seen += zip(unix_s.tolist(), down_s.tolist(), strict=True)
+    knots, down_s = np.array(sorted(seen) or [(0.0, 0.0)]).T
+    gaps = np.diff(knots)
+    for index in np.argsort(-gaps):
+        # A run that is resumed days later would be two slivers at the edges.
+        if gaps[index] > gaps.sum() / 2 and down_s[index + 1] > gaps[index] / 2:
+            gaps[index] = 0.0
+    elapsed = np.concatenate([[0.0], np.cumsum(gaps)])
+    long = (each for each in UNITS if elapsed[-1] >= UNITS_MIN * each[0])
+    size, unit = next(long, UNITS[-1])
+    end = float(elapsed[-1] / size) or 1.0
+    return lambda unix_s: np.interp(unix_s, knots, elapsed / size), end, unit
+
+
+def _calendar(rows: Rows) -> tuple[Floats, Floats]:
+    """When each row was written, and for how long the peer was down before, seconds."""
+    unix_s = np.array([row["unix_s"] for row in rows], np.float64)
+    trained_s = np.array([row.get("time_s", row["unix_s"]) for row in rows], np.float64)
+    return unix_s, np.diff(unix_s - trained_s, prepend=(unix_s - trained_s)[:1])
+
+
+def _draw_loss(
+    axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows], clock: Clock
+) -> None:
     axes.set_title("Training loss of each peer on its own batches")
     if not _are_told(peers, "loss"):
         say(axes, "the script tells no loss: peer.step(loss=loss)")
@@ -82,41 +124,40 @@ def _draw_loss(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) 
     axes.set_ylabel("loss")
     shown: list[Floats] = []
     for index, rows in enumerate(peers):
-        steps, values = _series(rows, "loss")
         color = _color(index, len(peers))
-        axes.plot(*_by_life(steps, values), color=color, alpha=0.3, linewidth=0.8)
-        steps, values = _by_life(steps, values, _smooth)
-        axes.plot(steps, values, color=color, linewidth=1.5, label=_label(summary, index))
+        axes.plot(*_series(rows, "loss", clock), color=color, alpha=0.3, linewidth=0.8)
+        times, values = _series(rows, "loss", clock, _smooth)
+        axes.plot(times, values, color=color, linewidth=1.5, label=_label(summary, index))
         shown.append(values)
-        _mark_end(axes, summary["peers_detail"][index], steps, values, color)
+        _mark_end(axes, summary["peers_detail"][index], times, values, color)
     set_scale(axes, np.concatenate(shown))
     if len(peers) <= len(PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
 
-def _draw_quality(axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows]) -> None:
+def _draw_quality(
+    axes: "Axes", summary: Mapping[str, Any], peers: Sequence[Rows], clock: Clock, end: float
+) -> None:
     has_accuracy = _are_told(peers, "accuracy") or _are_told(peers, "average_accuracy")
     measured = "accuracy" if has_accuracy else "loss"
     averages = "average_test_loss" if measured == "loss" else "average_accuracy"
-    also = ", the average of all (black)" if _are_told(peers, averages) else ""
-    also += "" if summary[measured] is None else ", the merged model"
-    axes.set_title(f"Held-out {measured} of each peer{also}")
+    also = [] if not _are_told(peers, averages) else ["of the average of all (black)"]
+    also += [] if summary[measured] is None else ["of the merged model"]
+    axes.set_title(" and ".join([f"Held-out {measured} of each peer", *also]))
     axes.set_ylabel(measured)
     for index, rows in enumerate(peers):
-        steps, values = _series(rows, "test_loss" if measured == "loss" else "accuracy")
         color = _color(index, len(peers))
-        steps, values = _by_life(steps, values)
-        axes.plot(steps, values, color=color, marker="o", markersize=3, linewidth=1.3)
-        _mark_end(axes, summary["peers_detail"][index], steps, values, color)
+        times, values = _series(rows, "test_loss" if measured == "loss" else "accuracy", clock)
+        axes.plot(times, values, color=color, marker="o", markersize=3, linewidth=1.3)
+        _mark_end(axes, summary["peers_detail"][index], times, values, color)
     for rows in peers:
         # One peer measures it; where that one died, another one goes on.
-        steps, values = _by_life(*_series(rows, averages))
-        axes.plot(steps, values, color=INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
+        times, values = _series(rows, averages, clock)
+        axes.plot(times, values, color=INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
     if measured == "loss":
         axes.set_yscale("log")
     if summary[measured] is not None:
-        text = f"merged\n{summary[measured]:.4g}"
-        mark(axes, _last_step(peers), summary[measured], text, size=7)
+        mark(axes, end, summary[measured], f"merged\n{summary[measured]:.4g}", size=7)
 
 
 def _draw_consensus(
@@ -124,19 +165,19 @@ def _draw_consensus(
     summary: Mapping[str, Any],
     peers: Sequence[Rows],
     disagreement: tuple[Floats, Floats],
+    end: float,
 ) -> None:
     axes.set_title(f"Consensus distance, estimated from sketches of {_width(peers)} numbers")
     axes.set_ylabel("|x_i - mean| / |mean|, rms")
-    axes.set_xlabel("optimizer steps of a peer")
     axes.set_yscale("log")
-    steps, distances = disagreement
-    steps, distances = steps[distances > 0], distances[distances > 0]
+    times, distances = disagreement
+    times, distances = times[distances > 0], distances[distances > 0]
     final = summary["consensus_distance"]
     if not len(distances) and not final:
         words = "nothing was measured" if final is None else "at the end: identical"
         say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
         return
-    axes.plot(*_by_life(steps, distances), color=INK, marker="o", markersize=3, linewidth=1.3)
+    axes.plot(times, distances, color=INK, marker="o", markersize=3, linewidth=1.3)
     if final is None:
         return
     # Peers that merge at the end come orders of magnitude closer than while they train: to
@@ -144,27 +185,27 @@ def _draw_consensus(
     floor = float(distances.min()) / 4 if len(distances) else max(final, 1e-9)
     text = f"at the end,\nexact: {final:.1e}" if final else "at the end:\nidentical"
     marker = "D" if final >= floor else "v"
-    mark(axes, _last_step(peers), max(final, floor), text, marker=marker, size=7)
+    mark(axes, end, max(final, floor), text, marker=marker, size=7)
     axes.set_ylim(bottom=min(floor, final) * 0.8 if final >= floor else floor * 0.8)
 
 
 def _mark_end(
-    axes: "Axes", detail: Mapping[str, Any], steps: Floats, values: Floats, color: Any
+    axes: "Axes", detail: Mapping[str, Any], times: Floats, values: Floats, color: Any
 ) -> None:
     """A cross where a peer's life ended before its time."""
-    if detail["state"] != "finished" and len(steps):
-        axes.plot(steps[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
+    if detail["state"] != "finished" and len(times):
+        axes.plot(times[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
 
 
-def _faults(summary: Mapping[str, Any]) -> list[Mark]:
-    """Where each fault began: the step of the peer that it was done to, else of the median one."""
-    kinds: dict[int, list[str]] = {}
+def _faults(summary: Mapping[str, Any], clock: Clock, end: float) -> list[dict[str, Any]]:
+    """Those that were done, at their places on the time axis."""
+    found = []
     for fault in summary.get("faults", ()):
         if fault["done"]:
-            named = kinds.setdefault(fault["done"][0]["step"], [])
-            peer = fault.get("peer")
-            named.append(fault["kind"] if peer is None else f"{fault['kind']} {peer}")
-    return [Mark(step, ", ".join(names)) for step, names in sorted(kinds.items())]
+            first, last = clock(np.array([fault["done"][i]["unix_s"] for i in (0, -1)])).tolist()
+            lasting = {} if fault.get("for_s") is None else {"for_s": last - first or end}
+            found.append(fault | {"at_s": first} | lasting)
+    return sorted(found, key=lambda fault: fault["at_s"])
 
 
 def _title(summary: Mapping[str, Any]) -> str:
@@ -192,19 +233,17 @@ def _are_told(peers: Sequence[Rows], key: str) -> bool:
     return any(row.get(key) is not None for rows in peers for row in rows)
 
 
-def _series(rows: Rows, key: str) -> tuple[Floats, Floats]:
-    pairs = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
-    array = np.array(pairs, np.float64).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
-
-
-def _by_life(
-    steps: Floats, values: Floats, smooth: Callable[[Floats], Floats] = lambda values: values
+def _series(
+    rows: Rows, key: str, clock: Clock, smooth: Callable[[Floats], Floats] = lambda values: values
 ) -> tuple[Floats, Floats]:
-    """The same with a gap wherever steps go back: there, a peer has begun its next life."""
-    begins = np.flatnonzero(np.diff(steps) <= 0) + 1
-    smoothed = np.concatenate([smooth(life) for life in np.split(values, begins)])
-    return np.insert(steps, begins, np.nan), np.insert(smoothed, begins, np.nan)
+    """The values of one column and their times, with a gap wherever the peer was down."""
+    unix_s, down_s = _calendar(rows)
+    life = np.cumsum(down_s > DOWN_S)
+    known = [index for index, row in enumerate(rows) if row.get(key) is not None]
+    values = np.array([rows[index][key] for index in known], np.float64)
+    begins = np.flatnonzero(np.diff(life[known])) + 1
+    smoothed = np.concatenate([smooth(part) for part in np.split(values, begins)])
+    return np.insert(clock(unix_s[known]), begins, np.nan), np.insert(smoothed, begins, np.nan)
 
 
 def _smooth(values: Floats) -> Floats:
@@ -218,8 +257,3 @@ def _smooth(values: Floats) -> Floats:
 
 def _width(peers: Sequence[Rows]) -> int:
     return max((len(row.get("sketch") or ()) for rows in peers for row in rows), default=0)
-
-
-def _last_step(peers: Sequence[Rows]) -> float:
-    # A life that resumes begins at an earlier step than the last one ended.
-    return float(max((row["step"] for rows in peers for row in rows), default=0))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "marks", "set_scale"]
+__all__ = ["draw", "mark_faults", "marks", "set_scale"]
 
 # Inches.
 WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
@@ -38,14 +38,8 @@ WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
 TITLE_MAX, WORLD_MAX = 95, 140
 """Letters of a line above the panels, where it says what is run and in what world."""
 
-MARGIN = 0.17
-"""Room at the right for what came out at the end, as a part of the time."""
-
 MILESTONES_MAX = 3
 """Accuracies whose time is marked, the best ones."""
-
-MILESTONE_LINE = 9
-"""How far below the next better one an accuracy's time is written, points."""
 
 WEIGHTS_APART = 0.05
 """Founders that a picture of weights spans at least, to either side."""
@@ -55,8 +49,12 @@ GROUPS_MAX = 6
 
 RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
-CLOSE = 0.02
-"""Faults nearer to one another than this part of the run share a line."""
+CLOSE = 0.03
+"""Faults nearer to one another than this part of the run share a line: their labels would overlap
+in a panel of half the width."""
+
+LABEL_MAX = 36
+"""Letters that fit along a panel's height."""
 
 PLURALS = {"crash": "crashes", "mass-restart": "mass restarts", "pause": "pauses", "loss": "loss"}
 
@@ -105,7 +103,7 @@ def _panels(summary: Summary, series: Series) -> list[Panel]:
     """Those with something to show, the most telling first."""
     several, has_model = summary["workers"] > 1, "disagreement" not in series
     known: list[tuple[Panel, bool]] = [
-        (_draw_accuracy, _has_any(series.get("accuracy"))),
+        (partial(_draw_quality, name="accuracy"), _has_any(series.get("accuracy"))),
         (partial(_draw_quality, name="loss"), len(series.get("loss", ())) > 0),
         (_draw_disagreement, _has_any(series.get("disagreement"))),
         (_draw_consensus, several and has_model and _has_any(series.get("consensus_distance"))),
@@ -126,27 +124,13 @@ def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: 
     for index, panel in enumerate(panels):
         row, column = divmod(index + odd, 2)
         axes = figure.add_subplot(grid[0, :] if odd and index == 0 else grid[row, column])
-        axes.set_xlim(0, end_s * (1 + MARGIN / (2 if odd and index == 0 else 1)))
+        axes.set_xlim(0, end_s)
         axes.xaxis.set_major_formatter("{x:g}")
         panel(axes, summary, series)
         if summary.get("faults"):
-            _mark_faults(axes, summary["faults"], end_s, labels=index == 0)
+            mark_faults(axes, summary["faults"], end_s, labels=index == 0)
         if index >= len(panels) - 2:
             axes.set_xlabel("virtual time, s")
-
-
-def _draw_accuracy(axes: "Axes", summary: Summary, series: Series) -> None:
-    _draw_quality(axes, summary, series, "accuracy")
-    time_s, accuracy = series["time_s"], series["accuracy"]
-    times = {float(level): at_s for level, at_s in (summary.get("time_to") or {}).items()}
-    reached = [(level, at) for level, at in times.items() if at is not None and at < time_s[-1]]
-    for index, (level, at_s) in enumerate(sorted(reached, reverse=True)[:MILESTONES_MAX]):
-        place = at_s, float(np.interp(at_s, time_s, accuracy))
-        axes.plot(*place, color=ACCENT, marker="o", markersize=4.5, zorder=5)
-        axes.annotate(
-            f"{level:g} after {at_s:.3g} s", place, xytext=(6, -8 - MILESTONE_LINE * index),
-            textcoords="offset points", va="center", fontsize=8.5, color=ACCENT,
-        )  # fmt: skip
 
 
 def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
@@ -154,7 +138,7 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     axes.set_ylabel(name)
     title = f"Held-out {name} of the merged model"
     if summary["workers"] > 1 and quantiles is not None and _has_any(quantiles):
-        title += ", and of single workers'"
+        title += " and of each worker's"
         _band(axes, time_s, quantiles)
     axes.set_title(title)
     if name == "loss":
@@ -168,10 +152,22 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     _line(axes, time_s, merged, color=ACCENT, label="merged")
     if groups is not None:
         axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
+    if name == "accuracy":
+        _mark_milestones(axes, summary, time_s, merged)
     _mark_last(axes, time_s, merged, "{:.4g}")
     # The panels of both look alike: one legend will do.
     if name == "accuracy" or not _has_any(series.get("accuracy")):
         axes.legend(loc="lower right" if name == "accuracy" else "upper right", ncols=2)
+
+
+def _mark_milestones(axes: "Axes", summary: Summary, time_s: Floats, accuracy: Floats) -> None:
+    times = {float(level): at_s for level, at_s in (summary.get("time_to") or {}).items()}
+    reached = [(level, at) for level, at in times.items() if at is not None and at < time_s[-1]]
+    for level, at_s in sorted(reached)[-MILESTONES_MAX:]:
+        # The legend says which they are: next to the dots, words would lie over the bands.
+        place = at_s, float(np.interp(at_s, time_s, accuracy))
+        style: Any = {"color": ACCENT, "marker": "o", "markersize": 4.5, "linestyle": "none"}
+        axes.plot(*place, label=f"{level:g} after {at_s:.3g} s", zorder=5, **style)
 
 
 def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
@@ -206,7 +202,7 @@ def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str
 
 
 def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Weights of the workers")
+    axes.set_title("Averaging weights of the workers")
     axes.set_ylabel("founders")
     quantiles = series["weight_quantiles"]
     _band(axes, series["time_s"], quantiles)
@@ -287,11 +283,11 @@ def _line(axes: "Axes", time_s: Floats, values: Floats, *, color: str, label: st
 
 
 def _band(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
-    """Draw quantiles over the workers: all, the half in the middle, and the median."""
+    """Draw quantiles over the workers: all, the middle half, and the median."""
     least, quarter, median, three_quarters, most = quantiles.T
     for low, high, alpha, label in (
         (least, most, 0.13, "all workers"),
-        (quarter, three_quarters, 0.28, "the half in the middle"),
+        (quarter, three_quarters, 0.28, "middle 50 %"),
     ):
         if np.isfinite(low).sum() == 1:
             # Of one point, an area is nothing.
@@ -302,7 +298,7 @@ def _band(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
     marker = "." if len(time_s) <= POINTS_MARKED_MAX else None
     axes.plot(
         time_s, median, color=BLUE, linewidth=1.0, marker=marker, markersize=3,
-        label="median of workers",
+        label="median worker",
     )  # fmt: skip
 
 
@@ -341,7 +337,7 @@ def set_scale(axes: "Axes", values: Floats) -> None:
     plain_log_ticks(axes, finite.max() / finite.min())
 
 
-def _mark_faults(
+def mark_faults(
     axes: "Axes", faults: Sequence[Mapping[str, Any]], end_s: float, *, labels: bool
 ) -> None:
     """Draw a line for each fault, and shade the time that one lasts."""
@@ -374,13 +370,22 @@ def marks(faults: Sequence[Mapping[str, Any]], end_s: float) -> list[Mark]:
 
 
 def _words(group: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter[str]()
+    """The label of faults that share a line: as exact as fits.
+
+    >>> _words([{"kind": "crash", "peer": 2}, {"kind": "restart", "peer": 2}])
+    'crash 2, restart 2'
+    """
+    counts, peers = Counter[str](), dict[str, Any]()
     for fault in group:
         counts[fault["kind"]] += fault.get("count", 1)
-    if len(group) == 1 and "peer" in group[0]:
-        return f"{group[0]['kind']} {group[0]['peer']}"
-    parts = [
-        kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
+        peers[fault["kind"]] = fault.get("peer")
+    plain = {
+        kind: kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
         for kind, count in counts.items()
+    }
+    named = [
+        text if counts[kind] > 1 or peers[kind] is None else f"{kind} {peers[kind]}"
+        for kind, text in plain.items()
     ]
-    return ", ".join(parts)
+    texts = (", ".join(named), ", ".join(plain.values()))
+    return next((text for text in texts if len(text) <= LABEL_MAX), f"{counts.total()} faults")

@@ -230,16 +230,16 @@ def rows(sketches: dict[float, list[float]], steps_per_s: float = 10) -> list[di
 
 
 def test_it_is_the_spread_around_the_mean_over_the_norm_of_the_mean() -> None:
-    steps, distances = estimate([rows({1: [3.0, 1.0]}), rows({1: [3.0, -1.0]})])
-    assert steps.tolist() == [10]
+    instants, distances = estimate([rows({1: [3.0, 1.0]}), rows({1: [3.0, -1.0]})])
+    assert instants.tolist() == [1]
     assert distances == pytest.approx([1 / 3])
 
 
 def test_sketches_are_paired_by_the_nearest_time() -> None:
     one = rows({0.0: [1.0], 1.0: [1.0], 2.0: [1.0]})
     two = rows({0.1: [1.0], 1.1: [3.0]})
-    steps, distances = estimate([one, two])
-    assert steps.tolist() == [0, 10, 20]
+    instants, distances = estimate([one, two])
+    assert instants.tolist() == [0, 1, 2]
     assert distances == pytest.approx([0, 0.5, 0.5])
 
 
@@ -247,16 +247,16 @@ def test_a_dead_peer_counts_until_its_death() -> None:
     one = rows({t: [1.0] for t in range(10)})
     two = rows({t: [1.0] for t in range(10)})
     dead = rows({t: [4.0] for t in range(4)})
-    steps, distances = estimate([one, two, dead])
-    assert len(steps) == 10
+    instants, distances = estimate([one, two, dead])
+    assert len(instants) == 10
     assert (distances[:4] > 0).all() and (distances[6:] == 0).all()
 
 
 def test_one_peer_has_nobody_to_disagree_with() -> None:
     nobody: list[list[dict[str, object]]] = [[], []]
     for peers in (nobody[:0], nobody, [rows({1: [1.0]})], [rows({1: [1.0]}), []]):
-        steps, distances = estimate(peers)
-        assert len(steps) == len(distances) == 0
+        instants, distances = estimate(peers)
+        assert len(instants) == len(distances) == 0
 
 
 def test_a_mean_of_zero_is_no_division_by_zero() -> None:

@@ -1,11 +1,15 @@
 """The picture of a run: drawn whatever the run was like."""
 
+import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from rumor.cli.launch.summary import estimate
 from rumor.sim.results.pictures.live_plots import draw
@@ -18,6 +22,7 @@ def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
         {
             "step": 10 * index,
             "unix_s": 100.0 + index,
+            "time_s": 1.0 + index,
             "loss": 1 / (index + 1),
             "accuracy": accuracy if index % 5 == 0 else None,
             "test_loss": 0.2 if index % 5 == 0 else None,
@@ -33,8 +38,15 @@ def averaged(peer: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row | (told if row["step"] % 100 == 0 else {}) for row in peer]
 
 
-def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
-    return {"at_s": 1.0, "kind": kind, "done": [{"step": step} for step in steps]} | fields
+def later(peer: list[dict[str, Any]], by_s: float) -> list[dict[str, Any]]:
+    """The rows of a process that was started then."""
+    return [row | {"unix_s": row["unix_s"] + by_s} for row in peer]
+
+
+def fault(kind: str, *after_s: float, **fields: Any) -> dict[str, Any]:
+    """One that was done and ended so many seconds after training began."""
+    done = [{"unix_s": 99.0 + each, "step": 5} for each in after_s]
+    return {"at_s": 1.0, "kind": kind, "done": done} | fields
 
 
 @pytest.mark.extended
@@ -52,8 +64,11 @@ def fault(kind: str, *steps: int, **fields: Any) -> dict[str, Any]:
         ({}, [averaged(rows(50)), rows(40)]),
         ({"accuracy": None}, [averaged(rows(50, None)), averaged(rows(9, None))]),
         # Lives that resume, and what was done to them.
-        ({"faults": [fault("crash", 30, peer="peer-0"), fault("heal")]}, [rows(9) + rows(9)] * 2),
-        ({"faults": [fault("reset", step) for step in range(20)]}, [rows(50), rows(50)]),
+        (
+            {"faults": [fault("crash", 9, peer="peer-0"), fault("heal")]},
+            [rows(9) + later(rows(9), 20)] * 2,
+        ),
+        ({"faults": [fault("reset", at_s) for at_s in range(20)]}, [rows(50), rows(50)]),
     ],
 )
 def test_any_run_has_a_picture(
@@ -79,10 +94,13 @@ def drawn_axes(
     return figures[0].axes
 
 
-def test_ticks_of_a_logarithmic_axis_are_plain_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("in_a_folder")
+def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows_of in (rows(3), rows(60)):
         for axes in drawn_axes(monkeypatch, [rows_of, rows_of]):
             ticks = [*axes.get_yticklabels(minor=True), *axes.get_yticklabels()]
@@ -98,17 +116,73 @@ def test_ticks_of_a_logarithmic_axis_are_plain_numbers(
         (2, None, "nothing was measured"),
     ],
 )
+@pytest.mark.usefixtures("in_a_folder")
 def test_without_distances_there_are_words_and_no_scale(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    count: int,
-    distance: float | None,
-    words: str,
+    monkeypatch: pytest.MonkeyPatch, count: int, distance: float | None, words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     silent = [[row | {"sketch": None, "loss": None} for row in rows(20)] for _ in range(count)]
     details = [detail(index) for index in range(count)]
     found = drawn_axes(monkeypatch, silent, consensus_distance=distance, peers_detail=details)
     for axes, said in ((found[0], "the script tells no loss"), (found[-1], words)):
         assert said in axes.texts[0].get_text()
         assert list(axes.get_yticks()) == [] and not axes.spines["left"].get_visible()
+
+
+def lines_of(axes: Axes) -> list[np.ndarray]:
+    """Places of the points of each curve, with gaps as they are drawn."""
+    found = [np.asarray(line.get_xdata()) for line in axes.lines]
+    return [places for places in found if len(places) > 2]
+
+
+@pytest.mark.usefixtures("in_a_folder")
+def test_a_slow_and_a_restarted_peer_are_drawn_at_the_time_of_their_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = [row | {"step": row["step"] // 10} for row in rows(60)]
+    restarted = rows(20) + later(rows(20), 40)
+    loss, quality, consensus = drawn_axes(monkeypatch, [slow, restarted])
+    assert loss.get_xlim() == consensus.get_xlim() == (0, 60)
+    assert consensus.get_xlabel() == "time since training began, s"
+    for whole, broken in zip(lines_of(loss)[:2], lines_of(loss)[2:4], strict=True):
+        assert whole.tolist() == list(range(1, 61))
+        expected = [*range(1, 21), math.nan, *range(41, 61)]
+        np.testing.assert_array_equal(broken, expected)
+
+
+@pytest.mark.usefixtures("in_a_folder")
+def test_a_night_between_two_parts_of_a_run_has_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = rows(20) + later(rows(20), 40_000)
+    loss, *_ = drawn_axes(monkeypatch, [parts, parts])
+    assert loss.get_xlim() == (0, 20 + 19)
+    # The same without an end of the processes is a long wait, and is drawn as one.
+    waiting = [row | {"time_s": row["unix_s"] - 99} for row in parts]
+    loss, _, last = drawn_axes(monkeypatch, [waiting, waiting])
+    assert last.get_xlabel().endswith(", h") and loss.get_xlim()[1] == pytest.approx(
+        11.12, abs=0.01
+    )
+
+
+@pytest.mark.usefixtures("in_a_folder")
+def test_faults_stand_at_their_moments_and_their_labels_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults = [
+        fault("crash", 10, peer="peer-1"),
+        fault("restart", 11, peer="peer-1"),
+        fault("pause", 13, 33, peer="peer-0", for_s=20),
+        fault("leave", 50, peer="a-peer-with-a-long-name"),
+        fault("crash", 51, peer="another-peer-with-a-long-name"),
+    ]
+    loss, *_ = drawn_axes(monkeypatch, [rows(60), rows(60)], faults=faults)
+    labels = [text for text in loss.texts if text.get_rotation() == 90]
+    texts = [label.get_text() for label in labels]
+    assert texts == ["crash peer-1, restart peer-1", "pause peer-0", "leave, crash"]
+    assert [label.xy[0] for label in labels if isinstance(label, Annotation)] == [10, 13, 50]
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(one.overlaps(other) for one, other in pairwise(boxes))
+    panel = loss.get_window_extent()
+    assert all(panel.y0 <= box.y0 and box.y1 <= panel.y1 for box in boxes)
+    (shaded,) = loss.patches
+    assert shaded.get_extents().transformed(loss.transData.inverted()).bounds[::2] == (
+        pytest.approx((13, 20))
+    )

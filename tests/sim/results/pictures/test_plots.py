@@ -98,7 +98,17 @@ def test_what_a_run_has_nothing_to_say_on_has_no_panel() -> None:
 def test_the_end_is_written_beside_the_curve() -> None:
     figure = made_up().plot()
     assert f"{made_up().summary['accuracy']:.4g}" in words(figure)
-    assert "0.9 after" in words(figure) and "0.95 after" in words(figure)
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    said = " ".join(text.get_text() for text in legend.get_texts())
+    assert "0.9 after" in said and "0.95 after" in said
+    # The panel ends with the run; what it came to is written next to it, inside the picture.
+    figure.canvas.draw()
+    for axes in figure.axes:
+        assert axes.get_xlim()[1] == made_up().series["time_s"][-1]
+        for text in (*axes.texts, axes.title, legend):
+            box = text.get_window_extent()
+            assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
     assert "then not finite" in words(RUNS["infinite"].plot())
     ended = with_values(made_up(), "consensus_distance", lambda v: v.__setitem__(-1, 0.0))
     assert "then 0" in words(ended.plot())
