@@ -140,6 +140,26 @@ def test_everything_is_drawn_legibly_and_nothing_sticks_out(
         assert window.complaints() == []
 
 
+CUT = """const box = document.querySelector("#graph").getBoundingClientRect();
+return [...document.querySelectorAll("#graph .label")].filter((label) => {
+  const at = label.getBoundingClientRect();
+  return at.left < box.left || at.right > box.right || at.top < box.top || at.bottom > box.bottom;
+}).map((label) => label.textContent);"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_no_name_in_the_graph_is_cut(window: Browser, width: int) -> None:
+    for count in (1, 2, 6, 12, 13, 24):
+        view = swarm(count)
+        named = (replace(p, id=f"worker-{n:02}-of-24") for n, p in enumerate(view.peers))
+        with served(replace(view, peers=tuple(named), links=())) as site:
+            window.look(width=width, dark=False)
+            window.open(site.address)
+            await_that(window, NODES, is_=count)
+            # Nodes glide to their places.
+            await_that(window, CUT, is_=[])
+
+
 def test_it_asks_for_nothing_elsewhere(window: Browser, site: Site) -> None:
     # The page before may still look for its server.
     window.open("about:blank")

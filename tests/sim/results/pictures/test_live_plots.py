@@ -140,7 +140,7 @@ def test_a_slow_and_a_restarted_peer_are_drawn_at_the_time_of_their_steps(
 ) -> None:
     slow = [row | {"step": row["step"] // 10} for row in rows(60)]
     restarted = rows(20) + later(rows(20), 40)
-    loss, quality, consensus = drawn_axes(monkeypatch, [slow, restarted])
+    loss, _, consensus = drawn_axes(monkeypatch, [slow, restarted])
     assert loss.get_xlim() == consensus.get_xlim() == (0, 60)
     assert consensus.get_xlabel() == "time since training began, s"
     for whole, broken in zip(lines_of(loss)[:2], lines_of(loss)[2:4], strict=True):
