@@ -66,7 +66,7 @@ class SimulationConfig:
     workers: int = 64
     """Number of workers."""
     topology: str = "exponential"
-    """Who may push to whom: one of 28 families, which `rumor topology --list` shows."""
+    """Who may push to whom: a spec of one of the families that `rumor topology --list` shows."""
     mixing: str | None = None
     """Mixing weights of rules that need them: metropolis, uniform, lazy or fastest; the family's
     own unless given."""

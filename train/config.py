@@ -133,7 +133,7 @@ class PeerConfig:
     """Number of peers that start together and found the swarm, including this one."""
 
     topology: str = "exponential"
-    """Who may push to whom: one of 28 families, which `rumor topology --list` shows."""
+    """Who may push to whom: a spec of one of the families that `rumor topology --list` shows."""
 
     rule: Rule | str = "gosgd"
     """The algorithm, or its name."""

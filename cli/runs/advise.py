@@ -40,7 +40,7 @@ class AdviseConfig:
     candidate ends with unless given."""
 
 
-@options_of(Source(AdviseConfig, "Options"))
+@options_of(Source(AdviseConfig, "Options", metavars={"seeds": "N", "target": "LOSS"}))
 def advise(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What `rumor calibrate -o FILE` has measured.")

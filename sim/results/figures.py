@@ -206,7 +206,7 @@ def _crashes(summary: dict[str, Any]) -> Iterator[Row]:
     words = "nobody has noticed"
     if first_s is not None:
         last = "not all noticed" if last_s is None else f"the last after {last_s:.4g} s"
-        words = f"the first survivor held one for dead after {first_s:.4g} s, {last}"
+        words = f"a survivor first considered one dead after {first_s:.4g} s, {last}"
     missed = summary["undetected"]
     more = f"; {missed:,} not noticed by all" if missed and first_s is not None else ""
     yield Row("crashes", f"{summary['crashes']:,}", words + more)

@@ -1,0 +1,177 @@
+"""Draw the pictures of runs and screens in docs/images again, each from the commands of its page.
+
+``make pictures``, from the root of the repository; PICTURES="tutorial web" picks some. Screens need
+a browser (``make chromium``). ``demo`` shows measured times: draw it on a machine that does nothing
+else.
+"""
+
+import asyncio
+import base64
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.request import urlopen
+
+from rumor.cli.live.screen import Top
+from rumor.cli.live.top import observing
+
+__all__ = ["PICTURES", "main"]
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+RUMOR = Path(sys.executable).with_name("rumor")
+WATCHED = (
+    *("launch", "--peers", "6", "--task", "digits", "--total-steps", "1000000"),
+    *("--step-s-min", "0.05", "--timing", "local", "--faults", "faults.json", "--out", "run"),
+)
+KILL = [{"at_s": 45, "kind": "crash", "peer": 4}]
+
+
+def tutorial(folder: Path) -> None:
+    """The swarm that survives a kill."""
+    page = (ROOT / "docs/tutorial/README.md").read_text(encoding="utf-8")
+    (faults,) = re.findall(r"^```json\n(.*?)^```", page, re.M | re.S)
+    (folder / "kill.json").write_text(faults)
+    _run(_commands("docs/tutorial/README.md", "rumor launch ")[0], folder)
+    copyfile(folder / "runs/kill/training.png", IMAGES / "tutorial.png")
+
+
+def storm(folder: Path) -> None:
+    """The film of the README."""
+    for command in _commands("docs/how-to/simulate.md", "rumor storm ", "rumor simulate -n 32 "):
+        _run(command, folder)
+    copyfile(folder / "storm.gif", IMAGES / "storm.gif")
+
+
+def demo(folder: Path) -> None:
+    """A swarm, one machine and all-reduce."""
+    _run("rumor demo --out demo", folder)
+    copyfile(folder / "demo/demo.png", IMAGES / "demo.png")
+
+
+def web(folder: Path) -> None:
+    """The page of a swarm, one of whose members was killed."""
+    with _swarm(folder) as address, _browser(folder / "profile") as page:
+        command = [RUMOR, "web", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                at = server.stdout.readline().strip()
+                page.look(width=1056, dark=False)
+                page.open(at)
+                _await(lambda: _dead(at))
+                page.run("document.querySelector('#graph [data-id=\"peer-0\"] .hit')"
+                         ".dispatchEvent(new MouseEvent('click', {bubbles: true}))")  # fmt: skip
+                time.sleep(20)
+                (IMAGES / "web.png").write_bytes(_shot(page, "body"))
+            finally:
+                server.terminate()
+
+
+def top(folder: Path) -> None:
+    """The terminal, at the same."""
+    with _swarm(folder) as address, observing([address], None, None) as observer:
+
+        async def shown() -> str:
+            app = Top(observer.poll, observer.poll(), 1.0)
+            async with app.run_test(size=(96, 22)) as pilot:
+                while not any(peer.state == "dead" for peer in app.view.peers):
+                    await pilot.pause(1)
+                await pilot.press("down")
+                await pilot.pause(5)
+                return app.export_screenshot()
+
+        drawn = folder / "top.svg"
+        drawn.write_text(asyncio.run(shown()), encoding="utf-8")
+    with _browser(folder / "profile") as page:
+        page.look(width=1000, dark=False)
+        page.open(drawn)
+        (IMAGES / "top.png").write_bytes(_shot(page, "svg"))
+
+
+PICTURES: dict[str, Callable[[Path], None]] = {
+    each.__name__: each for each in (tutorial, storm, web, top, demo)
+}
+
+
+def main(names: list[str]) -> None:
+    """Draw some, or all."""
+    for name in names or PICTURES:
+        with TemporaryDirectory() as folder:
+            PICTURES[name](Path(folder))
+        print(f"docs/images: {name}")
+
+
+def _commands(page: str, *begins: str) -> list[str]:
+    """The lines of a page that begin so, with or without a prompt."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [re.findall(rf"^(?:\$ )?({re.escape(each)}.*)$", text, re.M)[0] for each in begins]
+
+
+def _run(command: str, folder: Path) -> None:
+    path = f"{RUMOR.parent}{os.pathsep}{os.environ['PATH']}"
+    given = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, shell=True, cwd=folder, env=given, check=True)
+
+
+@contextmanager
+def _swarm(folder: Path) -> Iterator[str]:
+    """An address of a swarm that trains while inside."""
+    (folder / "faults.json").write_text(json.dumps(KILL))
+    given = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen([RUMOR, *WATCHED], cwd=folder, env=given) as swarm:
+        try:
+            where = folder / "run" / "rendezvous"
+            _await(lambda: len(list(where.glob("*.addr"))) == 6)
+            address = min(where.glob("*.addr")).read_text().split()[0]
+            yield address
+            subprocess.run([RUMOR, "stop", address], check=True)
+        finally:
+            swarm.terminate()
+
+
+def _dead(address: str) -> bool:
+    with urlopen(f"{address}status.json", timeout=60) as answer:
+        return any(peer["state"] == "dead" for peer in json.load(answer)["peers"])
+
+
+def _await(is_so: Callable[[], bool]) -> None:
+    give_up_s = time.monotonic() + 300
+    while not is_so():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.5)
+
+
+def _browser(folder: Path) -> Any:
+    """That of the tests."""
+    path = ROOT / "tests/sim/study/report/chromium.py"
+    spec = importlib.util.spec_from_file_location("chromium", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.browser(folder)
+
+
+def _shot(page: Any, selector: str) -> bytes:
+    """All of an element, as PNG."""
+    box = page.run(
+        "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
+        "return {x: box.x, y: box.y, width: box.width, height: box.height, scale: 1}",
+        selector,
+    )
+    told = page.tell("Page.captureScreenshot", format="png", clip=box, captureBeyondViewport=True)
+    return base64.b64decode(told["data"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
