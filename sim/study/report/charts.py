@@ -231,9 +231,7 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
     means = [found.mean for _, _, found in there]
     most = max(means, default=1.0)
     unit, size = scale_of(metric.unit, most)
-    # Room for the intervals, but not for one that would squeeze all the others.
-    ends = [min(one.high, 1.6 * abs(most)) for _, _, one in there if math.isfinite(one.high)]
-    values = [value / size for value in (*means, *ends)]
+    values = [value / size for value in _extent([found for _, _, found in there], is_log=is_log)]
     # Of a loss only differences say something: where it is zero is nobody's question.
     if not is_log and metric.lower_is_better and metric.name != "loss":
         values.append(0.0)
@@ -259,6 +257,19 @@ def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
         ),
         remarks=tuple(_remarks(comparison, metric)),
     )  # fmt: skip
+
+
+def _extent(found: Sequence[Interval], *, is_log: bool) -> list[float]:
+    """Values that an axis is to show: means, and intervals but for one that would squeeze all the
+    others, whose end is marked as cut."""
+    means = [one.mean for one in found]
+    least, most = min(means, default=0.0), max(means, default=0.0)
+    lowest = least / 1.6 if is_log else least - 0.6 * abs(most)
+    # What is never negative has no axis below 0.
+    lowest = max(0.0, lowest) if least >= 0 else lowest
+    known = [one for one in found if math.isfinite(one.low) and math.isfinite(one.high)]
+    lows = [max(one.low, lowest) for one in known]
+    return [*means, *lows, *(min(one.high, most + 0.6 * abs(most)) for one in known)]
 
 
 def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, str]]:
@@ -455,7 +466,8 @@ def _scatter(one: Prediction, colors: Mapping[str, str]) -> Panel:
     is_log = one.metric.is_ratio and is_wide([mean.mean for _, mean in found])
     if is_log:
         found = [(spot, mean.in_logs) for spot, mean in found]
-    x, y = [spot.x for spot, _ in found], [mean.mean / size for _, mean in found]
+    x = [spot.x for spot, _ in found]
+    y = [value / size for value in _extent([mean for _, mean in found], is_log=is_log)]
     return Panel(
         kind="points",
         title=f"ρ = {signed(one.rho)}",

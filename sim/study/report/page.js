@@ -48,6 +48,12 @@ const colorOf = (panel, one) => {
   return pinned.get(one.label) || (one.label === hot ? "ink" : "muted");
 };
 
+// Where on a scale a value is, from 0 to 1.
+const partOf = ({ low, high, is_log: isLog }, value) => {
+  const log = (each) => (isLog ? Math.log10(each) : each);
+  return (log(value) - log(low)) / (log(high) - log(low));
+};
+
 const traceOf = (panel, one) => {
   const name = colorOf(panel, one);
   const [ink, stands] = [color(name), panel.kind !== "curves" || name !== "muted"];
@@ -60,8 +66,10 @@ const traceOf = (panel, one) => {
       + `${panel.kind === "rows" ? "" : "<br>at %{x:.4~g}"}<extra></extra>`,
   };
   if (panel.kind === "points" && pinned.has(one.label)) {
+    // Toward the middle, where there is room for them.
+    const side = partOf(panel.x, one.x[0]) > 0.5 ? "left" : "right";
     Object.assign(trace, { mode: "markers+text", text: [short(one.label, 24)],
-      textposition: "top center", textfont: { color: ink, size: 12 } });
+      textposition: `top ${side}`, textfont: { color: ink, size: 12 } });
   }
   if (panel.kind === "curves") {
     if (!pinned.has(one.label) || !one.low.length) return [trace];
@@ -71,8 +79,25 @@ const traceOf = (panel, one) => {
       fillcolor: color(name, pinned.size > 4 ? 0.1 : 0.16),
     }, trace];
   }
-  trace[`error_${along}`] = errors(one[along], one, name === "dim" ? color("muted") : ink);
-  return [trace];
+  const bar = name === "dim" ? color("muted") : ink;
+  trace[`error_${along}`] = errors(one[along], one, bar);
+  return [trace, ...cutsOf(panel, one, bar)];
+};
+
+// An arrow where an interval goes on beyond the panel.
+const cutsOf = (panel, one, ink) => {
+  const isRow = panel.kind === "rows", scale = isRow ? panel.x : panel.y, across = isRow ? one.y : one.x;
+  const cut = across.flatMap((at, i) => [
+    ...(one.low[i] !== null && one.low[i] < scale.low ? [[scale.low, at, isRow ? "triangle-left" : "triangle-down"]] : []),
+    ...(one.high[i] !== null && one.high[i] > scale.high ? [[scale.high, at, isRow ? "triangle-right" : "triangle-up"]] : []),
+  ]);
+  if (!cut.length) return [];
+  const [ends, places] = [cut.map(([end]) => end), cut.map(([, at]) => at)];
+  return [{
+    type: "scatter", mode: "markers", hoverinfo: "skip", cliponaxis: false, meta: one.label,
+    x: isRow ? ends : places, y: isRow ? places : ends,
+    marker: { color: ink, size: 9, symbol: cut.map(([, , symbol]) => symbol) },
+  }];
 };
 
 const axisOf = (scale, most) => ({
@@ -99,14 +124,11 @@ const apart = (places, gap, most) => {
 };
 
 const endsOf = (panel, height) => {
-  const { low, high, is_log: isLog } = panel.y;
-  const log = (value) => (isLog ? Math.log10(value) : value);
   const lines = panel.series.filter((one) => !["muted", "dim"].includes(colorOf(panel, one)));
-  const places = lines.map((one) =>
-    height * (1 - (log(one.y.at(-1)) - log(low)) / (log(high) - log(low))));
+  const places = lines.map((one) => height * (1 - partOf(panel.y, one.y.at(-1))));
   const moved = apart(places, 16, height - 4);
   return lines.map((one, i) => ({
-    xref: "paper", x: 1, xanchor: "left", xshift: 6, y: log(one.y.at(-1)), yanchor: "middle",
+    xref: "paper", x: 1, xanchor: "left", xshift: 6, y: panel.y.is_log ? Math.log10(one.y.at(-1)) : one.y.at(-1), yanchor: "middle",
     yshift: places[i] - moved[i], showarrow: false, align: "left", text: short(one.label, 25),
     font: { size: 12.5, color: color(colorOf(panel, one)) },
   }));

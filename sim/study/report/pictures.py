@@ -230,6 +230,21 @@ def _draw_series(axes: "Axes", panel: Panel, one: Series) -> None:
     bar = _MUTED if one.color == "dim" else color
     style = "o-" if panel.kind == "linked" else "o"
     axes.errorbar(one.x, one.y, fmt=style, color=color, ecolor=bar, markersize=4.5, **ends)
+    _mark_cuts(axes, panel, one, bar)
+
+
+def _mark_cuts(axes: "Axes", panel: Panel, one: Series, color: str) -> None:
+    """An arrow where an interval goes on beyond the panel."""
+    is_row = panel.kind == "rows"
+    scale = panel.x if is_row else panel.y
+    for across, low, high in zip(one.y if is_row else one.x, one.low, one.high, strict=True):
+        for edge, is_cut, marker in (
+            (scale.low, low is not None and low < scale.low, "<" if is_row else "v"),
+            (scale.high, high is not None and high > scale.high, ">" if is_row else "^"),
+        ):
+            if is_cut:
+                place = ([edge], [across]) if is_row else ([across], [edge])
+                axes.plot(*place, color=color, marker=marker, markersize=6, clip_on=False)
 
 
 def _scale(axes: "Axes", which: str, scale: Scale) -> None:
@@ -249,9 +264,12 @@ def _name_ends(axes: "Axes", panel: Panel) -> None:
     """Write names at the right of lines, at their last values, or beside points."""
     if panel.kind == "points" and len(panel.series) <= _NAMED_MAX:
         for one in panel.series:
+            place = (one.x[0], one.y[0])
+            # Toward the middle, where there is room for them.
+            is_right = axes.transAxes.inverted().transform(axes.transData.transform(place))[0] > 0.5
             axes.annotate(
-                one.label, (one.x[0], one.y[0]), xytext=(4, 4), textcoords="offset points",
-                fontsize=7.5, color=_DIM,
+                one.label, place, xytext=(-4 if is_right else 4, 4), textcoords="offset points",
+                ha="right" if is_right else "left", fontsize=7.5, color=_DIM,
             )  # fmt: skip
     if panel.kind not in ("curves", "linked"):
         return

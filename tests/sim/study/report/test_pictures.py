@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
@@ -104,3 +105,33 @@ def test_where_there_is_nothing_to_draw_there_are_words_and_no_frame(
         "0, all alike: 16 and 64"
     ]
     assert of_title["Consensus distance, gosgd"].axison
+
+
+def test_names_of_points_stay_in_the_picture(drawn: Drawn, tmp_path: Path) -> None:
+    names = ["ring", "torus", "complete", "exponential", "one-peer-exponential"]
+    draw_pictures(results_of({"topology": names}), tmp_path)
+    figure = drawn["predictions"]
+    named = [text for axes in figure.axes for text in axes.texts if text.get_text() in names]
+    assert len(named) >= len(names)
+    for text in named:
+        box = text.get_window_extent()
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+
+
+def test_an_interval_is_drawn_whole_or_its_cut_is_marked(drawn: Drawn, tmp_path: Path) -> None:
+    def course(labels: Mapping[str, str]) -> Course:
+        return Course(noise={"gosgd": 0.05, "sgp": 0.6}.get(labels["rule"], 9.0))
+
+    draw_pictures(results_of({"rule": ["gosgd", "sgp", "adpsgd"]}, course, target=0.99), tmp_path)
+    cuts = 0
+    for axes in drawn["ranking"].axes:
+        low, high = axes.get_xlim()
+        marks = {line.get_marker() for line in axes.lines}
+        for bars in axes.collections:
+            assert isinstance(bars, LineCollection)
+            for segment in bars.get_segments():
+                (begin, _), (end, _) = segment
+                assert begin >= low or "<" in marks
+                assert end <= high or ">" in marks
+                cuts += begin < low or end > high
+    assert cuts, "one is too wide to be shown whole"
