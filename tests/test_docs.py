@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from torch.utils.data import DataLoader
@@ -153,6 +154,29 @@ def test_the_readme_is_short() -> None:
 def test_generated_pages_are_those_of_the_code(page: str) -> None:
     written = (DOCS / "reference" / page).read_text(encoding="utf-8")
     assert script("reference").pages()[page] == written, "run `make reference`"
+
+
+def printed_now(example: Any) -> bool:
+    """Whether a page shows what its command prints, but for how the last digits are rounded."""
+    outputs = script("outputs")
+    number = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+    stated, printed = outputs.stated(example), outputs.printed(example)
+    if number.sub("", stated).split() != number.sub("", printed).split():
+        return False
+    pairs = zip(number.findall(stated), number.findall(printed), strict=True)
+    # Other processors add in another order, so that a sample may fall to the other side.
+    return all(float(one) == pytest.approx(float(other), rel=0.05) for one, other in pairs)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(each, id=each.page, marks=() if each.is_quick else pytest.mark.slow)
+        for each in script("outputs").EXAMPLES
+    ],
+)
+def test_examples_show_what_their_commands_print(example: Any) -> None:
+    assert printed_now(example), "run `make outputs`"
 
 
 def test_every_command_and_field_has_a_row() -> None:

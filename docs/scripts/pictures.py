@@ -34,7 +34,7 @@ WATCHED = (
     *("launch", "--peers", "6", "--task", "digits", "--total-steps", "1000000"),
     *("--step-s-min", "0.05", "--timing", "local", "--faults", "faults.json", "--out", "run"),
 )
-KILL = [{"at_s": 45, "kind": "crash", "peer": 4}]
+KILL = [{"at_s": 60, "kind": "crash", "peer": 4}]
 
 
 def tutorial(folder: Path) -> None:
@@ -91,8 +91,9 @@ def top(folder: Path) -> None:
                 await pilot.pause(5)
                 return app.export_screenshot()
 
-        drawn = folder / "top.svg"
-        drawn.write_text(asyncio.run(shown()), encoding="utf-8")
+        # By itself, an SVG would be as high as the window.
+        drawn = folder / "top.html"
+        drawn.write_text(f'<body style="margin: 0">{asyncio.run(shown())}', encoding="utf-8")
     with _browser(folder / "profile") as page:
         page.look(width=1000, dark=False)
         page.open(drawn)

@@ -118,7 +118,7 @@ function drawTiles() {
 function drawGraph() {
   const told = graph.draw(state.view, state.chosen);
   const words = told.drawn
-    ? `Discs: weight. Arcs: bytes of the last seconds, the widest ${rate(told.most)}${told.drawn < told.busy ? `; the busiest ${told.drawn} of ${told.busy} are drawn` : ""}. Blue ones push shares, gray ones carry only answers and news of members.${told.shares ? " On one machine models are read from shared memory, and count as no bytes." : ""}`
+    ? `Discs: weight. Arcs: bytes of the last seconds, the widest ${rate(told.most)}${told.drawn < told.busy ? `; the busiest ${told.drawn} of ${told.busy} are drawn` : ""}. Blue ones push shares, gray ones carry only answers and news of members${state.chosen === null ? "" : ", orange ones are the chosen member's"}.${told.shares ? " On one machine models are read from shared memory, and count as no bytes." : ""}`
     : "Discs: weight. No link has carried anything in the last seconds.";
   find("graph-note").textContent = words;
   const counts = new Map();

@@ -262,19 +262,22 @@ def _scale(axes: "Axes", which: str, scale: Scale) -> None:
 
 def _name_ends(axes: "Axes", panel: Panel) -> None:
     """Write names at the right of lines, at their last values, or beside points."""
+    height = axes.get_window_extent().height * 72 / axes.figure.dpi
     if panel.kind == "points" and len(panel.series) <= _NAMED_MAX:
-        for one in panel.series:
-            place = (one.x[0], one.y[0])
+        spots = [(one.x[0], one.y[0]) for one in panel.series]
+        parts = [axes.transAxes.inverted().transform(axes.transData.transform(at)) for at in spots]
+        places = apart([float(part[1]) * height + 7 for part in parts], 8.5, height)
+        for one, part, at in zip(panel.series, parts, places, strict=True):
             # Toward the middle, where there is room for them.
-            is_right = axes.transAxes.inverted().transform(axes.transData.transform(place))[0] > 0.5
+            is_right = part[0] > 0.5
             axes.annotate(
-                one.label, place, xytext=(-4 if is_right else 4, 4), textcoords="offset points",
-                ha="right" if is_right else "left", fontsize=7.5, color=_DIM,
+                one.label, (part[0], 0), xycoords="axes fraction",
+                xytext=(-4 if is_right else 4, at), textcoords="offset points",
+                ha="right" if is_right else "left", va="center", fontsize=7.5, color=_DIM,
             )  # fmt: skip
     if panel.kind not in ("curves", "linked"):
         return
     named = [one for one in panel.series if one.color not in ("muted", "dim")]
-    height = axes.get_window_extent().height * 72 / axes.figure.dpi
     ends = [axes.transAxes.inverted().transform(axes.transData.transform((0, one.y[-1])))[1]
             for one in named]  # fmt: skip
     places = apart([float(end) * height for end in ends], 10.5, height)

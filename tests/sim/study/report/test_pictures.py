@@ -1,7 +1,7 @@
 """Pictures of a study: nothing covers anything else, and nothing is empty without a word."""
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,11 @@ def test_names_of_points_stay_in_the_picture(drawn: Drawn, tmp_path: Path) -> No
     for text in named:
         box = text.get_window_extent()
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
+    for axes in figure.axes:
+        boxes = [text.get_window_extent() for text in axes.texts if text.get_text() in names]
+        for one, other in combinations(boxes, 2):
+            # Letters have no ink at the edges of their boxes.
+            assert not one.shrunk(0.9, 0.7).overlaps(other.shrunk(0.9, 0.7))
 
 
 def test_an_interval_is_drawn_whole_or_its_cut_is_marked(drawn: Drawn, tmp_path: Path) -> None:
