@@ -100,7 +100,9 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
     noise, and averaging pays. One peer is five times slower than the others; another is killed and
     comes back from its checkpoint; a fifth one joins late. At the same time, on the same machine,
     one peer trains alone, and four peers, one of them as slow, train with all-reduce and are spared
-    the kill. Each of the three uses the learning rate that is best for it.
+    the kill. Each of the three uses the constant learning rate that is best for it. Of the swarm,
+    the average of all models is measured; the target is reached where the mean of three evaluations
+    in a row is there.
 
     Ctrl-C makes all leave; a second one kills them.
 
@@ -324,7 +326,9 @@ def _draw(
 
     swarm = summary["swarms"]["rumor"]
     note = (
-        f"Weight is {_verdict(swarm)}: {swarm['weight_units_total']:,} units are there, "
+        f"rumor: the average of all peers' models. Diamonds: the mean of {_MEAN_OF} evaluations in "
+        f"a row is first at {summary['target']:g}.\nWeight is {_verdict(swarm)}: "
+        f"{swarm['weight_units_total']:,} units are there, "
         f"{swarm['weight_units_expected']:,} should be."
     )
     title = f"Four peers, one {SLOWNESS} times slower, one killed; a fifth one joins late"

@@ -108,7 +108,9 @@ def printed(example: Example) -> str:
             text=True,
             check=True,
         )
-    return _table(done.stdout, example.rows) if example.rows else f"{done.stdout.strip()}\n"
+    if example.rows:
+        return _table(done.stdout, example.rows)
+    return "".join(f"{line.rstrip()}\n" for line in done.stdout.strip().splitlines())
 
 
 def rewritten(example: Example, page: str, output: str) -> str:
