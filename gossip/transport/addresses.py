@@ -4,6 +4,7 @@ ZeroMQ looks a name up in its only I/O thread. A name server that does not answe
 every message of every connection, for as long as it pleases, and again at each reconnect.
 """
 
+import errno
 import fcntl
 import ipaddress
 import re
@@ -22,6 +23,7 @@ __all__ = [
     "PORT_MAX",
     "Resolver",
     "allow_more_files",
+    "bind_advice",
     "is_loopback",
     "is_name_of_many",
     "is_near",
@@ -184,6 +186,31 @@ def is_near(address: str) -> bool:
 def is_wildcard(address: str) -> bool:
     """Whether an address binds all of a machine's interfaces."""
     return split_address(address)[0] in ("0.0.0.0", "::", "*")
+
+
+def bind_advice(address: str, code: int | None) -> str:
+    """What to do about an address in the inner form that cannot be bound.
+
+    Args:
+        address: The address.
+        code: The system's error number.
+    """
+    host, port = split_address(address)
+    if code in (errno.ENODEV, sockets.EAI_NONAME, sockets.EAI_AGAIN):
+        return (
+            f"{host} is neither a network interface of this machine nor a name that resolves: "
+            "bind one of its addresses, or 0.0.0.0 for all of them"
+        )
+    if code == errno.EADDRNOTAVAIL:
+        return (
+            f"{host} is not an address of this machine: bind one that is, or 0.0.0.0 for all of "
+            "them, and advertise the address that others are to dial"
+        )
+    if code == errno.EADDRINUSE:
+        return f"port {port} is in use: free it, or bind another; * lets the system choose one"
+    if code == errno.EACCES:
+        return f"port {port} is reserved for the system: bind one above 1023"
+    return "bind another address of this machine"
 
 
 # What is found is believed so long; after that it is looked up again if it is still asked for.

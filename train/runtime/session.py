@@ -412,7 +412,7 @@ def _opened(made: Made) -> Transport:
     try:
         return made.opens(made.config)
     except TransportError as error:
-        raise ConfigError(f"{error}: free the port, or name another with bind") from None
+        raise ConfigError(str(error)) from None
 
 
 def _named(id: PeerId, keyring: Keyring | None) -> Keyring | None:
