@@ -33,6 +33,7 @@ __all__ = [
     "local_host",
     "parse_address",
     "parse_seed",
+    "require_files",
     "sockets_max",
     "split_address",
     "with_key",
@@ -358,6 +359,25 @@ def allow_more_files() -> None:
     wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_FILES_MIN: Final = 32
+"""What a peer with a few neighbors opens."""
+
+
+def require_files() -> None:
+    """See that peers may open the files that they cannot do without.
+
+    Raises:
+        ConfigError: They may not.
+    """
+    allow_more_files()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and limit < _FILES_MIN:
+        raise ConfigError(
+            f"a process may have {limit} files open here, and a peer needs {_FILES_MIN} or more: "
+            "raise the limit, as with `ulimit -n 4096`"
+        )
 
 
 def sockets_max() -> int:

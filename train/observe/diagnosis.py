@@ -448,10 +448,10 @@ def check_listening(binds: Sequence[str], advertised: Sequence[str]) -> list[Fin
             try:
                 stack.enter_context(_listening(address))
             except OSError as error:
-                # What Python adds to it says the address again; a name's error has its own numbers.
-                is_plain = not isinstance(error, socket.gaierror) and error.errno
-                told = os.strerror(error.errno) if is_plain and error.errno else error.strerror
-                why = f"cannot listen at {bare_address(address)} here ({told or error})"
+                # What Python adds to it says the address again; resolvers have negative numbers.
+                code = error.errno or 0
+                told = os.strerror(code) if code > 0 else "its name does not resolve"
+                why = f"cannot listen at {bare_address(address)} here ({told})"
                 advice = bind_advice(address, error.errno)
                 findings.append(Finding(cause=Cause.LISTEN, why=why, advice=advice))
         for address, met in reach_all(advertised, _ADVERTISED_S).items():

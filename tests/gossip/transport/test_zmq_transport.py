@@ -395,7 +395,7 @@ def test_a_wake_after_the_end_does_nothing(tmp_path: Path) -> None:
 @needs_proc
 def test_an_address_in_use_is_named_and_nothing_stays_open(there: Transport) -> None:
     before = files()
-    advice = f"port {there.address.rpartition(':')[2]} is in use: free it"
+    advice = f"port {str(there.address).rpartition(':')[2]} is in use: free it"
     with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*{advice}"):
         Transport(there.address)
     until(lambda: files() == before)
