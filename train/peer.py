@@ -454,7 +454,7 @@ class Peer:
     def save_model(self, path: Path | str) -> None:
         """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
 
-        The file appears whole, also where several peers write the same one at once: the last counts.
+        The file appears whole, also where several peers write the same one: the last one counts.
 
         Raises:
             OSError: It cannot be written; what was there still is.

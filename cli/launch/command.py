@@ -17,7 +17,7 @@ from ..reports.console import print_json
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
-from .display import display_on, failures
+from .display import display_on, failures, script_errors
 from .folder import PROGRAM
 from .monitor import OnRow
 from .processes import fork_server as forking
@@ -205,7 +205,7 @@ def is_exact(summary: Mapping[str, Any]) -> bool:
 def complaint(summary: dict[str, Any]) -> str:
     """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
     out, peers = summary["out"], summary["peers_detail"]
-    said = [*failures(summary)]
+    said = [*failures(summary), *script_errors(summary)]
     if summary.get("unreached"):
         whose = ", ".join(summary["unreached"])
         said.append(f"the ledgers of {whose} are out of reach, so that no weight can be counted")

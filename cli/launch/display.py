@@ -13,7 +13,7 @@ from rich.text import Text
 from ..reports.console import plain_table, progress_on
 from .monitor import PeerView, State
 
-__all__ = ["Display", "display_on", "failures", "render", "report", "summarize"]
+__all__ = ["Display", "display_on", "failures", "render", "report", "script_errors", "summarize"]
 
 Display = Callable[[Sequence[PeerView], Sequence[str], float], None]
 """Shows where the peers are, what has happened to some of them, and how long the run takes."""
@@ -158,17 +158,23 @@ def _span(sorted_values: Sequence[int]) -> str:
 
 
 def failures(summary: Mapping[str, Any]) -> list[str]:
-    """Which peers failed, and whose scripts did once they had trained; each cause once."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for peer in summary["peers_detail"]:
-        if peer["state"] == "failed":
-            found.setdefault(("failed", peer["why"] or ""), []).append(peer["id"])
-        elif peer.get("script_error"):
-            what = "trained to the end, and then the script failed"
-            if peer["state"] == "left":
-                what = "left, and then the script failed"
-            found.setdefault((what, peer["script_error"]), []).append(peer["id"])
-    return [f"{', '.join(ids)} {what}{why and ': '}{why}" for (what, why), ids in found.items()]
+    """Which peers failed, and why; each cause once."""
+    failed = [peer for peer in summary["peers_detail"] if peer["state"] == State.FAILED]
+    return _by_cause("failed", [(peer["id"], peer["why"]) for peer in failed])
+
+
+def script_errors(summary: Mapping[str, Any]) -> list[str]:
+    """Whose scripts failed once their peers had trained, and why; each cause once."""
+    peers = summary["peers_detail"]
+    told = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
+    return _by_cause("trained, and then the script failed", told)
+
+
+def _by_cause(what: str, told: Sequence[tuple[str, str | None]]) -> list[str]:
+    ids: dict[str, list[str]] = {}
+    for id, why in told:
+        ids.setdefault(why or "", []).append(id)
+    return [f"{', '.join(each)} {what}{why and f': {why}'}" for why, each in ids.items()]
 
 
 def report(summary: dict[str, Any], console: Console) -> None:
@@ -179,7 +185,7 @@ def report(summary: dict[str, Any], console: Console) -> None:
         console: Where to.
     """
     console.print()
-    measured = ("last reported\naccuracy", "last reported\ntest loss")
+    measured = ("last\nreported\naccuracy", "last\nreported\ntest loss")
     columns = ("steps", "steps/s", *measured, "weight", "pushes", "skipped")
     table = plain_table("peer", "state", *(f">{name}" for name in columns))
     for peer in summary["peers_detail"]:

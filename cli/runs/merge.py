@@ -72,8 +72,8 @@ def merge(
     print(f"{output}: digest {result['digest']}")
     if distance > AGREED:
         print(
-            f"These models differ by {distance:.2g} of their norm, more than the {AGREED:g} of models "
-            "that peers have agreed on: their mean may be worse than each of them."
+            f"These models differ by {distance:.2g} of their norm, more than the {AGREED:g} of "
+            "models that peers have agreed on: their mean may be worse than each of them."
         )
 
 

@@ -130,6 +130,11 @@ class LoopRecord:
         """Note what was measured on held-out data; it goes into the next row."""
         self._evaluation = self._evaluated = evaluation_of(accuracy=accuracy, loss=loss)
 
+    @property
+    def has_merged(self) -> bool:
+        """Whether the peer has agreed with the others on the average."""
+        return bool(self._peer.merged)
+
     def end(self, state: State, error: str | None = None) -> None:
         """Write the last row, how it ended, and, unless it failed, the model."""
         if self._evaluation is not None:

@@ -86,8 +86,36 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
         (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
         (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
-        # Killed after it had written its report: nothing was lost.
-        (-9, {"state": "finished"}, State.FINISHED, None),
+        # It had written its report: nothing of its training is lost.
+        (
+            -9,
+            {"state": "finished"},
+            State.FINISHED,
+            "peer-0: its script failed afterwards: ended by SIGKILL",
+        ),
+        (
+            1,
+            {"state": "finished"},
+            State.FINISHED,
+            "peer-0: its script failed afterwards: no such device",
+        ),
+        (
+            1,
+            {"state": "left"},
+            State.LEFT,
+            "peer-0 left at step 10; peer-0: its script failed afterwards: no such device",
+        ),
+        (-2, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
+        (143, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
+        (-11, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
+        (139, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
+        (
+            0,
+            None,
+            State.FAILED,
+            "peer-0 failed at step 10: its process ended with exit status 0, and no peer trained "
+            "to its end in it: see that it reaches the end of a `with Peer(model)` block",
+        ),
         (
             0,
             {"state": "finished", "ended_by": "ada"},
@@ -97,14 +125,14 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
     ],
 )
 def test_an_ending_is_told_once(
-    tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str | None
+    tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     (tmp_path / "log.txt").write_text("12:00 met peer-1\nerror: no such device\nlast line\n")
     if report is not None:
         (tmp_path / "peer.json").write_text(json.dumps(report))
     monitor = Monitor([place(tmp_path)], [Ended(status)], steps=20)
-    assert monitor.update() == ([news] if news else [])
+    assert "; ".join(monitor.update()) == news
     assert monitor.views[0].state is state
     assert monitor.over and monitor.update() == []
 
