@@ -126,8 +126,10 @@ class ProcessGroup:
             return
         # A shell around the script would not pass it on; outside of `with Peer`, all of a script
         # gets it, as from a terminal.
-        with suppress(ProcessLookupError, PermissionError):
+        try:
             os.killpg(process.pid, number)
+        except ProcessLookupError:
+            process.send_signal(number)  # a fork that has no session of its own yet
 
     def tell_dead(self, lives: Sequence[tuple[str, int]]) -> None:
         """Tell all that run that these lives are over, which did not say so themselves."""

@@ -383,7 +383,9 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
     # What failed is said before what went well.
     assert 0 < result.stdout.find("peer-1 failed: ") < result.stdout.find("Weight is exact")
     *_, said = result.stderr.splitlines()
-    assert said.startswith("error: peer-1 failed: the loss is not finite; not written to run: model")
+    assert said.startswith(
+        "error: peer-1 failed: the loss is not finite; not written to run: model"
+    )
     assert "model.safetensors (No space left on device)" in said
     assert [path.name for path in (tmp_path / "run").iterdir() if path.is_file()] == []
 

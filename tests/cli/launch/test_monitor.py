@@ -1,5 +1,6 @@
 """What a launcher sees of its peers from outside."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -170,3 +171,30 @@ def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path
     assert monitor.update() == []
     assert (monitor.views[0].step, monitor.views[0].state) == (5, State.TRAINING)
     assert [(end.step, end.state) for end in monitor.views[0].earlier] == [(10, State.KILLED)]
+
+
+def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    (tmp_path / "log.txt").write_text("taking part as peer-0\n")
+    monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
+    (told,) = monitor.update()
+    assert told == f"peer-0 failed at step 0: {tmp_path} cannot be written: No space left on device"
+
+
+def test_too_many_open_files_come_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("OSError: [Errno 24] Too many open files: 'x'\n")
+    monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
+    (told,) = monitor.update()
+    assert "Too many open files" in told and "ulimit -n" in told
+
+
+def test_lives_that_end_without_a_word_are_told_once(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
+    monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
+    monitor.update()
+    assert (monitor.take_deaths(), monitor.take_deaths()) == ([("peer-0", 7)], [])
