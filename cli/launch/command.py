@@ -37,6 +37,7 @@ __all__ = [
     "is_exact",
     "launch",
     "logging_to",
+    "noting",
     "run_swarm",
     "with_faults",
 ]
@@ -255,20 +256,20 @@ def conclude(
     merged = merge_outcomes(outcomes, task)
     unwritten: list[str] = []
     if merged is not None:
-        with _noting(unwritten, out / "model.safetensors") as path:
+        with noting(unwritten, out / "model.safetensors") as path:
             merged.save(path)
     summary = summarize(described, out, wall_s, outcomes, merged, faults)
     summary["unwritten"] = unwritten
-    with _noting(unwritten, out / "summary.json") as path:
+    with noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)
-    with _noting(unwritten, out / "training.png") as path:
+    with noting(unwritten, out / "training.png") as path:
         rows = [outcome.rows for outcome in outcomes]
         draw(summary, rows, estimate(rows), path)
     return summary
 
 
 @contextmanager
-def _noting(unwritten: list[str], path: Path) -> Iterator[Path]:
+def noting(unwritten: list[str], path: Path) -> Iterator[Path]:
     """Let a file that cannot be written cost only itself: the figures are worth showing even so."""
     try:
         yield path

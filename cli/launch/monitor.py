@@ -26,7 +26,6 @@ __all__ = [
     "life_in",
     "lives_in",
     "read_report",
-    "why_not_writable",
 ]
 
 
@@ -318,7 +317,7 @@ def _ending(folder: Path, status: int) -> tuple[State, str, str]:
 
 def _last_error(folder: Path, status: int, number: int) -> str:
     """Why a process failed, as far as anything tells."""
-    if problem := why_not_writable(folder):
+    if problem := _why_not_writable(folder):
         # Its log is on the same disk: what it said is lost.
         return problem
     if number:
@@ -334,15 +333,15 @@ def _last_error(folder: Path, status: int, number: int) -> str:
 _PROBE_BYTES: Final = 1 << 16
 
 
-def why_not_writable(folder: Path) -> str:
-    """Say why nothing can be written to a folder any more; empty where it can."""
+def _why_not_writable(folder: Path) -> str:
+    """Why nothing can be written to a peer's folder any more; empty where it can."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        return not_written(folder, error)
+        return not_written("its folder", error)
     return ""
 
 

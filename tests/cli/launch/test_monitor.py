@@ -183,7 +183,7 @@ def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
     (tmp_path / "log.txt").write_text("taking part as peer-0\n")
     monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
     (told,) = monitor.update()
-    assert told == f"peer-0 failed at step 0: {tmp_path} cannot be written: No space left on device"
+    assert told == "peer-0 failed at step 0: its folder cannot be written: No space left on device"
 
 
 def test_too_many_open_files_come_with_what_to_do(tmp_path: Path) -> None:
