@@ -63,10 +63,10 @@ from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
 from ..timing.clock import uptime_s
-from .deaths import DeathNotices
 from .reception import Reception, relay_for
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
+from .telling.deaths import DeathNotices
 from .telling.status import QUESTIONS, StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]

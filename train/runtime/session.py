@@ -59,11 +59,11 @@ from ..tensors.shared_memory import Attachments, SegmentPool, host_id
 from ..tensors.staging import Loss
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
-from .deaths import DeathNotices
 from .runner import PeerRuntime
 from .search import Search, advertised
 from .segments import Life, SharedSegments
 from .telling.counters import Counters
+from .telling.deaths import DeathNotices
 from .telling.events import EVENTS, Events
 from .telling.model_sample import ModelSample
 from .telling.status import StatusDesk

@@ -133,7 +133,7 @@ class ProcessGroup:
 
     def tell_dead(self, lives: Sequence[tuple[str, int]]) -> None:
         """Tell all that run that these lives are over, which did not say so themselves."""
-        from ....train.runtime.deaths import note_death
+        from ....train.runtime.telling.deaths import note_death
 
         for index, place in enumerate(self.places):
             if self.runs(index):

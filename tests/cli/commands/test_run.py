@@ -79,7 +79,7 @@ def called(*arguments: str) -> Result:
         (["--resume", "--out", "x", "--rule", "dpsgd", "--", "mine.py"], "takes nobody in"),
         (["--relay", "fast", "--", "mine.py"], "relay is 'fast': it must be off, or a number"),
         *(
-            (["--", *words.split()], f"{words} reads its script from stdin")
+            (["--", *words.split()], " reads its script from stdin")
             for words in (
                 *("python -", "python", "python -u -W error -", "python /dev/stdin", "bash -s"),
                 *("sh", "env X=1 python -"),

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ...gossip.types import Incarnation, PeerId
+from ....gossip.types import Incarnation, PeerId
 
 __all__ = ["DeathNotices", "note_death"]
 
