@@ -282,7 +282,7 @@ class Fleet:
 
     def tell_dead(self, lives: Sequence[Life]) -> None:
         """Tell all that run that these are dead."""
-        for connection in self._connections:
+        for connection in self._connections if lives else ():
             connection.say(dead=list(lives))
 
     def kill_all(self) -> None:

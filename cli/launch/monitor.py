@@ -225,6 +225,7 @@ class Monitor:
         """See the next life of a peer, whose place and process have been changed."""
         view, path = self.views[index], self._places[index].folder / "metrics.jsonl"
         view.state, view.why, view.script_error = State.STARTING, "", ""
+        self._deaths = [life for life in self._deaths if life[0] != view.id]
         if self._tails[index].path != path:
             self._tails[index] = Tail(path)
         self._over[index] = False
@@ -241,7 +242,8 @@ class Monitor:
         return news
 
     def take_deaths(self) -> list[Life]:
-        """Lives that were killed or have failed since the last call: the others do not know yet."""
+        """Lives that were killed or have failed since the last call, and were not followed by
+        another one: the others do not know yet, and would notice after half a minute of silence."""
         deaths, self._deaths = self._deaths, []
         return deaths
 

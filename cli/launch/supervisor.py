@@ -96,9 +96,9 @@ def supervise(
                 group.leave_all(interrupt.number)
             while not monitor.over or (faults is not None and faults.will_revive):
                 news = _wait(faults, group, interrupt) + monitor.update()
-                if deaths := monitor.take_deaths():
-                    # They would find out by its silence, which takes half a minute.
-                    group.tell_dead(deaths)
+                # One that is to come back is waited for.
+                if faults is None or not faults.will_revive:
+                    group.tell_dead(monitor.take_deaths())
                 display(monitor.views, news, time.monotonic() - started_s)
     except BaseException:
         group.kill_all()

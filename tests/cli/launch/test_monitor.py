@@ -198,3 +198,11 @@ def test_lives_that_end_without_a_word_are_told_once(tmp_path: Path) -> None:
     monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
     monitor.update()
     assert (monitor.take_deaths(), monitor.take_deaths()) == ([("peer-0", 7)], [])
+
+
+def test_of_a_peer_that_is_started_again_no_death_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
+    monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
+    monitor.ended(0)
+    monitor.reborn(0)
+    assert monitor.take_deaths() == []
