@@ -1,6 +1,9 @@
 """Errors as one or two lines on stderr and an exit status."""
 
+import errno
+import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -21,6 +24,7 @@ __all__ = [
     "reporting_errors",
     "sigterm_as_interrupt",
     "understanding",
+    "with_advice",
 ]
 
 FAILED = 1
@@ -77,7 +81,16 @@ def _is(error: Exception, module: str, name: str) -> bool:
 def _message_of(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "not enough memory for this"
-    return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    told = "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
+    return with_advice(told)
+
+
+def with_advice(message: str) -> str:
+    """A message with what to do about it, where the system's own words do not say that."""
+    if os.strerror(errno.EMFILE) not in message:
+        return message
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return f"{message}: a process may have {limit} open; raise the limit, as with `ulimit -n 4096`"
 
 
 @contextmanager

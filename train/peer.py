@@ -320,6 +320,11 @@ class Peer:
         return self._look(lambda protocol: protocol.swarm, b"").hex()
 
     @property
+    def met(self) -> frozenset[tuple[str, int]]:
+        """Ids and incarnations of all that have been in its swarm while it was, itself included."""
+        return frozenset() if self._session is None else self._session.met
+
+    @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that ever were in the swarm, as known at the last turn."""
         return self._look(lambda protocol: protocol.swarm_steps, 0)
@@ -449,10 +454,16 @@ class Peer:
     def save_model(self, path: Path | str) -> None:
         """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
 
+        The file appears whole, also where several peers write the same one: the last one counts.
+
         Raises:
             OSError: It cannot be written; what was there still is.
         """
-        save_peer_model(self, self._model, Path(path))
+        path = Path(path)
+        # Drafts of one name would be torn between the peers that write them.
+        own = path.with_name(f"{path.name}.{self.id}")
+        save_peer_model(self, self._model, own)
+        own.replace(path)
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -287,9 +287,13 @@ class Agent:
                     return
                 self._news.flush()
 
-    def _leave(self, asked: Any) -> None:
+    def _leave(self, number: int) -> None:
         if self._group is not None:
-            self._group.leave_all()
+            self._group.leave_all(number)
+
+    def _tell_dead(self, lives: Sequence[Sequence[Any]]) -> None:
+        if self._group is not None:
+            self._group.tell_dead([(str(id), int(incarnation)) for id, incarnation in lives])
 
     def _kill(self, asked: Any) -> None:
         if self._group is not None:
@@ -298,11 +302,12 @@ class Agent:
     def _hear(self, asked: Any) -> None:
         """The launcher is there: nothing else is to be known."""
 
-    _ORDERS: Final = {
+    _ORDERS: Final[Mapping[str, Callable[["Agent", Any], None]]] = {
         "check": _check,
         "start": _start,
         "collect": _collect,
         "leave": _leave,
+        "dead": _tell_dead,
         "kill": _kill,
         "ping": _hear,
     }

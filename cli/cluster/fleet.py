@@ -5,6 +5,7 @@ of a run on one.
 """
 
 import base64
+import signal
 import threading
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from ...gossip.transport.addresses import is_loopback, join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
 from ..launch.folder import Place
+from ..launch.monitor import Life
 from ..launch.script.config import ScriptConfig
 from ..launch.script.folder import variables
 from .agent import MODEL, versions
@@ -273,10 +275,15 @@ class Fleet:
         out = str(self._out / "hosts" / station.host.name)
         return {"dir": station.host.folder, "out": out, "models": self._models, "peers": peers}
 
-    def leave_all(self) -> None:
-        """Ask all that run to leave."""
+    def leave_all(self, number: int = signal.SIGTERM) -> None:
+        """Ask all that run to leave, by a signal."""
         for connection in self._connections:
-            connection.say(leave=True)
+            connection.say(leave=int(number))
+
+    def tell_dead(self, lives: Sequence[Life]) -> None:
+        """Tell all that run that these are dead."""
+        for connection in self._connections if lives else ():
+            connection.say(dead=list(lives))
 
     def kill_all(self) -> None:
         """End all that run at once; a machine that does not answer then is waited for no longer."""

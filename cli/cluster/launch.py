@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...gossip.errors import ConfigError
 from ..launch.script.config import MachinesConfig, ScriptConfig
-from ..launch.script.folder import find_command, find_folder, script_of
+from ..launch.script.folder import find_command, find_folder, require_no_stdin, script_of
 from .connection import ssh_command
 from .fleet import Fleet, Station, connect, stations, told_by_machine
 from .hosts import read_hosts
@@ -59,6 +59,7 @@ class Remote:
             )
         config = replace(config, peers=count)
         command, script = find_command(words, here=False)
+        require_no_stdin(command)
         out = find_folder(config, script, here=False)
         remote = cls(
             config=config,

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from ...gossip.errors import ConfigError
 from ..errors import FAILED, fail
-from ..launch.command import complaint, conclude, is_exact
+from ..launch.command import complaint, conclude, is_exact, noting
 from ..launch.config import LaunchConfig, check
-from ..launch.display import Display, display_on
+from ..launch.display import Display, display_on, failures
 from ..launch.processes import fork_server as forking
 from ..launch.supervisor import LOOK_S, supervise
 from ..launch.swarm import Swarm
@@ -106,7 +106,7 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
 
     Ctrl-C makes all leave; a second one kills them.
 
-    Exit status: as for `rumor launch`. Nothing depends on who was faster.
+    Exit status: as for `rumor launch`, of all three. Nothing depends on who was faster.
     """
     config = config_of(DemoConfig, settings)
     folder = config.out or next(path for path in new_folders("demo") if not path.exists())
@@ -115,7 +115,10 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
         print_json(summary)
     else:
         _report(summary, Console())
-    if why := complaint(summary["swarms"]["rumor"]):
+    whys = [complaint(swarm) for swarm in summary["swarms"].values()]
+    if summary["unwritten"]:
+        whys.append(f"not written to {folder}: {', '.join(summary['unwritten'])}")
+    if why := "; ".join(filter(None, whys)):
         fail(why, FAILED)
 
 
@@ -210,8 +213,11 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
         },
         "out": str(folder),
     }
-    _draw(contestants, outcomes["rumor"], summary, folder / "demo.png")
-    write_json(folder / "summary.json", summary)
+    summary["unwritten"] = unwritten = list[str]()
+    with noting(unwritten, folder / "demo.png") as path:
+        _draw(contestants, outcomes["rumor"], summary, path)
+    with noting(unwritten, folder / "summary.json") as path:
+        write_json(path, summary)
     return summary
 
 
@@ -391,6 +397,7 @@ def _report(summary: dict[str, Any], console: Console) -> None:
     )
     console.print()
     sentences = [
+        *(f"{why}." for each in summary["swarms"].values() for why in failures(each)),
         f"Four peers, of which one was {SLOWNESS} times slower, one was killed and came back, "
         f"and a fifth one came late, {came}; weight is {_verdict(swarm)} to the "
         f"unit ({swarm['weight_units_total']}).",
@@ -401,7 +408,8 @@ def _report(summary: dict[str, Any], console: Console) -> None:
     ]
     for sentence in sentences:
         console.print(sentence, highlight=False, markup=False)
-    console.print(f"Picture: {out}/demo.png", highlight=False, markup=False, soft_wrap=True)
+    if not any(each.startswith("demo.png") for each in summary["unwritten"]):
+        console.print(f"Picture: {out}/demo.png", highlight=False, markup=False, soft_wrap=True)
 
 
 def _verdict(swarm: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import require_files
 from ..errors import FAILED, fail, not_written
 from ..launch.command import complaint, conclude, logging_to
 from ..launch.display import Display, display_on, report
@@ -21,7 +22,13 @@ from ..launch.monitor import LifeEnd, Monitor, PeerView, State, read_report
 from ..launch.processes.group import ProcessGroup, watchdog
 from ..launch.resume import lives_before
 from ..launch.script.config import MachinesConfig, ScriptConfig, config_from, settings_of
-from ..launch.script.folder import ScriptFolder, find_command, find_folder, variables
+from ..launch.script.folder import (
+    ScriptFolder,
+    find_command,
+    find_folder,
+    require_no_stdin,
+    variables,
+)
 from ..launch.supervisor import supervise
 from ..reports.console import print_json
 from ..settings.options import EXCHANGE, GOSSIP, MACHINES, OUTPUT, Json, Source, given, options_of
@@ -86,11 +93,13 @@ def run(
     again, newcomers join. One that is started again goes on from its last checkpoint, if there is
     one.
 
-    What each prints is in DIR/peers/NAME/log.txt. Ctrl-C makes all leave in order, handing their
-    weight on; a second one kills them.
+    What each prints is in DIR/peers/NAME/log.txt. Ctrl-C reaches scripts as Ctrl-C: their peers
+    leave in order, handing their weight on, and then KeyboardInterrupt is raised; a second one
+    kills them. What they left is merged.
 
-    Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
-    for; 1 if not; 2 for wrong arguments. A task of a scheduler has that of the script.
+    Exit status: 0 if at least one peer finished, none failed, no script failed after its training,
+    and every unit of weight is accounted for; 1 if not; 2 for wrong arguments. A task of a
+    scheduler has that of the script.
     """
     config, machines, words, names = config_from(
         settings | {"words": words}, given(ctx) & {*settings}
@@ -115,6 +124,8 @@ def _on_this_machine(
 ) -> dict[str, Any] | None:
     """Start the peers here and see them through; None where it was only to be shown."""
     command, script = find_command(words)
+    require_no_stdin(command)
+    require_files()
     faults = _faults(config)
     out = find_folder(config, script)
     if dry_run:
@@ -144,13 +155,10 @@ def _faults(config: ScriptConfig) -> "tuple[Fault, ...]":
 def _end(summary: Mapping[str, Any]) -> None:
     """Say what went wrong, if anything did."""
     out = Path(summary["out"])
-    failed = [peer for peer in summary["peers_detail"] if peer["state"] == State.FAILED]
-    for peer in failed:
-        _show_log(out / "peers" / peer["id"], peer["id"])
-    why = complaint(dict(summary))
-    if failed and not why:
-        why = f"{', '.join(peer['id'] for peer in failed)} failed"
-    if why:
+    for peer in summary["peers_detail"]:
+        if peer["state"] == State.FAILED or peer["script_error"]:
+            _show_log(out / "peers" / peer["id"], peer["id"])
+    if why := complaint(dict(summary)):
         fail(why, FAILED)
 
 
@@ -191,6 +199,8 @@ def _run(
             described["unreached"] = sorted({*fleet.unreached})
         done = [] if injector is None else injector.records
         log.summary = conclude(described, None, out, wall_s, outcomes, done)
+        if isinstance(group, ProcessGroup):
+            log.summary["leftovers"] = [each._asdict() for each in group.leftovers()]
     return log.summary
 
 
@@ -264,7 +274,10 @@ def _reports(places: Sequence[Place]) -> list[dict[str, Any]]:
 
 def _show_log(folder: Path, id: str) -> None:
     """Show the end of a peer's log on stderr."""
-    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    try:
+        lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    except OSError as error:
+        lines = [f"(it cannot be read: {error.strerror})"]
     print(f"\n{id} failed; the end of {folder / 'log.txt'}:", file=sys.stderr)
     for line in lines[-_TAIL_LINES:] or ["(it is empty)"]:
         print(f"    {line}", file=sys.stderr)

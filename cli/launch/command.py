@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from ...gossip.transport.addresses import require_files
 from ..errors import FAILED, fail, understanding
 from ..reports.console import print_json
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import EXCHANGE, FAULTS, GOSSIP, Json, Source, config_of, given, options_of
 from .config import LaunchConfig, check
-from .display import display_on
+from .display import display_on, failures, script_errors
 from .folder import PROGRAM
 from .monitor import OnRow
 from .processes import fork_server as forking
@@ -36,6 +37,7 @@ __all__ = [
     "is_exact",
     "launch",
     "logging_to",
+    "noting",
     "run_swarm",
     "with_faults",
 ]
@@ -71,17 +73,17 @@ class LaunchFiles:
 def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several local processes, each a peer of its own.
 
-    The launcher only starts and watches them: they find one another and go on without it, and
-    to the others, one that is killed is a machine that died. Ctrl-C makes them leave; a second one
-    kills them. If the launcher itself is killed (SIGKILL), the peers go on to the end, including
-    those that a fault has paused.
+    The launcher only starts and watches them: they find one another and go on without it. Where it
+    sees one die, it tells the others, which would notice half a minute later. Ctrl-C makes them
+    leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers go on to
+    the end, including those that a fault has paused.
 
     With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
     again, newcomers join. If the network is to fail, each peer does that to the messages it
     receives, and exchanges nothing through shared memory.
 
-    Exit status: 0 if at least one peer finished and every unit of weight is accounted for
-    (peers that were killed or failed are named); 1 if not; 2 for wrong arguments.
+    Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
+    for (peers that were killed are named); 1 if not; 2 for wrong arguments.
     """
     exchange = config_of(ExchangeConfig, settings)
     config = config_of(LaunchConfig, settings | {"exchange": exchange, "faults": ()})
@@ -143,6 +145,7 @@ def run_swarm(
         TrainingError: A peer left files that cannot be read.
         OSError: A process cannot be started.
     """
+    require_files()
     # A server imports torch while this process does so, too.
     forks = program == PROGRAM
     with ExitStack() as stack:
@@ -202,8 +205,8 @@ def is_exact(summary: Mapping[str, Any]) -> bool:
 
 def complaint(summary: dict[str, Any]) -> str:
     """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
-    said = []
-    peers = summary["peers_detail"]
+    out, peers = summary["out"], summary["peers_detail"]
+    said = [*failures(summary), *script_errors(summary)]
     if summary.get("unreached"):
         whose = ", ".join(summary["unreached"])
         said.append(f"the ledgers of {whose} are out of reach, so that no weight can be counted")
@@ -212,11 +215,16 @@ def complaint(summary: dict[str, Any]) -> str:
     elif all(peer["state"] == "left" for peer in peers):
         said.append("stopped before the end")
     elif not any(peer["state"] == "finished" for peer in peers):
-        whys = [peer["why"] for peer in peers if peer["state"] == "failed" and peer["why"]]
-        first = f": {whys[0]}" if whys else ""
-        said.append(f"no peer finished{first} (logs: {summary['out']}/peers/*/log.txt)")
+        said.append(f"no peer finished (logs: {out}/peers/*/log.txt)")
+    if len(swarms := summary.get("swarms", ())) > 1:
+        named = "; ".join(", ".join(swarm) for swarm in swarms)
+        folders = " ".join(f"{out}/peers/{id}" for id in swarms[0])
+        said.append(
+            f"these peers trained in {len(swarms)} swarms, whose models cannot be averaged: "
+            f"{named}. Merge each swarm by itself, as in `rumor merge {folders} -o one.safetensors`"
+        )
     if summary["unwritten"]:
-        said.append(f"not written to {summary['out']}: {', '.join(summary['unwritten'])}")
+        said.append(f"not written to {out}: {', '.join(summary['unwritten'])}")
     return "; ".join(said)
 
 
@@ -248,20 +256,20 @@ def conclude(
     merged = merge_outcomes(outcomes, task)
     unwritten: list[str] = []
     if merged is not None:
-        with _noting(unwritten, out / "model.safetensors") as path:
+        with noting(unwritten, out / "model.safetensors") as path:
             merged.save(path)
     summary = summarize(described, out, wall_s, outcomes, merged, faults)
     summary["unwritten"] = unwritten
-    with _noting(unwritten, out / "summary.json") as path:
+    with noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)
-    with _noting(unwritten, out / "training.png") as path:
+    with noting(unwritten, out / "training.png") as path:
         rows = [outcome.rows for outcome in outcomes]
         draw(summary, rows, estimate(rows), path)
     return summary
 
 
 @contextmanager
-def _noting(unwritten: list[str], path: Path) -> Iterator[Path]:
+def noting(unwritten: list[str], path: Path) -> Iterator[Path]:
     """Let a file that cannot be written cost only itself: the figures are worth showing even so."""
     try:
         yield path

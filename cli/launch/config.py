@@ -363,5 +363,5 @@ def _folder(config: LaunchConfig) -> Path:
     from ...sim.results.files import check_folder
 
     out = config.out or next(p for p in new_folders(config.task) if not os.path.exists(p))
-    check_folder(out)
+    check_folder(out, resume=f"--resume {out}")
     return out

@@ -1,6 +1,6 @@
 """A run of several peers on a terminal: a live table while it goes, a summary when it is over."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import indent
 from typing import Any, TextIO
@@ -13,7 +13,7 @@ from rich.text import Text
 from ..reports.console import plain_table, progress_on
 from .monitor import PeerView, State
 
-__all__ = ["Display", "display_on", "render", "report", "summarize"]
+__all__ = ["Display", "display_on", "failures", "render", "report", "script_errors", "summarize"]
 
 Display = Callable[[Sequence[PeerView], Sequence[str], float], None]
 """Shows where the peers are, what has happened to some of them, and how long the run takes."""
@@ -157,6 +157,26 @@ def _span(sorted_values: Sequence[int]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
+def failures(summary: Mapping[str, Any]) -> list[str]:
+    """Which peers failed, and why; each cause once."""
+    failed = [peer for peer in summary["peers_detail"] if peer["state"] == State.FAILED]
+    return _by_cause("failed", [(peer["id"], peer["why"]) for peer in failed])
+
+
+def script_errors(summary: Mapping[str, Any]) -> list[str]:
+    """Whose scripts failed once their peers had trained, and why; each cause once."""
+    peers = summary["peers_detail"]
+    told = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
+    return _by_cause("trained, and then the script failed", told)
+
+
+def _by_cause(what: str, told: Sequence[tuple[str, str | None]]) -> list[str]:
+    ids: dict[str, list[str]] = {}
+    for id, why in told:
+        ids.setdefault(why or "", []).append(id)
+    return [f"{', '.join(each)} {what}{why and f': {why}'}" for why, each in ids.items()]
+
+
 def report(summary: dict[str, Any], console: Console) -> None:
     """Print how a run went.
 
@@ -165,7 +185,8 @@ def report(summary: dict[str, Any], console: Console) -> None:
         console: Where to.
     """
     console.print()
-    columns = ("steps", "steps/s", "accuracy", "test loss", "weight", "pushes", "skipped")
+    measured = ("last\nreported\naccuracy", "last\nreported\ntest loss")
+    columns = ("steps", "steps/s", *measured, "weight", "pushes", "skipped")
     table = plain_table("peer", "state", *(f">{name}" for name in columns))
     for peer in summary["peers_detail"]:
         table.add_row(
@@ -179,6 +200,8 @@ def report(summary: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print()
     for sentence in (
+        *(f"{failure}." for failure in failures(summary)),
+        *_leftovers(summary),
         _result(summary),
         *_average(summary),
         _weight(summary),
@@ -190,7 +213,17 @@ def report(summary: dict[str, Any], console: Console) -> None:
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
+def _leftovers(summary: dict[str, Any]) -> list[str]:
+    """Processes that scripts have started and not ended."""
+    left = summary.get("leftovers") or []
+    named = ", ".join(f"{each['name']} (process {each['pid']}) of {each['peer']}" for each in left)
+    pids = " ".join(str(each["pid"]) for each in left)
+    return [f"Still running, started by scripts: {named}; end with `kill {pids}`."] if left else []
+
+
 def _result(summary: dict[str, Any]) -> str:
+    if len(summary.get("swarms") or ()) > 1:
+        return "The peers trained in several swarms, so there is no merged model."
     if summary["digest"] is None:
         return "No peer ended in order with a model, so there is no merged one."
     figures = []
@@ -199,8 +232,13 @@ def _result(summary: dict[str, Any]) -> str:
     # Of what a script trains, nobody else can say how good it is.
     if figures or summary["loss"] is not None:
         figures.append(f"loss {_number(summary['loss'], '.4g')}")
+    # Here, because it takes torch along.
+    from ...train.storage.merge import AGREED
+
     distance = summary["consensus_distance"]
     apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
+    if distance and distance > AGREED:
+        apart += f", more than the {AGREED:g} of models that peers have agreed on"
     equally = "" if summary["merged_by"] == "weight" else " (nobody holds weight: all count alike)"
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"

@@ -1,13 +1,16 @@
 """What a launcher can see of its peers from outside: their files, and how their processes ended."""
 
+import os
 import signal
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ...gossip.errors import TrainingError
+from ..errors import not_written, with_advice
 from .folder import Place
 
 __all__ = [
@@ -50,6 +53,14 @@ class State(StrEnum):
 
 
 OVER = {State.LEFT, State.KILLED, State.FAILED}
+
+_ASKED: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))
+"""By which a process is asked to end: one that has left then ends as it should."""
+
+_CRASHES: Final = frozenset(
+    (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
+)
+"""What a process that ends by one of these has brought on itself."""
 
 
 class Process(Protocol):
@@ -119,6 +130,8 @@ class PeerView:
     """How many all together are to take; None where only each has a number of them."""
     why: str = ""
     """How it ended, where it did not finish, or not with its own steps."""
+    script_error: str = ""
+    """How its process failed after its training was over; empty where it did not."""
     earlier: list[LifeEnd] = field(default_factory=list)
     """Its earlier lives."""
 
@@ -169,6 +182,7 @@ class Monitor:
         self._tails: list[Tail] = []
         self._over: list[bool] = []
         self._news: list[str] = []
+        self._deaths: list[Life] = []
         for _ in places:
             self.joined()
 
@@ -210,7 +224,8 @@ class Monitor:
     def reborn(self, index: int) -> None:
         """See the next life of a peer, whose place and process have been changed."""
         view, path = self.views[index], self._places[index].folder / "metrics.jsonl"
-        view.state, view.why = State.STARTING, ""
+        view.state, view.why, view.script_error = State.STARTING, "", ""
+        self._deaths = [life for life in self._deaths if life[0] != view.id]
         if self._tails[index].path != path:
             self._tails[index] = Tail(path)
         self._over[index] = False
@@ -226,6 +241,12 @@ class Monitor:
         news, self._news = self._news, []
         return news
 
+    def take_deaths(self) -> list[Life]:
+        """Lives that were killed or have failed since the last call, and were not followed by
+        another one: the others do not know yet, and would notice after half a minute of silence."""
+        deaths, self._deaths = self._deaths, []
+        return deaths
+
     def _look(self, index: int) -> None:
         if self._over[index]:
             return
@@ -238,11 +259,16 @@ class Monitor:
         if status is not None:
             before = view.state
             self._over[index] = True
-            view.state, view.why = _ending(self._places[index].folder, status)
+            place = self._places[index]
+            view.state, view.why, view.script_error = _ending(place.folder, status)
             if (view.state is not before and view.state in OVER) or (
                 view.state is State.FINISHED and view.why
             ):
                 self._news.append(_sentence(view))
+            if view.script_error:
+                self._news.append(f"{view.id}: its script failed afterwards: {view.script_error}")
+            if view.state in (State.KILLED, State.FAILED):
+                self._deaths += lives_in(place)
 
 
 def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
@@ -271,17 +297,54 @@ def last_words(folder: Path) -> str:
     return (errors or said or [""])[-1].removeprefix("error: ")
 
 
-def _ending(folder: Path, status: int) -> tuple[State, str]:
+def _ending(folder: Path, status: int) -> tuple[State, str, str]:
+    """The state, why it is that one, and how the process failed once training was over."""
     report = read_report(folder)
-    if report is not None and not (status > 0 and report["state"] == State.FINISHED):
-        by = report.get("ended_by")
-        return State(report["state"]), report.get("error") or (f"ended by {by}" if by else "")
-    if status < 0:
-        return State.KILLED, _signal(-status)
-    if report is None and status - 128 in set(signal.Signals):
-        # As shells, and `rumor.train.Peer`, tell of a process that a signal has ended.
-        return State.KILLED, _signal(status - 128)
-    return State.FAILED, last_words(folder) or f"exit status {status}"
+    # As shells, and `rumor.train.Peer`, tell of a process that a signal has ended.
+    by_shell = status - 128 if status - 128 in set(signal.Signals) else 0
+    number = -status if status < 0 else by_shell
+    if report is not None:
+        state = State(report["state"])
+        asked = state is State.LEFT and number in _ASKED
+        tail = status != 0 and state is not State.FAILED and not asked
+        error = report.get("error") or ""
+        by = f"ended by {report['ended_by']}" if report.get("ended_by") else ""
+        if tail:
+            return state, by, error or _last_error(folder, status, number)
+        return state, error or by, ""
+    if number and number not in _CRASHES:
+        return State.KILLED, _signal(number), ""
+    return State.FAILED, _last_error(folder, status, number), ""
+
+
+def _last_error(folder: Path, status: int, number: int) -> str:
+    """Why a process failed, as far as anything tells."""
+    if problem := _why_not_writable(folder):
+        # Its log is on the same disk: what it said is lost.
+        return problem
+    if number:
+        return f"ended by {_signal(number)}"
+    if not status:
+        return (
+            "its process ended with exit status 0, and no peer trained to its end in it: see that "
+            "it reaches the end of a `with Peer(model)` block"
+        )
+    return with_advice(last_words(folder)) or f"exit status {status}"
+
+
+_PROBE_BYTES: Final = 1 << 16
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Why nothing can be written to a peer's folder any more; empty where it can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return not_written("its folder", error)
+    return ""
 
 
 def _signal(number: int) -> str:

@@ -24,6 +24,7 @@ from ...train.storage.merge import (
     merging_weights,
     open_model,
     save_model,
+    swarms_of,
 )
 from ...train.tasks.registry import Evaluation, Task
 from ..errors import printable
@@ -61,6 +62,8 @@ class Outcome:
     state: State
     why: str
     """What ended it, where it did not finish, or not with its own steps."""
+    script_error: str
+    """How its process failed after its training was over; empty where it did not."""
     steps: int
     figures: Mapping[str, Any]
     """Those of `FIGURES`."""
@@ -176,6 +179,7 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
         id=place.id,
         state=view.state,
         why=view.why,
+        script_error=view.script_error,
         steps=known["steps"],
         figures={name: known.get(name, default) for name, default in FIGURES.items()},
         accounts=accounts,
@@ -300,7 +304,8 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
             measured, and all finite floating tensors are compared.
 
     Returns:
-        What came out; None where no peer that ended in order left a model.
+        What came out; None where no peer that ended in order left a model, or those that count are
+        of several swarms.
 
     Raises:
         ConfigError: The models differ.
@@ -310,6 +315,8 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
         return None
     weights = merging_weights(models)
     chosen = [model for model in models if model.id in weights]
+    if len(swarms_of(chosen)) > 1:
+        return None
     state = merge(chosen)
     names, evaluation, sample = None, None, None
     if task is not None:
@@ -328,6 +335,16 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
         digest=digest(state),
         sample=sample,
     )
+
+
+def _swarms(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """Ids of the peers of each swarm in which models were trained."""
+    models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
+    if not models:
+        return []
+    weights = merging_weights(models)
+    swarms = swarms_of([model for model in models if model.id in weights])
+    return [[model.id for model in swarm] for swarm in swarms]
 
 
 def _last_average(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
@@ -389,6 +406,7 @@ def summarize(
         "wall_s": round(wall_s, 3),
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
+        "swarms": _swarms(outcomes),
         "sample": merged and merged.sample,
         "merged_by": merged and ("weight" if merged.by_weight else "equally"),
         "average": _last_average(outcomes),
@@ -410,6 +428,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "id": outcome.id,
         "state": str(outcome.state),
         "why": outcome.why or None,
+        "script_error": outcome.script_error or None,
         "lives": len(outcome.earlier) + 1,
         "ends": [_end(end) for end in (*outcome.earlier, outcome.end)],
         "steps": outcome.steps,

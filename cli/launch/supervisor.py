@@ -3,12 +3,12 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from .display import Display
-from .monitor import Monitor, PeerView
+from .monitor import Life, Monitor, PeerView
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
@@ -26,8 +26,11 @@ class Group(Protocol):
     def start(self) -> None:
         """Start all."""
 
-    def leave_all(self) -> None:
-        """Ask all that run to leave."""
+    def leave_all(self, number: int = signal.SIGTERM) -> None:
+        """Ask all that run to leave, by a signal."""
+
+    def tell_dead(self, lives: Sequence[Life]) -> None:
+        """Tell all that run that these are dead."""
 
     def release_all(self) -> None:
         """Let all paused peers go on."""
@@ -45,6 +48,8 @@ class _Interrupt:
     def __init__(self, group: Group) -> None:
         self._group = group
         self.count = 0
+        self.number: int = signal.SIGTERM
+        """What peers are sent: Ctrl-C is Ctrl-C to a script, too."""
 
     def __call__(self, number: int, frame: object) -> None:
         self.count += 1
@@ -55,7 +60,9 @@ class _Interrupt:
             "\nstopping: peers hand their weight on and leave; once more kills them",
             file=sys.stderr,
         )
-        self._group.leave_all()
+        if number == signal.SIGINT:
+            self.number = number
+        self._group.leave_all(self.number)
 
 
 def supervise(
@@ -86,9 +93,12 @@ def supervise(
             group.start()
             if interrupt.count:
                 # Those that were started since have not heard of it.
-                group.leave_all()
+                group.leave_all(interrupt.number)
             while not monitor.over or (faults is not None and faults.will_revive):
                 news = _wait(faults, group, interrupt) + monitor.update()
+                # One that is to come back is waited for.
+                if faults is None or not faults.will_revive:
+                    group.tell_dead(monitor.take_deaths())
                 display(monitor.views, news, time.monotonic() - started_s)
     except BaseException:
         group.kill_all()

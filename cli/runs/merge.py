@@ -45,7 +45,7 @@ def merge(
     """Average the models of several peers, each weighted by the weight that it ended with.
 
     Peers that hold no weight, because they left, do not count unless nobody holds any;
-    peers that failed never do.
+    peers that failed never do. Models of two swarms are refused.
     """
     for file in filter(None, (output, picture)):
         if file.exists() and not force:
@@ -53,6 +53,8 @@ def merge(
         if file.is_dir() or not file.absolute().parent.is_dir():
             raise ConfigError(f"{file} cannot be written: name a file in a folder that exists")
     peers = [peer for folder in folders for peer in _peer_folders(folder)]
+    from ...train.storage.merge import AGREED
+
     result = _merge(peers, output)
     if picture is not None:
         with understanding(", ".join(map(str, folders))):
@@ -66,7 +68,13 @@ def merge(
         print(f"{peer}: {weight / total:.4f} of the whole")
     for peer in result["skipped"]:
         print(f"{peer}: left out")
+    distance = result["consensus_distance"]
     print(f"{output}: digest {result['digest']}")
+    if distance > AGREED:
+        print(
+            f"These models differ by {distance:.2g} of their norm, more than the {AGREED:g} of "
+            "models that peers have agreed on: their mean may be worse than each of them."
+        )
 
 
 def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
@@ -77,6 +85,8 @@ def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
     opened = [merged.open_model(peer / MODEL) for peer in peers]
     models = [model for model in opened if not _failed(model.path.parent)]
     weights = merged.merging_weights(models)
+    chosen = [model for model in models if model.id in weights]
+    merged.require_one_swarm(chosen)
     state = merged.merge(models)
     digest = merged.digest(state)
     told = {peer: in_units(weight) for peer, weight in weights.items()}
@@ -86,6 +96,7 @@ def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
         "weights_units": told,
         "skipped": sorted({model.id for model in opened} - set(weights)),
         "digest": digest,
+        "consensus_distance": merged.consensus_distance(chosen),
         "output": str(output),
     }
 

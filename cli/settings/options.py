@@ -115,7 +115,6 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "loggers": ("--logger",),
     "nodes": ("--nodes", "-n"),
     "peers": ("--peers", "-n"),
-    "shrink": ("--shrink/--no-shrink",),
     "workers": ("--workers", "-n"),
 }
 """Options that are not just ``--`` and the field's name."""
@@ -339,8 +338,10 @@ def _parameter(
     words = _UNLESS_GIVEN.search(help)
     if words is not None and default is None:
         shown, help = words["words"], help.replace(words[0], "")
+    # What is on by default could not be switched off otherwise.
+    usual = f"{option(name)}/--no-{option(name)[2:]}" if default is True else option(name)
     declared = typer.Option(
-        *_FLAGS.get(name, (option(name),)),
+        *_FLAGS.get(name, (usual,)),
         metavar=None if kind is bool else _metavar(setting, source),
         help=help,
         show_default=shown or True,

@@ -4,6 +4,7 @@ ZeroMQ looks a name up in its only I/O thread. A name server that does not answe
 every message of every connection, for as long as it pleases, and again at each reconnect.
 """
 
+import errno
 import fcntl
 import ipaddress
 import re
@@ -22,6 +23,7 @@ __all__ = [
     "PORT_MAX",
     "Resolver",
     "allow_more_files",
+    "bind_advice",
     "is_loopback",
     "is_name_of_many",
     "is_near",
@@ -31,6 +33,7 @@ __all__ = [
     "local_host",
     "parse_address",
     "parse_seed",
+    "require_files",
     "sockets_max",
     "split_address",
     "with_key",
@@ -186,6 +189,31 @@ def is_wildcard(address: str) -> bool:
     return split_address(address)[0] in ("0.0.0.0", "::", "*")
 
 
+def bind_advice(address: str, code: int | None) -> str:
+    """What to do about an address in the inner form that cannot be bound.
+
+    Args:
+        address: The address.
+        code: The system's error number.
+    """
+    host, port = split_address(address)
+    if code in (errno.ENODEV, sockets.EAI_NONAME, sockets.EAI_AGAIN):
+        return (
+            f"{host} is neither a network interface of this machine nor a name that resolves: "
+            "bind one of its addresses, or 0.0.0.0 for all of them"
+        )
+    if code == errno.EADDRNOTAVAIL:
+        return (
+            f"{host} is not an address of this machine: bind one that is, or 0.0.0.0 for all of "
+            "them, and advertise the address that others are to dial"
+        )
+    if code == errno.EADDRINUSE:
+        return f"port {port} is in use: free it, or bind another; * lets the system choose one"
+    if code == errno.EACCES:
+        return f"port {port} is reserved for the system: bind one above 1023"
+    return "bind another address of this machine"
+
+
 # What is found is believed so long; after that it is looked up again if it is still asked for.
 _BELIEVED_S: Final = 30.0
 _NAMES_MAX: Final = 1024
@@ -331,6 +359,25 @@ def allow_more_files() -> None:
     wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+_FILES_MIN: Final = 32
+"""What a peer with a few neighbors opens."""
+
+
+def require_files() -> None:
+    """See that peers may open the files that they cannot do without.
+
+    Raises:
+        ConfigError: They may not.
+    """
+    allow_more_files()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit != resource.RLIM_INFINITY and limit < _FILES_MIN:
+        raise ConfigError(
+            f"a process may have {limit} files open here, and a peer needs {_FILES_MIN} or more: "
+            "raise the limit, as with `ulimit -n 4096`"
+        )
 
 
 def sockets_max() -> int:

@@ -7,6 +7,7 @@ from typing import Final
 import zmq
 
 from ..errors import TransportError
+from .addresses import bind_advice
 from .curve import Curve, HandshakeMonitor
 from .sockets import open_socket, reason
 
@@ -62,7 +63,9 @@ class Listener:
                 self.addresses += (router.getsockopt_string(zmq.LAST_ENDPOINT),)
         except zmq.ZMQError as error:
             router.close(linger=0)
-            raise TransportError(f"cannot listen at {address}: {reason(error)}") from None
+            advice = bind_advice(address, error.errno)
+            why = f"cannot listen at {address}: {reason(error)}; {advice}"
+            raise TransportError(why) from None
         self.socket = router
         self._poller.register(router, zmq.POLLIN)
         if self._curve is not None:

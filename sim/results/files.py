@@ -178,13 +178,16 @@ TRACES = (
 )
 
 
-def check_folder(folder: Path, traces: Sequence[str] = TRACES, what: str = "run") -> None:
+def check_folder(
+    folder: Path, traces: Sequence[str] = TRACES, what: str = "run", resume: str = ""
+) -> None:
     """See whether a run can be written there, before anything long is computed.
 
     Args:
         folder: What need not exist yet; files of other names may lie there.
         traces: Files and folders any of which means that it is taken.
         what: What leaves these.
+        resume: How to go on with a run of peers that is there; empty where that cannot be.
 
     Raises:
         ConfigError: It is a file, holds another run, or cannot be made or written to.
@@ -194,9 +197,10 @@ def check_folder(folder: Path, traces: Sequence[str] = TRACES, what: str = "run"
         raise ConfigError(f"{folder} is a file: name a new folder")
     taken = [name for name in traces if os.path.exists(folder / name)]
     if taken:
+        go_on = f"go on with it by {resume}, " if resume and "peers" in taken else ""
         raise ConfigError(
             f"{folder} holds another {what} ({', '.join(taken)}): "
-            "name a new folder, or remove that one"
+            f"{go_on}name a new folder, or remove that one"
         )
     check_writable(folder)
 

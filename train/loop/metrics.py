@@ -83,6 +83,8 @@ class Report:
     error: str | None = None
     """What went wrong, in words."""
     address: str | None = None
+    swarm: str = ""
+    """Hash of its swarm's first model."""
     steps: int = 0
     """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
     ended_by: str = ""

@@ -1,15 +1,17 @@
 """What a peer in a loop of somebody's own leaves in its folder: metrics, its end, its model."""
 
+import json
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from ...gossip.types import Incarnation, PeerId
 from ...gossip.weight import Units
 from ..config import PeerConfig
 from ..loggers.logger import LoggedRun
@@ -50,6 +52,10 @@ class Recorded(Measured, Protocol):
     @property
     def ended_by(self) -> str:
         """Another peer."""
+
+    @property
+    def met(self) -> Collection[tuple[PeerId, Incarnation]]:
+        """Whom it was in its swarm with."""
 
     @property
     def weight_units(self) -> Units:
@@ -124,6 +130,11 @@ class LoopRecord:
         """Note what was measured on held-out data; it goes into the next row."""
         self._evaluation = self._evaluated = evaluation_of(accuracy=accuracy, loss=loss)
 
+    @property
+    def has_merged(self) -> bool:
+        """Whether the peer has agreed with the others on the average."""
+        return bool(self._peer.merged)
+
     def end(self, state: State, error: str | None = None) -> None:
         """Write the last row, how it ended, and, unless it failed, the model."""
         if self._evaluation is not None:
@@ -194,6 +205,7 @@ def report_of(
         state=state,
         error=error,
         address=peer.address,
+        swarm=peer.swarm,
         steps=peer.steps,
         ended_by=peer.ended_by,
         swarm_steps=peer.swarm_steps,
@@ -253,6 +265,8 @@ def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:
         "weight_units": str(peer.weight_units),
         "step": str(peer.steps),
         "schema": schema.hash.hex(),
+        "swarm": peer.swarm,
+        "met": json.dumps(sorted(peer.met)),
     }
     if schema.shards > 1:
         metadata["shard_units"] = ",".join(map(str, peer.shard_units))

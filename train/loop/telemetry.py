@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from ...gossip import ConfigError
+from ...gossip import ConfigError, RumorError
 from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
@@ -143,7 +143,9 @@ class Telemetry:
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
         if error is not None and not stopped:
-            record.end("failed", f"{type(error).__name__}: {error}")
+            # What a script gets wrong once its peer has merged takes nothing of the training back.
+            is_over = record.has_merged and not isinstance(error, RumorError)
+            record.end("finished" if is_over else "failed", f"{type(error).__name__}: {error}")
         elif left and (early or stopped):
             record.end("left")
         else:

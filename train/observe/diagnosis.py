@@ -17,7 +17,13 @@ from typing import Final
 from ...gossip import RumorError
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import DecodeError, IncompatiblePeer
-from ...gossip.transport.addresses import is_loopback, is_near, parse_address, split_address
+from ...gossip.transport.addresses import (
+    bind_advice,
+    is_loopback,
+    is_near,
+    parse_address,
+    split_address,
+)
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.wire.messages import Member, Phase
 from ...gossip.wire.schema import Schema
@@ -442,10 +448,11 @@ def check_listening(binds: Sequence[str], advertised: Sequence[str]) -> list[Fin
             try:
                 stack.enter_context(_listening(address))
             except OSError as error:
-                # What Python adds to it says the address again.
-                told = os.strerror(error.errno) if error.errno else str(error)
+                # What Python adds to it says the address again; resolvers have negative numbers.
+                code = error.errno or 0
+                told = os.strerror(code) if code > 0 else "its name does not resolve"
                 why = f"cannot listen at {bare_address(address)} here ({told})"
-                advice = "free the port, or name another address of this machine with --bind"
+                advice = bind_advice(address, error.errno)
                 findings.append(Finding(cause=Cause.LISTEN, why=why, advice=advice))
         for address, met in reach_all(advertised, _ADVERTISED_S).items():
             why = ""

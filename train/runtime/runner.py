@@ -42,9 +42,9 @@ from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
-from ...gossip.types import PeerId, ShareId, SnapshotId
+from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
-from ...gossip.wire.messages import Chunk, Grant, Hello, Offer, Pending, Query
+from ...gossip.wire.messages import Chunk, Grant, Hello, Offer, Pending, Phase, Query
 from ..storage.inputs import (
     Attached,
     Filled,
@@ -66,6 +66,7 @@ from ..timing.clock import uptime_s
 from .reception import Reception, relay_for
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
+from .telling.deaths import DeathNotices
 from .telling.status import QUESTIONS, StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
@@ -104,6 +105,7 @@ class PeerRuntime:
         desk: Answers observers; None not to.
         obeys_stops: Whether it stops where somebody asks for that over the network.
         relay_bytes_s: What it passes on between others, at most, bytes per second.
+        deaths: Who has ended without a word, as a launcher has seen.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class PeerRuntime:
         *,
         obeys_stops: bool = True,
         relay_bytes_s: float = 0.0,
+        deaths: DeathNotices | None = None,
     ) -> None:
         self.protocol = protocol
         self.counters = counters
@@ -132,6 +135,7 @@ class PeerRuntime:
         self._journal = journal
         self._mix_budget_s = mix_budget_s
         self._desk = desk
+        self._deaths = deaths or DeathNotices(None)
         self._lock = threading.Lock()
         # Held by the network thread from an event until all is carried out that it led to.
         self._carrying = threading.Lock()
@@ -455,8 +459,14 @@ class PeerRuntime:
                     self._take_in(received)
                 self._queue.flush(self._take_back)
             for peer in self._transport.take_expelled():
+                _log.warning("%s is let in no more: its key was revoked, or has expired", peer)
                 with self._carrying:
-                    self._expel(peer)
+                    self._take_leave_of(peer)
+            if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+                for peer, incarnation in self._deaths.take():
+                    _log.warning("%s has died: its process has ended", peer)
+                    with self._carrying:
+                        self._take_leave_of(peer, incarnation)
             if uptime_s() >= due_s:
                 with self._carrying:
                     self._carry_out(self._decide(Wake()))
@@ -469,13 +479,14 @@ class PeerRuntime:
         if self.is_sound:
             self._queue.flush(self._take_back, wait=True)
 
-    def _expel(self, peer: PeerId) -> None:
-        """Treat a peer whose key was revoked as one that has left: it is not pushed to, and what
-        it had not accepted of what it was sent is settled as that of any who is gone."""
+    def _take_leave_of(self, peer: PeerId, last: Incarnation | None = None) -> None:
+        """Treat a peer that cannot say it itself, or may not, as one that has left: it is not
+        pushed to, and what it had not accepted of what it was sent is settled as that of any who
+        is gone. Where its *last* incarnation is given, a later one is left alone."""
         farewell = self.look(lambda protocol: farewell_of(protocol, peer, self._store.schema))
-        if farewell is not None:
-            _log.warning("%s is let in no more: its key was revoked, or has expired", peer)
-            self._carry_out(self._decide(farewell))
+        if farewell is None or (last and farewell.envelope.source_incarnation > last):
+            return
+        self._carry_out(self._decide(farewell))
 
     def _take_back(self, envelope: Envelope) -> None:
         """Hear of a message that the network has refused."""

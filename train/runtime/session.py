@@ -63,6 +63,7 @@ from .runner import PeerRuntime
 from .search import Search, advertised
 from .segments import Life, SharedSegments
 from .telling.counters import Counters
+from .telling.deaths import DeathNotices
 from .telling.events import EVENTS, Events
 from .telling.model_sample import ModelSample
 from .telling.status import StatusDesk
@@ -156,6 +157,7 @@ class PeerSession:
         self._past = past
         self._events = Events(None)
         self._kept_s = time.monotonic()
+        self._met: set[Life] = set()
         transport = _opened(made)
         try:
             self._keyring = _named(made.id, transport.keyring)
@@ -192,8 +194,20 @@ class PeerSession:
         if self.journal is not None:
             self.journal.close(whole=self.runtime.is_sound)
 
+    @property
+    def met(self) -> frozenset[tuple[PeerId, Incarnation]]:
+        """All that have been in its swarm while it was, itself included."""
+        return frozenset(self._met | {(self.id, self.incarnation)})
+
+    def _note_met(self, event: Event) -> None:
+        if isinstance(event, Joined | Founded):
+            self._met.clear()  # of another swarm, which it has given up
+        if isinstance(event, Joined | Founded | PeerMet):
+            self._met.update(self.runtime.look(_lives))
+
     def _hear(self, event: Event) -> None:
         self._events.tell(event)
+        self._note_met(event)
         self.search.hear(event)
         if isinstance(event, ShareMixed | PeerEvicted):
             self._keep_receipts(event)
@@ -294,6 +308,7 @@ class PeerSession:
             self._make_desk(),
             obeys_stops=not config.no_remote_stop,
             relay_bytes_s=config.relay_bytes_s if config.protocol.relays else 0.0,
+            deaths=DeathNotices(config.out),
         )
 
     def _make_desk(self) -> StatusDesk:
@@ -412,7 +427,7 @@ def _opened(made: Made) -> Transport:
     try:
         return made.opens(made.config)
     except TransportError as error:
-        raise ConfigError(f"{error}: free the port, or name another with bind") from None
+        raise ConfigError(str(error)) from None
 
 
 def _named(id: PeerId, keyring: Keyring | None) -> Keyring | None:

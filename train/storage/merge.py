@@ -4,6 +4,7 @@ Tensors are read one at a time, so that merging takes the memory of one model, h
 peers there are.
 """
 
+import json
 import reprlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,14 +27,20 @@ from .files import drafted
 from .shard_runs import Runs, from_text, orders_from_text
 
 __all__ = [
+    "AGREED",
     "SavedModel",
     "consensus_distance",
     "digest",
     "merge",
     "merging_weights",
     "open_model",
+    "require_one_swarm",
     "save_model",
+    "swarms_of",
 ]
+
+AGREED: Final = 1e-3
+"""Models whose consensus distance is larger have not been merged by their peers."""
 
 
 DIGEST_BYTES = 16
@@ -60,6 +67,11 @@ class SavedModel:
     """All axes of a tensor, the outermost in memory first, where those are not in their order."""
     tensors: tuple[tuple[str, str], ...]
     """Name of each tensor, and its shape and dtype in words, in the file's order."""
+    swarm: str = ""
+    """Hash of its swarm's first model; empty where the header has none."""
+    met: frozenset[tuple[str, int]] = frozenset()
+    """Incarnations that its peer was in one swarm with, its own included; empty where the header
+    has none."""
 
 
 def open_model(path: Path) -> SavedModel:
@@ -86,10 +98,13 @@ def open_model(path: Path) -> SavedModel:
         whole, *by_shard = map(_weight, (told, *metadata.get("shard_units", told).split(",")))
         runs = from_text(metadata.get("shard_runs", "{}"))
         orders = orders_from_text(metadata.get("shard_orders", "{}"))
+        met = frozenset(
+            (str(id), int(number)) for id, number in json.loads(metadata.get("met", "[]"))
+        )
         _require_fit(runs, sizes, len(by_shard))
         if any(len(orders.get(name, shape)) != len(shape) for name, shape in shapes.items()):
             raise ValueError("an order of axes is not that of a tensor's")
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, RecursionError, SafetensorError, TypeError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
     return SavedModel(
         path=path,
@@ -99,6 +114,8 @@ def open_model(path: Path) -> SavedModel:
         runs=runs,
         orders=orders,
         tensors=tensors,
+        swarm=metadata.get("swarm", ""),
+        met=met,
     )
 
 
@@ -139,6 +156,47 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
             raise ConfigError(f"peer {first} was given twice: merge each peer's model once")
     weights = {model.id: model.weight for model in sorted(models, key=lambda m: m.id)}
     return {peer: held for peer, held in weights.items() if held > 0} or dict.fromkeys(ids, UNIT)
+
+
+def swarms_of(models: Sequence[SavedModel]) -> list[list[SavedModel]]:
+    """Group models by the swarm in which they were trained, in the order of their ids.
+
+    Two swarms may begin with the same model, as after a resume in which peers did not find one
+    another: those whose peers have met, or have met the same third one, are of one swarm. A model
+    that does not say whom its peer has met may be of any swarm that begins as its own does.
+    """
+    groups: list[tuple[str, set[tuple[str, int]], list[SavedModel]]] = []
+    for model in sorted(models, key=lambda each: (not each.met, each.id)):
+        swarm, met, members = model.swarm, set(model.met), [model]
+        apart = []
+        for group in groups:
+            same = not group[0] or not swarm or group[0] == swarm
+            if same and (not met or not group[1] or group[1] & met):
+                swarm, members = swarm or group[0], [*group[2], *members]
+                met |= group[1]
+            else:
+                apart.append(group)
+        groups = [*apart, (swarm, met, members)]
+    return sorted(
+        (sorted(members, key=lambda each: each.id) for _, _, members in groups),
+        key=lambda members: members[0].id,
+    )
+
+
+def require_one_swarm(models: Sequence[SavedModel]) -> None:
+    """See that models can be averaged: those of two swarms have nothing to do with each other.
+
+    Raises:
+        TrainingError: They are of several swarms; it names the peers of each.
+    """
+    swarms = swarms_of(models)
+    if len(swarms) > 1:
+        named = "; ".join(", ".join(model.id for model in swarm) for swarm in swarms)
+        first = " ".join(str(model.path.parent) for model in swarms[0])
+        raise TrainingError(
+            f"these peers trained in {len(swarms)} swarms, whose models cannot be averaged: "
+            f"{named}. Merge each swarm by itself, as in `rumor merge {first} -o one.safetensors`"
+        )
 
 
 def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:

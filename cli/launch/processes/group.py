@@ -1,15 +1,26 @@
 """The processes of a run: started, paused, stopped, and started again."""
 
+import os
 import signal
 import subprocess
-from collections.abc import Iterable, Set
+import time
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from typing import IO, Final
+from pathlib import Path
+from typing import IO, Final, NamedTuple
 
 from ..folder import PROGRAM, Place
 from .fork_server import ForkedProcess, ForkServer, environment
 
-__all__ = ["ProcessGroup", "watchdog"]
+__all__ = ["Leftover", "ProcessGroup", "watchdog"]
+
+
+class Leftover(NamedTuple):
+    """A process that a peer's process has started, and that outlives it."""
+
+    peer: str
+    pid: int
+    name: str
 
 
 class ProcessGroup:
@@ -32,6 +43,7 @@ class ProcessGroup:
         self.processes: list[subprocess.Popen[bytes] | ForkedProcess] = []
         """In the same order."""
         self._held: dict[int, set[str]] = {}
+        self._sessions: dict[int, str] = {}
         self._watchdog = watchdog
         self._server = server
 
@@ -75,7 +87,7 @@ class ProcessGroup:
 
     def leave(self, index: int) -> None:
         """Ask one to leave."""
-        self.processes[index].terminate()
+        self._ask(index, signal.SIGTERM)
 
     def hold(self, index: int, why: str) -> None:
         """Pause one, until every reason to hold it is released."""
@@ -95,11 +107,57 @@ class ProcessGroup:
         """All reasons why it is paused."""
         return frozenset(self._held.get(index, ()))
 
-    def leave_all(self) -> None:
-        """Ask all that run to leave, paused ones too, which are woken to hear it."""
-        for process in self.processes:
-            process.terminate()
+    def leave_all(self, number: int = signal.SIGTERM) -> None:
+        """Ask all that run to leave by a signal, paused ones too, which are woken to hear it."""
+        for index in range(len(self.processes)):
+            self._ask(index, number)
         self.release_all()
+
+    def _ask(self, index: int, number: int) -> None:
+        # Here, because it takes torch along.
+        from ....train.storage.incarnation import is_held_by
+
+        process, folder = self.processes[index], self.places[index].folder
+        if process.poll() is not None:
+            return
+        if is_held_by(folder, process.pid):
+            # A peer leaves in order, which takes it what it has started, such as loaders of data.
+            process.send_signal(number)
+            return
+        # A shell around the script would not pass it on; outside of `with Peer`, all of a script
+        # gets it, as from a terminal.
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            process.send_signal(number)  # a fork that has no session of its own yet
+
+    def tell_dead(self, lives: Sequence[tuple[str, int]]) -> None:
+        """Tell all that run that these lives are over, which did not say so themselves."""
+        from ....train.runtime.telling.deaths import note_death
+
+        for index, place in enumerate(self.places):
+            if self.runs(index):
+                for id, incarnation in lives:
+                    # What cannot be written is noticed later, by its silence.
+                    with suppress(OSError):
+                        note_death(place.folder, id, incarnation)
+
+    def leftovers(self) -> list[Leftover]:
+        """Processes of these sessions that go on, though all peers have ended."""
+        give_up_s = time.monotonic() + _GRACE_S
+        while (found := list(self._in_sessions())) and time.monotonic() < give_up_s:
+            time.sleep(_GRACE_S / 20)
+        return found
+
+    def _in_sessions(self) -> Iterator[Leftover]:
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            # The name stands in brackets, and may hold any.
+            with suppress(OSError, ValueError):
+                before, _, after = path.read_text(errors="replace").rpartition(")")
+                state, _, _, session = after.split()[:4]
+                if state not in "ZX" and int(session) in self._sessions:
+                    number, _, name = before.partition(" (")
+                    yield Leftover(self._sessions[int(session)], int(number), name)
 
     def release_all(self) -> None:
         """Let all paused peers go on."""
@@ -130,6 +188,7 @@ class ProcessGroup:
                 # they would take the launcher's for the second one.
                 start_new_session=True,
             )
+        self._sessions[process.pid] = place.id
         try:
             if self._watchdog is not None and self._watchdog.stdin is not None:
                 # Without a watchdog, a run goes on as well as one without faults would.
@@ -150,6 +209,9 @@ class ProcessGroup:
             return None
         return self._server.start(arguments, log, _variables(place))
 
+
+_GRACE_S: Final = 2.0
+"""How long what a script has started may take to notice that the script is gone."""
 
 _PYTHON: Final = PROGRAM[:-1]
 """What runs ``rumor``."""

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +26,7 @@ __all__ = [
     "check_settings",
     "find_command",
     "find_folder",
+    "require_no_stdin",
     "script_of",
     "variables",
 ]
@@ -60,6 +64,41 @@ def script_of(command: Sequence[str]) -> str | None:
     """The file among the words of a command that Python runs; None where it is another command."""
     is_python = Path(command[0]).name.startswith("python")
     return command[1] if is_python and len(command) > 1 and command[1].endswith(".py") else None
+
+
+def require_no_stdin(command: Sequence[str]) -> None:
+    """See that a command does not read its script from stdin, which the processes do not have.
+
+    Raises:
+        ConfigError: It does.
+    """
+    program = Path(command[0]).name
+    words = iter(command[1:])
+    if program == "env":
+        rest = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words)]
+        if rest:
+            require_no_stdin(rest)
+        return
+    if re.fullmatch(_INTERPRETERS, program) is None:
+        return
+    for word in words:
+        if word in _STDIN or (word == "-s" and program.endswith("sh")):
+            break
+        if not word.startswith("-") or re.match(_SAYS_WHAT, word):
+            return
+        if word in _WITH_VALUE:
+            next(words, None)
+    raise ConfigError(
+        f"{shlex.join(command)} reads its script from stdin, which peers do not have: save the "
+        "script to a file and name that, or give it with -c"
+    )
+
+
+_INTERPRETERS: Final = r"(python|pypy)[\d.]*|(ba|da|z|k)?sh"
+_STDIN: Final = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs", "-o", "--rcfile", "--init-file")
+_SAYS_WHAT: Final = r"-[A-Za-z]*[cmVh]|--(help|version)"
+"""Options that say themselves what to run, or print something and end."""
 
 
 def check_settings(config: ScriptConfig, out: Path) -> None:
@@ -116,7 +155,7 @@ def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path
     if config.goes_on:
         _require_same(config, out)
     else:
-        check_folder(out)
+        check_folder(out, resume="--resume" if here else "")
     return out
 
 

@@ -143,7 +143,7 @@ def test_it_tells_all_of_a_peer_before_it_tells_its_end(
 
 
 def test_it_ends_peers_when_it_is_told(desk: Desk) -> None:
-    desk.say(leave=True, kill=True, ping=True)  # there are none yet
+    desk.say(leave=15, dead=[], kill=True, ping=True)  # there are none yet
     folder = started(desk, STUBBORN)
     when(is_here(folder), lambda: desk.say(kill=True))
     assert desk.agent.run() == 0
@@ -152,7 +152,7 @@ def test_it_ends_peers_when_it_is_told(desk: Desk) -> None:
 
 def test_it_lets_peers_leave_when_it_is_told(desk: Desk) -> None:
     folder = started(desk, POLITE)
-    when(is_here(folder), lambda: desk.say(leave=True))
+    when(is_here(folder), lambda: desk.say(leave=signal.SIGTERM))
     assert desk.agent.run() == 0
     assert list(desk.news())[-1] == {"peer": 4, "exit": 0}
 

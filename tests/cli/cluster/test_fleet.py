@@ -1,6 +1,7 @@
 """The launcher's side of several machines: what it takes from them, and what it does not."""
 
 import base64
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,7 +145,7 @@ def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
     fleet.close()
     assert fleet.processes[0].poll() == -9
     assert [each for each in connection.told if "ping" not in each][1:] == [
-        *({"leave": True}, {"kill": True}, {"kill": True}),
+        *({"leave": signal.SIGTERM}, {"kill": True}, {"kill": True}),
     ]
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from rumor.cli import app as whole
 from rumor.cli.app import app
+from rumor.cli.launch.script.folder import require_no_stdin
 from rumor.train.storage.jsonl import read_metrics
 
 from ...forked import forked_peers
@@ -77,6 +78,13 @@ def called(*arguments: str) -> Result:
         (["--resume", "--", "mine.py"], "name it with --out"),
         (["--resume", "--out", "x", "--rule", "dpsgd", "--", "mine.py"], "takes nobody in"),
         (["--relay", "fast", "--", "mine.py"], "relay is 'fast': it must be off, or a number"),
+        *(
+            (["--", *words.split()], " reads its script from stdin")
+            for words in (
+                *("python -", "python", "python -u -W error -", "python /dev/stdin", "bash -s"),
+                *("sh", "env X=1 python -"),
+            )
+        ),
     ],
 )
 def test_a_wrong_argument_is_status_2_one_line_and_no_file(
@@ -104,6 +112,22 @@ def test_a_wrong_key_of_a_file_is_named(tmp_path: Path, text: str, message: str)
     (tmp_path / "swarm.toml").write_text(text)
     result = called("swarm.toml")
     assert result.exit_code == 2 and message in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["python -c pass", "python -um tiny", "python -W error x.py -", "bash -c ls", "bash x.sh"],
+)
+def test_commands_that_name_their_script_do_not_read_it_from_stdin(words: str) -> None:
+    require_no_stdin(words.split())
+
+
+def test_too_few_files_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rumor.gossip.transport.addresses._FILES_MIN", 1 << 40)
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (16, 16))
+    result = called("-n", "2", "--", "mine.py")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "may have 16 files open" in result.stderr and "ulimit -n" in result.stderr
 
 
 def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Path) -> None:
@@ -281,6 +305,84 @@ def test_a_launcher_that_is_told_to_stop_lets_all_leave_in_order(
     assert [peer["state"] for peer in summary["peers_detail"]] == ["left", "left"]
     assert summary["weight_units_total"] == summary["weight_units_expected"]
     assert result.exit_code == 1 and "stopped before the end" in result.stderr
+    assert (tmp_path / "run/model.safetensors").is_file()
+    for index in range(2):
+        # As Ctrl-C ends a script that runs alone.
+        assert "KeyboardInterrupt" in (tmp_path / f"run/peers/peer-{index}/log.txt").read_text()
+
+
+FAILS_LATE = """
+import torch
+from rumor.train import Peer, environment
+
+with Peer(torch.nn.Linear(4, 1)) as peer:
+    for step in range(20):
+        peer.step()
+    assert peer.merge(timeout_s=600)
+    if environment().index == 0:
+        raise RuntimeError("no room for the picture")
+raise ImportError("no plots here")
+"""
+
+
+@pytest.mark.live
+def test_what_fails_after_the_training_takes_nothing_of_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
+    (tmp_path / "late.py").write_text(FAILS_LATE)
+    with forked_peers():
+        result = called("-n", "2", "--out", "run", "--json", "--", "late.py")
+    summary = json.loads(result.stdout)
+    peers = summary["peers_detail"]
+    assert [peer["state"] for peer in peers] == ["finished", "finished"]
+    assert [peer["script_error"] for peer in peers] == [
+        "RuntimeError: no room for the picture",
+        "ImportError: no plots here",
+    ]
+    assert summary["digest"] and (tmp_path / "run/model.safetensors").is_file()
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * 2**40
+    assert result.exit_code == 1
+    told = "error: peer-0 trained, and then the script failed: RuntimeError: no room"
+    assert told in result.stderr and "no peer finished" not in result.stderr
+
+
+# Nobody would be considered dead within the hour by silence alone.
+OUTLIVES = """
+import os, signal
+import torch
+from rumor.gossip import ProtocolConfig
+from rumor.train import Peer, PeerConfig, environment
+
+config = PeerConfig(protocol=ProtocolConfig(suspect_s=3600, dead_s=7200))
+with Peer(torch.nn.Linear(4, 1), config) as peer:
+    while len(peer.live) < 3:
+        peer.step()
+        peer.wait(0.01)
+    for step in range(20):
+        peer.step()
+        peer.wait(0.01)
+    if environment().index == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while len(peer.live) > 2:
+        peer.step()
+        peer.wait(0.01)
+"""
+
+
+@pytest.mark.live
+def test_the_others_hear_of_a_process_that_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
+    (tmp_path / "outlives.py").write_text(OUTLIVES)
+    with forked_peers():
+        result = called("-n", "3", "--p", "0.5", "--out", "run", "--json", "--", "outlives.py")
+    summary = json.loads(result.stdout)
+    states = [peer["state"] for peer in summary["peers_detail"]]
+    assert states == ["finished", "killed", "finished"]
+    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    assert "peer-1 has died" in (tmp_path / "run/peers/peer-0/log.txt").read_text()
 
 
 GOES_ON = """

@@ -113,6 +113,7 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> Non
     result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
     assert result.exit_code == 2
     assert "holds another run" in result.stderr and trace in result.stderr
+    assert ("go on with it by --resume run" in result.stderr) is (trace == "peers")
     assert [path.name for path in run.iterdir()] == [trace]
 
 
@@ -222,7 +223,7 @@ def test_a_failed_peer_is_named_and_the_rest_count(
 ) -> None:
     fate(monkeypatch, peer_0="fail")
     summary = run_fakes(tmp_path / "run", steps=100)
-    assert not complaint(summary)
+    assert complaint(summary) == "peer-0 failed: the loss is not finite"
     assert summary["dead"][0]["why"] == "the loss is not finite"
     assert torch.equal(
         load_file(tmp_path / "run" / "model.safetensors")["weight"], torch.full((1, 32), 2.0)
@@ -379,9 +380,13 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1
     assert "peer-1 failed at step 30 (the loss is not finite)" in result.stdout
-    assert "Weight is exact" in result.stdout
+    # What failed is said before what went well.
+    assert 0 < result.stdout.find("peer-1 failed: ") < result.stdout.find("Weight is exact")
     *_, said = result.stderr.splitlines()
-    assert said.startswith("error: not written to run: model.safetensors (No space left on device)")
+    assert said.startswith(
+        "error: peer-1 failed: the loss is not finite; not written to run: model"
+    )
+    assert "model.safetensors (No space left on device)" in said
     assert [path.name for path in (tmp_path / "run").iterdir() if path.is_file()] == []
 
 
@@ -391,7 +396,7 @@ def test_why_nobody_finished_is_said_beside_what_was_not_written(
     no_room(monkeypatch, "summary.json")
     fate(monkeypatch, peer_0="fail")
     said = complaint(run_fakes(tmp_path / "run", peers=1, steps=50))
-    assert said.startswith("no peer finished: the loss is not finite")
+    assert said.startswith("peer-0 failed: the loss is not finite; no peer finished (logs: ")
     assert said.endswith(f"; not written to {tmp_path}/run: summary.json (No space left on device)")
 
 

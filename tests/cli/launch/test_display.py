@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
+from rumor.cli.launch.command import complaint
 from rumor.cli.launch.display import display_on, render, report, summarize
 from rumor.cli.launch.monitor import PeerView, State
 from rumor.cli.reports.console import LINE_EVERY_S
@@ -93,6 +94,29 @@ def test_it_says_how_good_the_model_is_and_where_it_lies() -> None:
     assert "differ by 0.01 of their norm" in text
     assert "runs/x/training.png" in text and "runs/x/model.safetensors" in text
     assert "Weight is exact: 2199023255552 units" in text
+
+
+def test_figures_that_peers_told_are_no_figures_of_the_merged_model() -> None:
+    head = report_text_of().split("peer-0")[0]
+    assert head.count("reported") == 2 and "accuracy" in head
+
+
+def test_models_that_peers_have_not_agreed_on_are_said_to_differ() -> None:
+    assert "more than the 0.001" in report_text_of(consensus_distance=0.002)
+    assert "more than" not in report_text_of(consensus_distance=0.0009)
+
+
+def test_peers_of_two_swarms_are_named() -> None:
+    told = summary(swarms=[["peer-0"], ["peer-1"]], digest=None)
+    assert "several swarms, so there is no merged model" in report_text_of(**told)
+    why = complaint(told)
+    assert "2 swarms" in why and "peer-0; peer-1" in why
+    assert "rumor merge runs/x/peers/peer-0 -o" in why
+
+
+def test_processes_that_outlive_their_script_are_named() -> None:
+    left = [{"peer": "peer-1", "pid": 77, "name": "tensorboard"}]
+    assert "tensorboard (process 77) of peer-1; end" in report_text_of(leftovers=left)
 
 
 def test_it_names_the_dead_and_what_died_with_them() -> None:

@@ -1,5 +1,6 @@
 """What a launcher sees of its peers from outside."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -86,8 +87,36 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
         (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
         (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
-        # Killed after it had written its report: nothing was lost.
-        (-9, {"state": "finished"}, State.FINISHED, None),
+        # It had written its report: nothing of its training is lost.
+        (
+            -9,
+            {"state": "finished"},
+            State.FINISHED,
+            "peer-0: its script failed afterwards: ended by SIGKILL",
+        ),
+        (
+            1,
+            {"state": "finished"},
+            State.FINISHED,
+            "peer-0: its script failed afterwards: no such device",
+        ),
+        (
+            1,
+            {"state": "left"},
+            State.LEFT,
+            "peer-0 left at step 10; peer-0: its script failed afterwards: no such device",
+        ),
+        (-2, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
+        (143, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
+        (-11, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
+        (139, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
+        (
+            0,
+            None,
+            State.FAILED,
+            "peer-0 failed at step 10: its process ended with exit status 0, and no peer trained "
+            "to its end in it: see that it reaches the end of a `with Peer(model)` block",
+        ),
         (
             0,
             {"state": "finished", "ended_by": "ada"},
@@ -97,14 +126,14 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
     ],
 )
 def test_an_ending_is_told_once(
-    tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str | None
+    tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     (tmp_path / "log.txt").write_text("12:00 met peer-1\nerror: no such device\nlast line\n")
     if report is not None:
         (tmp_path / "peer.json").write_text(json.dumps(report))
     monitor = Monitor([place(tmp_path)], [Ended(status)], steps=20)
-    assert monitor.update() == ([news] if news else [])
+    assert "; ".join(monitor.update()) == news
     assert monitor.views[0].state is state
     assert monitor.over and monitor.update() == []
 
@@ -142,3 +171,38 @@ def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path
     assert monitor.update() == []
     assert (monitor.views[0].step, monitor.views[0].state) == (5, State.TRAINING)
     assert [(end.step, end.state) for end in monitor.views[0].earlier] == [(10, State.KILLED)]
+
+
+def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    (tmp_path / "log.txt").write_text("taking part as peer-0\n")
+    monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
+    (told,) = monitor.update()
+    assert told == "peer-0 failed at step 0: its folder cannot be written: No space left on device"
+
+
+def test_too_many_open_files_come_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("OSError: [Errno 24] Too many open files: 'x'\n")
+    monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
+    (told,) = monitor.update()
+    assert "Too many open files" in told and "ulimit -n" in told
+
+
+def test_lives_that_end_without_a_word_are_told_once(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
+    monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
+    monitor.update()
+    assert (monitor.take_deaths(), monitor.take_deaths()) == ([("peer-0", 7)], [])
+
+
+def test_of_a_peer_that_is_started_again_no_death_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
+    monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
+    monitor.ended(0)
+    monitor.reborn(0)
+    assert monitor.take_deaths() == []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -64,6 +65,36 @@ def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
     places = peers(tmp_path, monkeypatch, "ignore")
     views = run(places, PressCtrlC(places, times=2))
     assert {(view.state, view.why) for view in views} == {(State.KILLED, "SIGKILL")}
+
+
+HEARS = "trap 'touch {folder}/heard; exit 0' INT; touch {folder}/ready; sleep 600 & wait"
+
+
+def test_a_script_in_a_shell_hears_ctrl_c_and_what_it_leaves_running_is_named(
+    tmp_path: Path,
+) -> None:
+    (place,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path, ("/bin/true",)).found()
+    inner = HEARS.format(folder=place.folder)
+    # The shell waits for what it has started, and passes nothing on.
+    place = replace(place, command=("/bin/sh", "-c", f'/bin/sh -c "{inner}"; true'))
+    group = ProcessGroup([place])
+    supervise(group, Monitor(group.places, group.processes, 10), PressCtrlC([place], times=1))
+    assert (place.folder / "heard").exists()
+    left = group.leftovers()
+    assert [(each.peer, each.name) for each in left] in ([], [("peer-0", "sleep")])
+    for each in left:
+        os.kill(each.pid, signal.SIGKILL)
+
+
+def test_what_a_script_leaves_running_is_named(tmp_path: Path) -> None:
+    (place,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path, ("/bin/true",)).found()
+    place = replace(place, command=("/bin/sh", "-c", "sleep 600 & exit 0"))
+    group = ProcessGroup([place])
+    group.start()
+    group.wait()
+    ((peer, pid, name),) = group.leftovers()
+    os.kill(pid, signal.SIGKILL)
+    assert (peer, name) == ("peer-0", "sleep")
 
 
 def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def outcome(index: int, state: State, account: Account | None) -> Outcome:
         id=f"peer-{index}",
         state=state,
         why="",
+        script_error="",
         steps=10,
         figures=FIGURES,
         accounts=() if account is None else (account,),

@@ -60,6 +60,24 @@ def test_failed_peers_and_those_without_weight_are_left_out(tmp_path: Path) -> N
     assert load_file(tmp_path / "m.safetensors")["x"][0] == 1
 
 
+def test_models_of_two_swarms_are_refused_with_the_peers_of_each(tmp_path: Path) -> None:
+    for name, swarm in (("a", "aa"), ("b", "bb")):
+        metadata = {"peer": name, "weight_units": "1", "swarm": swarm}
+        (tmp_path / name).mkdir()
+        save_model(tmp_path / name / "model.safetensors", {"x": torch.ones(3)}, metadata)
+    out = tmp_path / "m.safetensors"
+    status, stdout, stderr = merge(tmp_path / "a", tmp_path / "b", "-o", out)
+    assert (status, stdout, out.exists()) == (1, "", False)
+    assert "2 swarms" in stderr and "a; b" in stderr and f"rumor merge {tmp_path}/a -o" in stderr
+
+
+def test_models_that_differ_are_said_to(tmp_path: Path) -> None:
+    near, far = peer(tmp_path / "near", 1.0005, 1), peer(tmp_path / "far", 1.1, 1)
+    one, out = peer(tmp_path / "a", 1.0, 1), tmp_path / "m.safetensors"
+    assert "of their norm" not in merge(one, near, "-o", out)[1]
+    assert "differ by 0.048 of their norm" in merge(one, far, "-o", out, "--force")[1]
+
+
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     one, out = peer(tmp_path / "a", 1.0, 1), tmp_path / "m.safetensors"
     out.write_text("precious")

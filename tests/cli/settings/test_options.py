@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from rumor.cli.app import COMMANDS as ALL
 from rumor.cli.app import load
 from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.script.config import ScriptConfig
@@ -132,3 +133,16 @@ def test_every_field_has_an_option_with_help_and_the_same_default(command: str) 
             if field.name not in NO_OPTIONS and field.default not in (MISSING, ()):
                 default = options[field.name].default
                 assert default == field.default or field.name in ("bind", "resume")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_that_is_on_by_default_can_be_switched_off(name: str) -> None:
+    flags = [each for each in load(name).params if getattr(each, "is_flag", False)]
+    assert flags
+    for flag in flags:
+        assert flag.default is not True or f"--no-{flag.opts[0][2:]}" in flag.secondary_opts
+
+
+def test_no_save_frozen_reaches_the_settings_of_a_peer() -> None:
+    context = load("peer").make_context("peer", ["--no-save-frozen"])
+    assert context.params["save_frozen"] is False

@@ -395,9 +395,22 @@ def test_a_wake_after_the_end_does_nothing(tmp_path: Path) -> None:
 @needs_proc
 def test_an_address_in_use_is_named_and_nothing_stays_open(there: Transport) -> None:
     before = files()
-    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*in use"):
+    advice = f"port {str(there.address).rpartition(':')[2]} is in use: free it"
+    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*{advice}"):
         Transport(there.address)
     until(lambda: files() == before)
+
+
+@pytest.mark.parametrize(
+    ("bind", "advice"),
+    [
+        ("tcp://no.such.host.invalid:*", "nor a name that resolves"),
+        ("tcp://192.0.2.1:*", "192.0.2.1 is not an address of this machine"),
+    ],
+)
+def test_what_to_do_about_a_bind_address_depends_on_what_is_wrong(bind: str, advice: str) -> None:
+    with pytest.raises(TransportError, match=advice):
+        Transport(bind)
 
 
 @pytest.mark.parametrize("bind", ["ipc:///tmp/x", "127.0.0.1", "tcp://127.0.0.1:99999"])

@@ -11,6 +11,7 @@ from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.train import Peer, PeerConfig
+from rumor.train.storage import files
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.merge import open_model
 
@@ -18,7 +19,8 @@ from ..loggers.fakes import Collected, Failing
 
 
 def config(**changes: object) -> PeerConfig:
-    return PeerConfig(id="solo", linger_s=0, **{"log_every": 2, **changes})  # type: ignore[arg-type]
+    usual = {"id": "solo", "linger_s": 0, "log_every": 2}
+    return PeerConfig(**{**usual, **changes})  # type: ignore[arg-type]
 
 
 def test_rows_have_step_weight_live_and_the_mean_of_the_losses(tmp_path: Path) -> None:
@@ -47,6 +49,35 @@ def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) 
     first, last = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["loss"], last["accuracy"], last["test_loss"]) == (None, 0.75, None)
     assert open_model(tmp_path / "model.safetensors").id == "solo"
+
+
+def test_several_peers_write_one_file_and_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "average.safetensors"
+    with Peer(nn.Linear(2, 1), config()) as ann, Peer(nn.Linear(2, 1), config(id="bob")) as bob:
+        publish, others = files.publish, [bob]
+
+        def meanwhile(draft: Path, target: Path) -> None:
+            if others:
+                others.pop().save_model(path)
+                assert open_model(path).id == "bob"
+            publish(draft, target)
+
+        monkeypatch.setattr(files, "publish", meanwhile)
+        ann.save_model(path)
+    assert open_model(path).id == "solo"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_model_names_its_swarm_and_whom_its_peer_has_met(tmp_path: Path) -> None:
+    with Peer(nn.Linear(2, 1), config(), out=tmp_path) as peer:
+        peer.step()
+        swarm = peer.swarm
+    (met,) = open_model(tmp_path / "model.safetensors").met
+    assert met[0] == "solo" and met[1] > 0
+    assert open_model(tmp_path / "model.safetensors").swarm == swarm != ""
+    assert json.loads((tmp_path / "peer.json").read_text())["swarm"] == swarm
 
 
 class Tied(nn.Module):

@@ -416,8 +416,13 @@ def test_listening_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
         (busy,) = check_listening([address], [])
         (elsewhere,) = check_listening(["tcp://203.0.113.9:*"], [])
+        (unknown,) = check_listening(["tcp://no.such.host.invalid:7700"], [])
     assert busy.is_fatal and "Address already in use" in busy.why
     assert elsewhere.is_fatal and "Cannot assign requested address" in elsewhere.why
+    assert unknown.is_fatal and "Unknown error" not in unknown.why
+    assert "is in use: free it" in busy.advice
+    assert "is not an address of this machine" in elsewhere.advice
+    assert "nor a name that resolves" in unknown.advice
     assert not check_listening(["tcp://*:*", "tcp://127.0.0.1:*"], [])
 
 

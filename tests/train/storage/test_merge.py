@@ -21,7 +21,9 @@ from rumor.train.storage.merge import (
     merge,
     merging_weights,
     open_model,
+    require_one_swarm,
     save_model,
+    swarms_of,
 )
 
 
@@ -282,3 +284,45 @@ def test_shards_are_merged_in_the_order_in_which_their_numbers_lay(
     for name, value in merged.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)
         assert value.is_contiguous()
+
+
+Lives = list[tuple[str, int]]
+
+
+def trained(folder: Path, peer: str, swarm: str = "", met: Lives | None = None) -> SavedModel:
+    told = {"peer": peer, "swarm": swarm} | ({} if met is None else {"met": json.dumps(met)})
+    save_model(folder / f"{peer}.safetensors", {"x": ones(1.0)}, told)
+    return open_model(folder / f"{peer}.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("told", "swarms"),
+    [
+        ({"a": ("x", None), "b": ("x", None), "c": ("", None)}, ["abc"]),
+        ({"a": ("x", None), "b": ("y", None), "c": ("x", None)}, ["ac", "b"]),
+        # Both began with the same model, and never met.
+        ({"a": ("x", [("a", 1)]), "b": ("x", [("b", 1)])}, ["a", "b"]),
+        ({"a": ("x", [("a", 1), ("b", 1)]), "b": ("x", [("b", 1)])}, ["ab"]),
+        # One that left before the other came, and one that was killed, whom both have met.
+        (
+            {
+                "a": ("x", [("a", 1), ("k", 1)]),
+                "b": ("x", [("b", 1)]),
+                "c": ("x", [("c", 1), ("k", 1)]),
+            },
+            ["ac", "b"],
+        ),
+        # An earlier life of a peer was in another swarm.
+        ({"a": ("x", [("a", 1), ("b", 1)]), "b": ("x", [("b", 2)])}, ["a", "b"]),
+    ],
+)
+def test_models_are_of_one_swarm_if_their_peers_have_met(
+    tmp_path: Path, told: dict[str, tuple[str, Lives | None]], swarms: list[str]
+) -> None:
+    models = [trained(tmp_path, id, *more) for id, more in told.items()]
+    for order in (models, models[::-1]):
+        assert ["".join(m.id for m in swarm) for swarm in swarms_of(order)] == swarms
+    if len(swarms) > 1:
+        with pytest.raises(TrainingError, match="trained in 2 swarms") as refused:
+            require_one_swarm(models)
+        assert "; ".join(", ".join(swarm) for swarm in swarms) in str(refused.value)

@@ -41,7 +41,8 @@ class FakePeer:
 
     def live(self, fate: str) -> None:
         if fate == "train":
-            signal.signal(signal.SIGTERM, self.leave)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self.leave)
         for step in range(10, self.steps + 1, 10):
             self.step = step
             self.measure()
@@ -58,7 +59,8 @@ class FakePeer:
             print("error: the loss is not finite", file=sys.stderr)
             sys.exit(1)
         if fate in ("wait", "ignore"):
-            signal.signal(signal.SIGTERM, self.leave if fate == "wait" else signal.SIG_IGN)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self.leave if fate == "wait" else signal.SIG_IGN)
             self.append("ready")
             time.sleep(30)
         self.end("finished")
