@@ -125,10 +125,15 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
 def stop_on_signals(stop: threading.Event) -> None:
     """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end it at once."""
+    pid = os.getpid()
 
     def leave(number: int, frame: object) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        if os.getpid() != pid:
+            # A forked child of the task's, such as a data loader's worker: the signal ends it.
+            os.kill(os.getpid(), number)
+            return
         print(
             "stopping: handing the weight on; once more ends at once", file=sys.stderr, flush=True
         )

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -104,6 +105,7 @@ class Guest:
         self._evaluate, self._evaluate_every = evaluate, evaluate_every
         self._signals: SignalHandling | None = None
         self._lr: float | None = None
+        self._pid = 0
 
     def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
         """Found or join, around a model that lies where it is trained.
@@ -148,6 +150,7 @@ class Guest:
                 signals.pass_on()
             raise
         self.peer, self._signals, self.is_inside = peer, signals, True
+        self._pid = os.getpid()
         atexit.register(self._abandon)
         _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.live))
         return peer
@@ -206,7 +209,7 @@ class Guest:
             SystemExit: A signal has come, and there was no handler before.
             TrainingError: As for `Peer.merge`.
         """
-        if not self.is_inside:
+        if not self.is_inside or os.getpid() != self._pid:
             return
         peer, signals = self._inside(), self._signals
         self.is_inside = False

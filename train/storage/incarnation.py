@@ -15,7 +15,7 @@ from typing import IO, Final
 from ...gossip import ConfigError, Member, PeerId
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation
-from .files import read_json, write_json
+from .files import forget_in_children, read_json, write_json
 
 __all__ = [
     "INCARNATION_FILE",
@@ -83,6 +83,7 @@ def lock_folder(folder: Path) -> IO[bytes]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / LOCK, "ab")
+        forget_in_children(lock)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     try:
