@@ -30,7 +30,7 @@ from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
-from .runtime.script.environment import told_of
+from .runtime.script.environment import environment, peers_before, resolve_config
 from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
@@ -74,6 +74,10 @@ class Peer:
         rule: The algorithm, such as ``GoSGD(p=0.01)``.
         seed: Of this peer's random choices.
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
+        name: What its swarm is called where a process makes several peers, each of another swarm:
+            a GAN's two models, or one for each fold. All processes make peers of the same names;
+            without names, peers of all processes that were made first belong together, then those
+            that were made second, and so on.
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
         loggers: Where metrics go besides, such as ``("tensorboard",)``.
         metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
@@ -100,6 +104,7 @@ class Peer:
         rule: Rule | str | None = None,
         seed: int | None = None,
         out: Path | str | None = None,
+        name: str | None = None,
         signals: bool | None = None,
         loggers: Sequence[LoggerSpec] | None = None,
         metrics_port: int | None = None,
@@ -110,7 +115,10 @@ class Peer:
     ) -> None:
         given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
         given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
-        self.config, told = told_of(config, given)
+        told = environment()
+        before = peers_before(told)
+        told, swarm = told.of_swarm(name, before)
+        self.config = resolve_config(config, given, told)
         if checkpoints:
             self.config = self.config.in_folder()
         self.id = self.config.named()
@@ -149,6 +157,7 @@ class Peer:
         self._signals = SignalHandling(self.stop)
         self._on_start: list[Callable[[], object]] = []
         self._pid = os.getpid()
+        before.append(swarm)
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,

@@ -20,7 +20,7 @@ from ..loop.average import Evaluate
 from ..loop.record import Loss
 from ..loop.signals import SignalHandling
 from ..peer import Peer
-from ..runtime.script.environment import told_of
+from ..runtime.script.environment import environment, resolve_config
 from ..tasks.task import require_one_lr
 
 __all__ = ["Guest", "require_whole", "settings_of"]
@@ -47,7 +47,7 @@ def settings_of(
     Raises:
         ConfigError: There is no such field, its value is out of range, or it is not for trainers.
     """
-    known = [each.name for each in fields(PeerConfig)]
+    known = [each.name for each in fields(PeerConfig) if not each.name.startswith("_")]
     for name in settings:
         if name not in known:
             known.append("push_probability")
@@ -128,7 +128,7 @@ class Guest:
         if self.peer is not None and config.id is None:
             # Its folder is the earlier one's.
             config = replace(config, id=self.peer.id)
-        asked = told_of(config, {"signals": self._asked})[0].signals
+        asked = resolve_config(config, {"signals": self._asked}, environment()).signals
         peer = Peer(
             model,
             config,
