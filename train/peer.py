@@ -286,6 +286,7 @@ class Peer:
             opens=self.opens,
             told=self._telemetry.told,
             loss=self._loss,
+            goes_on=self._told.resume,
         )
         try:
             if self._told.resume and self._folder.may_resume:

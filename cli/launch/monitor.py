@@ -19,6 +19,7 @@ __all__ = [
     "Process",
     "State",
     "Tail",
+    "ended_view",
     "last_words",
     "life_in",
     "lives_in",
@@ -167,6 +168,8 @@ class Monitor:
         self._steps = steps, steps_total
         self._on_row = on_row or (lambda id, row: None)
         self._tails: list[Tail] = []
+        # Of the peers that a script's process has made after its first.
+        self._further: dict[Path, Tail] = {}
         self._over: list[bool] = []
         self._news: list[str] = []
         for _ in places:
@@ -235,14 +238,35 @@ class Monitor:
             view.take(row)
             self._on_row(view.id, row)
             view.state = State.FINISHED if view.progress == 1.0 else State.TRAINING
+        folder = self._places[index].folder
+        for path in sorted(folder.glob("*/metrics.jsonl")):
+            for row in self._further.setdefault(path, Tail(path)).rows():
+                view.take(row)
+                self._on_row(f"{view.id}/{path.parent.name}", row)
+                view.state = State.TRAINING
         if status is not None:
             before = view.state
             self._over[index] = True
-            view.state, view.why = _ending(self._places[index].folder, status)
+            view.state, view.why = _ending(folder, status)
             if (view.state is not before and view.state in OVER) or (
                 view.state is State.FINISHED and view.why
             ):
                 self._news.append(_sentence(view))
+
+
+def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> PeerView:
+    """What is known of one of several peers of a process that has ended.
+
+    Args:
+        place: Of that peer.
+        status: Of the process.
+        earlier: How earlier lives of the peer ended.
+    """
+    view = PeerView(place.id, None, earlier=list(earlier))
+    for row in Tail(place.folder / "metrics.jsonl").rows():
+        view.take(row)
+    view.state, view.why = _ending(place.folder, status or 0)
+    return view
 
 
 def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
@@ -273,6 +297,10 @@ def last_words(folder: Path) -> str:
 
 def _ending(folder: Path, status: int) -> tuple[State, str]:
     report = read_report(folder)
+    if report is None and status == 0:
+        # All peers of the process may have names, and so folders of their own.
+        further = (read_report(path.parent) for path in sorted(folder.glob("*/peer.json")))
+        report = next(filter(None, further), None)
     if report is not None and not (status > 0 and report["state"] == State.FINISHED):
         by = report.get("ended_by")
         return State(report["state"]), report.get("error") or (f"ended by {by}" if by else "")

@@ -202,6 +202,13 @@ class PeerFolder:
             )
         if checkpointing is not None:
             checkpointing.require_complete()
+            if self.past is not None and checkpointing.keeps_model_alone:
+                _log.warning(
+                    "resumed the model alone, after %d steps: nothing else was registered, so that "
+                    "the optimizer starts anew; call peer.register(optimizer=optimizer) before the "
+                    "peer starts, and loop while peer.steps < steps",
+                    self.steps,
+                )
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
         """Which incarnation is to begin; nobody has heard of it yet.

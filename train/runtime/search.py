@@ -146,6 +146,9 @@ class Search:
             one that only dials out.
         was_member: Whether an earlier incarnation was a member: then it founds nothing together
             with others, whose roll call is long over.
+        goes_on: Whether all founders come back: then each waits until all are in the folder where
+            addresses are exchanged, as at the first start, and the first one with a checkpoint
+            founds.
         returning: Whether it also has what its swarm could be founded anew from.
         known: Addresses that it knows from then.
         keyring: Its keys, where it has any: an address that was typed without a key stands for
@@ -160,6 +163,7 @@ class Search:
         address: str | None,
         *,
         was_member: bool = False,
+        goes_on: bool = False,
         returning: bool = False,
         known: Sequence[str] = (),
         keyring: Keyring | None = None,
@@ -171,12 +175,15 @@ class Search:
         self._keyring = keyring
         one_each = (each for each in config.join if not is_name_of_many(each))
         self._seeds = self._with_keys((*one_each, *known))
-        self._founders = 1 if was_member else config.founders
         self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
+        goes_on = goes_on and self._meeting is not None
+        self._awaited = config.founders if goes_on else 1
+        self._founders = 1 if was_member or goes_on else config.founders
         if self._meeting is not None and address is not None:
             self._meeting.announce(address)
         # Addresses that are remembered may belong to anybody by now: their word ends nothing.
         self._may_refuse = not was_member and not known
+        self._met = 1
         self._refusal: PeerRefused | None = None
         self._outlived: StaleIncarnation | None = None
 
@@ -241,7 +248,12 @@ class Search:
     def _is_over(self) -> bool:
         runtime = self._runtime
         seeds = (*self._seeds, *self._with_keys(self._named.addresses()))
-        seeds = (*seeds, *(self._meeting.others() if self._meeting else ()))
+        met = self._meeting.others() if self._meeting else ()
+        self._met = 1 + len(met)
+        if self._met < self._awaited:
+            # One that founded now could be done before the others have found it.
+            return False
+        seeds = (*seeds, *met)
         if self._named.pending and not seeds:
             # With nobody to look for, it would found.
             return False
@@ -260,6 +272,8 @@ class Search:
 
     def _wanting(self) -> str:
         """What the peer waits for, in words."""
+        if self._met < self._awaited:
+            return f"{self._met} of {self._awaited} peers of the run that goes on are there"
         members = self._runtime.look(lambda protocol: protocol.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.

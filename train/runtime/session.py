@@ -124,6 +124,9 @@ class Made:
     loss: Loss | None = None
     """Computes the model's own on a batch of a given number; see `Peer`."""
 
+    goes_on: bool = False
+    """Whether its whole run was ended and goes on, so that all founders come back."""
+
 
 class PeerSession:
     """Opens a peer's sockets and files, and runs its protocol until it is closed.
@@ -243,13 +246,16 @@ class PeerSession:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _make_search(self, known: Sequence[str]) -> Search:
-        past = self._past
+        made, past = self._made, self._past
+        # All members that never change found together once, and never come back.
+        goes_on = made.goes_on and not requirements_of(made.rule).fixed_members
         return Search(
             self.runtime,
             self._made.config,
             self.id,
             self.addresses[0] if self.addresses else None,
             was_member=past is not None or bool(known),
+            goes_on=goes_on,
             returning=past is not None and past.returns,
             known=known,
             keyring=self._keyring,
