@@ -31,6 +31,7 @@ from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
 from .runtime.script.environment import environment, peers_before, resolve_config
+from .runtime.script.order import SwarmOrder
 from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
@@ -117,6 +118,7 @@ class Peer:
         given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
         told = environment()
         before = peers_before(told)
+        meet = told.fields.get("rendezvous")
         told, swarm = told.of_swarm(name, before)
         self.config = resolve_config(config, given, told)
         if checkpoints:
@@ -158,6 +160,9 @@ class Peer:
         self._on_start: list[Callable[[], object]] = []
         self._pid = os.getpid()
         before.append(swarm)
+        self._order: SwarmOrder | None = None
+        if meet is not None and self.config.rendezvous == told.fields["rendezvous"]:
+            self._order = SwarmOrder(meet, self.id, before)
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,
@@ -287,6 +292,7 @@ class Peer:
             told=self._telemetry.told,
             loss=self._loss,
             goes_on=self._told.resume,
+            order=self._order,
         )
         try:
             if self._told.resume and self._folder.may_resume:
@@ -294,10 +300,13 @@ class Peer:
             self._check.begin()
             self._folder.require_ready(self.rule)
             self._telemetry.serve(self)
+            if self._order is not None:
+                self._order.note()
+                self._order.require_alike()
             if (meet := self.config.rendezvous) is not None and self._folder.past is None:
                 initial_model.begin_alike(
                     *(self._model, self.vector.schema, meet, self._told.index, self._told.count),
-                    *(self.stop, self.config.join_timeout_s),
+                    *(self.stop, self.config.join_timeout_s, self._order),
                 )
             self._session = join.begin(made, self._folder, self.stop)
             for callback in self._on_start:

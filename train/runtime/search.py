@@ -27,6 +27,7 @@ from ...gossip.types import Incarnation
 from ..config import PeerConfig
 from ..storage.inputs import Join
 from .runner import PeerRuntime
+from .script.order import SwarmOrder
 from .seeds import NamedSeeds
 
 __all__ = ["Rendezvous", "Search", "StaleIncarnationError", "advertised", "with_keys"]
@@ -149,6 +150,7 @@ class Search:
         goes_on: Whether all founders come back: then each waits until all are in the folder where
             addresses are exchanged, as at the first start, and the first one with a checkpoint
             founds.
+        order: That of the swarms of this process, which is looked at meanwhile.
         returning: Whether it also has what its swarm could be founded anew from.
         known: Addresses that it knows from then.
         keyring: Its keys, where it has any: an address that was typed without a key stands for
@@ -164,6 +166,7 @@ class Search:
         *,
         was_member: bool = False,
         goes_on: bool = False,
+        order: SwarmOrder | None = None,
         returning: bool = False,
         known: Sequence[str] = (),
         keyring: Keyring | None = None,
@@ -184,6 +187,7 @@ class Search:
         # Addresses that are remembered may belong to anybody by now: their word ends nothing.
         self._may_refuse = not was_member and not known
         self._met = 1
+        self._order = order
         self._refusal: PeerRefused | None = None
         self._outlived: StaleIncarnation | None = None
 
@@ -216,6 +220,7 @@ class Search:
 
         Raises:
             TransportError: No swarm was found in time, or before *stop* was set.
+            ConfigError: Another process starts its peers in another order.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
             StaleIncarnationError: Others know a later incarnation of this peer.
         """
@@ -247,6 +252,8 @@ class Search:
 
     def _is_over(self) -> bool:
         runtime = self._runtime
+        if self._order is not None:
+            self._order.require_alike()
         seeds = (*self._seeds, *self._with_keys(self._named.addresses()))
         met = self._meeting.others() if self._meeting else ()
         self._met = 1 + len(met)

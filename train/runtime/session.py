@@ -60,6 +60,7 @@ from ..tensors.staging import Loss
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
+from .script.order import SwarmOrder
 from .search import Search, advertised
 from .segments import Life, SharedSegments
 from .telling.counters import Counters
@@ -126,6 +127,9 @@ class Made:
 
     goes_on: bool = False
     """Whether its whole run was ended and goes on, so that all founders come back."""
+
+    order: SwarmOrder | None = None
+    """That of the swarms of its process."""
 
 
 class PeerSession:
@@ -256,6 +260,7 @@ class PeerSession:
             self.addresses[0] if self.addresses else None,
             was_member=past is not None or bool(known),
             goes_on=goes_on,
+            order=made.order,
             returning=past is not None and past.returns,
             known=known,
             keyring=self._keyring,

@@ -226,8 +226,9 @@ class ScriptFolder:
         # Before the folders are there: whether they are says whether the run goes on.
         each = [variables(self._config, self._out, index) for index in range(self._config.peers)]
         (self._out / "rendezvous").mkdir(parents=True, exist_ok=goes_on)
-        for path in (self._out / "rendezvous").rglob("*.addr"):
-            path.unlink()  # nobody listens there any more
+        for kind in ("addr", "swarms"):
+            for path in (self._out / "rendezvous").rglob(f"*.{kind}"):
+                path.unlink()  # of processes that are gone
         places = []
         for index, id in enumerate(self._config.ids()):
             places.append(self._make(index, id, id, each[index], exist_ok=goes_on))
