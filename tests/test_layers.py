@@ -232,16 +232,6 @@ def test_a_folder_has_at_most_twelve_entries(folder: Path) -> None:
     assert len(entries) <= 12, entries
 
 
-LINES_MAX = 550
-LONGER: dict[str, str] = {}
-"""Modules that are longer, each with its reason. Take out what has become shorter."""
-
-
-def test_no_module_is_longer_than_a_noun_needs() -> None:
-    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
-    assert {name for name, count in lines.items() if count > LINES_MAX} == set(LONGER)
-
-
 def nearest_module(name: str) -> str | None:
     """The module that defines *name*, or is it; None outside of rumor."""
     while name and name not in MODULES:

@@ -26,6 +26,7 @@ from .loop.model_check import ModelCheck
 from .loop.record import Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry
+from .model import require_own_process
 from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
@@ -91,7 +92,7 @@ class Peer:
 
     Raises:
         ConfigError: A setting is out of range, or a logger's package is not installed.
-        TrainingError: The model has nothing to share.
+        TrainingError: The model has nothing to share, or other processes take part in its steps.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Peer:
         self.rule = self.config.make_rule()
         """The algorithm."""
         require_losses(self.rule, known=loss is not None)
+        require_own_process(model)
         self._model, self._loss = model, loss
         wire, requirements = self.config.protocol.wire, requirements_of(self.rule)
         self.vector = Vector(

@@ -116,6 +116,10 @@ class Rendezvous:
 _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
 _HINT: Final = " (a swarm with keys answers nobody without --key and --roster)"
+_NO_FOUNDER: Final = (
+    "if all peers were given join, start one without it, which founds the swarm, or give all the "
+    "same list of addresses"
+)
 
 # A peer that comes back may ask hundreds of addresses: nobody reads so many, every five seconds.
 _NAMED_MAX: Final = 4
@@ -193,7 +197,7 @@ class Search:
 
     def hear(self, event: Event) -> None:
         """Learn, on any thread, why this peer cannot be one of the swarm as it is."""
-        if isinstance(event, PeerRefused) and self._may_refuse:
+        if isinstance(event, PeerRefused):
             self._refusal = event
         elif isinstance(event, StaleIncarnation):
             self._outlived = event
@@ -272,7 +276,7 @@ class Search:
             return True
         if self._outlived is not None:
             raise StaleIncarnationError(self._outlived.incarnation)
-        if self._refusal is not None:
+        if self._refusal is not None and self._may_refuse:
             peer, reason = self._refusal.peer, self._refusal.reason
             raise IncompatiblePeer(f"cannot join {peer}: {reason}", peer)
         return False
@@ -297,7 +301,11 @@ class Search:
             words.append(f"{len(members)} of {self._founders} founders are there")
         elif len(members) > 1:
             words.append("waiting for a first share")
-        return "; ".join(words) or "nobody has answered yet"
+        elif self._config.join and not self._returning:
+            words.append(_NO_FOUNDER)
+        if self._refusal is not None:
+            words.append(f"{self._refusal.peer} refuses this peer: {self._refusal.reason}")
+        return "; ".join(words) or "no peer has answered yet"
 
     def _silence(self, address: str) -> str:
         if refusal := self._runtime.refusal(address):
