@@ -80,7 +80,7 @@ class PeerConfig:
     """
 
     # The first of all fields, see `_noting_given`.
-    _given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    _given: frozenset[str] = field(default_factory=frozenset, repr=False, compare=False)
 
     id: str | None = None
     """Its name, unique in the swarm; a random one unless given."""

@@ -112,10 +112,11 @@ def require_own_process(model: nn.Module) -> None:
         return
     for path, module in model.named_modules():
         groups = [each for each in vars(module).values() if isinstance(each, dist.ProcessGroup)]
-        if isinstance(module, nn.SyncBatchNorm) and not groups:
-            groups = [dist.group.WORLD]
+        world = dist.group.WORLD
+        if isinstance(module, nn.SyncBatchNorm) and not groups and world is not None:
+            groups = [world]
         for group in groups:
-            if group is not None and group.size() > 1:
+            if group.size() > 1:
                 where = f"{path} of the model" if path else "the model"
                 raise TrainingError(
                     f"{where} is a {type(module).__name__} over {group.size()} processes, which "

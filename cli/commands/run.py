@@ -109,7 +109,7 @@ def run(
         for name, each in _swarms(summary):
             if name or summary["swarms"]:
                 print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
-            report(each, Console())
+            report(dict(each), Console())
     _end(summary)
 
 
@@ -151,7 +151,8 @@ def _swarms(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _end(summary: Mapping[str, Any]) -> None:
     """Say what went wrong, if anything did."""
-    whys, shown = [], set()
+    whys: list[str] = []
+    shown: set[str] = set()
     for name, each in _swarms(summary):
         failed = [peer["id"] for peer in each["peers_detail"] if peer["state"] == State.FAILED]
         for id in sorted({*failed} - shown):

@@ -85,6 +85,7 @@ def test_joining_without_any_founder_says_what_to_do() -> None:
 
 def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path) -> None:
     joined: list[object] = []
+    stop = threading.Event()
     runtime = SimpleNamespace(
         greeted={},
         call=joined.append,
@@ -105,11 +106,10 @@ def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path)
         )
         found.run(stop)
 
-    stop = threading.Event()
     with pytest.raises(TransportError, match="1 of 2 peers of the run that goes on are there"):
         search()
     assert not joined
     (tmp_path / "other.addr").write_text("tcp://b:1\n")
-    stop = threading.Event()
+    stop.clear()
     search()
     assert joined == [Join(("tcp://b:1",), 1, True)]
