@@ -18,7 +18,7 @@ from rumor.train import CheckpointConfig, Peer, PeerConfig
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--folder", required=True, help="where checkpoints are kept")
-parser.add_argument("--join", action="append", default=[], help="address of any member")
+parser.add_argument("--join", action="append", help="address of any member")
 parser.add_argument("--steps", type=int, default=2000)
 parser.add_argument("--pace-s", type=float, default=0.0, help="sleep this long in each step")
 arguments = parser.parse_args()

@@ -21,8 +21,8 @@ from torch import nn
 from rumor.train import Peer
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--bind", default="tcp://127.0.0.1:*", help="where to listen")
-parser.add_argument("--join", action="append", default=[], help="address of any member")
+parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700")
+parser.add_argument("--join", action="append", help="address of any member")
 parser.add_argument("--steps", type=int, default=2000)
 arguments = parser.parse_args()
 

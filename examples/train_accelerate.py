@@ -23,12 +23,14 @@ from rumor.train import Peer, PeerConfig, environment
 from rumor.train.integrations.accelerate import keep_in_checkpoints
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--bind", default="tcp://127.0.0.1:*", help="where to listen")
-parser.add_argument("--join", action="append", default=[], help="address of any member")
+parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700")
+parser.add_argument("--join", action="append", help="address of any member")
 parser.add_argument("--out", help="folder for checkpoints, unless `rumor run` names one")
 parser.add_argument("--steps", type=int, default=400)
 parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
 arguments = parser.parse_args()
+# What is given counts more than what `rumor run` says.
+place = {name: vars(arguments)[name] for name in ("bind", "join") if vars(arguments)[name]}
 
 told = environment()  # by `rumor run`; else process 0 of 1
 folder = f"{arguments.out or told.out or 'out'}/accelerate"
@@ -47,7 +49,7 @@ model, optimizer, loader = accelerator.prepare(
     DataLoader(TensorDataset(inputs[part], targets[part]), 16, shuffle=True),
 )
 
-config = PeerConfig(bind=arguments.bind, join=tuple(arguments.join))
+config = PeerConfig(**place)
 peer = Peer(model, config, rule=GoSGD(p=0.1), checkpoints=False)
 keep_in_checkpoints(accelerator, peer)  # before load_state
 if arguments.resume:

@@ -23,12 +23,14 @@ from rumor.train import environment
 from rumor.train.integrations.lightning import RumorCallback
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--bind", default="tcp://127.0.0.1:*", help="where to listen")
-parser.add_argument("--join", action="append", default=[], help="address of any member")
+parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700")
+parser.add_argument("--join", action="append", help="address of any member")
 parser.add_argument("--out", help="folder for checkpoints, unless `rumor run` names one")
 parser.add_argument("--steps", type=int, default=400)
 parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
 arguments = parser.parse_args()
+# What is given counts more than what `rumor run` says.
+place = {name: vars(arguments)[name] for name in ("bind", "join") if vars(arguments)[name]}
 
 told = environment()  # by `rumor run`; else process 0 of 1
 out = arguments.out or told.out or "out"
@@ -61,7 +63,7 @@ class Net(lightning.LightningModule):
 
 
 lightning.seed_everything(told.seed + told.index, verbose=False)
-callback = RumorCallback(push_probability=0.1, bind=arguments.bind, join=arguments.join)
+callback = RumorCallback(push_probability=0.1, **place)
 kept = ModelCheckpoint(f"{out}/trainer", every_n_train_steps=50, save_last=True)
 trainer = lightning.Trainer(
     max_steps=arguments.steps,

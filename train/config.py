@@ -1,8 +1,9 @@
 """What a peer is told at its start: how to take part, and what to train."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -72,9 +73,14 @@ class CheckpointConfig:
 class PeerConfig:
     """How one peer takes part in a swarm.
 
+    A field that is given counts more than the environment, also where it equals its default.
+
     Raises:
         ConfigError: A field is out of range, or an address is malformed.
     """
+
+    # The first of all fields, see `_noting_given`.
+    _given: frozenset[str] = field(default_factory=frozenset, repr=False, compare=False)
 
     id: str | None = None
     """Its name, unique in the swarm; a random one unless given."""
@@ -297,6 +303,10 @@ class PeerConfig:
         names = [f"{index:06}" for index in range(self.founders)]
         return over(self.topology, self.seed, names).is_tree
 
+    def is_given(self, name: str) -> bool:
+        """Whether a field was given, here or to a config that this one was made from."""
+        return name in self._given
+
     @property
     def incarnation_folder(self) -> Path | None:
         """Where it is kept which incarnation of the peer this is; None where nothing is kept."""
@@ -334,6 +344,23 @@ class PeerConfig:
     def make_rule(self) -> Rule:
         """The algorithm, made with its defaults where only its name was given."""
         return make_rule(self.rule) if isinstance(self.rule, str) else self.rule
+
+
+def _noting_given(init: Callable[..., None]) -> Callable[..., None]:
+    """Let a config remember which of its fields were given, and `dataclasses.replace` keep that."""
+
+    @wraps(init)
+    def noting(self: PeerConfig, **values: Any) -> None:
+        names, before = tuple(values), values.pop("_given", None)
+        if before is not None:
+            # `replace` passes first what it changes, then the other fields in their order.
+            names = names[: names.index("_given")]
+        init(self, **values, _given=(before or frozenset()).union(names))
+
+    return noting
+
+
+PeerConfig.__init__ = _noting_given(PeerConfig.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

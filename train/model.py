@@ -31,6 +31,7 @@ __all__ = [
     "named_tensors",
     "plain_names",
     "refresh",
+    "require_own_process",
     "reshard",
     "sort_out",
     "state_dict",
@@ -97,6 +98,31 @@ def local_tensor(name: str, tensor: Tensor) -> Tensor:
     # to_local() makes a new parameter of it, which would move to the vector by itself.
     local: Tensor = spread._local_tensor
     return local
+
+
+def require_own_process(model: nn.Module) -> None:
+    """Make sure that no other process takes part in a model's steps.
+
+    Raises:
+        TrainingError: Some do: DistributedDataParallel, FSDP or synchronized batch statistics in a
+            group of several processes, each of which would wait for the others in each step.
+    """
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    for path, module in model.named_modules():
+        groups = [each for each in vars(module).values() if isinstance(each, dist.ProcessGroup)]
+        world = dist.group.WORLD
+        if isinstance(module, nn.SyncBatchNorm) and not groups and world is not None:
+            groups = [world]
+        for group in groups:
+            if group.size() > 1:
+                where = f"{path} of the model" if path else "the model"
+                raise TrainingError(
+                    f"{where} is a {type(module).__name__} over {group.size()} processes, which "
+                    "wait for one another in each step: give Peer the plain model, so that each "
+                    "process is a peer of its own"
+                )
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:

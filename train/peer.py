@@ -1,7 +1,11 @@
 """A live peer: what a training loop talks to."""
 
+import atexit
 import logging
 import math
+import multiprocessing
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +26,13 @@ from .loop.model_check import ModelCheck
 from .loop.record import Loss, save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry
+from .model import require_own_process
 from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
-from .runtime.script.environment import told_of
+from .runtime.script.environment import environment, peers_before, resolve_config
+from .runtime.script.order import SwarmOrder
 from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
@@ -46,13 +52,18 @@ _T = TypeVar("_T")
 # What a step is taken to last before the first two are over.
 _PACE_S: Final = 0.05
 
+_running: "list[Peer]" = []
+"""Peers of this process that were started and are not closed."""
+
 
 class Peer:
     """One member of a swarm, around a model that is trained in the caller's own loop.
 
     ``with Peer(model) as peer:`` returns when the swarm is founded or joined; a newcomer's model
     then is a copy of its donor's. After each ``optimizer.step()`` call `step`. Leaving the block
-    waits for the others to finish, for ``linger_s`` at most, and merges with them.
+    waits for the others to finish, for ``linger_s`` at most, and merges with them. Without a block,
+    `start` and `close` do the same. A peer works in the process that started it alone: forked
+    children, such as a data loader's workers, neither end it nor can use it.
 
     Args:
         model: Any module, on its final device and in its final dtype. Parameters that require
@@ -65,6 +76,10 @@ class Peer:
         rule: The algorithm, such as ``GoSGD(p=0.01)``.
         seed: Of this peer's random choices.
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
+        name: What its swarm is called where a process makes several peers, each of another swarm:
+            a GAN's two models, or one for each fold. All processes make peers of the same names;
+            without names, peers of all processes that were made first belong together, then those
+            that were made second, and so on.
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
         loggers: Where metrics go besides, such as ``("tensorboard",)``.
         metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
@@ -77,7 +92,7 @@ class Peer:
 
     Raises:
         ConfigError: A setting is out of range, or a logger's package is not installed.
-        TrainingError: The model has nothing to share.
+        TrainingError: The model has nothing to share, or other processes take part in its steps.
     """
 
     def __init__(
@@ -91,6 +106,7 @@ class Peer:
         rule: Rule | str | None = None,
         seed: int | None = None,
         out: Path | str | None = None,
+        name: str | None = None,
         signals: bool | None = None,
         loggers: Sequence[LoggerSpec] | None = None,
         metrics_port: int | None = None,
@@ -101,13 +117,18 @@ class Peer:
     ) -> None:
         given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
         given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
-        self.config, told = told_of(config, given)
+        told = environment()
+        before = peers_before(told)
+        meet = told.fields.get("rendezvous")
+        told, swarm = told.of_swarm(name, before)
+        self.config = resolve_config(config, given, told)
         if checkpoints:
             self.config = self.config.in_folder()
         self.id = self.config.named()
         self.rule = self.config.make_rule()
         """The algorithm."""
         require_losses(self.rule, known=loss is not None)
+        require_own_process(model)
         self._model, self._loss = model, loss
         wire, requirements = self.config.protocol.wire, requirements_of(self.rule)
         self.vector = Vector(
@@ -138,6 +159,12 @@ class Peer:
         self._stepped_s: float | None = None
         self._telemetry = Telemetry(self.config, model, evaluate, evaluate_every, told.ready)
         self._signals = SignalHandling(self.stop)
+        self._on_start: list[Callable[[], object]] = []
+        self._pid = os.getpid()
+        before.append(swarm)
+        self._order: SwarmOrder | None = None
+        if meet is not None and self.config.rendezvous == told.fields["rendezvous"]:
+            self._order = SwarmOrder(meet, self.id, before)
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,
@@ -209,26 +236,54 @@ class Peer:
         return self._folder.save(self._current_session(), wait=wait)
 
     def __enter__(self) -> Self:
-        """Found or join, and say meanwhile what is waited for.
+        """Call `start`."""
+        return self.start()
+
+    def start(self) -> Self:
+        """Found or join, and say meanwhile what is waited for; `close` is to follow.
 
         Raises:
             ConfigError: An address or the metrics' port cannot be bound, the folder cannot be
                 written, or holds checkpoints that were not resumed from.
             TransportError: No swarm was found in time, or before `stop` was set.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
+            LocalProtocolError: The peer was started before, or this process still imports the
+                script that started it.
             SystemExit: A signal came meanwhile, see `PeerConfig.signals`.
         """
+        if self._session is not None:
+            raise LocalProtocolError("the peer was started before: make a new one with Peer(model)")
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise LocalProtocolError(
+                "a child process imports this script and would start a peer, too: put what the "
+                'script does below `if __name__ == "__main__":`'
+            )
         if self.config.signals:
             self._signals = SignalHandling(self.stop)
             self._signals.install()
+        self._pid = os.getpid()
+        _running.append(self)
         try:
             self._begin()
         except BaseException as error:
+            _running.remove(self)
             self._signals.remove()
             if isinstance(error, TransportError):
                 self._signals.pass_on()
             raise
+        atexit.register(self._abandon)
         return self
+
+    def on_start(self, callback: Callable[[], object]) -> None:
+        """Call *callback* once the peer has its initial model: a copy of the founders' or the
+        donor's, or what a checkpoint held. Copies of the model, such as a target network, belong
+        there: those that are made earlier are of a model that the start replaces. Of a peer that
+        runs it is called at once.
+        """
+        if self._session is None:
+            self._on_start.append(callback)
+        else:
+            callback()
 
     def _begin(self) -> None:
         made = Made(
@@ -238,6 +293,8 @@ class Peer:
             opens=self.opens,
             told=self._telemetry.told,
             loss=self._loss,
+            goes_on=self._told.resume,
+            order=self._order,
         )
         try:
             if self._told.resume and self._folder.may_resume:
@@ -245,12 +302,17 @@ class Peer:
             self._check.begin()
             self._folder.require_ready(self.rule)
             self._telemetry.serve(self)
+            if self._order is not None:
+                self._order.note()
+                self._order.require_alike()
             if (meet := self.config.rendezvous) is not None and self._folder.past is None:
                 initial_model.begin_alike(
                     *(self._model, self.vector.schema, meet, self._told.index, self._told.count),
-                    *(self.stop, self.config.join_timeout_s),
+                    *(self.stop, self.config.join_timeout_s, self._order),
                 )
             self._session = join.begin(made, self._folder, self.stop)
+            for callback in self._on_start:
+                callback()
             self._telemetry.begin(self)
         except BaseException:
             self._close()
@@ -259,6 +321,27 @@ class Peer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
+        """Call `close`."""
+        self.close(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Wait for the others to finish, for ``linger_s`` at most, merge with them, and leave.
+
+        Called again, or in a forked child, it does nothing. A peer that is not closed when the
+        interpreter ends is closed then.
+
+        Args:
+            error: What ended training; given one, the peer leaves without merging.
+
+        Raises:
+            TrainingError: As for `merge`.
+            TransportError: The network thread failed.
+            SystemExit: A signal has come, and there was no handler before.
+        """
+        if self not in _running or os.getpid() != self._pid:
+            return
+        _running.remove(self)
+        atexit.unregister(self._abandon)
         went_early, has_failed = self._left, error is not None
         try:
             if not has_failed and not self._left:
@@ -278,6 +361,16 @@ class Peer:
                 self._signals.remove()
         if not has_failed:
             self._signals.pass_on()
+
+    def _abandon(self) -> None:
+        """Close the peer at the end of the interpreter, as the script has not."""
+        self.close(getattr(sys, "last_value", None))
+
+    def __reduce__(self) -> NoReturn:
+        raise LocalProtocolError(
+            "a peer cannot be pickled: it works in the process that started it alone, so give "
+            "child processes what they need of it, such as peer.id or a state_dict"
+        )
 
     def _end(self, *, quietly: bool) -> None:
         """Leave, unless that is done or needless, and close; *quietly*: hide no earlier error."""
@@ -409,10 +502,12 @@ class Peer:
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal, or `rumor stop`, has ended the peer; see `PeerConfig.signals`.
         """
+        session = self._current_session()
         if self._left and self._signals.caught is not None:
             # An earlier handler was called, and the loop went on.
             self._signals.exit()
-        if self._told.slow > 1 and self._stepped_s is not None:
+        # Of several peers in one process, the first makes the steps of all last longer.
+        if self._told.slow > 1 and self._stepped_s is not None and _running[:1] == [self]:
             self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
         require_samples(self.rule, samples)
         require_lr(lr)
@@ -422,8 +517,8 @@ class Peer:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._check.after_step(self.steps + 1, self._pace_s)
-        self._running().step(trained=True, stop=self.stop, samples=samples, lr=lr)
-        self._folder.stepped(self._current_session())
+        session.runtime.step(trained=True, stop=self.stop, samples=samples, lr=lr)
+        self._folder.stepped(session)
         apart_s = self._telemetry.stepped(self, loss, time.monotonic() - now)
         self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
         if self._signals.caught is not None:
@@ -439,6 +534,7 @@ class Peer:
 
     def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
         """Tell what was measured on held-out data: the fraction that is right, the mean loss."""
+        self._current_session()
         self._telemetry.evaluated(accuracy, loss)
 
     @property
@@ -545,11 +641,19 @@ class Peer:
 
     def _look(self, glance: Callable[[Protocol], _T], otherwise: _T) -> _T:
         """Read something of the protocol, where there is one."""
-        return otherwise if self._session is None else self._session.runtime.look(glance)
+        return otherwise if self._session is None else self._running().look(glance)
 
     def _current_session(self) -> PeerSession:
         if self._session is None:
-            raise LocalProtocolError("the peer is not running: use it inside `with Peer(...)`")
+            raise LocalProtocolError(
+                "the peer is not running: use it inside `with Peer(...)`, or call peer.start()"
+            )
+        if os.getpid() != self._pid:
+            # Another thread may have held any lock when this process was forked.
+            raise LocalProtocolError(
+                f"process {os.getpid()} was forked from that of peer {self.id}: a peer works in "
+                "the process that started it alone"
+            )
         return self._session
 
     def _close(self) -> None:

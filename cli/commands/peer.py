@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,12 +112,13 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
     """
+    typed = given(ctx) & {*settings}
     if settings["resume"] is None:
-        made = make_settings(settings)
+        made = make_settings(settings, typed)
     else:
         with understanding(settings["resume"]):
-            settings = resumed_options(settings, given(ctx) & {*settings})
-            made = make_settings(settings)
+            settings = resumed_options(settings, typed)
+            made = make_settings(settings, typed)
     report = _run(*made, threading.Event(), settings["network_faults"])
     if as_json:
         print_json(report)
@@ -125,10 +126,15 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
 def stop_on_signals(stop: threading.Event) -> None:
     """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end it at once."""
+    pid = os.getpid()
 
     def leave(number: int, frame: object) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        if os.getpid() != pid:
+            # A forked child of the task's, such as a data loader's worker: the signal ends it.
+            os.kill(os.getpid(), number)
+            return
         print(
             "stopping: handing the weight on; once more ends at once", file=sys.stderr, flush=True
         )
@@ -183,11 +189,15 @@ def _opens_faulty(plan: Path) -> "Callable[[PeerConfig], Transport]":
     )
 
 
-def make_settings(options: Mapping[str, Any]) -> "tuple[RunConfig, PeerConfig]":
+def make_settings(
+    options: Mapping[str, Any], typed: Collection[str] = ()
+) -> "tuple[RunConfig, PeerConfig]":
     """Make the settings of a peer from its options.
 
     Args:
         options: By the name of the parameter.
+        typed: Names of those that count more than the environment, also where they are as by
+            default.
 
     Raises:
         ConfigError: One is out of range.
@@ -209,7 +219,10 @@ def make_settings(options: Mapping[str, Any]) -> "tuple[RunConfig, PeerConfig]":
     from ...train.config import PeerConfig
     from ...train.loop.trainer import RunConfig
 
-    return config_of(RunConfig, settings), config_of(PeerConfig, settings)
+    usual = PeerConfig()
+    named = {each.name for each in fields(PeerConfig)} & settings.keys()
+    told = {n: settings[n] for n in named if n in typed or settings[n] != getattr(usual, n)}
+    return config_of(RunConfig, settings), PeerConfig(**told)
 
 
 def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..errors import FAILED, fail, not_written
 from ..launch.command import complaint, conclude, logging_to
 from ..launch.display import Display, display_on, report
 from ..launch.folder import Place
-from ..launch.monitor import LifeEnd, Monitor, PeerView, State, read_report
+from ..launch.monitor import LifeEnd, Monitor, PeerView, State, ended_view, read_report
 from ..launch.processes.group import ProcessGroup, watchdog
 from ..launch.resume import lives_before
 from ..launch.script.config import MachinesConfig, ScriptConfig, config_from, settings_of
@@ -115,7 +115,10 @@ def run(
     if as_json:
         print_json(summary)
     else:
-        report(summary, Console())
+        for name, each in _swarms(summary):
+            if name or summary["swarms"]:
+                print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
+            report(dict(each), Console())
     _end(summary)
 
 
@@ -152,14 +155,28 @@ def _faults(config: ScriptConfig) -> "tuple[Fault, ...]":
     return read_live_faults(config.faults, config.ids(), script=True)
 
 
+def _swarms(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The summary of each swarm of a run, by its name, the first one first."""
+    return [(summary.get("swarm", ""), summary), *summary["swarms"].items()]
+
+
 def _end(summary: Mapping[str, Any]) -> None:
     """Say what went wrong, if anything did."""
-    out = Path(summary["out"])
-    for peer in summary["peers_detail"]:
-        if peer["state"] == State.FAILED or peer["script_error"]:
-            _show_log(out / "peers" / peer["id"], peer["id"])
-    if why := complaint(dict(summary)):
-        fail(why, FAILED)
+    whys: list[str] = []
+    shown: set[str] = set()
+    for name, each in _swarms(summary):
+        failed = {
+            peer["id"]
+            for peer in each["peers_detail"]
+            if peer["state"] == State.FAILED or peer["script_error"]
+        }
+        for id in sorted(failed - shown):
+            _show_log(Path(summary["run"]) / "peers" / id, id)
+        shown |= failed
+        if why := complaint(dict(each)):
+            whys.append(f"swarm {name}: {why}" if name else why)
+    if whys:
+        fail("; ".join(whys), FAILED)
 
 
 def _run(
@@ -193,12 +210,27 @@ def _run(
 
         from ..launch.summary import read_outcomes
 
-        outcomes = read_outcomes(group.places, views)
         described = config.described(script, _reports(group.places))
         if fleet is not None:
             described["unreached"] = sorted({*fleet.unreached})
         done = [] if injector is None else injector.records
-        log.summary = conclude(described, None, out, wall_s, outcomes, done)
+        from ..launch.script.swarms import conclude_further, is_further_alone, names_of
+
+        further: dict[str, Any] = {}
+        if names_of(group.places):
+            # Their rows are in the views, too.
+            views = [
+                ended_view(place, process.poll(), view.earlier)
+                for place, process, view in zip(group.places, group.processes, views, strict=True)
+            ]
+            further = conclude_further(described, out, wall_s, group.places, group.processes)
+        if is_further_alone(group.places):
+            name = next(iter(further))
+            log.summary = further.pop(name) | {"swarm": name}
+        else:
+            outcomes = read_outcomes(group.places, views)
+            log.summary = conclude(described, None, out, wall_s, outcomes, done)
+        log.summary |= {"run": str(out), "swarms": further}
         if isinstance(group, ProcessGroup):
             log.summary["leftovers"] = [each._asdict() for each in group.leftovers()]
     return log.summary

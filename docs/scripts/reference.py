@@ -131,6 +131,8 @@ def config() -> str:
 def _field_rows(cls: type) -> Iterator[tuple[str, str, str]]:
     documented = _field_docstrings(cls)
     for field in fields(cls):  # type: ignore[arg-type]
+        if field.name.startswith("_"):
+            continue
         annotation, help_ = documented[field.name]
         default = _default_text(field)
         yield f"`{field.name}: {annotation}`".replace("|", "\\|"), default, _cell(help_)

@@ -1,13 +1,17 @@
 """The socket that listens: bound at one place or several, and anew where somebody is shut out."""
 
+import os
+import socket as sockets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
+from weakref import WeakSet
 
 import zmq
 
 from ..errors import TransportError
-from .addresses import bind_advice
+from .addresses import bind_advice, split_address
 from .curve import Curve, HandshakeMonitor
 from .sockets import open_socket, reason
 
@@ -43,6 +47,7 @@ class Listener:
         """None where it is not bound."""
         self.addresses: tuple[str, ...] = ()
         """Where it listens, the ports filled in."""
+        _listeners.add(self)
 
     def bind(self, addresses: Sequence[str]) -> None:
         """Listen.
@@ -106,3 +111,24 @@ class Listener:
     def knocked_without_keys(self) -> bool:
         """Whether somebody without keys, as it seems, tried to connect since this was asked."""
         return self._knocks is not None and self._knocks.knocked_without_keys()
+
+
+_listeners: WeakSet[Listener] = WeakSet()
+
+
+def _close_in_child() -> None:
+    """Close what a forked child has inherited of these sockets: a port that a child holds is not
+    free when its parent is gone, and what connects to it gets no answer."""
+    ports = {int(split_address(each)[1]) for one in _listeners for each in one.addresses}
+    for name in os.listdir("/dev/fd") if ports else ():
+        with suppress(OSError):
+            inherited = sockets.socket(fileno=int(name))
+            try:
+                is_ip = inherited.family in (sockets.AF_INET, sockets.AF_INET6)
+                if is_ip and inherited.getsockname()[1] in ports:
+                    inherited.close()
+            finally:
+                inherited.detach()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

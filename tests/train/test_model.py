@@ -2,13 +2,14 @@
 
 import copy
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -21,6 +22,7 @@ from rumor.train.model import (
     memory_order,
     named_tensors,
     plain_names,
+    require_own_process,
     sort_out,
     travelling,
     with_own_names,
@@ -312,3 +314,16 @@ def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
     spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (processes,)))
     with pytest.raises(TrainingError, match="w is spread over 2 processes"):
         local_tensor("w", spread)
+
+
+@pytest.mark.parametrize("processes", [1, 2], indirect=True)
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, nn.SyncBatchNorm.convert_sync_batchnorm])
+def test_a_model_in_whose_steps_other_processes_take_part_is_refused(
+    processes: int, wrap: Callable[[nn.Module], nn.Module]
+) -> None:
+    model = nn.Sequential(wrap(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))))
+    if processes == 1:
+        require_own_process(model)
+        return
+    with pytest.raises(TrainingError, match="over 2 processes, which wait for one another"):
+        require_own_process(model)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from rumor.gossip import (
     audit,
 )
 from rumor.train import Peer, PeerConfig
+from rumor.train.runtime import peer_folder
 from rumor.train.storage.ledger_file import read_ledger
 
 pytestmark = pytest.mark.live
@@ -419,3 +421,13 @@ def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_g
         with pytest.raises(TrainingError, match="a full disk"):
             peer.step()
         peer.step()
+
+
+def test_a_peer_whose_clock_is_far_ahead_says_so_itself(
+    founder: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = SimpleNamespace(time=lambda: time.time() + 2 * 86_400)
+    monkeypatch.setattr(peer_folder, "time", ahead)
+    late = Peer(linear(1.0), config("b", join=(founder.peer.address,), join_timeout_s=60))
+    with pytest.raises(IncompatiblePeer, match="the clock of this machine is far ahead"), late:
+        pass

@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -19,7 +20,7 @@ from ..loop.average import Evaluate
 from ..loop.record import Loss
 from ..loop.signals import SignalHandling
 from ..peer import Peer
-from ..runtime.script.environment import told_of
+from ..runtime.script.environment import environment, resolve_config
 from ..tasks.task import require_one_lr
 
 __all__ = ["Guest", "require_whole", "settings_of"]
@@ -46,7 +47,7 @@ def settings_of(
     Raises:
         ConfigError: There is no such field, its value is out of range, or it is not for trainers.
     """
-    known = [each.name for each in fields(PeerConfig)]
+    known = [each.name for each in fields(PeerConfig) if not each.name.startswith("_")]
     for name in settings:
         if name not in known:
             known.append("push_probability")
@@ -104,6 +105,7 @@ class Guest:
         self._evaluate, self._evaluate_every = evaluate, evaluate_every
         self._signals: SignalHandling | None = None
         self._lr: float | None = None
+        self._pid = 0
 
     def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
         """Found or join, around a model that lies where it is trained.
@@ -126,7 +128,7 @@ class Guest:
         if self.peer is not None and config.id is None:
             # Its folder is the earlier one's.
             config = replace(config, id=self.peer.id)
-        asked = told_of(config, {"signals": self._asked})[0].signals
+        asked = resolve_config(config, {"signals": self._asked}, environment()).signals
         peer = Peer(
             model,
             config,
@@ -148,6 +150,7 @@ class Guest:
                 signals.pass_on()
             raise
         self.peer, self._signals, self.is_inside = peer, signals, True
+        self._pid = os.getpid()
         atexit.register(self._abandon)
         _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.live))
         return peer
@@ -206,7 +209,7 @@ class Guest:
             SystemExit: A signal has come, and there was no handler before.
             TrainingError: As for `Peer.merge`.
         """
-        if not self.is_inside:
+        if not self.is_inside or os.getpid() != self._pid:
             return
         peer, signals = self._inside(), self._signals
         self.is_inside = False

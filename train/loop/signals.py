@@ -18,12 +18,14 @@ custom Slurm's early warning (``--signal=USR1@120``)."""
 # Launchers pass on what the system has sent to the whole group already: that is no second request.
 _SAME_S: Final = 1.0
 
+_installed: "list[SignalHandling]" = []
+
 
 class SignalHandling:
     """Notes the first of `SIGNALS` instead of ending the process, and passes it on afterwards.
 
     A signal that comes once more, a second later or more, ends the process at once. One that was
-    ignored stays ignored.
+    ignored stays ignored. A forked child has the handlers that were there before.
 
     Args:
         stop: Is set then.
@@ -36,6 +38,7 @@ class SignalHandling:
         self._before: dict[int, Any] = {}
         self._caught_s = 0.0
         self._passed_on = False
+        self._pid = os.getpid()
 
     @property
     def status(self) -> int:
@@ -55,12 +58,21 @@ class SignalHandling:
             if before is not signal.SIG_IGN:
                 self._before[number] = before
                 signal.signal(number, self._handle)
+        self._pid = os.getpid()
+        _installed.append(self)
 
     def remove(self) -> None:
         """Put back the handlers that were there before."""
         if threading.current_thread() is not threading.main_thread():
             return
+        if self not in _installed:
+            return
+        _installed.remove(self)
         for number, before in self._before.items():
+            # One that was installed later must not put this one back.
+            for later in _installed:
+                if later._before.get(number) == self._handle:
+                    later._before[number] = before
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
 
@@ -89,6 +101,11 @@ class SignalHandling:
         raise SystemExit(self.status)
 
     def _handle(self, number: int, frame: object) -> None:
+        if os.getpid() != self._pid:
+            # A signal that came to a forked child before `_remove_all` has run there.
+            _remove_all()
+            os.kill(os.getpid(), number)
+            return
         now = time.monotonic()
         if self.caught is None:
             self.caught, self._caught_s = number, now
@@ -103,3 +120,12 @@ class SignalHandling:
         self._stop.set()
         name = signal.Signals(self.caught or 0).name
         _log.warning("%s: this peer ends its step and leaves; once more ends it at once", name)
+
+
+def _remove_all() -> None:
+    for each in reversed(tuple(_installed)):
+        each.remove()
+
+
+# Pools, data loaders and other parents end their forked children by SIGTERM, and wait for them.
+os.register_at_fork(after_in_child=_remove_all)

@@ -287,7 +287,9 @@ _TRACES: Final = ("ledger.jsonl", "peer.json", INCARNATION_FILE)
 
 def _require_empty(folder: Path) -> None:
     if any((folder / name).exists() for name in _TRACES):
-        raise ConfigError(f"{folder} holds another run: name a new folder, or resume that one")
+        raise ConfigError(
+            f"{folder} holds another run: name a new folder, or go on with that one by --resume"
+        )
 
 
 def _require_run(folder: Path) -> None:

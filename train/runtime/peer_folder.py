@@ -192,8 +192,8 @@ class PeerFolder:
         checkpointing = self._checkpointing
         if checkpointing is not None and not self._resumes and not checkpointing.is_fresh:
             raise ConfigError(
-                f"{self._folder} holds checkpoints of an earlier incarnation: resume it, as with "
-                "--resume, or name a new folder"
+                f"{self._folder} holds checkpoints of an earlier incarnation: go on from them with "
+                "peer.resume() (`rumor run --resume`), or name a new folder"
             )
         if (self.past or self._seeds) and requirements_of(rule).fixed_members:
             raise ConfigError(
@@ -202,6 +202,13 @@ class PeerFolder:
             )
         if checkpointing is not None:
             checkpointing.require_complete()
+            if self.past is not None and checkpointing.keeps_model_alone:
+                _log.warning(
+                    "resumed the model alone, after %d steps: nothing else was registered, so that "
+                    "the optimizer starts anew; call peer.register(optimizer=optimizer) before the "
+                    "peer starts, and loop while peer.steps < steps",
+                    self.steps,
+                )
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
         """Which incarnation is to begin; nobody has heard of it yet.

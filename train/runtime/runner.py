@@ -38,13 +38,22 @@ from ...gossip.effects.effects import (
     Stage,
     Wait,
 )
-from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet
+from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet, PeerRefused
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
-from ...gossip.wire.messages import Chunk, Grant, Hello, Offer, Pending, Phase, Query
+from ...gossip.wire.messages import (
+    Chunk,
+    Describe,
+    Grant,
+    Hello,
+    Offer,
+    Pending,
+    Phase,
+    Query,
+)
 from ..storage.inputs import (
     Attached,
     Filled,
@@ -86,6 +95,10 @@ _SWEEP_S: Final = 1.0
 _SAY_S: Final = 5.0
 # Below this, a snapshot takes no longer than two threads take to hand over to one another.
 _EARLY_BYTES_MIN: Final = 16 << 20
+
+_AHEAD: Final = (
+    "the clock of this machine is far ahead of that peer's clock: set both by the same time"
+)
 
 _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 
@@ -514,6 +527,10 @@ class PeerRuntime:
             if isinstance(envelope.body, QUESTIONS):
                 self._answer(envelope, received)
                 return
+            body = envelope.body
+            if isinstance(body, Describe) and body.schema.hash == self._store.schema.hash:
+                self._on_event(PeerRefused(envelope.source, _AHEAD))
+                return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
             frame = self._store.staging.receive(stage, envelope, check, received)
             effects = self._decide(Receive(*as_heard(envelope, received)))
@@ -523,12 +540,30 @@ class PeerRuntime:
             return
         self.counters.bytes_received += envelope.frame_bytes
         self._note_heard(envelope, len(received.header) + envelope.frame_bytes)
+        if isinstance(envelope.body, Hello) and any(isinstance(e, PeerRefused) for e in effects):
+            self._describe(envelope, received)
         bulk = isinstance(envelope.body, BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
         # Who waits has no use for a share before it is whole; `_inspect` says when it is.
         if not isinstance(envelope.body, _IN_BETWEEN):
             self._ready.set()
+
+    def _describe(self, envelope: Envelope, received: Received) -> None:
+        """Answer a peer whose incarnation cannot be yet, for its clock is ahead, with what it has
+        itself, this peer's schema: by that it knows. No input of the protocol, and no trace."""
+        source, incarnation = self.protocol.account.life
+        answer = Envelope(
+            swarm=self.look(lambda protocol: protocol.swarm),
+            schema=self._store.schema.hash,
+            source=source,
+            source_incarnation=incarnation,
+            destination=envelope.source,
+            destination_incarnation=envelope.source_incarnation,
+            body=Describe(self._store.schema),
+        )
+        if self._transport.answer(received, parts := encode(answer)):
+            self._queue.count_sent(answer, parts)
 
     def _note_heard(self, envelope: Envelope, size_bytes: int) -> None:
         link, body = self.counters.link(envelope.source), envelope.body

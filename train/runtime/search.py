@@ -27,6 +27,7 @@ from ...gossip.types import Incarnation
 from ..config import PeerConfig
 from ..storage.inputs import Join
 from .runner import PeerRuntime
+from .script.order import SwarmOrder
 from .seeds import NamedSeeds
 
 __all__ = ["Rendezvous", "Search", "StaleIncarnationError", "advertised", "with_keys"]
@@ -115,6 +116,10 @@ class Rendezvous:
 _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
 _HINT: Final = " (a swarm with keys answers nobody without --key and --roster)"
+_NO_FOUNDER: Final = (
+    "if all peers were given join, start one without it, which founds the swarm, or give all the "
+    "same list of addresses"
+)
 
 # A peer that comes back may ask hundreds of addresses: nobody reads so many, every five seconds.
 _NAMED_MAX: Final = 4
@@ -146,6 +151,10 @@ class Search:
             one that only dials out.
         was_member: Whether an earlier incarnation was a member: then it founds nothing together
             with others, whose roll call is long over.
+        goes_on: Whether all founders come back: then each waits until all are in the folder where
+            addresses are exchanged, as at the first start, and the first one with a checkpoint
+            founds.
+        order: That of the swarms of this process, which is looked at meanwhile.
         returning: Whether it also has what its swarm could be founded anew from.
         known: Addresses that it knows from then.
         keyring: Its keys, where it has any: an address that was typed without a key stands for
@@ -160,6 +169,8 @@ class Search:
         address: str | None,
         *,
         was_member: bool = False,
+        goes_on: bool = False,
+        order: SwarmOrder | None = None,
         returning: bool = False,
         known: Sequence[str] = (),
         keyring: Keyring | None = None,
@@ -171,18 +182,22 @@ class Search:
         self._keyring = keyring
         one_each = (each for each in config.join if not is_name_of_many(each))
         self._seeds = self._with_keys((*one_each, *known))
-        self._founders = 1 if was_member else config.founders
         self._meeting = Rendezvous(config.rendezvous, id) if config.rendezvous else None
+        goes_on = goes_on and self._meeting is not None
+        self._awaited = config.founders if goes_on else 1
+        self._founders = 1 if was_member or goes_on else config.founders
         if self._meeting is not None and address is not None:
             self._meeting.announce(address)
         # Addresses that are remembered may belong to anybody by now: their word ends nothing.
         self._may_refuse = not was_member and not known
+        self._met = 1
+        self._order = order
         self._refusal: PeerRefused | None = None
         self._outlived: StaleIncarnation | None = None
 
     def hear(self, event: Event) -> None:
         """Learn, on any thread, why this peer cannot be one of the swarm as it is."""
-        if isinstance(event, PeerRefused) and self._may_refuse:
+        if isinstance(event, PeerRefused):
             self._refusal = event
         elif isinstance(event, StaleIncarnation):
             self._outlived = event
@@ -209,6 +224,7 @@ class Search:
 
         Raises:
             TransportError: No swarm was found in time, or before *stop* was set.
+            ConfigError: Another process starts its peers in another order.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
             StaleIncarnationError: Others know a later incarnation of this peer.
         """
@@ -240,8 +256,15 @@ class Search:
 
     def _is_over(self) -> bool:
         runtime = self._runtime
+        if self._order is not None:
+            self._order.require_alike()
         seeds = (*self._seeds, *self._with_keys(self._named.addresses()))
-        seeds = (*seeds, *(self._meeting.others() if self._meeting else ()))
+        met = self._meeting.others() if self._meeting else ()
+        self._met = 1 + len(met)
+        if self._met < self._awaited:
+            # One that founded now could be done before the others have found it.
+            return False
+        seeds = (*seeds, *met)
         if self._named.pending and not seeds:
             # With nobody to look for, it would found.
             return False
@@ -253,13 +276,15 @@ class Search:
             return True
         if self._outlived is not None:
             raise StaleIncarnationError(self._outlived.incarnation)
-        if self._refusal is not None:
+        if self._refusal is not None and self._may_refuse:
             peer, reason = self._refusal.peer, self._refusal.reason
             raise IncompatiblePeer(f"cannot join {peer}: {reason}", peer)
         return False
 
     def _wanting(self) -> str:
         """What the peer waits for, in words."""
+        if self._met < self._awaited:
+            return f"{self._met} of {self._awaited} peers of the run that goes on are there"
         members = self._runtime.look(lambda protocol: protocol.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.
@@ -276,7 +301,11 @@ class Search:
             words.append(f"{len(members)} of {self._founders} founders are there")
         elif len(members) > 1:
             words.append("waiting for a first share")
-        return "; ".join(words) or "nobody has answered yet"
+        elif self._config.join and not self._returning:
+            words.append(_NO_FOUNDER)
+        if self._refusal is not None:
+            words.append(f"{self._refusal.peer} refuses this peer: {self._refusal.reason}")
+        return "; ".join(words) or "no peer has answered yet"
 
     def _silence(self, address: str) -> str:
         if refusal := self._runtime.refusal(address):

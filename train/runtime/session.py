@@ -60,6 +60,7 @@ from ..tensors.staging import Loss
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
+from .script.order import SwarmOrder
 from .search import Search, advertised
 from .segments import Life, SharedSegments
 from .telling.counters import Counters
@@ -124,6 +125,12 @@ class Made:
 
     loss: Loss | None = None
     """Computes the model's own on a batch of a given number; see `Peer`."""
+
+    goes_on: bool = False
+    """Whether its whole run was ended and goes on, so that all founders come back."""
+
+    order: SwarmOrder | None = None
+    """That of the swarms of its process."""
 
 
 class PeerSession:
@@ -257,13 +264,17 @@ class PeerSession:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _make_search(self, known: Sequence[str]) -> Search:
-        past = self._past
+        made, past = self._made, self._past
+        # All members that never change found together once, and never come back.
+        goes_on = made.goes_on and not requirements_of(made.rule).fixed_members
         return Search(
             self.runtime,
             self._made.config,
             self.id,
             self.addresses[0] if self.addresses else None,
             was_member=past is not None or bool(known),
+            goes_on=goes_on,
+            order=made.order,
             returning=past is not None and past.returns,
             known=known,
             keyring=self._keyring,

@@ -133,6 +133,11 @@ class Checkpointing:
         """Whether the last one has reached the disk."""
 
     @property
+    def keeps_model_alone(self) -> bool:
+        """Whether nothing was registered."""
+        return not self._registered
+
+    @property
     def is_fresh(self) -> bool:
         """Whether no earlier incarnation left a checkpoint here."""
         return not self._folder.paths()

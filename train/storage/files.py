@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
+from weakref import WeakSet
 
 from ...gossip.errors import TrainingError
 
@@ -21,6 +22,7 @@ __all__ = [
     "WriterThread",
     "drafted",
     "fatal",
+    "forget_in_children",
     "json_of",
     "publish",
     "read_bytes",
@@ -94,6 +96,26 @@ def remove_drafts(folder: Path) -> None:
     """Remove what a killed process left unfinished in a folder."""
     for draft in folder.glob(f"*{DRAFT}"):
         draft.unlink(missing_ok=True)
+
+
+_own: "WeakSet[IO[bytes]]" = WeakSet()
+
+
+def forget_in_children(file: IO[bytes]) -> None:
+    """Let forked children have nothing of a file: neither its lock, which would outlive this
+    process with them, nor what is in its buffer, which they would write once more at their end."""
+    _own.add(file)
+
+
+def _forget() -> None:
+    for file in tuple(_own):
+        if not file.closed:
+            nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nowhere, file.fileno(), inheritable=False)
+            os.close(nowhere)
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 FILE_BYTES_MAX: Final = 1 << 28

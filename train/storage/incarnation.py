@@ -15,7 +15,7 @@ from typing import IO, Final
 from ...gossip import ConfigError, Member, PeerId
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation
-from .files import read_json, write_json
+from .files import forget_in_children, read_json, write_json
 
 __all__ = [
     "INCARNATION_FILE",
@@ -63,7 +63,10 @@ def next_incarnation(
     if folder is None or last is None:
         return now_ms
     if last[0] != id:
-        raise ConfigError(f"{folder} is of peer {last[0]}, and this is {id}: name a new folder")
+        raise ConfigError(
+            f"{folder} is of peer {last[0]}, and this is {id}: name a new folder, or go on as that "
+            "peer, with its id and peer.resume()"
+        )
     if last[1] >= now_ms + ahead_ms_max:
         days = (last[1] - now_ms) / _DAY_MS
         raise ConfigError(
@@ -83,6 +86,7 @@ def lock_folder(folder: Path) -> IO[bytes]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / LOCK, "ab")
+        forget_in_children(lock)
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}") from None
     try:
@@ -90,8 +94,8 @@ def lock_folder(folder: Path) -> IO[bytes]:
     except BlockingIOError:
         lock.close()
         raise ConfigError(
-            f"{folder} is in use: the peer whose folder it is still runs, or stands still; stop it "
-            "before it is resumed"
+            f"{folder} is in use by a peer that still runs, or stands still: stop that one before "
+            "it is resumed, and give each peer of one process a folder of its own"
         ) from None
     except OSError:
         pass  # a file system that has no locks

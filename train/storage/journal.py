@@ -47,7 +47,7 @@ from ..model import fingerprint
 from ..tensors.vector import Vector
 from ..timing.clock import uptime_s
 from .environment import machine
-from .files import fatal, json_of
+from .files import fatal, forget_in_children, json_of
 from .inputs import Input
 from .journal_records import (
     Began,
@@ -111,6 +111,7 @@ class Journal:
     def __init__(self, path: Path, head: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
         self._path = path
         self._file = open(path, "xb")
+        forget_in_children(self._file)
         self._tensors = tensors
         self._failure: TrainingError | None = None
         self._steps = 0

@@ -191,8 +191,7 @@ def variables(
         "index": index,
         "local_index": local,
         "count": config.peers,
-        # Who has no checkpoint joins those that have one.
-        "founders": 1 if config.goes_on else config.peers,
+        "founders": config.peers,
         "seed": config.seed,
         "out": (out / "peers" / id).absolute(),
         "rendezvous": (out / "rendezvous").absolute(),
@@ -203,7 +202,7 @@ def variables(
     }
     if config.key is not None and config.roster is not None:
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
-    if config.resume:
+    if config.goes_on:
         told["resume"] = 1
     if config.receipts:
         told |= {"receipts": 1, "receipts_check": config.receipts_check}
@@ -263,11 +262,12 @@ class ScriptFolder:
             OSError: A folder cannot be made.
         """
         goes_on = self._config.goes_on
-        # Before the folders are there: whether they are says who founds.
+        # Before the folders are there: whether they are says whether the run goes on.
         each = [variables(self._config, self._out, index) for index in range(self._config.peers)]
         (self._out / "rendezvous").mkdir(parents=True, exist_ok=goes_on)
-        for path in (self._out / "rendezvous").glob("*.addr"):
-            path.unlink()  # nobody listens there any more
+        for kind in ("addr", "swarms"):
+            for path in (self._out / "rendezvous").rglob(f"*.{kind}"):
+                path.unlink()  # of processes that are gone
         places = []
         for index, id in enumerate(self._config.ids()):
             places.append(self._make(index, id, id, each[index], exist_ok=goes_on))

@@ -11,7 +11,14 @@ from torch import nn
 
 from rumor.gossip import ConfigError
 from rumor.train import Peer, PeerConfig, environment
-from rumor.train.runtime.script.cluster import JOINS_MAX, ClusterTask, cluster_task, joins
+from rumor.train.runtime.script.cluster import (
+    JOINS_MAX,
+    ClusterTask,
+    _warn_once,
+    cluster_task,
+    joins,
+)
+from rumor.train.runtime.script.environment import _made
 from rumor.train.tensors import cuda
 
 SLURM = {
@@ -205,11 +212,13 @@ def test_a_peer_resumes_by_itself_and_says_that_it_is_ready(
     for name, value in given.items():
         monkeypatch.setenv(f"RUMOR_{name}", str(value))
     for life in range(2):
+        _made.clear()  # as in a new process
         with Peer(nn.Linear(2, 1)) as peer:
             assert ready.read_text() == "anna\n" and peer.steps == 3 * life
             for _ in range(3):
                 peer.step()
         assert not ready.exists() and peer.steps == 3 * (life + 1)
+    _made.clear()
     asked = Peer(nn.Linear(2, 1))
     assert asked.resume()
     with asked:
@@ -223,3 +232,16 @@ def test_a_file_that_cannot_be_written_is_named(
     monkeypatch.setenv("RUMOR_READY", str(tmp_path / "no" / "ready"))
     with pytest.raises(ConfigError, match="RUMOR_READY"), Peer(nn.Linear(2, 1)):
         pass
+
+
+@pytest.mark.parametrize(("tasks", "warns"), [("2", True), ("1", False)])
+def test_a_torchrun_on_each_node_of_slurm_that_knows_no_other_is_told_of(
+    caplog: pytest.LogCaptureFixture, tasks: str, warns: bool
+) -> None:
+    _warn_once.cache_clear()
+    told = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    told |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2"}
+    told |= {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": tasks}
+    for _ in range(2):
+        assert cluster_task(told) is not None
+    assert caplog.text.count("each node trains a swarm of its own") == warns

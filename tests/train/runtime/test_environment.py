@@ -1,5 +1,8 @@
 """What a script's peer takes from the environment, and what it keeps."""
 
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,8 @@ from torch import nn
 
 from rumor.gossip import ConfigError, GoSGD
 from rumor.train import Peer, PeerConfig, environment
+from rumor.train.runtime.script.environment import resolve_config
+from rumor.train.runtime.script.order import SwarmOrder
 
 TOLD = {
     "RUMOR_ID": "anna",
@@ -76,3 +81,85 @@ def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.Monk
 def test_a_value_that_makes_no_sense_is_named(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
         environment({name: value})
+
+
+@pytest.mark.parametrize(
+    ("config", "given"),
+    [
+        (None, {"topology": "exponential", "rule": "gosgd", "seed": 0, "signals": False}),
+        (PeerConfig(topology="exponential", rule="gosgd", seed=0, signals=False), {}),
+        (
+            replace(replace(PeerConfig(), topology="exponential", rule="gosgd", seed=0), shards=2),
+            {"signals": False},
+        ),
+    ],
+)
+def test_what_is_given_counts_also_where_it_is_the_default(
+    config: PeerConfig | None, given: dict[str, object]
+) -> None:
+    found = resolve_config(config, given, environment(TOLD | {"RUMOR_TOPOLOGY": "ring"}))
+    assert (found.topology, found.rule, found.seed, found.signals) == (
+        *("exponential", "gosgd", 0, False),
+    )
+    assert (found.id, found.linger_s) == ("anna", 30.0)
+
+
+def test_a_peer_that_says_where_it_belongs_is_not_placed_by_a_scheduler() -> None:
+    told = environment(
+        {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+        | {"MASTER_ADDR": "node-a", "MASTER_PORT": "29500"}
+    )
+    assert told.fill(PeerConfig()).id == "peer-1"
+    assert told.fill(PeerConfig(join=())).id is None
+
+
+def test_each_further_peer_of_a_process_has_places_of_its_own() -> None:
+    told = environment(
+        TOLD | {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}
+    )
+    first, name = told.of_swarm(None, [])
+    assert name == "" and first == told
+    second, name = told.of_swarm(None, [""])
+    assert (name, second.fields["rendezvous"]) == ("swarm-2", Path("/meet/swarm-2"))
+    assert second.fields["out"] == Path("somewhere/swarm-2").absolute()
+    assert second.fields["join"] == ("tcp://node-a:7703", "tcp://node-b:7703")
+    assert (second.fields["bind"], second.fields["metrics_port"]) == ("tcp://0.0.0.0:7703", 9104)
+    named, name = told.of_swarm("fold", [])
+    assert (name, named.fields["rendezvous"]) == ("fold", Path("/meet/fold"))
+    assert named.fields["join"] == told.fields["join"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "checkpoints", "taken"])
+def test_a_name_of_a_swarm_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"name is {name!r}")):
+        environment(TOLD).of_swarm(name, ["taken"])
+
+
+def test_tasks_of_a_scheduler_agree_on_the_ports_of_each_swarm() -> None:
+    told = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "node-a"}
+    told |= {"MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+    joined = [
+        environment(told | {"RANK": rank, "LOCAL_RANK": rank}).of_swarm(None, before)[0].placed
+        for before in ([], ["", "swarm-2"])
+        for rank in ("0", "1")
+    ]
+    assert joined[0]["join"] == joined[1]["join"] != joined[2]["join"] == joined[3]["join"]
+
+
+def test_processes_that_start_other_peers_are_told_so(tmp_path: Path) -> None:
+    def order(id: str, *names: str) -> SwarmOrder:
+        made = SwarmOrder(tmp_path, id, names)
+        made._write([name or "first" for name in names])
+        return made
+
+    mine = order("peer-0", "", "fold-1")
+    mine.require_alike()
+    order("peer-1", "").require_alike()
+    order("peer-2", "", "fold-2")
+    with pytest.raises(ConfigError, match="number 2, and that of peer-2 starts 'fold-2'"):
+        mine.require_alike()
+    order("peer-2", "")._end(os.getpid())
+    with pytest.raises(ConfigError, match="that of peer-2 has ended without one"):
+        mine.require_alike()
+    order("peer-2", "", "fold-1", "fold-2")
+    mine.require_alike()

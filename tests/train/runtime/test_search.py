@@ -1,6 +1,7 @@
 """What a peer that looks for its swarm says it waits for."""
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,6 +12,7 @@ from rumor.gossip.protocol.leave import STOPPED
 from rumor.train import PeerConfig
 from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.search import Search
+from rumor.train.storage.inputs import Join
 
 
 def words(
@@ -69,8 +71,45 @@ def test_of_hundreds_of_addresses_a_few_are_named_and_the_rest_counted() -> None
 
 
 def test_one_that_has_greeted_nobody_says_so() -> None:
-    assert words() == "stopped while joining: nobody has answered yet"
+    assert words() == "stopped while joining: no peer has answered yet"
 
 
 def test_one_whose_swarm_is_told_to_stop_seeks_no_longer() -> None:
-    assert words(ended_by=STOPPED) == "stopped while joining: nobody has answered yet"
+    assert words(ended_by=STOPPED) == "stopped while joining: no peer has answered yet"
+
+
+def test_joining_without_any_founder_says_what_to_do() -> None:
+    said = words("tcp://a:1", join=("tcp://a:1",))
+    assert "if all peers were given join, start one without it" in said
+
+
+def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path) -> None:
+    joined: list[object] = []
+    stop = threading.Event()
+    runtime = SimpleNamespace(
+        greeted={},
+        call=joined.append,
+        step=lambda trained: None,
+        look=lambda glance: glance(SimpleNamespace(phase=Phase.TRAINING, live=list)),
+        settle_network=lambda: None,
+        wait_for_share=lambda seconds: stop.set(),
+        ended_by="",
+    )
+    config = PeerConfig(rendezvous=tmp_path, founders=2)
+
+    def search() -> None:
+        found = Search(
+            *(cast(PeerRuntime, runtime), config, "me", "tcp://a:1"),
+            was_member=True,
+            goes_on=True,
+            returning=True,
+        )
+        found.run(stop)
+
+    with pytest.raises(TransportError, match="1 of 2 peers of the run that goes on are there"):
+        search()
+    assert not joined
+    (tmp_path / "other.addr").write_text("tcp://b:1\n")
+    stop.clear()
+    search()
+    assert joined == [Join(("tcp://b:1",), 1, True)]

@@ -7,10 +7,12 @@ them is in a swarm yet, the one with the smallest name founds.
 """
 
 import errno
+import logging
 import socket
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from ....gossip import ConfigError
@@ -18,7 +20,17 @@ from ....gossip.transport.addresses import is_loopback, join_address
 from ....gossip.wire.messages import is_name
 from .hostlist import expand, expand_counts
 
-__all__ = ["JOINS_MAX", "SCHEDULERS", "ClusterTask", "Scheduler", "cluster_task", "joins"]
+__all__ = [
+    "JOINS_MAX",
+    "SCHEDULERS",
+    "ClusterTask",
+    "Scheduler",
+    "cluster_task",
+    "joins",
+    "port_of",
+]
+
+_log = logging.getLogger("rumor")
 
 JOINS_MAX: Final = 8
 """How many others each peer is told of. One that answers is enough: it knows all the others."""
@@ -27,6 +39,8 @@ JOINS_MAX: Final = 8
 _PORT: Final = 20_000
 _BLOCKS: Final = 768
 _BLOCK: Final = 16
+# Jobs that share a host often have neighboring ids, and so neighboring blocks.
+_NEXT: Final = 331 * _BLOCK
 
 _SCONTROL_S_MAX: Final = 30.0
 
@@ -70,13 +84,15 @@ class ClusterTask:
         """What its peer is called: all names have as many digits."""
         return f"peer-{self.rank:0{len(str(self.size - 1))}}"
 
-    def variables(self, port: int | None = None) -> dict[str, str]:
+    def variables(self, port: int | None = None, number: int = 0) -> dict[str, str]:
         """What its peer is told, by the variables of `environment`.
 
         Args:
             port: Of the first task of each host; what follows from the job unless given.
+            number: How many other peers its process has made before.
         """
-        moved = 0 if port is None else port - (self.port - self.local_rank)
+        first = self.port - self.local_rank
+        moved = port_of(first if port is None else port, number, self.size) - first
         places = [(host, number + moved) for host, number in self.places]
         place = self.place and (self.place[0], self.place[1] + moved)
         own = self.port + moved
@@ -93,6 +109,22 @@ class ClusterTask:
         if place is not None and not told["bind"].endswith("*"):
             told["advertise"] = join_address(place[0], str(own))
         return {f"RUMOR_{name.upper()}": text for name, text in told.items()}
+
+
+def port_of(port: int, number: int, count: int) -> int:
+    """The port at which a process listens with one more peer; each swarm has ports of its own.
+
+    Args:
+        port: Of its first peer.
+        number: How many peers it has made before.
+        count: Number of processes.
+
+    >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
+    (7700, 7709, 26944)
+    """
+    if not 0 <= port - _PORT < _BLOCKS * _BLOCK:
+        return port + number * count
+    return _PORT + (port - _PORT + number * _NEXT) % (_BLOCKS * _BLOCK)
 
 
 def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:
@@ -173,8 +205,27 @@ def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterT
     for each in SCHEDULERS.values():
         if all(name in variables for name in each.marks):
             task = each.read(variables)
+            _warn_of_swarms_apart(task, variables)
             return task if task.size > 1 else None
     return None
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
+
+
+def _warn_of_swarms_apart(task: ClusterTask, variables: Variables) -> None:
+    """Say so where each node of a job of Slurm trains a swarm of its own."""
+    tasks = variables.get("SLURM_STEP_NUM_TASKS", "1")
+    if task.scheduler == "torchrun" and "SLURM_STEP_ID" in variables and tasks != "1":
+        here = variables.get("LOCAL_WORLD_SIZE") == variables["WORLD_SIZE"]
+        if here or is_loopback(join_address(variables["MASTER_ADDR"], "1")):
+            _warn_once(
+                f"Slurm runs {tasks} torchruns, and this one has workers on its own node alone, so "
+                "that each node trains a swarm of its own: give all torchruns one --rdzv-endpoint "
+                "in place of --standalone, or use `srun rumor run`"
+            )
 
 
 def _read_slurm(variables: Variables) -> ClusterTask:

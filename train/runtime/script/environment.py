@@ -3,19 +3,20 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 
 from ....gossip import ConfigError, ProtocolConfig
-from ...config import PeerConfig
+from ....gossip.wire.messages import is_name
+from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
-from .cluster import cluster_task
+from .cluster import ClusterTask, cluster_task, port_of
 
-__all__ = ["Environment", "environment", "told_of"]
+__all__ = ["Environment", "environment", "peers_before", "resolve_config"]
 
 _log = logging.getLogger("rumor")
 
@@ -63,6 +64,57 @@ class Environment:
     """More of them, which follow from what Slurm or torchrun tells the tasks of a job. They hold
     only where a script does not say itself whom its peer is to join."""
 
+    task: ClusterTask | None = None
+    """The task from which ``placed`` follows."""
+
+    def of_swarm(self, name: str | None, before: Sequence[str]) -> tuple[Self, str]:
+        """What it says of one more peer of this process, which belongs to a swarm of its own: with
+        a rendezvous, a folder and ports that it shares with no peer made before.
+
+        Args:
+            name: What the swarm is called; by its number unless given.
+            before: Names of the swarms of the peers that were made before.
+
+        Returns:
+            That, and the swarm's name; empty for that of the first peer, which is not named.
+
+        Raises:
+            ConfigError: The name cannot be one, or is taken.
+        """
+        number = len(before)
+        if name is not None and (not is_name(name) or name[0] == "." or name == CHECKPOINTS):
+            raise ConfigError(
+                f"name is {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-', must not "
+                f"begin with '.', and must not be {CHECKPOINTS!r}"
+            )
+        swarm = name or (f"swarm-{number + 1}" if number else "")
+        if swarm in before:
+            raise ConfigError(
+                f"name is {swarm!r}: this process has made a peer of that name already; give each "
+                "peer another name"
+            )
+        told, placed = dict(self.fields), self.placed
+        for each in {"out", "rendezvous"} & {*told} if swarm else ():
+            told[each] = told[each] / swarm
+        if number:
+            for each in {"advertise", "bind", "join"} & {*told}:
+                moved = self._moved(told[each], number)
+                told[each] = moved
+            if told.get("metrics_port"):
+                told["metrics_port"] += number * self.count
+            if self.task is not None:
+                placed = _understood(self.task.variables(number=number))[1]
+        return replace(self, fields=told, placed=placed), swarm
+
+    def _moved(self, addresses: str | Sequence[str], number: int) -> Any:
+        """The same addresses, at the ports of another swarm."""
+        if not isinstance(addresses, str):
+            return tuple(self._moved(each, number) for each in addresses)
+        host, _, port = addresses.rpartition(":")
+        if not port.isdecimal():
+            return addresses
+        return f"{host}:{port_of(int(port), number, self.count)}"
+
     @property
     def device(self) -> torch.device:
         """Where to put the model.
@@ -76,20 +128,18 @@ class Environment:
         return find_device(name)
 
     def fill(self, config: PeerConfig) -> PeerConfig:
-        """Complete what a script says of its peer: what is not as by default stays.
+        """Complete what a script says of its peer: fields that were given stay.
 
         Raises:
             ConfigError: The two do not go together.
         """
-        usual, taken = PeerConfig(), {}
-        told = dict(self.fields)
-        if all(getattr(config, name) == getattr(usual, name) for name in _PLACES):
+        told, taken = dict(self.fields), {}
+        if not any(map(config.is_given, _PLACES)):
             told = {**self.placed, **told}
         for name, value in told.items():
-            said = getattr(config, name)
-            if said == getattr(usual, name):
+            if not config.is_given(name):
                 taken[name] = value
-            elif said != value:
+            elif (said := getattr(config, name)) != value:
                 _log.warning(
                     "%s is %s in the script, which counts: %s%s=%s is not used",
                     *(name, said, _PREFIX, name.upper(), value),
@@ -167,7 +217,26 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
     if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
         return Environment(**own, fields=told)
     found, placed = _understood(task.variables())
-    return Environment(**(found | own), fields=told, placed=placed)
+    return Environment(**(found | own), fields=told, placed=placed, task=task)
+
+
+_made: Final[dict[tuple[object, ...], list[str]]] = {}
+
+
+def peers_before(told: Environment) -> list[str]:
+    """Names of the swarms of the peers that this process has made, to which the next is added.
+
+    Where the environment does not say where peers belong, each peer is alone in its list.
+
+    Args:
+        told: The environment.
+    """
+    fields = {**told.placed, **told.fields}
+    places = tuple(str(fields.get(name)) for name in ("id", "join", "rendezvous", "out"))
+    if fields.keys().isdisjoint((*_PLACES, "out")):
+        return []
+    # A forked child begins anew; the folder's lock keeps it out of its parent's places.
+    return _made.setdefault((os.getpid(), *places), [])
 
 
 def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -186,13 +255,16 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
     return own, told
 
 
-def told_of(config: PeerConfig | None, given: Mapping[str, Any]) -> tuple[PeerConfig, Environment]:
+def resolve_config(
+    config: PeerConfig | None, given: Mapping[str, Any], told: Environment
+) -> PeerConfig:
     """All settings of a peer in a script: what is given counts more than *config*, and the
     environment says what neither of them does.
 
     Args:
         config: None for the defaults.
         given: Fields of a `PeerConfig`; None where nothing is said.
+        told: The environment.
 
     Raises:
         ConfigError: A setting is out of range, or makes no sense.
@@ -202,10 +274,7 @@ def told_of(config: PeerConfig | None, given: Mapping[str, Any]) -> tuple[PeerCo
         changes["join"] = tuple(changes["join"])
     if "out" in changes:
         changes["out"] = Path(changes["out"])
-    told = environment()
-    if "signals" in changes:
-        told = replace(told, fields={**told.fields, "signals": changes["signals"]})
-    return told.fill(replace(config or PeerConfig(), **changes)), told
+    return told.fill(replace(config or PeerConfig(), **changes))
 
 
 def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:
