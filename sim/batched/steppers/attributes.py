@@ -26,7 +26,7 @@ __all__ = ["Attributes", "fingerprint"]
 Space = dict[str, Any]
 
 # All but what users assign, and buffers, of which rows do not hold those that are not persistent.
-_NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers", "training"}
+_NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers"}
 
 # They are code, and the same for all.
 _CODE: Final = (type, FunctionType, BuiltinFunctionType, ModuleType)
@@ -188,7 +188,7 @@ def _is_same(space: Space, start: Space) -> bool:
             mine = now[name]
             if mine.keys() != value.keys() or not all(map(is_, mine.values(), value.values())):
                 return False
-        elif now[name] is not value and not (isinstance(value, float) and now[name] == value):
+        elif now[name] is not value and not (isinstance(value, float | int) and now[name] == value):
             return False
     return True
 

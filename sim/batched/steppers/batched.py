@@ -98,7 +98,9 @@ class BatchedStepper:
         return nullcontext()
 
     def check(self) -> None:
-        """Do nothing, likewise."""
+        """Raise where workers have shared what an optimizer keeps; the model keeps nothing."""
+        if isinstance(self.memory, Replica):
+            self.memory.attributes.check()
 
     def close(self) -> None:
         """End the threads."""

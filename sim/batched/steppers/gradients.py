@@ -75,9 +75,7 @@ class Gradient:
         own = (*names, *(p.spec.name for p in rows.local))
         # A loss that counts is the loop's, too.
         loss = deepcopy(task.loss)
-        self._traced = Traced(
-            module, loss, tuple(name for name in names if name in trained), own
-        )
+        self._traced = Traced(module, loss, tuple(name for name in names if name in trained), own)
         self._fixed = [*self._traced.fixed().values()]
         self._is_trained = [name in trained for name in names]
         self._exact = rows.device == CPU

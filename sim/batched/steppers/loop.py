@@ -61,11 +61,11 @@ class LoopStepper:
         self._draws, changes = _tried(rows, task, lr, batches)
         # A copy of the module has no hooks on its parameters.
         alone = self._draws or changes or batches.may_draw or has_hooks(rows.module)
-        self.memory = Replica(rows, task, lr)
-        self.memory.attributes.changes = changes
-        others = range(0 if alone else threads - 1)
-        self._replicas = [self.memory, *(Replica(rows, task, lr, first=self.memory) for _ in others)]
-        threads = len(self._replicas)
+        threads = 1 if alone else threads
+        self.memory = first = Replica(rows, task, lr)
+        first.attributes.changes = changes
+        self._replicas = [first]
+        self._replicas += [Replica(rows, task, lr, first=first) for _ in range(threads - 1)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def take(self, level: AnyLevel) -> None:
@@ -168,8 +168,7 @@ class Replica:
         loss = self._task.batch_loss(self.module, batch)
         with self._lent_state() as scaler:
             descend(loss, self.optimizer, scaler)
-        if self._rows.lr_factors is not None:
-            self._full_rates.scale(1.0)
+        self._restore_lr()
         finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
         return finite and bool(torch.isfinite(loss.detach()))
 
@@ -185,15 +184,21 @@ class Replica:
                 # Buffers have no gradient.
                 if (parameter := named.get(placed.spec.name)) is not None:
                     parameter.grad = view_of(placed, segment.start_bytes, row)
-            self._scale_lr()
-            with self._lent_state():
+            with self.attributes.lent(worker), self._lent_state():
+                self._scale_lr()
                 self.optimizer.step()
+                self._restore_lr()
         return bool(torch.isfinite(x.index_select(0, torch.from_numpy(workers).to(x.device)).sum()))
 
     def _scale_lr(self) -> None:
         """Let the next step use the worker's part of the learning rate."""
         if self._rows.lr_factors is not None:
             self._full_rates.scale(float(self._rows.lr_factors[self._worker]))
+
+    def _restore_lr(self) -> None:
+        """Leave the optimizer with the rates that it began with, which all workers share."""
+        if self._rows.lr_factors is not None:
+            self._full_rates.scale(1.0)
 
     @contextmanager
     def _lent_state(self) -> Iterator[GradScaler | None]:
