@@ -139,7 +139,7 @@ class Replica:
             [named[name] for name in rows.names[p.spec.name]] for p in [*placed, *rows.local]
         ]
         self._worker = -1
-        self.attributes = Attributes(
+        self.attributes: Attributes = Attributes(
             *(self.module, task, self.optimizer, _carried(rows)),
             None if first is None else first.attributes,
         )

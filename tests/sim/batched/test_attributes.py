@@ -31,6 +31,9 @@ class Annealed(nn.Module):
         self.log: list[int] = []
         self.iterator = itertools.count(1)
         self.plain = torch.zeros(2)
+        self.unsaved: Tensor
+        self.saved: Tensor
+        self.made: Any
         self.register_buffer("unsaved", torch.zeros(1), persistent=False)
         self.register_buffer("saved", torch.zeros(1, dtype=torch.int64))
         self.draws = np.random.default_rng(7)
@@ -61,7 +64,7 @@ def by_number(model: Annealed) -> float:
 
 def by_new_attribute(model: Annealed) -> float:
     model.made = getattr(model, "made", 0) + 1
-    return model.made
+    return float(model.made)
 
 
 def by_list(model: Annealed) -> float:
@@ -204,11 +207,11 @@ def test_a_loss_and_an_optimizer_keep_theirs_for_each_worker() -> None:
             return functional.cross_entropy(outputs, targets)
 
     class Counting(torch.optim.SGD):
-        def step(self, closure: Any = None) -> None:
+        def step(self, closure: Any = None) -> Any:
             for group in self.param_groups:
                 group["calls"] = group.get("calls", 0) + 1
                 calls.append(group["calls"])
-            super().step()
+            return super().step(closure)
 
     settings: dict[str, Any] = {"workers": WORKERS, "steps": STEPS, "seed": 3}
     for lr_schedule in ("constant", "cosine"):
