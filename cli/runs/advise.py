@@ -121,8 +121,8 @@ def _print(
     if others and all(advice.p is None for advice in others):
         console.print("One seed says nothing about noise: raise --seeds to see how sure this is.")
     elif alike := [a.candidate.name for a in others if a.p is not None and a.p > _SIGNIFICANT]:
-        words = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
+        line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _risk(advice: "Advice") -> str:

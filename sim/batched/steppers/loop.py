@@ -236,8 +236,8 @@ def _carried(rows: ParameterMatrix) -> set[str]:
 
 
 def _tried(rows: ParameterMatrix, task: Task, lr: float, batches: Batches) -> tuple[bool, bool]:
-    """Whether a step takes random numbers, as dropout and a user's own model may do; and whether it
-    changes attributes."""
+    """Whether a step takes random numbers, as dropout and a user's own model may do, and whether it
+    changes attributes. The optimizer, which may tell of its steps, takes none."""
     module = deepcopy(rows.module)
     optimizer = task.optimizer([p for p in module.parameters() if p.requires_grad], lr)
     attributes = Attributes(module, task, optimizer, _carried(rows))
@@ -245,8 +245,7 @@ def _tried(rows: ParameterMatrix, task: Task, lr: float, batches: Batches) -> tu
     with kept_random_state(), attributes.lent(0):
         batch = batches.one(0, 0)
         before = generators()
-        loss = task.batch_loss(module, batch)
-        descend(loss, optimizer, make_scaler(task.precision, rows.device))
+        task.batch_loss(module, batch)
         draws = before != generators()
     return draws, attributes.is_changed(0)
 
