@@ -177,9 +177,8 @@ class Rounds:
             steps = context.steps_at_end(peer)
             if steps is not None and steps < (round + 1) * self._h:
                 return Halt(
-                    f"{self._name} needs all peers in every round, and {peer} has stopped after "
-                    f"{steps} steps, before round {round}: give all peers the same --steps and "
-                    "--total-steps"
+                    f"{peer} has finished after {steps} steps, and {self._name} needs it in round "
+                    f"{round}: give all peers the same number of steps"
                 )
         return Wait(round, tuple(missing))
 

@@ -128,8 +128,8 @@ def test_a_peer_that_has_another_rule_is_named() -> None:
 def test_one_that_finished_before_the_others_is_named() -> None:
     """It took part in two rounds; the third would need one more step of it."""
     assert halts(sparseloco(), lambda peer: 9 if peer == "p01" else 8) == [
-        "sparseloco needs all peers in every round, and p00 has stopped after 8 steps, before "
-        "round 2: give all peers the same --steps and --total-steps"
+        "p00 has finished after 8 steps, and sparseloco needs it in round 2: give all peers the "
+        "same number of steps"
     ]
 
 

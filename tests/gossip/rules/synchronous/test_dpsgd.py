@@ -286,13 +286,13 @@ def test_one_that_has_finished_before_its_first_step_is_named() -> None:
     crowd.swarm.fleet.finish(crowd.swarm.peers["p00"].worker)
     crowd.swarm.run(60.0)
     assert crowd.swarm.peers["p00"].worker.steps == 0
-    assert any("p00 has stopped after 0 steps" in reason for reason in halts(crowd))
+    assert any("p00 has finished after 0 steps" in reason for reason in halts(crowd))
 
 
 def test_one_with_fewer_steps_than_the_others_is_named() -> None:
     crowd = Crowd(rule, 3, ring, steps=lambda peer: 4 if peer == "p00" else 9)
     crowd.swarm.run(30.0)
-    expected = "dpsgd needs all peers in every round, and p00 has stopped after 4 steps, before"
+    expected = "p00 has finished after 4 steps, and dpsgd needs it in round 4: give all peers"
     first = [witnessed.halts[:1] for witnessed in crowd.rules.values()]
     assert [[reason.startswith(expected) for reason in said] for said in first] == [
         [],
