@@ -104,8 +104,9 @@ class SimulationConfig:
     steps: int | None = None
     """Optimizer steps of each worker; the task's, or no limit with ``time_s``, unless given."""
     total_steps: int | None = None
-    """Stop when all workers together have taken this many steps; no limit unless given. With
-    ``steps``, whichever comes first."""
+    """Stop when all workers together have taken this many steps; no limit unless given. Under a
+    rule whose workers wait for one another, all founders end after the same step. With ``steps``,
+    whichever comes first."""
     time_s: float | None = None
     """Stop at this virtual time, seconds, whatever the steps: fast workers take more of them; no
     limit unless given."""

@@ -128,8 +128,12 @@ def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners() -> No
 
 
 # A study's trials run in processes of its own machine or cluster, which joblib, Dask and Ray reach
-# by pickling. What crosses is text and the name of one function; peers never see it.
-UNPICKLERS_OF_MODULE = {"rumor.sim.study.execution.backends": {"joblib"}}
+# by pickling. What crosses is text and the name of one function; peers never see it. A simulation
+# keeps workers' attributes as bytes that it has written itself, and that never leave its memory.
+UNPICKLERS_OF_MODULE = {
+    "rumor.sim.study.execution.backends": {"joblib"},
+    "rumor.sim.batched.steppers.attributes": {"pickle"},
+}
 
 
 def test_nothing_is_ever_unpickled() -> None:

@@ -378,7 +378,8 @@ class RunConfig:
     """Optimizer steps of each peer; the task's, or no limit with ``total_steps``, unless given."""
     total_steps: int | None = None
     """Stop when all peers together, including those that are gone, have taken this many steps; no
-    limit unless given. With ``steps``, whichever comes first."""
+    limit unless given. Under a rule whose peers wait for one another, all founders end after the
+    same step. With ``steps``, whichever comes first."""
     lr: float | None = None
     """Learning rate; the task's unless given."""
     optimizer: str | None = None

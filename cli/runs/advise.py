@@ -24,6 +24,9 @@ __all__ = ["AdviseConfig", "advise"]
 _SHOWN = 3
 """Candidates whose command is spelled out."""
 
+_SIGNIFICANT = 0.05
+"""A larger p is that of a difference that noise alone may make."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviseConfig:
@@ -33,7 +36,7 @@ class AdviseConfig:
     """Optimizer steps of each peer; those of the measured run unless given."""
 
     seeds: int = 2
-    """Runs of each candidate."""
+    """Runs of each candidate; with more of them, smaller differences are significant."""
 
     target: float | None = None
     """Loss that the median peer's own model is to reach; 95 % of the way to the best one that any
@@ -52,10 +55,13 @@ def advise(
     """Say which rule, topology and wire suit machines that were measured.
 
     Candidates are simulated on the paces, the network and the task of real peers, by the code that
-    real peers run, and ranked by the time until the median peer's own model has a loss. For the
-    best three it is told what the death of a peer on the way costs.
+    real peers run, and ranked by the time until the median peer's own model has a loss. p says how
+    often noise alone puts a candidate as far behind the best one: above 0.05, the order of the two
+    is not significant. For the best three, the last column reports the cost of losing one peer
+    midway.
 
     `rumor calibrate runs/digits-20261124-101500 -o measured.json`
+
     `rumor advise measured.json`
 
     Exit status: 0; 1 if no candidate gets to the target; 2 for wrong arguments.
@@ -79,7 +85,8 @@ def advise(
             calibration, steps=config.steps, seeds=config.seeds, target=config.target, tell=tell
         )
     if as_json:
-        print_json({"target": target, "seeds": config.seeds, "advice": [asdict(a) for a in found]})
+        advice = [asdict(each) | {"time_s": each.time_s} for each in found]
+        print_json({"target": target, "seeds": config.seeds, "advice": advice})
     else:
         _print(calibration, target, found, Console())
     if found[0].time_s is None:
@@ -92,14 +99,15 @@ def _print(
     task = calibration.settings.get("task", "digits")
     title = f"{task} on {counted(len(calibration.peers), 'peer')}, until a loss of {target:.4g}"
     console.print(Text(title, style="bold"))
-    table = plain_table("candidate", ">time", ">loss", ">MB", "a death costs")
+    table = plain_table("candidate", ">time", ">p", ">loss", ">MB", "a death costs")
     for advice in found:
         words = [advice.candidate.name]
         if advice.why:
-            table.add_row(*map(Text, words), Text("-"), Text("-"), Text("-"), Text(advice.why))
+            table.add_row(*map(Text, words), *[Text("-")] * 4, Text(advice.why))
             continue
         assert advice.loss is not None and advice.bytes_sent is not None
         words += ["never" if advice.time_s is None else f"{advice.time_s:.3g} s"]
+        words += ["" if advice.p is None else f"{advice.p:.2g}"]
         words += [f"{advice.loss:.4g}", f"{advice.bytes_sent / 1e6:,.3g}", _risk(advice)]
         table.add_row(*map(Text, words))
     console.print(table)
@@ -109,10 +117,18 @@ def _print(
         n = len(calibration.peers)
         command = f"rumor launch -n {n} --task {task} {advice.candidate.options}"
         console.print(head + command, highlight=False, markup=False, soft_wrap=True)
+    others = [advice for advice in found[1:] if advice.time_s is not None]
+    if others and all(advice.p is None for advice in others):
+        console.print("One seed says nothing about noise: raise --seeds to see how sure this is.")
+    elif alike := [a.candidate.name for a in others if a.p is not None and a.p > _SIGNIFICANT]:
+        line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _risk(advice: "Advice") -> str:
     """What the death of a peer costs, in words."""
+    if advice.death_why:
+        return f"not known: {advice.death_why}"
     if advice.weight_lost is None or advice.time_s is None:
         return ""
     if advice.delay is None:

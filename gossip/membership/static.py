@@ -44,6 +44,8 @@ class StaticMembership:
         """Whether everybody has taken all its steps, or has left."""
         self.steps = 0
         """Optimizer steps of all members together."""
+        self.steps_of_gone = 0
+        """Those of them that members have taken which are leaving or gone."""
         self._running = len(self.ids)
         self.taking: tuple[PeerId, ...] | None = None
         """What `takers` has found; None where that may have changed."""
@@ -140,12 +142,21 @@ class StaticMemberTable:
         self._membership.steps += 1
         return self._membership.steps
 
+    def note_founders(self) -> None:
+        """Do nothing: all members found together."""
+
+    def lockstep_total(self) -> int:
+        """Steps of all members, where each that is present counts as many as this one."""
+        return self.step * len(self._membership.present) + self._membership.steps_of_gone
+
     def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
         """Do nothing: every step was seen."""
 
     def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
         """Change this member's own entry; the membership says whether it knows the anchor."""
         if phase is not None:
+            if phase >= Phase.LEAVING > self.phase:
+                self._membership.steps_of_gone += self.step
             self.phase = phase
             self._membership.enter(self.id, phase)
 

@@ -69,6 +69,7 @@ class MemberTable:
         self._takers: tuple[PeerId, ...] | None = None
         self._order: list[Known] | None = None
         self._outward: Set[PeerId] = frozenset()
+        self._founders: dict[PeerId, Incarnation] = {}
 
     @property
     def id(self) -> PeerId:
@@ -97,6 +98,18 @@ class MemberTable:
         self.clock.tick(now)
         self.me = at_step(self.me, self.clock.own)
         return self.clock.total
+
+    def note_founders(self) -> None:
+        """Note that this peer founds together with all peers that it knows."""
+        self._founders = {id: known.member.incarnation for id, known in self._others.items()}
+
+    def lockstep_total(self) -> int:
+        """Steps of all peers, where each founder that still runs counts as many as this one."""
+        total, own, rows = self.clock.total, self.clock.own, self.clock.rows()
+        for peer, incarnation in self._founders.items():
+            if self.is_alive(peer) and self.incarnation(peer) == incarnation:
+                total += own - rows.get(peer, 0)
+        return total
 
     def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
         """Change this peer's own entry; it is news, so that others take it in."""

@@ -190,6 +190,7 @@ class Joining:
         if self._founders > 1:
             # While it called the roll, members of other swarms may have said hello, too.
             state.table.clock.forget_others()
+            state.table.note_founders()
         for shard_state in state.shard_states:
             shard_state.log.record(Entry(Kind.FOUNDED, ONE))
         state.table.advance(phase=Phase.TRAINING)

@@ -239,7 +239,9 @@ class Protocol:
     @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers, as they were known when the rule was last called: between
-        two calls it stays the same, so that what follows from it is the same in a replay."""
+        two calls it stays the same, so that what follows from it is the same in a replay. Under a
+        rule whose peers wait for one another, founders count as many for each other as their own,
+        so that all have the same total after the same step."""
         return self._state.swarm_steps
 
     def deadline(self) -> float:
@@ -305,6 +307,14 @@ class Protocol:
             state.swarm_steps = state.table.stepped(now)
         else:
             state.swarm_steps = state.table.clock.total
+        if self._requirements.waits and state.founders > 1:
+            # Gossip tells each peer another total. Peers that wait for one another must agree on
+            # it, so that `--total-steps` ends all of them after the same step.
+            state.swarm_steps = (
+                state.founders * state.table.step
+                if self._requirements.fixed_members
+                else state.table.lockstep_total()
+            )
         if state.config.exact:
             state.reclaim(now)
         if self.receipts is not None:

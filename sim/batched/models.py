@@ -70,6 +70,7 @@ class Models:
         if is_pair(task.test) and is_plain:
             self._test = tuple(side.to(rows.device) for side in task.test)
         self._last: dict[int, tuple[int, int]] = {}
+        self._heaviest = 0
 
     def live_again(self) -> None:
         """Make ready for workers that crash and come back; called before the first step."""
@@ -94,6 +95,7 @@ class Models:
                 order, step = self._last.get(worker, (0, 0))
                 self._failures.note(order, worker, step)
         self._failures.check()
+        self.stepper.check()
 
     def measure(
         self, levels: Iterable[AnyLevel], question: Question
@@ -114,7 +116,8 @@ class Models:
             self._judges = self._make_judges()
         worker, batch = question.worker, self._judges.one(question.worker, question.batch)
         state = self._state_of(worker)
-        with self._lent(tensors_of(self.rows.module) | state) as module:
+        lent = self._lent(tensors_of(self.rows.module) | state)
+        with self.stepper.shown(worker), lent as module:
             yield self.task.loss_of(module, batch)
             for slot, fraction in question.judged:
                 with self.rows.shares.mixed(worker, slot, fraction):
@@ -127,7 +130,8 @@ class Models:
             weight_units: What each holds of each shard, axes ``(worker, shard)``.
 
         Returns:
-            A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's.
+            A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's;
+            so are attributes, when it is evaluated next.
         """
         rows = self.rows
         means = [_zeros(part) for part in rows.x]
@@ -144,12 +148,16 @@ class Models:
         for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
             flat = mean.to(part.dtype)
             found += [(p, view_of(p, segment.start_bytes, flat)) for p in segment.tensors]
-        heaviest = int(weight_units.sum(axis=1).argmax())
+        self._heaviest = heaviest = int(weight_units.sum(axis=1).argmax())
         found += [(p, part[heaviest]) for p, part in zip(rows.local, rows.locals, strict=True)]
         return rows.state(found)
 
     def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
-        """Measure a state_dict on the held-out data, as a live peer measures its model."""
+        """Measure what `merged` returned on the held-out data, as a live peer does its model."""
+        with self.stepper.shown(self._heaviest):
+            return self._evaluate(state)
+
+    def _evaluate(self, state: dict[str, Tensor]) -> Evaluation:
         with self._lent(state) as module:
             return self.task.evaluate(module)
 
@@ -194,7 +202,10 @@ class Models:
         modes = [(part, part.training) for part in self.rows.module.modules()]
         self.rows.module.eval()
         try:
-            found = [self._evaluate_one(int(worker)) for worker in chosen]
+            found = []
+            for worker in chosen.tolist():
+                with self.stepper.shown(worker):
+                    found.append(self._evaluate_one(worker))
         finally:
             for part, mode in modes:
                 part.training = mode
@@ -208,7 +219,7 @@ class Models:
         task = self.task
         state = self._state_of(worker)
         if self._test is None or task.loss is None:
-            return self.evaluate(tensors_of(self.rows.module) | state)
+            return self._evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test
         loss = right = 0.0
         for start in range(0, len(inputs), _SAMPLES_MAX):

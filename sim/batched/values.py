@@ -310,7 +310,13 @@ def _workshop(
     torch.manual_seed(config.seed)
     module = task.model()
     require_optimizer(rule, task, module)
-    alone = ParameterMatrix(deep_copy(module), 1)
+    try:
+        alone = ParameterMatrix(deep_copy(module), 1)
+    except TypeError as error:  # what the copying of an attribute says
+        raise ConfigError(
+            f"the model of task {task.name} cannot be copied for each worker ({error}): keep "
+            "numbers, lists, tensors or random generators in its attributes"
+        ) from None
     row_bytes = sum(part.nbytes for part in (*alone.x, *alone.locals))
     config_of_all = replace(config, workers=len(ids))
     registers = _rows_beside(config, rule)

@@ -1,7 +1,7 @@
 """Which rule for which machines: candidates simulated on peers and a network that were measured."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from ...gossip.weight import UNITS_PER_FOUNDER
 from ..config import SimulationConfig
 from ..results.run import Run
 from ..simulate import simulate
+from ..study.statistics import differences, holm
 from .calibration import Calibration
 
 __all__ = ["CANDIDATES", "RISKED", "Advice", "Candidate", "advise"]
@@ -77,9 +78,13 @@ class Advice:
     candidate: Candidate
     why: str = ""
     """Why it cannot be used here; empty where it can."""
-    time_s: float | None = None
-    """Virtual time until the median peer's own model had the target loss, seconds; None where it
-    did not with every seed."""
+    times_s: tuple[float | None, ...] = ()
+    """Virtual time until the median peer's own model had the target loss, seconds, seed by seed;
+    None where it did not."""
+    p: float | None = None
+    """How often noise alone puts a candidate as far behind the best one, corrected for the number
+    of candidates; None of the best one, with one seed, and where a seed did not reach the target.
+    """
     loss: float | None = None
     """Of the median peer's own model, at the end."""
     bytes_sent: float | None = None
@@ -89,6 +94,13 @@ class Advice:
     None where it is not reached then, or was not tried."""
     weight_lost: float | None = None
     """What died with that peer, founders; None where it was not tried."""
+    death_why: str = ""
+    """Why the cost of that death is not known; empty where it is, or was not tried."""
+
+    @property
+    def time_s(self) -> float | None:
+        """Mean of `times_s`; None where a seed did not reach the target."""
+        return _mean(self.times_s)
 
 
 def advise(
@@ -115,7 +127,7 @@ def advise(
 
     Returns:
         The target, and the candidates: those that reach it with every seed by their time, then the
-        others by their loss, then those that cannot be used.
+        others by their loss, then those that fail. Times that differ by noise alone have a large p.
 
     Raises:
         ConfigError: An argument is out of range, or no candidate can be used.
@@ -133,14 +145,16 @@ def advise(
     for candidate in candidates:
         tell(done, total, candidate.options)
         try:
-            runs[candidate] = [_run(base, candidate, seed) for seed in range(seeds)]
+            runs[candidate] = _runs(base, candidate, seeds)
         except RumorError as error:
-            refused.append(Advice(candidate=candidate, why=str(error).partition("\n")[0]))
+            refused.append(Advice(candidate=candidate, why=_reason(error)))
         done += seeds
     if not runs:
         raise ConfigError(f"no candidate can be used on these peers: {refused[0].why}")
-    target = _target([run for each in runs.values() for run in each]) if target is None else target
+    target = _target(_all(runs)) if target is None else target
     found = sorted((_judged(*each, target) for each in runs.items()), key=_rank)
+    grid_s = max(float(np.diff(run.series["time_s"]).max(initial=0.0)) for run in _all(runs))
+    found = _compared(found, grid_s)
     for place, advice in enumerate(found[:RISKED]):
         tell(done, total, f"{advice.candidate.options}, with a death")
         found[place] = _with_death(advice, base, seeds, target)
@@ -149,9 +163,22 @@ def advise(
     return target, found + refused
 
 
-def _run(base: dict[str, Any], candidate: Candidate, seed: int, **more: Any) -> Run:
+def _runs(base: dict[str, Any], candidate: Candidate, seeds: int, **more: Any) -> list[Run]:
     chosen = {"rule": candidate.rule, "topology": candidate.topology, "wire": candidate.wire}
-    return simulate(SimulationConfig(**base | chosen | {"seed": seed} | more))
+    found = []
+    for seed in range(seeds):
+        found.append(simulate(SimulationConfig(**base | chosen | {"seed": seed} | more)))
+        if not len(_losses(found[-1])[1]):
+            raise TrainingError(f"no loss was measured with seed {seed}: raise --steps")
+    return found
+
+
+def _all(runs: Mapping[Candidate, Sequence[Run]]) -> list[Run]:
+    return [run for each in runs.values() for run in each]
+
+
+def _reason(error: RumorError) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _losses(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -183,16 +210,35 @@ def _judged(candidate: Candidate, runs: Sequence[Run], target: float) -> Advice:
     pairs = zip(runs, times, strict=True)
     return Advice(
         candidate=candidate,
-        time_s=_mean(times),
+        times_s=tuple(times),
         loss=float(np.mean([_losses(run)[1][-1] for run in runs])),
         bytes_sent=float(np.mean([_bytes(run, time_s) for run, time_s in pairs])),
     )
 
 
+def _compared(found: Sequence[Advice], grid_s: float) -> list[Advice]:
+    """The same, with how sure it is that each is slower than the first.
+
+    Args:
+        found: In order.
+        grid_s: Time between two measurements, seconds; times are not known more precisely.
+    """
+    arrived = [dict(enumerate(a.times_s)) for a in found if a.time_s is not None]
+    seconds = [{seed: s for seed, s in each.items() if s is not None} for each in arrived]
+    if len(seconds) < 2:
+        return list(found)
+    gaps = differences(seconds[1:], seconds[0], resolution=grid_s)
+    # The first one was chosen by the same runs.
+    corrected = holm([gap.p for gap in gaps], family=math.comb(len(seconds), 2))
+    known = [None if math.isnan(p) else p for p in corrected]
+    compared = [replace(a, p=p) for a, p in zip(found[1:], known, strict=False)]
+    return [found[0], *compared, *found[len(seconds) :]]
+
+
 def _mean(times: Sequence[float | None]) -> float | None:
-    """None where one of them is."""
+    """None where one of them is, and of none."""
     known = [time_s for time_s in times if time_s is not None]
-    return float(np.mean(known)) if len(known) == len(times) else None
+    return float(np.mean(known)) if known and len(known) == len(times) else None
 
 
 def _rank(advice: Advice) -> tuple[float, float]:
@@ -204,15 +250,20 @@ def _with_death(advice: Advice, base: dict[str, Any], seeds: int, target: float)
     """The same, with what it costs that the last peer dies."""
     if advice.time_s is None or base["workers"] < 2:
         return advice
-    calm = [_run(base, advice.candidate, seed, faults=[_HARMLESS]) for seed in range(seeds)]
+    try:
+        calm = _runs(base, advice.candidate, seeds, faults=[_HARMLESS])
+    except RumorError as error:
+        return replace(advice, death_why=_reason(error))
     before_s = _mean([_time_s(run, target) for run in calm])
     if before_s is None:
-        return advice
+        return replace(advice, death_why="the target is not reached where peers join one by one")
     death = {"at_s": _DEATH_AT * before_s, "kind": "crash", "peer": base["workers"] - 1}
     try:
-        runs = [_run(base, advice.candidate, seed, faults=[death]) for seed in range(seeds)]
-    except TrainingError:  # a rule that cannot go on without somebody
+        runs = _runs(base, advice.candidate, seeds, faults=[death])
+    except TrainingError:  # a rule that cannot go on without a peer
         return replace(advice, weight_lost=0.0)
+    except RumorError as error:
+        return replace(advice, death_why=_reason(error))
     after_s = _mean([_time_s(run, target) for run in runs])
     lost = [run.summary["weight_units_died"] / UNITS_PER_FOUNDER for run in runs]
     return replace(

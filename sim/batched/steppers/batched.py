@@ -1,5 +1,6 @@
 """All steps of a level at once: one batched gradient over the rows of many workers."""
 
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -91,6 +92,15 @@ class BatchedStepper:
         cuts = [n * at // n_groups for at in range(n_groups + 1)] if n else []
         groups = [slice(*cut) for cut in pairwise(cuts)]
         self._threads.share(lambda group: self._take_group(level, group), groups)
+
+    def shown(self, worker: int) -> AbstractContextManager[None]:
+        """Do nothing: steps change no attributes, or could not be traced."""
+        return nullcontext()
+
+    def check(self) -> None:
+        """Raise where workers have shared what an optimizer keeps; the model keeps nothing."""
+        if isinstance(self.memory, Replica):
+            self.memory.attributes.check()
 
     def close(self) -> None:
         """End the threads."""

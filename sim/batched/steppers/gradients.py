@@ -73,9 +73,9 @@ class Gradient:
         trained = {name for name, p in module.named_parameters() if p.requires_grad}
         names = [p.spec.name for p in self._placed]
         own = (*names, *(p.spec.name for p in rows.local))
-        self._traced = Traced(
-            module, task.loss, tuple(name for name in names if name in trained), own
-        )
+        # A loss that counts is the loop's, too.
+        loss = deepcopy(task.loss)
+        self._traced = Traced(module, loss, tuple(name for name in names if name in trained), own)
         self._fixed = [*self._traced.fixed().values()]
         self._is_trained = [name in trained for name in names]
         self._exact = rows.device == CPU

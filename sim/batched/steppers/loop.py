@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 
 import numpy as np
@@ -23,6 +23,7 @@ from ....train.timing.lr_schedule import FullRates
 from ...kernel.fast_path.levels import AnyLevel
 from ..batches import Batches, Ints
 from ..parameters import ParameterMatrix, view_of
+from .attributes import Attributes
 from .stepper import Failures
 
 __all__ = ["LoopStepper", "Replica", "generators", "has_hooks"]
@@ -56,15 +57,15 @@ class LoopStepper:
         self._ids = ids
         self._seed = seed
         self._device = rows.device
-        # Random layers draw from one generator, which threads would share.
-        self._draws = _draws(task, rows.module, batches.one(0, 0))
+        # Random layers draw from one generator, which threads would share, as they do a loss.
+        self._draws, changes = _tried(rows, task, lr, batches)
         # A copy of the module has no hooks on its parameters.
-        alone = self._draws or batches.may_draw or has_hooks(rows.module)
+        alone = self._draws or changes or batches.may_draw or has_hooks(rows.module)
         threads = 1 if alone else threads
-        self._replicas = [Replica(rows, task, lr, own=index > 0) for index in range(threads)]
-        self.memory = self._replicas[0]
-        for replica in self._replicas[1:]:
-            replica.states = self.memory.states
+        self.memory = first = Replica(rows, task, lr)
+        first.attributes.changes = changes
+        self._replicas = [first]
+        self._replicas += [Replica(rows, task, lr, first=first) for _ in range(threads - 1)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def take(self, level: AnyLevel) -> None:
@@ -81,40 +82,56 @@ class LoopStepper:
         if self._pool is not None:
             self._pool.shutdown()
 
+    def check(self) -> None:
+        """Raise where workers have shared what live peers do not, see `Attributes.check`."""
+        for replica in self._replicas:
+            replica.attributes.check()
+
+    def shown(self, worker: int) -> AbstractContextManager[None]:
+        """Have a worker's attributes in the model while it is evaluated."""
+        return self.memory.attributes.shown(worker)
+
     def _share(self, level: AnyLevel, index: int) -> None:
         replica, every = self._replicas[index], len(self._replicas)
         for at in range(index, len(level.workers), every):
             worker, step = level.workers[at], level.steps[at]
             replica.lay_over(worker)
-            batch = self._batches.one(worker, step)
-            if every == 1:
-                # What is random in a step is drawn anew for each, whatever was computed before.
-                seed = seed_of(self._seed, self._ids[worker], f"torch\0{step}")
-                torch.default_generator.manual_seed(seed)
-                if self._device.type == "cuda":
-                    torch.cuda.default_generators[self._device.index].manual_seed(seed)
-                if self._draws:
-                    np.random.seed(seed % 2**32)
-                    random.seed(seed)
-            if not replica.step(batch):
+            with replica.attributes.lent(worker):
+                is_finite = self._take(replica, worker, step)
+            if not is_finite:
                 self._failures.note(level.orders[at], worker, step)
+
+    def _take(self, replica: "Replica", worker: int, step: int) -> bool:
+        batch = self._batches.one(worker, step)
+        if len(self._replicas) == 1:
+            # What is random in a step is drawn anew for each, whatever was computed before.
+            seed = seed_of(self._seed, self._ids[worker], f"torch\0{step}")
+            torch.default_generator.manual_seed(seed)
+            if self._device.type == "cuda":
+                torch.cuda.default_generators[self._device.index].manual_seed(seed)
+            if self._draws:
+                np.random.seed(seed % 2**32)
+                random.seed(seed)
+        return replica.step(batch)
 
 
 class Replica:
     """A module and an optimizer that are laid over one worker after another.
 
     Args:
-        own: Whether it needs a module of its own.
+        first: One whose workers it serves, too, with a module of its own.
     """
 
-    def __init__(self, rows: ParameterMatrix, task: Task, lr: float, *, own: bool = False) -> None:
+    def __init__(
+        self, rows: ParameterMatrix, task: Task, lr: float, *, first: "Replica | None" = None
+    ) -> None:
         self._rows = rows
         self._task = task
-        self.module: nn.Module = deepcopy(rows.module) if own else rows.module
+        self.module: nn.Module = rows.module if first is None else deepcopy(rows.module)
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
         self._full_rates = FullRates(self.optimizer)
-        self.states: dict[int, dict[object, object]] = {}
+        self.states: dict[int, dict[object, object]] = {} if first is None else first.states
         """State of each worker's optimizer, by position of the parameter, and its scaler."""
         named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         placed = [p for segment in rows.segments for p in segment.tensors]
@@ -122,6 +139,10 @@ class Replica:
             [named[name] for name in rows.names[p.spec.name]] for p in [*placed, *rows.local]
         ]
         self._worker = -1
+        self.attributes: Attributes = Attributes(
+            *(self.module, task, self.optimizer, _carried(rows)),
+            None if first is None else first.attributes,
+        )
 
     def lay_over(self, worker: int) -> None:
         """Take a worker's values for the module's, and its optimizer's state likewise."""
@@ -137,6 +158,7 @@ class Replica:
     def restore(self, worker: int, kept: object | None) -> None:
         """Let a worker's optimizer remember what was kept; nothing where that is None."""
         assert isinstance(kept, dict | None)
+        self.attributes.forget(worker)
         self.states[worker] = deepcopy(kept) if kept else {}
 
     def step(self, batch: Batch) -> bool:
@@ -146,6 +168,7 @@ class Replica:
         loss = self._task.batch_loss(self.module, batch)
         with self._lent_state() as scaler:
             descend(loss, self.optimizer, scaler)
+        self._restore_lr()
         finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
         return finite and bool(torch.isfinite(loss.detach()))
 
@@ -161,15 +184,21 @@ class Replica:
                 # Buffers have no gradient.
                 if (parameter := named.get(placed.spec.name)) is not None:
                     parameter.grad = view_of(placed, segment.start_bytes, row)
-            self._scale_lr()
-            with self._lent_state():
+            with self.attributes.lent(worker), self._lent_state():
+                self._scale_lr()
                 self.optimizer.step()
+                self._restore_lr()
         return bool(torch.isfinite(x.index_select(0, torch.from_numpy(workers).to(x.device)).sum()))
 
     def _scale_lr(self) -> None:
         """Let the next step use the worker's part of the learning rate."""
         if self._rows.lr_factors is not None:
             self._full_rates.scale(float(self._rows.lr_factors[self._worker]))
+
+    def _restore_lr(self) -> None:
+        """Leave the optimizer with the rates that it began with, which all workers share."""
+        if self._rows.lr_factors is not None:
+            self._full_rates.scale(1.0)
 
     @contextmanager
     def _lent_state(self) -> Iterator[GradScaler | None]:
@@ -199,13 +228,26 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(p, kind, None) for p in module.parameters() for kind in kinds)
 
 
-def _draws(task: Task, module: nn.Module, batch: Batch) -> bool:
-    """Whether a step takes random numbers: dropout does, and what a user's own model may do."""
-    trial = deepcopy(module)
-    with kept_random_state():
+def _carried(rows: ParameterMatrix) -> set[str]:
+    """What the module calls the buffers that rows hold."""
+    placed = [placed for segment in rows.segments for placed in segment.tensors] + [*rows.local]
+    named = {name for each in placed for name in rows.names[each.spec.name]}
+    return named & {name for name, _ in rows.module.named_buffers(remove_duplicate=False)}
+
+
+def _tried(rows: ParameterMatrix, task: Task, lr: float, batches: Batches) -> tuple[bool, bool]:
+    """Whether a step takes random numbers, as dropout and a user's own model may do, and whether it
+    changes attributes. The optimizer, which may tell of its steps, takes none."""
+    module = deepcopy(rows.module)
+    optimizer = task.optimizer([p for p in module.parameters() if p.requires_grad], lr)
+    attributes = Attributes(module, task, optimizer, _carried(rows))
+    attributes.changes = True
+    with kept_random_state(), attributes.lent(0):
+        batch = batches.one(0, 0)
         before = generators()
-        task.batch_loss(trial, batch)
-        return before != generators()
+        task.batch_loss(module, batch)
+        draws = before != generators()
+    return draws, attributes.is_changed(0)
 
 
 def generators() -> tuple[object, ...]:

@@ -5,7 +5,6 @@ from then on: the very kernels of the loop, and so its bits, without modules and
 """
 
 import operator
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from ....gossip.errors import ConfigError
+from .attributes import fingerprint
 from .loop import generators
 from .operations import aten
 
@@ -106,12 +106,12 @@ class Trace:
         self, traced: Traced, own: Sequence[Tensor], inputs: Tensor, targets: Tensor
     ) -> None:
         self.fixed = [*traced.fixed().values()]
-        before = _standing(traced)
+        before = fingerprint((traced.module, traced.loss))
         first, second = (
             _record(traced, mine, self.fixed, batch, target)
             for *mine, batch, target in zip(*own, inputs, targets, strict=True)
         )
-        if before != _standing(traced):
+        if before != fingerprint((traced.module, traced.loss)):
             raise ConfigError("a step changes attributes of the model or of its loss")
         if str(first.graph) != str(second.graph) or not _alike(first.constants, second.constants):
             raise ConfigError("its forward pass depends on values outside of tensors")
@@ -283,21 +283,3 @@ def _alike(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
     return ours.keys() == theirs.keys() and all(
         torch.equal(ours[name], theirs[name]) for name in ours
     )
-
-
-def _standing(traced: Traced) -> list[Any]:
-    """What a model and its loss keep beside tensors, as far as it can be compared."""
-    parts: list[Any] = [*traced.module.modules(), traced.loss]
-    if isinstance(traced.loss, nn.Module):
-        parts += traced.loss.modules()
-    return [_comparable(getattr(part, "__dict__", None)) for part in parts]
-
-
-def _comparable(value: Any) -> Any:
-    """The same for the same value; for tensors and objects, for the same one."""
-    if isinstance(value, Mapping):
-        return {key: _comparable(part) for key, part in value.items()}
-    if isinstance(value, list | tuple | deque):
-        return [*map(_comparable, value)]
-    plain = bool, int, float, str, bytes, set, frozenset
-    return repr(value) if isinstance(value, plain) else id(value)

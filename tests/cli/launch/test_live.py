@@ -207,3 +207,13 @@ def test_resets_every_200_ms_and_losses_are_survived(tmp_path: Path) -> None:
     (reset, *_) = summary["faults"]
     assert "connections are reset" in reset["done"][0]["what"]
     assert summary["accuracy"] > 0.85
+
+
+@pytest.mark.parametrize("rule", ["allreduce", "local-sgd:h=20"])
+def test_peers_that_wait_for_one_another_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
+    swarm = ("--peers", "3", "--topology", "complete", "--rule", rule, "--slow", "2:3")
+    ends = ("--total-steps", "100", "--step-s-min", "0.005", "--timing", "local")
+    summary = launched("--out", str(tmp_path / "run"), *swarm, *ends)
+    assert is_exact(summary)
+    found = [(peer["state"], peer["steps"]) for peer in summary["peers_detail"]]
+    assert found == [("finished", 34)] * 3

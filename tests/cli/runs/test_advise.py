@@ -42,9 +42,11 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_best_come_with_their_commands(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Advice(
-        candidate=GOOD, time_s=2.5, loss=0.2, bytes_sent=3e6, delay=0.25, weight_lost=0.5
+        candidate=GOOD, times_s=(2.0, 3.0), loss=0.2, bytes_sent=3e6, delay=0.25, weight_lost=0.5
     )
-    stops = Advice(candidate=GOOD, time_s=3.5, loss=0.2, bytes_sent=3e6, weight_lost=1.0)
+    stops = Advice(
+        candidate=GOOD, times_s=(3.0, 4.0), p=0.4, loss=0.2, bytes_sent=3e6, weight_lost=1.0
+    )
     late = Advice(candidate=BAD, loss=0.9, bytes_sent=1e6)
     odd = Advice(candidate=ODD, why="only for rules that keep what was lost")
     status, text, errors = rumor(file, monkeypatch, told(first, stops, late, odd))
@@ -54,14 +56,26 @@ def test_the_best_come_with_their_commands(file: Path, monkeypatch: pytest.Monke
     assert "2.5 s" in lines[2] and "+25% time, 0.5 founders" in lines[2]
     assert "it is never reached then" in text and "never" in lines[4] and "only for rules" in text
     command = "rumor launch -n 2 --task digits --rule gosgd:p=0.1 --topology exponential"
-    assert lines[-2:] == [f"Best: {command}", f"Then: {command}"]
+    assert lines[-3:-1] == [f"Best: {command}", f"Then: {command}"]
+    assert "0.4" in lines[3] and lines[-1].startswith("No significant difference from the best:")
+
+
+def test_what_is_not_known_is_told_with_its_reason(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Advice(candidate=GOOD, times_s=(2.0,), loss=0.2, bytes_sent=3e6, death_why="it failed")
+    second = Advice(candidate=BAD, times_s=(3.0,), loss=0.2, bytes_sent=3e6)
+    status, text, _ = rumor(file, monkeypatch, told(first, second))
+    assert status == 0 and "not known: it failed" in text
+    assert "One seed says nothing about noise" in text
 
 
 def test_json_has_it_all(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Advice(candidate=GOOD, time_s=2.5, loss=0.2, bytes_sent=3e6)
+    first = Advice(candidate=GOOD, times_s=(2.0, 3.0), loss=0.2, bytes_sent=3e6)
     _, text, _ = rumor(file, monkeypatch, told(first), "--json")
     found = json.loads(text)
     assert found["target"] == 0.25 and found["advice"][0]["candidate"]["rule"] == "gosgd:p=0.1"
+    assert found["advice"][0]["time_s"] == 2.5
 
 
 def test_nobody_gets_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,17 @@
 """Advice: candidates in the order in which they get to a loss, by simulations of measured peers."""
 
+import importlib
 from typing import Any
 
 import pytest
 
-from rumor.gossip.errors import ConfigError
+from rumor.gossip.errors import ConfigError, TrainingError
 from rumor.sim import SimulationConfig, simulate
-from rumor.sim.calibration import Calibration, Candidate, PeerPace, advise
+from rumor.sim.calibration import Advice, Calibration, Candidate, PeerPace, advise
 from rumor.sim.models.network import PRESETS
+
+# The function has the name of its module.
+advising = importlib.import_module("rumor.sim.calibration.advise")
 
 FAST = Candidate(rule="gosgd:p=0.2")
 ROUNDS = Candidate(rule="allreduce", topology="complete")
@@ -94,3 +98,35 @@ def test_a_candidate_is_named_and_typed() -> None:
     wired = Candidate(rule="sgp", topology="ring", wire="int8")
     assert wired.options == "--rule sgp --topology ring --wire int8"
     assert (wired.name, FAST.name) == ("sgp, ring, int8", "gosgd:p=0.2, exponential")
+
+
+def test_a_run_that_fails_costs_no_other_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(config: SimulationConfig) -> Any:
+        if config.rule == ROUNDS.rule and config.faults:
+            raise TrainingError("peers cannot go on")
+        return simulate(config)
+
+    monkeypatch.setattr(advising, "simulate", failing)
+    _, found = advise(measured(0.1, 0.1), candidates=(ROUNDS, FAST), seeds=1, target=1.0)
+    why = {advice.candidate: advice.death_why for advice in found}
+    assert why == {ROUNDS: "peers cannot go on", FAST: ""}
+
+
+def test_a_measured_run_may_have_ended_by_total_steps() -> None:
+    settings = {"task": "digits", "steps": None, "total_steps": 90}
+    calibration = measured(0.1, 0.1, 0.3, settings=settings)
+    _, (advice,) = advise(calibration, candidates=(ROUNDS,), seeds=1, target=2.0)
+    assert not advice.why and not advice.death_why and advice.weight_lost == 0.0
+
+
+def test_noise_is_no_order() -> None:
+    same = [
+        Advice(candidate=FAST, times_s=(1.0, 2.0, 3.0)),
+        Advice(candidate=ROUNDS, times_s=(1.1, 1.9, 3.1)),
+        Advice(candidate=FAST, times_s=(21.0, 22.0, 23.2)),
+        Advice(candidate=FAST, times_s=(None, 2.0, 3.0)),
+    ]
+    first, alike, slower, never = advising._compared(same, grid_s=0.1)
+    assert first.p is never.p is None
+    assert alike.p is not None and alike.p > 0.05 > (slower.p or 1.0)
+    assert advising._compared([Advice(candidate=FAST, times_s=(1.0,))] * 2, 0.1)[1].p is None

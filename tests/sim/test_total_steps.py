@@ -1,0 +1,62 @@
+"""Under rules that wait, all workers end after the same step where they take so many together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.parameter import parameters_of
+from rumor.gossip.rules.registry import RULES, read_rule
+from rumor.sim import simulate
+
+WAITING = [name for name in RULES if requirements_of(read_rule(name).make()).waits]
+MEMBERS_CHANGE = [n for n in WAITING if not requirements_of(read_rule(n).make()).fixed_members]
+
+TOPOLOGIES = {"relaysgd": "path", "swap": "random-matching", "noloco": "random-matching"}
+
+# Workers decide by gossip where anything may go wrong, and see one another's steps where not.
+HARMLESS = ({"at_s": 0.0, "kind": "heal"},)
+PAUSED = ({"at_s": 0.4, "kind": "pause", "peer": 1, "for_s": 0.5},)
+
+WORKERS, TOTAL, EACH = 4, 86, 22
+
+
+def simulated(name: str, **changes: Any) -> Any:
+    has_h = any(parameter.name == "h" for parameter in parameters_of(RULES[name]))
+    given: dict[str, Any] = {
+        **{"task": "quadratic", "momentum": 0.0, "lr": 0.01, "lr_schedule": "cosine"},
+        **{"workers": WORKERS, "total_steps": TOTAL, "slow": ("3:3",), "step_s": 0.05, "seed": 1},
+        **{"rule": f"{name}:h=5" if has_h else name, "topology": TOPOLOGIES.get(name, "complete")},
+    }
+    return simulate(**given | changes)
+
+
+def outcome(run: Any) -> Mapping[str, Any]:
+    return {"steps": run.workers["steps"].tolist(), "pushes": run.summary["pushes"]}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_all_end_after_the_same_step_however_they_decide(name: str) -> None:
+    calm = simulated(name)
+    assert outcome(calm)["steps"] == [EACH] * WORKERS
+    for faults in (HARMLESS, PAUSED):
+        run = simulated(name, faults=faults)
+        assert outcome(run) == outcome(calm)
+        # So are learning rates, which follow the total.
+        assert run.summary["loss"] == pytest.approx(calm.summary["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", MEMBERS_CHANGE)
+def test_those_who_go_on_take_what_the_dead_have_left(name: str) -> None:
+    run = simulated(name, faults=({"at_s": 0.6, "kind": "crash", "peer": 1},), total_steps=240)
+    died_after = int(run.workers["steps"][1])
+    assert set(run.workers["steps"].tolist()) == {died_after, -(-(240 - died_after) // 3)}
+
+
+def test_a_newcomer_ends_with_the_others() -> None:
+    run = simulated("local-sgd", faults=({"at_s": 0.6, "kind": "join"},), total_steps=240)
+    *founders, newcomer = run.workers["steps"].tolist()
+    assert 240 <= sum(founders) + newcomer < 260
+    # They may know of its latest steps or not.
+    assert max(founders) - min(founders) <= 5
