@@ -195,6 +195,11 @@ class PeerConfig:
     in fewer bits; the same for all peers. Otherwise they are compared, and a newcomer with others
     is refused."""
 
+    local: tuple[str, ...] = ()
+    """Parameters, buffers, or modules of such, by name, that are each peer's own: not averaged,
+    kept in checkpoints, and a newcomer begins with its donor's. For what a loop changes itself,
+    such as the teacher of a moving average or a queue of features; the same for all peers."""
+
     save_frozen: bool = True
     """Whether the model that is written at the end, and by `Peer.save_model`, has frozen parameters
     too. False for a small part that is trained on a large base, such as the adapters of a LoRA:

@@ -9,7 +9,7 @@ from torch import nn
 
 from rumor.gossip import ConfigError
 from rumor.train import CheckpointConfig, Peer, PeerConfig, state_dict
-from rumor.train.storage.checkpoint import flatten_state
+from rumor.train.state import flatten_state
 from rumor.train.storage.files import WriterThread
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
-from rumor.train.storage.checkpoint import flatten_state, restore_state
+from rumor.train.state import flatten_state, restore_state
 from rumor.train.storage.checkpointer import restore_rng, rng_state
 
 
