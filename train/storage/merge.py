@@ -291,7 +291,7 @@ def _mean(
         return readers[whole.index(max(whole))](name)
     parts = [(part, *in_floats(held)) for part, held in cuts or [(slice(None), whole)]]
     axes = axes or tuple(range(first.dim()))
-    total = torch.zeros(first.numel(), dtype=torch.float64)
+    total = torch.zeros(first.numel(), dtype=torch.float64, device="cpu")
     alike = True
     for index, read in enumerate(readers):
         value = read(name)

@@ -76,7 +76,7 @@ def _bits(tensor: Tensor) -> _Bits:
     """A hash of a tensor at the speed at which its device reads it."""
     sums, tail = [], []
     for part in parts_of(tensor):
-        raw = part.detach().contiguous().reshape(-1).view(torch.uint8)
+        raw = part.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
         n_words = raw.numel() // _WORD_BYTES
         tail += raw[n_words * _WORD_BYTES :].tolist()
         if raw.storage_offset() % _WORD_BYTES:

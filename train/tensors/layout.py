@@ -216,10 +216,11 @@ class Layout:
         if list(map(Tensor.data_ptr, self._within)) == self._places:
             return
         for placed, view in self._views():
-            for tensor in placed.tensors:
+            names = placed.spec.name, *placed.aliases
+            for name, tensor in zip(names, placed.tensors, strict=True):
                 # Memory that is to be shared among processes moves as a whole, the flat tensor too.
                 if tensor.data_ptr() != view.data_ptr():
-                    raise TrainingError(_parted(placed.spec.name, tensor, view))
+                    raise TrainingError(_parted(name, tensor, view))
         self._places = list(map(Tensor.data_ptr, self._within))
 
     def require_one_device(self, wire: str) -> None:
@@ -522,7 +523,9 @@ def _bytes_of(part: Part, room: Tensor, start: int, stop: int) -> Tensor:
         return room[2 * start : 2 * stop]
     # Scales lie behind all codes, so the bytes of a slice have to be brought together.
     n_numbers = stop - start
-    used = torch.empty(part.wire.room_bytes("float32", n_numbers, 4), dtype=torch.uint8)
+    used = torch.empty(
+        part.wire.room_bytes("float32", n_numbers, 4), dtype=torch.uint8, device="cpu"
+    )
     scales = room[-(-(part.high - part.low) // 64) * 64 :]
     behind = used[-(-n_numbers // 64) * 64 :]
     first = 4 * (start // INT8_BLOCK)

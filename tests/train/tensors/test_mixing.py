@@ -45,6 +45,22 @@ def test_all_shares_are_mixed_in_order_and_each_once() -> None:
     assert len(log) == 9
 
 
+def test_what_changed_is_noted_before_anything_else_runs() -> None:
+    noted: list[int] = []
+    log: list[str] = []
+    mixing, clock = Sliced(lambda: noted.append(len(log)), queued_max=2), Clock()
+    mixing.settle()
+    add(mixing, log, "a", 3, clock)
+    assert not noted
+    mixing.advance(0.5, clock)
+    mixing.advance(9.0, clock)
+    assert noted == [1, len(log)]
+    for name in "bcd":
+        add(mixing, log, name, 1)
+    mixing.settle()
+    assert noted[2] < noted[3] == len(log)
+
+
 def test_adding_mixes_nothing() -> None:
     mixing = Sliced(lambda: None)
     log: list[str] = []
