@@ -100,7 +100,7 @@ def test_a_file_in_memory_comes_back_whole_and_at_its_start() -> None:
 
 
 def test_a_state_in_bytes_is_read_again_and_damage_is_an_error() -> None:
-    state = {"scale": torch.tensor([1.0, 2.0]), "seen": {1, 2}}
+    state: dict[str, Any] = {"scale": torch.tensor([1.0, 2.0]), "seen": {1, 2}}
     packed = pack_state(state)
     back = unpack_state(packed)
     assert torch.equal(back["scale"], state["scale"]) and back["seen"] == {1, 2}

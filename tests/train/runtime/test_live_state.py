@@ -29,6 +29,9 @@ class Everything(nn.Module):
         torch.nn.init.ones_(self.backbone.bias)
         self.teacher = nn.Linear(4, 3).requires_grad_(False)
         self.head = nn.Linear(3, 2)
+        self.queue: Tensor
+        self.place: Tensor
+        self.cache: Tensor
         self.register_buffer("queue", torch.randn(6, 3))
         self.register_buffer("place", torch.tensor(0))
         self.register_buffer("cache", torch.zeros(2), persistent=False)
@@ -70,7 +73,13 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> dict[str, bool]:
 
 def config(id: str, **more: Any) -> PeerConfig:
     protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.05)
-    given = {"id": id, "rule": GoSGD(p=0.5), "linger_s": 0.0, "local": LOCAL, "protocol": protocol}
+    given: dict[str, Any] = {
+        "id": id,
+        "rule": GoSGD(p=0.5),
+        "linger_s": 0.0,
+        "local": LOCAL,
+        "protocol": protocol,
+    }
     return PeerConfig(**(given | more))
 
 

@@ -27,6 +27,8 @@ class Scaled(nn.Linear):
 
 
 def test_a_copy_brings_the_extra_state_of_every_module() -> None:
+    donor: Any
+    newcomer: Any
     donor, newcomer = (nn.Sequential(Scaled(x), nn.ReLU(), Scaled({x})) for x in ("old", "new"))
     donor[0].extra = {"amax": torch.tensor([1.0, 2.0]), "steps": 3}
     one, two = (Vector(each, carries_extra_state=True) for each in (donor, newcomer))

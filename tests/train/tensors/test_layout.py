@@ -135,7 +135,7 @@ def test_tensors_get_storages_of_their_own_back_and_stay_where_they_are(tmp_path
     assert not torch.equal(model[1].weight, before["1.weight"])
     del vector
     gc.collect()
-    save_model(model, tmp_path / "model.safetensors")
+    save_model(model, str(tmp_path / "model.safetensors"))
     fresh = copy.deepcopy(model)
     with torch.no_grad():
         model[1].weight.zero_()

@@ -669,7 +669,7 @@ CHANGES: dict[str, Callable[[Vector, Tensor], object]] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_backward_through_parameters_that_were_changed_since_is_refused(change: Any) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
     model[2].weight.data = model[2].weight.data.t().contiguous().t()
     vector = Vector(model, ("y",))
     payload = vector.snapshot()
@@ -695,7 +695,7 @@ def test_host_memory_is_on_the_host_whatever_the_default_device() -> None:
     def moved(wire: str) -> Vector:
         sender = Vector(nn.Linear(50, 20, device="cpu"), keeps_anchor=True, sends_topk=True)
         with torch.no_grad():
-            sender.layout.module.weight.add_(1e-3)  # type: ignore[operator, union-attr]
+            sender.layout.module.weight.add_(1e-3)  # type: ignore[operator]
         payload = sender.snapshot("x", Form(wire), rng=stream(0, "a", "b"))
         for _ in sender.mixing(payload, 0.5, Form(wire)):
             pass
