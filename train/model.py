@@ -116,8 +116,7 @@ def travelling_tensors(model: nn.Module, schema: Schema) -> dict[str, Tensor]:
 
 
 def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that have state beside their tensors, see `nn.Module.get_extra_state`, by their
-    plain names."""
+    """The modules that have extra state, see `nn.Module.get_extra_state`, by their plain names."""
     plain, found = plain_names(model), {}
     for name, part in model.named_modules():
         if type(part).get_extra_state is not nn.Module.get_extra_state:

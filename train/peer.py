@@ -550,7 +550,7 @@ class Peer:
         try:
             if self._session is not None:
                 self._session.close()
-                self.vector.layout.part()
         finally:
+            self.vector.layout.part()
             self._folder.close()
             self._telemetry.stop_serving()

@@ -88,8 +88,8 @@ class ModelCheck:
             raise TrainingError(
                 f"{name} is frozen, and was changed after the peer started: neither newcomers nor "
                 f"checkpoints would have its values. Name it in Peer(model, "
-                f"local=({_module_of(name, self._module, frozen)!r},)) at all peers, or set "
-                "frozen_may_differ at all, and each peer keeps its own"
+                f"local=({_module_of(name, self._module, frozen)!r},)) at all peers; or set "
+                "frozen_may_differ at all peers, and each keeps its own"
             )
         self._frozen = list(frozen.values())
         self._marks = list(map(_mark, self._frozen))

@@ -1,4 +1,4 @@
-"""What modules keep beside their tensors, on its way to a newcomer as part of a copy."""
+"""Extra state of modules, which travels to a newcomer as part of a copy."""
 
 from typing import Final
 

@@ -139,8 +139,8 @@ class Layout:
         """Whose tensors they are."""
         shared, local = sort_out(module, own)
         if not shared:
-            beside = " and is not local" if own else ""
-            raise TrainingError(f"the model has no parameter that requires gradients{beside}")
+            what = "requires gradients and is not local" if own else "requires gradients"
+            raise TrainingError(f"the model has no parameter that {what}")
         if extra_state is not None:
             local.append(NamedTensor(_EXTRA_STATE, extra_state))
         order = list(dict.fromkeys(named.tensor.dtype for named in shared))
@@ -200,10 +200,12 @@ class Layout:
             # A storage keeps the memory that it is a part of.
             alone = from_dlpack(view).as_strided(view.shape, view.stride())
             for tensor in placed.tensors:
-                tensor.data = alone
+                # One that was moved or assigned has numbers of its own.
+                if tensor.data_ptr() == view.data_ptr():
+                    tensor.data = alone
 
     def _views(self) -> Iterator[tuple[Placed, Tensor]]:
-        """The shared tensors, and what of the flat ones is theirs."""
+        """The shared tensors, each with its view into the flat ones."""
         found = self.tensors(self._flats)
         return ((placed, found[placed.spec.name]) for placed in self.placed)
 

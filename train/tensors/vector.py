@@ -92,7 +92,7 @@ class Vector:
     ) -> None:
         extra = ExtraState(module) if carries_extra_state else None
         self.extra_state = extra if extra else None
-        """What a copy has besides, where the module has any and it is to be carried."""
+        """Extra state that copies carry; None where the module has none, or it stays here."""
         self.layout = Layout(
             module,
             shards,

@@ -1,4 +1,4 @@
-"""What modules keep beside their tensors travels to newcomers."""
+"""Extra state of modules travels to newcomers."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from rumor.train.tensors.vector import Vector
 
 
 class Scaled(nn.Linear):
-    """A layer with state of any kind beside its tensors."""
+    """A layer with extra state of any kind."""
 
     def __init__(self, extra: object = None) -> None:
         super().__init__(3, 2)

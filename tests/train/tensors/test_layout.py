@@ -141,6 +141,11 @@ def test_tensors_get_storages_of_their_own_back_and_stay_where_they_are(tmp_path
         model[1].weight.zero_()
     load_model(model, tmp_path / "model.safetensors")
     model.share_memory()
+    moved = nn.Linear(2, 2)
+    layout = Vector(moved).layout
+    moved.weight.data = torch.ones(2, 2)
+    layout.part()
+    assert moved.weight.eq(1).all()
     for name, tensor in fresh.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor)
 
