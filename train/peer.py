@@ -103,7 +103,7 @@ class Peer:
     ) -> None:
         given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
         given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
-        given |= {"local": (local,) if isinstance(local, str) else local and tuple(local)}
+        given |= {"local": local}
         self.config, told = told_of(config, given)
         if checkpoints:
             self.config = self.config.in_folder()
