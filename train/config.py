@@ -201,6 +201,11 @@ class PeerConfig:
     in fewer bits; the same for all peers. Otherwise they are compared, and a newcomer with others
     is refused."""
 
+    local: str | tuple[str, ...] = ()
+    """Parameters, buffers, or modules of such, by name, that are each peer's own: not averaged,
+    kept in checkpoints, and a newcomer begins with its donor's. For what a loop changes itself,
+    such as the teacher of a moving average or a queue of features; the same for all peers."""
+
     save_frozen: bool = True
     """Whether the model that is written at the end, and by `Peer.save_model`, has frozen parameters
     too. False for a small part that is trained on a large base, such as the adapters of a LoRA:
@@ -267,6 +272,8 @@ class PeerConfig:
         if relays is not self.protocol.relays:
             set_field(self, "protocol", replace(self.protocol, relays=relays))
         set_field(self, "loggers", tuple(self.loggers))
+        local = (self.local,) if isinstance(self.local, str) else tuple(self.local)
+        set_field(self, "local", local)
         set_field(self, "bind", _parse_binds(self.bind))
         for name, parse in (("join", parse_seed), ("advertise", parse_address)):
             given = getattr(self, name)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..gossip.errors import TrainingError
+from ..gossip.errors import ConfigError, TrainingError, did_you_mean
 from ..gossip.wire.schema import FrozenTensor, Schema
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "memory_order",
     "named_state",
     "named_tensors",
+    "parts_of",
     "plain_names",
     "refresh",
     "require_own_process",
@@ -38,6 +39,7 @@ __all__ = [
     "tie_again",
     "travelling",
     "travelling_tensors",
+    "with_extra_state",
     "with_own_names",
 ]
 
@@ -132,10 +134,20 @@ def named_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {plain(name): local_tensor(name, tensor) for name, tensor in named}
 
 
-def travelling_tensors(model: nn.Module, schema: Schema) -> list[Tensor]:
-    """The tensors of *model* that peers exchange, in the order of its *schema*."""
+def travelling_tensors(model: nn.Module, schema: Schema) -> dict[str, Tensor]:
+    """The tensors of *model* that peers exchange, in the order of its *schema*, by name."""
     named = named_tensors(model)
-    return [named[tensor.name] for tensor in schema.tensors]
+    # Extra state is in the schema, and no tensor of the model.
+    return {each.name: named[each.name] for each in schema.tensors if each.name in named}
+
+
+def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that have extra state, see `nn.Module.get_extra_state`, by their plain names."""
+    plain, found = plain_names(model), {}
+    for name, part in model.named_modules():
+        if type(part).get_extra_state is not nn.Module.get_extra_state:
+            found[plain(f"{name}.").removesuffix(".")] = part
+    return found
 
 
 def travelling(model: nn.Module) -> frozenset[str]:
@@ -235,7 +247,7 @@ def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTe
             )
         if _memory(whole) is not None and whole.data_ptr() in moving:
             continue
-        checksum = crc32(b"".join(each.to_bytes(4) for each in fingerprint(_parts(whole))))
+        checksum = crc32(b"".join(each.to_bytes(4) for each in fingerprint(parts_of(whole))))
         dtype = str(parameter.dtype).removeprefix("torch.")
         found.append(FrozenTensor(plain(name), tuple(parameter.shape), dtype, checksum))
     if len(found) > _FROZEN_MAX:
@@ -253,32 +265,68 @@ class NamedTensor(NamedTuple):
     """Others that are the same numbers without being one with it, such as by ``.data``."""
 
 
-def sort_out(module: nn.Module) -> tuple[list[NamedTensor], list[NamedTensor]]:
+def sort_out(
+    module: nn.Module, own: Collection[str] = ()
+) -> tuple[list[NamedTensor], list[NamedTensor]]:
     """Find what of a module is averaged, and what only a copy carries, each in its order.
 
+    Args:
+        module: Whose tensors.
+        own: Tensors that only a copy carries, whatever they are, or modules of such.
+
     Raises:
+        ConfigError: The module has nothing by a name in *own*.
         TrainingError: A tensor has no values yet, is none of plain numbers, or is spread over
             processes; or a parameter overlaps in memory with another tensor.
     """
     reshard(module)
     plain = plain_names(module)
     saved = {plain(name) for name in module.state_dict()}
+    own_ids = _own_ids(module, own) if own else set()
     trained: _Named = []
     averaged: _Named = []
     local: _Named = []
     others: _Named = []
     for name, parameter in module.named_parameters():
         kind = trained if parameter.requires_grad else others
+        kind = local if id(parameter) in own_ids else kind
         kind.append((plain(name), parameter))
     for name, buffer in module.named_buffers():
         kind = others
         if plain(name) in saved:
             kind = averaged if _is_averaged(buffer) else local
+        kind = local if id(buffer) in own_ids else kind
         kind.append((plain(name), buffer))
     shared = [(name, _with_values(name, tensor)) for name, tensor in (*trained, *averaged)]
     _require_apart(shared[: len(trained)], [*shared[len(trained) :], *local, *others])
     copied = [NamedTensor(name, _with_values(name, tensor)) for name, tensor in local]
-    return _tied(shared, others), copied
+    tied = _tied(shared, [*others, *local])
+    for named in tied:
+        for name in {name for name, _, _ in copied} & named.aliases.keys():
+            raise _half_own(name, named.name)
+    return tied, copied
+
+
+def _own_ids(module: nn.Module, own: Collection[str]) -> set[int]:
+    """Ids of the tensors of these names, and of all within modules of these names."""
+    plain, by_name = plain_names(module), dict[str, int]()
+    for named in (module.named_parameters, module.named_buffers):
+        by_name |= {plain(name): id(one) for name, one in named(remove_duplicate=False)}
+    chosen: dict[int, str] = {}
+    for each in own:
+        found = {name: i for name, i in by_name.items() if f"{name}.".startswith(f"{each}.")}
+        if not found:
+            hint = did_you_mean(each, by_name, ": name tensors, or modules that have any")
+            raise ConfigError(f"local has {each!r}, which is not in the model{hint}")
+        chosen |= {i: name for name, i in found.items()}
+    for name, one in by_name.items():
+        if one in chosen and not any(f"{name}.".startswith(f"{each}.") for each in own):
+            raise _half_own(chosen[one], name)
+    return set(chosen)
+
+
+def _half_own(name: str, other: str) -> ConfigError:
+    return ConfigError(f"local has {name}, which is tied to {other}: name both, or neither")
 
 
 def tie_again(module: nn.Module, aliases: Mapping[str, Collection[str]]) -> None:
@@ -426,12 +474,12 @@ def refresh(module: nn.Module) -> None:
         module._apply(lambda tensor: tensor)
 
 
-def _parts(tensor: Tensor) -> Iterator[Tensor]:
+def parts_of(tensor: Tensor) -> Iterator[Tensor]:
     """The plain tensors that a tensor consists of, such as codes and scales."""
     whole: Any = tensor
     if _is_subclass(tensor):
         for name in whole.__tensor_flatten__()[0]:
-            yield from _parts(getattr(whole, name))
+            yield from parts_of(getattr(whole, name))
     elif tensor.layout is not torch.strided:
         once = tensor.detach().to_sparse_coo().coalesce()
         yield from (once.indices(), once.values())

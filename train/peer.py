@@ -81,6 +81,7 @@ class Peer:
             without names, peers of all processes that were made first belong together, then those
             that were made second, and so on.
         signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
+        local: Names of tensors, or of modules, that are each peer's own, see `PeerConfig.local`.
         loggers: Where metrics go besides, such as ``("tensorboard",)``.
         metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
         evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
@@ -108,6 +109,7 @@ class Peer:
         out: Path | str | None = None,
         name: str | None = None,
         signals: bool | None = None,
+        local: str | Sequence[str] | None = None,
         loggers: Sequence[LoggerSpec] | None = None,
         metrics_port: int | None = None,
         evaluate: Evaluate | None = None,
@@ -117,6 +119,7 @@ class Peer:
     ) -> None:
         given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
         given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
+        given |= {"local": local}
         told = environment()
         before = peers_before(told)
         meet = told.fields.get("rendezvous")
@@ -136,6 +139,8 @@ class Peer:
             self.rule.registers,
             shards=self.config.shards,
             scattered=requirements.scattered,
+            local=self.config.local,
+            carries_extra_state=True,
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
             memory_models_max=math.inf if requirements.waits else self.config.memory_models,
@@ -151,7 +156,7 @@ class Peer:
         """Opens its sockets; set it before the peer starts, for a network with faults, say."""
         self.counters = Counters()
         """What was sent, mixed and refused so far."""
-        self._folder = PeerFolder(self.config, model, self.vector)
+        self._folder = PeerFolder(self.config, model, self.vector, self._check.require_constant)
         self._session: PeerSession | None = None
         self.merged: MergeResult | None = None
         """How the last `merge` ended, that at the end of the block included; None before."""
@@ -661,5 +666,6 @@ class Peer:
             if self._session is not None:
                 self._session.close()
         finally:
+            self.vector.layout.part()
             self._folder.close()
             self._telemetry.stop_serving()

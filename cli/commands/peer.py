@@ -57,7 +57,7 @@ _NOT_KEPT: Final = ("resume", "trust", "out", "network_faults")
 # With another of these it would not be the same peer, training the same model on the same data.
 _FIXED: Final = (
     *("task", "seed", "partition", "index", "count", "batch_size", "id"),
-    *("shards", "frozen_may_differ"),
+    *("shards", "local", "frozen_may_differ"),
 )
 
 

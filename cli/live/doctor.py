@@ -201,6 +201,7 @@ def _schema(config: DoctorConfig) -> "Schema":
         rule.registers,
         shards=peer.shards,
         scattered=requirements_of(rule).scattered,
+        carries_extra_state=True,
         keeps_anchor=False,
     )
     ModelCheck(vector, peer.protocol.wire, config.frozen_may_differ).begin()

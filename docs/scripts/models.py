@@ -139,6 +139,22 @@ class Counting(nn.Module):
         return outputs
 
 
+class Taught(nn.Module):
+    """A layer, and its moving average, which is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = nn.Linear(6, 5)
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            self.teacher = nn.Linear(6, 5).requires_grad_(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """How far the two are apart."""
+        outputs: Tensor = self.student(inputs) - self.teacher(inputs)
+        return outputs
+
+
 class Recurrent(nn.Module):
     """The outputs of an LSTM."""
 
@@ -225,6 +241,17 @@ class _Scaled:
         self.scaler.scale(loss).backward()
         self.scaler.step(optimizer)
         self.scaler.update()
+
+
+@torch.no_grad()
+def _move_teacher(model: Any) -> None:
+    for own, trained in zip(model.teacher.parameters(), model.student.parameters(), strict=True):
+        own.lerp_(trained, 0.1)
+
+
+def _teach(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+    descend(model, optimizer, inputs)
+    _move_teacher(model)
 
 
 def _accumulated(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
@@ -360,6 +387,13 @@ KINDS = (
         name="the same with `frozen_may_differ`",
         make=partial(LoRALinear, None),
         settings={"frozen_may_differ": True},
+    ),
+    Kind(name="a teacher that the loop moves", make=Taught, train=_teach),
+    Kind(
+        name='the same with `local=("teacher",)`',
+        make=Taught,
+        train=_teach,
+        settings={"local": ("teacher",)},
     ),
     Kind(
         name="unfrozen after `Peer(model)`",

@@ -246,6 +246,15 @@ class Schema:
         >>> mine.difference(Schema((TensorSpec("weight", (2, 4), "float32"),)))
         'tensor 0 is weight (2, 3) float32 here and weight (2, 4) float32 there'
         """
+        shared = {each.name: each.shared for each in other.tensors}
+        for ours in self.tensors:
+            if shared.get(ours.name, ours.shared) != ours.shared:
+                here, there = ("averaged", "local") if ours.shared else ("local", "averaged")
+                return (
+                    f"{ours.name} is {here} here and {there} there: give all peers the same local; "
+                    "of a buffer whose numbers are not all finite yet, as before a model's first "
+                    "batch, run one batch through the model before Peer(model) at all"
+                )
         for index, (ours, theirs) in enumerate(zip_longest(self.tensors, other.tensors)):
             if ours != theirs:
                 what = f"tensor {index} is {ours or 'absent'} here and {theirs or 'absent'} there"

@@ -186,7 +186,7 @@ class Batches:
 
     def turned(self, workers: Ints, targets: Tensor) -> Tensor:
         """The targets of `stacked`, those of workers that are `flipped` turned around."""
-        rows = torch.tensor([int(worker) in self.flipped for worker in workers])
+        rows = torch.tensor([int(worker) in self.flipped for worker in workers], device="cpu")
         rows = rows.to(targets.device)[:, None]
         return torch.where(rows, self._last_class - targets, targets)
 

@@ -267,7 +267,7 @@ def _add_weighted(total: Tensor, rows: Tensor, weights: list[float]) -> None:
             if weight:
                 total += row.double() * weight
         return
-    told = torch.tensor(weights, dtype=torch.float64).to(rows.device)
+    told = torch.tensor(weights, dtype=torch.float64, device="cpu").to(rows.device)
     each = zip(told.split(_ROWS_AT_ONCE), rows.split(_ROWS_AT_ONCE), strict=True)
     for share, chunk in each:
         total += share @ chunk.double()

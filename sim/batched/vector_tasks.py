@@ -183,7 +183,9 @@ class VectorRows:
         start = task.start(ids, seed)
         n_padded = self.schema.share_bytes // start.itemsize
         # Of torch, which begins at a cache line.
-        self._padded: Array = torch.zeros(len(ids), n_padded, dtype=torch.float64).numpy()
+        self._padded: Array = torch.zeros(
+            len(ids), n_padded, dtype=torch.float64, device="cpu"
+        ).numpy()
         self.x = self._padded[:, : task.dim]
         """float64, axes ``(worker, dim)``."""
         self.x[:] = start

@@ -321,7 +321,8 @@ class PeerReplay:
         self._learner = Learner(_run_config(head, device), head.id)
         rule = head.make_rule()
         self._vector = _vector(self._learner.model, rule, head)
-        self._tensors = travelling_tensors(self._learner.model, self._vector.schema)
+        tensors = travelling_tensors(self._learner.model, self._vector.schema)
+        self._tensors = list(tensors.values())
         if requirements_of(rule).overlaps:
             self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
@@ -482,6 +483,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         rule.registers,
         shards=head.shards,
         scattered=requirements_of(rule).scattered,
+        carries_extra_state=True,
         keeps_anchor=head.keeps_anchor,
         sends_topk=requirements_of(rule).notes_sent(head.protocol.wire),
     )

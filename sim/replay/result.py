@@ -158,7 +158,7 @@ def _difference(name: str, saved: Tensor, made: Tensor) -> str | None:
     if not len(unequal):
         return None
     first = int(unequal[0])
-    index = [int(i) for i in torch.unravel_index(torch.tensor(first), made.shape)]
+    index = [int(i) for i in torch.unravel_index(torch.tensor(first, device="cpu"), made.shape)]
     here, there = (t.reshape(-1)[first].item() for t in (made, saved))
     return (
         f"tensor {name}{index} is {here!r} here, and {there!r} "

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
-from rumor.gossip import TrainingError
+from rumor.gossip import ConfigError, TrainingError
 from rumor.train import state_dict
 from rumor.train.model import (
     deep_copy,
@@ -327,3 +327,38 @@ def test_a_model_in_whose_steps_other_processes_take_part_is_refused(
         return
     with pytest.raises(TrainingError, match="over 2 processes, which wait for one another"):
         require_own_process(model)
+
+
+class Teaching(nn.Module):
+    """What is trained, what a loop moves, and a queue with its place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student = nn.Linear(3, 2)
+        self.teacher = nn.Linear(3, 2).requires_grad_(False)
+        self.register_buffer("queue", torch.randn(4, 2))
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+
+
+def test_what_is_local_is_neither_averaged_nor_compared() -> None:
+    vector = Vector(Teaching(), local=("teacher", "queue", "scratch", "student.bias"))
+    vector.compare_frozen()
+    shared = [spec.name for spec in vector.schema.tensors if spec.shared]
+    local = [spec.name for spec in vector.schema.tensors if not spec.shared]
+    assert shared == ["student.weight"] and not vector.schema.frozen
+    assert local == ["student.bias", "teacher.weight", "teacher.bias", "queue", "scratch"]
+
+
+def test_a_name_that_is_not_in_the_model_or_half_of_a_tie_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"local has 'quue'.*did you mean 'queue'"):
+        Vector(Teaching(), local=("quue",))
+    for tie in ("weight", "data"):
+        model = Teaching().requires_grad_()
+        if tie == "weight":
+            model.teacher.weight = model.student.weight
+        else:
+            model.teacher.weight.data = model.student.weight.data
+        with pytest.raises(ConfigError, match=r"teacher\.weight, which is tied to student\.weight"):
+            Vector(model, local=("teacher",))
+    with pytest.raises(TrainingError, match="requires gradients and is not local"):
+        Vector(nn.Linear(2, 2), local=("weight", "bias"))

@@ -1,10 +1,10 @@
 """Notices, step by step, what would part a model from the vector that peers average."""
 
 import logging
-from collections.abc import ValuesView
+from collections.abc import Collection, ValuesView
 from itertools import chain
 from operator import attrgetter, is_
-from typing import Final
+from typing import Any, Final
 
 from torch import Tensor, nn
 
@@ -23,6 +23,13 @@ _LOOK_EVERY_STEPS: Final = 100
 # Of a step of 20 ms, a check of a hundred parameters is half a percent.
 _SHORT_S: Final = 0.02
 _CHECK_EVERY_STEPS: Final = 10
+
+# What the functions of torch.nn.utils leave in place of a parameter.
+_COMPUTED: Final = {
+    ("_orig", "_mask"): "pruned",
+    ("_orig", "_u"): "parametrized (spectral_norm)",
+    ("_g", "_v"): "parametrized (weight_norm)",
+}
 
 _requires_grad = attrgetter("requires_grad")
 
@@ -49,6 +56,9 @@ class ModelCheck:
         self._shared = {id(tensor) for tensor in vector.layout.travelling}
         self._trained = {id(p) for p in module.parameters() if p.requires_grad}
         self._warned = False
+        self._steps = 0
+        self._frozen: list[Tensor] = []
+        self._marks: list[object] | None = None
         self._remember()
 
     def begin(self) -> None:
@@ -60,6 +70,29 @@ class ModelCheck:
         self.require_whole()
         if not (self._frozen_may_differ or self._vector.schema.frozen):
             self._vector.compare_frozen()
+        self.require_constant()
+
+    def require_constant(self) -> None:
+        """Make sure that frozen parameters have the bits that they had in `begin`, by reading them.
+
+        Raises:
+            TrainingError: One has others.
+        """
+        if self._frozen_may_differ and self._steps:
+            return
+        frozen = self._vector.constants.frozen()
+        changed = self._vector.constants.changed(frozen)
+        if self._frozen_may_differ:
+            return
+        for name in changed:
+            raise TrainingError(
+                f"{name} is frozen, and was changed after the peer started: neither newcomers nor "
+                f"checkpoints would have its values. Name it in Peer(model, "
+                f"local=({_module_of(name, self._module, frozen)!r},)) at all peers; or set "
+                "frozen_may_differ at all peers, and each keeps its own"
+            )
+        self._frozen = list(frozen.values())
+        self._marks = list(map(_mark, self._frozen))
 
     def after_step(self, steps: int, pace_s: float) -> None:
         """Look at the model where that is a small part of a step, else now and then.
@@ -74,7 +107,12 @@ class ModelCheck:
         # What FSDP2 has gathered must go each time, or the next step would not see what is mixed.
         if pace_s >= _SHORT_S or steps % _CHECK_EVERY_STEPS == 0 or self._managed:
             self.require_whole()
+        self._steps += 1
+        if self._steps == 1:
+            # A loop that changes them mostly does so in each step: better to say so now.
+            self.require_constant()
         if steps % _LOOK_EVERY_STEPS == 0:
+            self.require_constant()
             self._vector.require_finite()
 
     def require_sound(self) -> None:
@@ -84,6 +122,7 @@ class ModelCheck:
             TrainingError: As for `require_whole`, or one is not.
         """
         self.require_whole()
+        self.require_constant()
         self._vector.require_finite()
 
     def require_whole(self) -> None:
@@ -96,6 +135,8 @@ class ModelCheck:
         if not self._is_same() and not (reshard(self._module) and self._is_same()):
             self._require_travelling()
             self._remember()
+            if self._marks is not None:
+                self.require_constant()
         if list(map(_requires_grad, self._parameters)) != self._flags:
             self._require_shared()
         for name, parameter, local in self._managed:
@@ -105,6 +146,9 @@ class ModelCheck:
                     "CPU offloading nor padding"
                 )
         self._vector.layout.require_in_place()
+        # Changed by .data in place, neither moves: that is found by `require_constant` alone.
+        if self._marks is not None and list(map(_mark, self._frozen)) != self._marks:
+            self.require_constant()
 
     def _remember(self) -> None:
         parts = list(self._module.modules())
@@ -153,6 +197,8 @@ class ModelCheck:
                 "it is not the parameter that peers average any more. Call load_state_dict without "
                 "assign=True, and change the model before Peer(model)"
             )
+        if (how := _reparametrized(self._module, name)) is not None:
+            what, told = how, "do so before Peer(model)"
         return f"{plain} was {what} after the peer was made: {told}"
 
     def _require_shared(self) -> None:
@@ -172,6 +218,41 @@ class ModelCheck:
                     "%s was frozen after the peer was made: it is averaged as before", plain(name)
                 )
         self._flags = list(map(_requires_grad, self._parameters))
+
+
+def _reparametrized(module: nn.Module, name: str) -> str | None:
+    """What torch.nn.utils has made of a parameter, where it is computed from others now."""
+    path, _, own = name.rpartition(".")
+    try:
+        part: Any = module.get_submodule(path)
+    except AttributeError:
+        return None
+    if own in getattr(part, "parametrizations", ()):
+        kinds = ", ".join(type(each).__name__.lstrip("_") for each in part.parametrizations[own])
+        return f"parametrized ({kinds})"
+    here = {*part._parameters, *part._buffers}
+    for suffixes, how in _COMPUTED.items():
+        if {own + suffix for suffix in suffixes} <= here:
+            return how
+    return None
+
+
+def _mark(tensor: Tensor) -> object:
+    # Of a tensor that is of others, such as codes and scales, there is no address.
+    place = tensor.data_ptr() if type(tensor) in (Tensor, nn.Parameter) else 0
+    return place, None if tensor.is_inference() else tensor._version
+
+
+def _module_of(name: str, module: nn.Module, frozen: Collection[str]) -> str:
+    """The largest module around a frozen parameter that has no other ones; else its own name."""
+    plain = plain_names(module)
+    others = {plain(each) for each, _ in module.named_parameters()} - {*frozen}
+    parts = name.split(".")
+    for depth in range(1, len(parts)):
+        path = ".".join(parts[:depth])
+        if not any(other.startswith(f"{path}.") for other in others):
+            return path
+    return name
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:

@@ -251,12 +251,14 @@ def logged_run(peer: Recorded, settings: Mapping[str, Any] | None = None) -> Log
 def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:
     """Write a peer's model with what merging needs to know: the peer, its weight, its shards.
 
-    Frozen parameters are in it unless `PeerConfig.save_frozen` says no.
+    Frozen parameters are in it unless `PeerConfig.save_frozen` says no, and extra state where it is
+    a tensor.
 
     Raises:
         OSError: It cannot be written; what was there still is.
     """
     schema, state = peer.vector.schema, named_state(model)
+    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     if not peer.config.save_frozen:
         left_out = frozen_names(model, peer.vector.layout.travelling)
         state = {name: value for name, value in state.items() if name not in left_out}
@@ -268,6 +270,9 @@ def save_peer_model(peer: Recorded, model: nn.Module, path: Path) -> None:
         "swarm": peer.swarm,
         "met": json.dumps(sorted(peer.met)),
     }
+    local = {placed.tensor.data_ptr() for placed in peer.vector.layout.local}
+    if own := sorted(name for name, value in state.items() if value.data_ptr() in local):
+        metadata["local"] = json.dumps(own)
     if schema.shards > 1:
         metadata["shard_units"] = ",".join(map(str, peer.shard_units))
         metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), state))

@@ -35,7 +35,7 @@ def begin(made: Made, folder: PeerFolder, stop: threading.Event) -> PeerSession:
         TransportError: No swarm was found in time, or before *stop* was set; what weight had come
             by then was handed on.
         IncompatiblePeer: The swarm trains another model; the first difference is named.
-        TrainingError: The ledger cannot be written.
+        TrainingError: The ledger cannot be written, or the donor's extra state did not fit.
     """
     incarnation = folder.next_incarnation(made.id)
     for _ in range(_INCARNATIONS_MAX):
@@ -44,6 +44,8 @@ def begin(made: Made, folder: PeerFolder, stop: threading.Event) -> PeerSession:
             session.search.run(stop)
             # What the network thread mixed until now is done before what training does next.
             made.vector.follow()
+            if made.vector.extra_state is not None:
+                made.vector.extra_state.unpack()
             folder.entered()
             return session
         except StaleIncarnationError as later:

@@ -3,7 +3,7 @@
 import logging
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -36,9 +36,12 @@ class PeerFolder:
         config: The peer's.
         model: The peer's.
         vector: The same, as a vector.
+        look: Raises a `TrainingError` where a checkpoint would not have all of the model.
     """
 
-    def __init__(self, config: PeerConfig, model: nn.Module, vector: Vector) -> None:
+    def __init__(
+        self, config: PeerConfig, model: nn.Module, vector: Vector, look: Callable[[], None]
+    ) -> None:
         self.past: Past | None = None
         """What the last checkpoint says, where the peer resumes."""
         self.steps = 0
@@ -52,7 +55,7 @@ class PeerFolder:
             interval = config.checkpoint.interval
             self._checkpointing = Checkpointing(config.checkpoint, model, vector, self._writer)
         self._table = None if self._folder is None else PeerTable(self._folder)
-        self._vector = vector
+        self._vector, self._look = vector, look
         self._resumes = False
         self._last_incarnation = 0
         self._seeds: tuple[str, ...] = ()
@@ -263,6 +266,7 @@ class PeerFolder:
             "anchored": anchored,
             "clock": list(clock.items()),
         }
+        self._look()
         checkpointing.save(head, self.steps)
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and checkpointing.is_written)

@@ -390,6 +390,8 @@ class PeerSession:
             raise ConfigError(
                 f"mixing is {config.mixing!r}: a journal needs 'step', which a replay can repeat"
             )
+        if config.local:
+            raise ConfigError("local is set: a replay knows nothing of it; give up the journal")
         if config.receipts:
             raise ConfigError("a replay has no keys to sign with: give up receipts or the journal")
         given = made.vector, made.rule, host, made.journaled
@@ -403,7 +405,7 @@ class PeerSession:
         self._events = Events(folder / EVENTS)
         if head is not None:
             tensors = travelling_tensors(made.model, made.vector.schema)
-            self.journal = Journal(folder / JOURNAL, head.as_json(), tensors)
+            self.journal = Journal(folder / JOURNAL, head.as_json(), list(tensors.values()))
         return ledger
 
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from ...gossip import ConfigError, PeerId, Schema, TrainingError
 from ...gossip.wire.schema import FrozenTensor, TensorSpec
 from ..config import CheckpointConfig
-from ..model import travelling_tensors
+from ..model import local_tensor, travelling_tensors
+from ..state import flatten_state, restore_state
 from ..tensors.blocks import is_finite_tensor
 from ..tensors.vector import Vector
-from .checkpoint import Checkpoint, CheckpointFolder, flatten_state, restore_state
+from .checkpoint import Checkpoint, CheckpointFolder
 from .environment import differences, machine
 from .files import WriterThread
 
@@ -54,7 +55,7 @@ def restore_rng(state: Mapping[str, Any]) -> None:
 
 _log = logging.getLogger("rumor")
 
-_TAKEN = ("model", "anchor", "rng")
+_TAKEN = ("model", "anchor", "rng", "own")
 
 _JOB: Final = "the checkpoint"
 
@@ -126,6 +127,8 @@ class Checkpointing:
         self._folder = CheckpointFolder(config.folder, config.kept)
         self._vector = vector
         self._tensors = travelling_tensors(model, vector.schema)
+        self._constants = vector.constants
+        self._constants.changed(self._constants.buffers())  # what they are at first
         self._writer = writer
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
@@ -189,6 +192,7 @@ class Checkpointing:
         for name, each in self._registered.items():
             self._give_back(name, each, checkpoint)
         self._restore(checkpoint.tensors)
+        self._restore_own(restore_state(checkpoint.head.get("own"), checkpoint.tensors) or {})
         self._loaded = checkpoint
         return past
 
@@ -227,12 +231,14 @@ class Checkpointing:
         for name, each in self._registered.items():
             registered[name], more = flatten_state(each.state_dict(), name)
             tensors |= more
-        tensors |= self._copies(anchored=head["anchored"])
+        own, more = flatten_state(self._own_state(), "own")
+        tensors |= more | self._copies(anchored=head["anchored"])
         schema = self._vector.schema
         whole = dict(head) | {
             "steps": steps,
             "rng": rng,
             "registered": registered,
+            "own": own,
             "tensors": [
                 [s.name, s.shape, s.dtype, s.shared, *([s.order] if s.order else [])]
                 for s in schema.tensors
@@ -247,16 +253,23 @@ class Checkpointing:
         self.is_written = False
         self._writer.add(_JOB, lambda: self._write(checkpoint))
 
+    def _own_state(self) -> dict[str, Any]:
+        """What the model has besides: tensors that do not travel and have changed, extra state."""
+        constants, extra = self._constants, self._vector.extra_state
+        state: dict[str, Any] = dict(constants.changed(constants.buffers() | constants.frozen()))
+        state = {name: local_tensor(name, tensor) for name, tensor in state.items()}
+        return {"tensors": state, "extra": None if extra is None else extra.state()}
+
     def _copies(self, *, anchored: bool) -> dict[str, Tensor]:
-        named = zip(self._vector.schema.tensors, self._tensors, strict=True)
-        copies = {f"model.{spec.name}": _copied(tensor) for spec, tensor in named}
+        copies = {f"model.{name}": _copied(tensor) for name, tensor in self._tensors.items()}
         anchor = (self._vector.anchor_flats or ()) if anchored else ()
         return copies | {f"anchor.{i}": _copied(flat) for i, flat in enumerate(anchor)}
 
     def _write(self, checkpoint: Checkpoint) -> None:
         for spec in self._vector.schema.tensors:
-            tensor = checkpoint.tensors[f"model.{spec.name}"]
-            if spec.shared and not is_finite_tensor(tensor.reshape(-1)):
+            if not spec.shared:
+                continue
+            if not is_finite_tensor(checkpoint.tensors[f"model.{spec.name}"].reshape(-1)):
                 _log.warning("%s is not finite: no checkpoint was written", spec.name)
                 return
         self._folder.write(checkpoint)
@@ -293,14 +306,22 @@ class Checkpointing:
 
     @torch.no_grad()
     def _restore(self, tensors: Mapping[str, Tensor]) -> None:
-        for spec, tensor in zip(self._vector.schema.tensors, self._tensors, strict=True):
-            tensor.copy_(tensors[f"model.{spec.name}"])
+        for name, tensor in self._tensors.items():
+            tensor.copy_(tensors[f"model.{name}"])
         anchor = [name for name in tensors if name.startswith("anchor.")]
         flats = self._vector.anchor_flats or ()
         if len(anchor) == len(flats):
             for i, flat in enumerate(flats):
                 flat.copy_(tensors[f"anchor.{i}"])
         self._vector.forget_sent()
+
+    @torch.no_grad()
+    def _restore_own(self, own: Mapping[str, Any]) -> None:
+        for name, value in own.get("tensors", {}).items():
+            if not self._constants.replace(name, value):
+                _log.warning("the checkpoint has %s, which the model does not have now", name)
+        if self._vector.extra_state is not None:
+            self._vector.extra_state.restore(own.get("extra") or {})
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.weight import UNIT, from_units, in_floats
 from ...gossip.wire.messages import is_name
-from .files import drafted
+from .files import drafted, json_of
 from .shard_runs import Runs, from_text, orders_from_text
 
 __all__ = [
@@ -63,6 +63,8 @@ class SavedModel:
     runs: Runs
     """Which numbers belong to which shard, in the order in which they lay in memory; empty for a
     vector that was not cut."""
+    local: frozenset[str]
+    """Tensors that are the peer's own, and not averaged."""
     orders: Mapping[str, tuple[int, ...]]
     """All axes of a tensor, the outermost in memory first, where those are not in their order."""
     tensors: tuple[tuple[str, str], ...]
@@ -101,6 +103,9 @@ def open_model(path: Path) -> SavedModel:
         met = frozenset(
             (str(id), int(number)) for id, number in json.loads(metadata.get("met", "[]"))
         )
+        local = json_of(metadata.get("local", "[]"))
+        if not isinstance(local, list) or not all(isinstance(name, str) for name in local):
+            raise ValueError("its local tensors are no list of names")
         _require_fit(runs, sizes, len(by_shard))
         if any(len(orders.get(name, shape)) != len(shape) for name, shape in shapes.items()):
             raise ValueError("an order of axes is not that of a tensor's")
@@ -112,6 +117,7 @@ def open_model(path: Path) -> SavedModel:
         weight=whole,
         shard_weights=tuple(by_shard),
         runs=runs,
+        local=frozenset(local),
         orders=orders,
         tensors=tensors,
         swarm=metadata.get("swarm", ""),
@@ -203,8 +209,8 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     """Average models, each weighted by what its peer holds; each shard by its own weights.
 
     Floating tensors are averaged in float64 and rounded to their own dtype once, those that all
-    models agree on taken as they are. Integer ones are the heaviest peer's (of two, the
-    first by id), because a mean of counters means nothing.
+    models agree on taken as they are. Integer and local ones are the heaviest peer's (of two, the
+    first by id), because a mean of counters or of queues means nothing.
 
     Args:
         models: Of different peers, in any order: they are summed in the order of their ids.
@@ -226,6 +232,9 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
         merged = {}
         for name, words in models[0].tensors:
             try:
+                if name in models[0].local:
+                    merged[name] = readers[whole.index(max(whole))](name)
+                    continue
                 axes = models[0].orders.get(name)
                 merged[name] = _mean(name, readers, whole, _cuts(name, chosen), axes)
             except (NotImplementedError, SafetensorError) as error:
@@ -253,7 +262,7 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
     with ExitStack() as stack:
         readers = [_reader(stack, model) for model in sorted(models, key=lambda m: m.id)]
         for name, _ in models[0].tensors:
-            if names is not None and name not in names:
+            if name in models[0].local or (names is not None and name not in names):
                 continue
             rows = [read(name) for read in readers]
             if not rows[0].is_floating_point():
@@ -340,7 +349,7 @@ def _mean(
         return readers[whole.index(max(whole))](name)
     parts = [(part, *in_floats(held)) for part, held in cuts or [(slice(None), whole)]]
     axes = axes or tuple(range(first.dim()))
-    total = torch.zeros(first.numel(), dtype=torch.float64)
+    total = torch.zeros(first.numel(), dtype=torch.float64, device="cpu")
     alike = True
     for index, read in enumerate(readers):
         value = read(name)

@@ -49,8 +49,8 @@ def noisy_digits() -> Task:
     task = digits()
     images, labels = task.train
     noise = torch.Generator().manual_seed(0)
-    is_drawn = torch.rand(len(labels), generator=noise) < 0.5
-    drawn = torch.randint(10, (len(labels),), generator=noise)
+    is_drawn = torch.rand(len(labels), generator=noise, dtype=torch.float32, device="cpu") < 0.5
+    drawn = torch.randint(10, (len(labels),), generator=noise, device="cpu")
     noisy = replace(
         task.with_momentum(0.0),
         name="noisy-digits",

@@ -488,7 +488,9 @@ def trained_by(
     lr, schedule = task.lr if lr is None else lr, lr_schedule or task.lr_schedule
     changing = {} if parse_lr_schedule(schedule).is_constant else {"lr_schedule": schedule}
     try:
-        optimizer = task.optimizer([nn.Parameter(torch.zeros(1))], lr)
+        optimizer = task.optimizer(
+            [nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))], lr
+        )
     except ConfigError:
         raise
     except Exception:  # one of a user's own, which may want the parameters of a whole model
@@ -513,7 +515,11 @@ def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) ->
     requirements = requirements_of(rule)
     if not (requirements.plain_sgd or requirements.lr):
         return
-    own = [nn.Parameter(torch.zeros(1))] if model is None else model.parameters()
+    own = (
+        [nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))]
+        if model is None
+        else model.parameters()
+    )
     optimizer = task.optimizer([each for each in own if each.requires_grad], task.lr)
     kind = type(optimizer).__name__
     momentum = max((group.get("momentum", 0.0) for group in optimizer.param_groups), default=0.0)

@@ -348,7 +348,7 @@ class BufferPool:
         self.idle.free()
 
     def _make(self, size_bytes: int) -> Tensor:
-        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned)
+        return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned, device="cpu")
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8

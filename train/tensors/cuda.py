@@ -329,7 +329,7 @@ class DeviceCopies:
         Returns:
             When they are there, and whether all are finite, to be asked then.
         """
-        total = torch.empty(1, dtype=torch.float64, pin_memory=numbers.is_cuda)
+        total = torch.empty(1, dtype=torch.float64, pin_memory=numbers.is_cuda, device="cpu")
 
         def look() -> bool:
             return bool(torch.isfinite(total)) or is_finite_tensor(host)

@@ -53,7 +53,7 @@ class Frames:
         """
         pieces = list(self.pieces(place.start, place.stop))
         if not pieces:
-            return torch.empty(0, dtype=torch.uint8)
+            return torch.empty(0, dtype=torch.uint8, device="cpu")
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def pieces(self, start_bytes: int, stop_bytes: int) -> Iterator[Tensor]:

@@ -1,6 +1,6 @@
 """How a module's tensors lie in flat memory: which travel, in what order, at which offset."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
+from torch.utils.dlpack import from_dlpack
 
 from ...gossip.errors import TrainingError
 from ...gossip.wire.formats import INT8_BLOCK, Form, Wire, parse_wire
@@ -114,19 +116,33 @@ class Layout:
         module: Whose tensors.
         shards: Into how many pieces the vector is cut.
         scattered: Whether each piece has lines from all over it.
+        own: Tensors that are local whatever they are, or modules of such, by their plain names.
+        extra_state: Another thing that a copy carries; None for nothing.
 
     Raises:
-        ConfigError: There are more shards than the vector has cache lines.
+        ConfigError: There are more shards than the vector has cache lines, or the module has
+            nothing by a name in *own*.
         TrainingError: The module has nothing to share, a tensor that cannot travel, lazy modules
             that have seen no batch, or parameters that overlap in memory.
     """
 
-    def __init__(self, module: nn.Module, shards: int = 1, *, scattered: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        shards: int = 1,
+        *,
+        scattered: bool = False,
+        own: Collection[str] = (),
+        extra_state: Tensor | None = None,
+    ) -> None:
         self.module = module
         """Whose tensors they are."""
-        shared, local = sort_out(module)
+        shared, local = sort_out(module, own)
         if not shared:
-            raise TrainingError("the model has no parameter that requires gradients")
+            what = "requires gradients and is not local" if own else "requires gradients"
+            raise TrainingError(f"the model has no parameter that {what}")
+        if extra_state is not None:
+            local.append(NamedTensor(_EXTRA_STATE, extra_state))
         order = list(dict.fromkeys(named.tensor.dtype for named in shared))
         shared.sort(key=lambda named: order.index(named.tensor.dtype))
         placed = list(_place(shared, local))
@@ -138,6 +154,8 @@ class Layout:
         )
         self.segments: tuple[Segment, ...] = tuple(Segment(tuple(items)) for _, items in grouped)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
+        self._by_shard: list[list[Tensor]] = []
+        self._flats: tuple[Tensor, ...] = ()
         self._places: list[int] = []
 
     @property
@@ -153,9 +171,43 @@ class Layout:
     def lay_out(self) -> tuple[Tensor, ...]:
         """Lay each segment's tensors into one flat tensor, of which they become views."""
         flats = tuple(flatten(segment.tensors) for segment in self.segments)
-        self._places = list(map(Tensor.data_ptr, self._within))
+        self._flats, self._places = flats, list(map(Tensor.data_ptr, self._within))
         refresh(self.module)
         return flats
+
+    def note_change(self, shard: int | None = None) -> None:
+        """Let autograd know that numbers have changed, of one shard or of all.
+
+        Tensors count their changes, and backward refuses those that a forward pass has seen others
+        of; views made by ``.data =`` do not hear of a change of the flat tensor by themselves.
+        """
+        for tensor in self._within if shard is None else self._of_shard(shard):
+            increment_version(tensor)
+
+    def _of_shard(self, shard: int) -> list[Tensor]:
+        if not self._by_shard:
+            shards = self.schema.shards_of
+            self._by_shard = [
+                [t for p in self.placed if each in shards[p.spec.name] for t in p.tensors]
+                for each in range(self.schema.shards)
+            ]
+        return self._by_shard[shard]
+
+    def part(self) -> None:
+        """Give each tensor a storage of its own, as it had before: the numbers stay where they are,
+        and so do tensors that are tied by their memory."""
+        for placed, view in self._views():
+            # A storage keeps the memory that it is a part of.
+            alone = from_dlpack(view).as_strided(view.shape, view.stride())
+            for tensor in placed.tensors:
+                # One that was moved or assigned has numbers of its own.
+                if tensor.data_ptr() == view.data_ptr():
+                    tensor.data = alone
+
+    def _views(self) -> Iterator[tuple[Placed, Tensor]]:
+        """The shared tensors, each with its view into the flat ones."""
+        found = self.tensors(self._flats)
+        return ((placed, found[placed.spec.name]) for placed in self.placed)
 
     def require_in_place(self) -> None:
         """Make sure that the tensors still are where they were laid.
@@ -163,16 +215,15 @@ class Layout:
         Raises:
             TrainingError: One is not; it is named.
         """
-        here = list(map(Tensor.data_ptr, self._within))
-        if here == self._places:
+        if list(map(Tensor.data_ptr, self._within)) == self._places:
             return
-        names = [placed.spec.name for placed in self.placed for _ in placed.tensors]
-        moved = zip(names, here, self._places, strict=True)
-        name = next(name for name, place, before in moved if place != before)
-        raise TrainingError(
-            f"{name} was moved or converted after the peer was made: call model.to(...) before "
-            "Peer(model)"
-        )
+        for placed, view in self._views():
+            names = placed.spec.name, *placed.aliases
+            for name, tensor in zip(names, placed.tensors, strict=True):
+                # Memory that is to be shared among processes moves as a whole, the flat tensor too.
+                if tensor.data_ptr() != view.data_ptr():
+                    raise TrainingError(_parted(name, tensor, view))
+        self._places = list(map(Tensor.data_ptr, self._within))
 
     def require_one_device(self, wire: str) -> None:
         """Make sure that numbers which are to be converted lie on one device.
@@ -186,7 +237,8 @@ class Layout:
 
     def frozen(self) -> tuple[FrozenTensor, ...]:
         """What is frozen, by its values as they are now; see `frozen_tensors`."""
-        return frozen_tensors(self.module, frozenset(self._places))
+        moving = (*self._within, *(placed.tensor for placed in self.local))
+        return frozen_tensors(self.module, frozenset(map(Tensor.data_ptr, moving)))
 
     def tensors(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         """The shared tensors, by name, as views into what is laid out like the vector."""
@@ -211,6 +263,21 @@ class Layout:
             else:
                 state[name] = value
         return state
+
+
+def _parted(name: str, tensor: Tensor, view: Tensor) -> str:
+    """Why a tensor is not what was laid for it any more."""
+    if tensor.device != view.device or tensor.dtype != view.dtype:
+        here, before = (f"{each.dtype} on {each.device}" for each in (tensor, view))
+        return (
+            f"{name} was moved or converted after the peer was made, from {before} to {here}: call "
+            "model.to(...) before Peer(model)"
+        )
+    return (
+        f"{name} was given other memory after the peer was made, as by .data = ..., by "
+        "vector_to_parameters or by flatten_parameters(): write into it with "
+        f"{name}.copy_(...) under torch.no_grad(), which keeps the memory that peers average"
+    )
 
 
 def _where(tensor: Tensor) -> tuple[object, ...]:
@@ -240,11 +307,20 @@ def _place(shared: Iterable[NamedTensor], local: Iterable[NamedTensor]) -> Itera
             offset += spec.room_bytes
 
 
+_EXTRA_STATE: Final = "_extra_state"
+
+_ADVICE: Final = {
+    True: "cannot be averaged: train real numbers, such as torch.view_as_real(...) of complex ones",
+    False: "cannot be sent: register the buffer with persistent=False, so that each peer makes its "
+    "own, or keep real numbers in it, such as torch.view_as_real(...) of complex ones",
+}
+
+
 def _spec(name: str, tensor: Tensor, shared: bool) -> TensorSpec:
     dtype = str(tensor.dtype).removeprefix("torch.")
     size = itemsize(dtype)
     if size is None or ALIGNMENT_BYTES % size:
-        raise TrainingError(f"{name} is {dtype}, which cannot be shared")
+        raise TrainingError(f"{name} is {dtype}, which {_ADVICE[shared]}")
     order = memory_order(tensor) or () if shared else ()
     return TensorSpec(name, tuple(tensor.shape), dtype, shared, order)
 
@@ -449,7 +525,9 @@ def _bytes_of(part: Part, room: Tensor, start: int, stop: int) -> Tensor:
         return room[2 * start : 2 * stop]
     # Scales lie behind all codes, so the bytes of a slice have to be brought together.
     n_numbers = stop - start
-    used = torch.empty(part.wire.room_bytes("float32", n_numbers, 4), dtype=torch.uint8)
+    used = torch.empty(
+        part.wire.room_bytes("float32", n_numbers, 4), dtype=torch.uint8, device="cpu"
+    )
     scales = room[-(-(part.high - part.low) // 64) * 64 :]
     behind = used[-(-n_numbers // 64) * 64 :]
     first = 4 * (start // INT8_BLOCK)

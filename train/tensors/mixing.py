@@ -32,11 +32,13 @@ class Sliced:
     """Mixes what it is given, in that order, on the calling thread when it is given the time.
 
     Args:
+        changed: Called after slices were mixed, once for several.
         queued_max: Shares that may wait; one more, and the oldest is mixed at once.
     """
 
-    def __init__(self, *, queued_max: int = _QUEUED_MAX) -> None:
+    def __init__(self, changed: Callable[[], None], *, queued_max: int = _QUEUED_MAX) -> None:
         self._jobs: deque[_Job] = deque()
+        self._changed = changed
         self._queued_max = queued_max
         # Whoever closes may be another thread than the one that trains.
         self._lock = threading.RLock()
@@ -49,8 +51,7 @@ class Sliced:
             done: Called once when it is mixed.
         """
         with self._lock:
-            while len(self._jobs) >= self._queued_max:
-                self._slice()
+            self._mix_down_to(self._queued_max - 1)
             self._jobs.append(_Job(slices, done))
 
     def advance(self, budget_s: float, clock: Callable[[], float]) -> None:
@@ -59,16 +60,24 @@ class Sliced:
             return
         stop_s = clock() + budget_s
         with self._lock:
-            while self._jobs:
+            # One slice at least, however little time there is.
+            is_late = False
+            while self._jobs and not is_late:
                 self._slice()
-                if clock() >= stop_s:
-                    return
+                is_late = clock() >= stop_s
+            self._changed()
 
     def settle(self) -> None:
         """Mix all that is queued."""
         with self._lock:
-            while self._jobs:
-                self._slice()
+            self._mix_down_to(0)
+
+    def _mix_down_to(self, count: int) -> None:
+        if len(self._jobs) <= count:
+            return
+        while len(self._jobs) > count:
+            self._slice()
+        self._changed()
 
     def _slice(self) -> None:
         job = self._jobs[0]

@@ -124,7 +124,8 @@ class TensorStore:
         self._rounding = rounding
         self._segments = segments
         self._attachments = attachments
-        self._mixer = Sliced() if mixing == "sliced" and vector.is_here else None
+        sliced = mixing == "sliced" and vector.is_here
+        self._mixer = Sliced(vector.layout.note_change) if sliced else None
         # An answer may leave before a queued share is mixed, and then its sender's memory is used
         # for something else; likewise before a device has read it.
         straight = vector.is_here and self._mixer is None

@@ -1,7 +1,7 @@
 """A model as one flat vector: it carries out what the protocol decides about values."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
 from .blocks import all_finite, exchange, is_finite_tensor
 from .buffers import BufferPool, Memory, SnapshotCopy, messages_keep_pages, not_finite
+from .constants import Constants
 from .cuda import (
     CudaQueue,
     DeviceArrival,
@@ -27,6 +28,7 @@ from .cuda import (
     device_copies,
     queue_of,
 )
+from .extra_state import ExtraState
 from .frames import Payload
 from .layout import Layout, Part, Plan, plan
 from .wires import formats
@@ -60,13 +62,16 @@ class Vector:
             pattern stands for, when they are first used.
         shards: Into how many pieces the vector is cut.
         scattered: Whether each piece has lines from all over it, see `Schema`.
+        local: Names of tensors, or of modules of tensors, that shares do not have, only copies.
+        carries_extra_state: Whether copies have the extra state of modules, too.
         keeps_anchor: Whether to keep what ``x`` is now as the anchor.
         sends_topk: Whether to note what was last sent of each number.
         memory_models_max: How much memory shares may take beside the vector, in vectors.
         queues: Opens the queues of a device; None for host memory.
 
     Raises:
-        ConfigError: There are more shards than the vector has cache lines.
+        ConfigError: There are more shards than the vector has cache lines, or the module has
+            nothing by a name in *local*, or extra state that cannot travel.
         TrainingError: The module has nothing to share, or a dtype that cannot travel, or lies on
             a device that is not known.
     """
@@ -78,13 +83,26 @@ class Vector:
         *,
         shards: int = 1,
         scattered: bool = False,
+        local: Collection[str] = (),
+        carries_extra_state: bool = False,
         keeps_anchor: bool = False,
         sends_topk: bool = False,
         memory_models_max: float = math.inf,
         queues: Callable[[torch.device], CudaQueue | None] = queue_of,
     ) -> None:
-        self.layout = Layout(module, shards, scattered=scattered)
+        extra = ExtraState(module) if carries_extra_state else None
+        self.extra_state = extra if extra else None
+        """Extra state that copies carry; None where the module has none, or it stays here."""
+        self.layout = Layout(
+            module,
+            shards,
+            scattered=scattered,
+            own=local,
+            extra_state=extra.room if extra else None,
+        )
         """Where its tensors lie."""
+        self.constants = Constants(self.layout)
+        """What of the module does not travel."""
         self.schema: Schema = self.layout.schema
         placed = *self.layout.placed, *self.layout.local
         self._device_copies = device_copies(
@@ -261,6 +279,8 @@ class Vector:
                 flats, write = self._registers[name], partial(self._write, name, rng)
                 copy.add(layout.of_register(index), flats, write)
             if layout.local_bytes[0] < layout.local_bytes[1]:
+                if self.extra_state is not None:
+                    self.extra_state.pack()
                 copy.add_local(layout.local_bytes, self.layout.local)
             if layout.anchor:
                 copy.add(layout.anchor, self._anchor(), None)
@@ -358,6 +378,7 @@ class Vector:
                         marks.append(arrival.mark)
             if fraction == 1.0 and form.copy:
                 marks += self._take_over(payload, form, shard)
+        self.layout.note_change(shard)
         return Marks(marks)
 
     def numbers_in(
@@ -382,6 +403,7 @@ class Vector:
         """What `mix` does, a slice of numbers at each step of the iterator.
 
         For vectors that lie in host memory; a copy, which is taken over whole, is for `mix`.
+        Call `Layout.note_change` before anything else is computed.
         """
         for part in self.plan(form, shard).of_register(0):
             for piece, raw in part.slices(payload):
@@ -421,6 +443,8 @@ class Vector:
                             marks.append(arrival.mark)
             for target, total in zip(self._registers[register], totals, strict=True):
                 target.copy_(total)
+        if register == X:
+            self.layout.note_change()
         return Marks(marks)
 
     def flats_of(self, register: str) -> Flats:
@@ -441,6 +465,8 @@ class Vector:
         """
         if not exchange(self._registers[register], shared, taken=taken, given=given):
             raise not_finite(_WHOLE)
+        if register == X and taken:
+            self.layout.note_change()
 
     def _write(
         self,

@@ -141,7 +141,10 @@ class DenseStep:
     ) -> None:
         self._layers = np.array(layers, np.int64)
         self._squared = targets.is_floating_point()
-        classes, numbers = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0)
+        classes, numbers = (
+            torch.zeros(0, dtype=torch.int64, device="cpu"),
+            torch.zeros(0, 0, dtype=torch.float32, device="cpu"),
+        )
         classes, numbers = (classes, targets) if self._squared else (targets, numbers)
         each = inputs.contiguous(), classes.contiguous(), numbers.contiguous()
         self._inputs, self._classes, self._numbers = (part.numpy() for part in each)
@@ -172,7 +175,10 @@ class DenseStep:
         """
         from . import dense_code
 
-        losses, network = torch.zeros(len(workers)), self._network(samples.shape[1])
+        losses, network = (
+            torch.zeros(len(workers), dtype=torch.float32, device="cpu"),
+            self._network(samples.shape[1]),
+        )
         known = self._inputs, self._classes, self._numbers
         given = x.numpy(), workers, update, *known, samples, losses.numpy(), network
         return dense_code.take_steps(*given), losses
@@ -196,9 +202,9 @@ class DenseStep:
             calls=np.array(calls),
             sgemm=address(SGEMM),
             # Made by torch, so that they lie as its own tensors do.
-            scratch=torch.zeros(end + 2 * int(wide)).numpy(),
+            scratch=torch.zeros(end + 2 * int(wide), dtype=torch.float32, device="cpu").numpy(),
             slopes=(end, end + int(wide)),
-            gradient=torch.zeros(self._row).numpy(),
+            gradient=torch.zeros(self._row, dtype=torch.float32, device="cpu").numpy(),
             squared=self._squared,
             part=np.float32(2.0 / (batch * n_out[-1]) if self._squared else 1.0 / batch),
             lanes=self._lanes,
@@ -258,9 +264,14 @@ def _lanes(n_classes: int) -> int:
         return 0
     drawn = torch.Generator().manual_seed(0)
     # Classes that are as good as certain and as good as impossible, too.
-    spread = torch.tensor([0.1, 2.0, 10.0, 100.0]).repeat(12 * _BATCH)[:, None]
-    outputs = torch.randn(len(spread), n_classes, generator=drawn) * spread
-    targets = torch.randint(0, n_classes, (len(spread),), generator=drawn)
+    spread = torch.tensor([0.1, 2.0, 10.0, 100.0], dtype=torch.float32, device="cpu").repeat(
+        12 * _BATCH
+    )[:, None]
+    outputs = (
+        torch.randn(len(spread), n_classes, generator=drawn, dtype=torch.float32, device="cpu")
+        * spread
+    )
+    targets = torch.randint(0, n_classes, (len(spread),), generator=drawn, device="cpu")
     outputs.requires_grad_()
     loss = functional.cross_entropy(outputs, targets, reduction="sum") / _BATCH
     (slopes,) = torch.autograd.grad(loss, outputs)
@@ -281,7 +292,10 @@ def _sum_lanes(batch: int, n: int) -> int:
 
     # Few columns may agree by chance.
     drawn = torch.Generator().manual_seed(0)
-    slopes, found = torch.randn(_DRAWS, batch, n, generator=drawn), torch.empty(_DRAWS, n)
+    slopes, found = (
+        torch.randn(_DRAWS, batch, n, generator=drawn, dtype=torch.float32, device="cpu"),
+        torch.empty(_DRAWS, n, dtype=torch.float32, device="cpu"),
+    )
     known = torch.stack([rows.sum(dim=0) for rows in slopes])
     for lanes in _LANES:
         for rows, sums in zip(slopes, found, strict=True):

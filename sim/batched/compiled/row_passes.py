@@ -205,7 +205,11 @@ class _ByTorch:
 def _takes_a_fraction_each() -> bool:
     """Whether this version of torch mixes by several fractions at a time."""
     try:
-        torch._foreach_lerp_([torch.zeros(1)], [torch.ones(1)], [0.5])
+        torch._foreach_lerp_(
+            [torch.zeros(1, dtype=torch.float32, device="cpu")],
+            [torch.ones(1, dtype=torch.float32, device="cpu")],
+            [0.5],
+        )
     except (AttributeError, TypeError, RuntimeError):
         return False
     return True
@@ -241,7 +245,9 @@ def rounds_as_torch() -> bool:
     """Whether these passes give torch's bits on this machine; False without numba."""
     if not can_compile():
         return False
-    x = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(
+        2, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float32, device="cpu"
+    )
     for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999):
         ours, theirs = x.clone(), x.clone()
         rows = np.array([[tables.SNAPSHOT, 1, 0, 0, 0, 1], [tables.MIX, 0, 0, 0, 0, 0]])

@@ -156,6 +156,11 @@ class Gradient:
         for part, trained in zip(own, is_trained, strict=True):
             if part.is_floating_point():
                 changed = part[1:]
-                noise = torch.randn(changed.shape, generator=drawn).to(part) / 100
+                noise = (
+                    torch.randn(
+                        changed.shape, generator=drawn, dtype=torch.float32, device="cpu"
+                    ).to(part)
+                    / 100
+                )
                 # Variances among buffers stay positive.
                 changed.mul_(1 + noise.abs()).add_(noise if trained else 0)

@@ -264,9 +264,12 @@ def _rounds_alike(n: int) -> bool:
     """Whether torch adds up a softmax over *n* numbers in the same order either way."""
     drawn = torch.Generator().manual_seed(0)
     # Numbers that are as good as certain and as good as impossible, too.
-    x = torch.randn(4, REGISTER, n, generator=drawn)
-    x *= torch.tensor([0.1, 2.0, 10.0, 100.0]).view(-1, 1, 1)
-    logs, slope = x.log_softmax(2), torch.randn(x.shape, generator=drawn)
+    x = torch.randn(4, REGISTER, n, generator=drawn, dtype=torch.float32, device="cpu")
+    x *= torch.tensor([0.1, 2.0, 10.0, 100.0], dtype=torch.float32, device="cpu").view(-1, 1, 1)
+    logs, slope = (
+        x.log_softmax(2),
+        torch.randn(x.shape, generator=drawn, dtype=torch.float32, device="cpu"),
+    )
     backward = torch._log_softmax_backward_data
     return alike(_by_columns(aten._log_softmax, x, half_to_float=False), logs) and alike(
         _by_columns(backward, slope, logs, input_dtype=x.dtype), backward(slope, logs, 2, x.dtype)

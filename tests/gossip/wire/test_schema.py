@@ -208,3 +208,12 @@ def test_a_tensor_is_in_the_shards_that_hold_its_cache_lines(*, scattered: bool)
     found = Schema(tensors, 2, scattered=scattered).shards_of
     assert found == {"w": (0, 1), "b": (0, 1) if scattered else (1,)}
     assert Schema(tensors, scattered=scattered).shards_of == {"w": (0,), "b": (0,)}
+
+
+def test_a_tensor_that_is_local_at_one_peer_alone_is_named_with_what_to_do() -> None:
+    averaged = Schema((WEIGHT, TensorSpec("min", (), "float32")))
+    local = Schema((WEIGHT, TensorSpec("min", (), "float32", shared=False)))
+    told = averaged.difference(local) or ""
+    assert told.startswith("min is averaged here and local there: give all peers the same local")
+    assert "run one batch through the model before Peer(model)" in told
+    assert (local.difference(averaged) or "").startswith("min is local here and averaged there")

@@ -903,7 +903,7 @@ def test_a_model_that_leaves_its_vector_can_hand_nothing_on() -> None:
     weight = swarm.model("peer-0").get_parameter("weight")
     weight.data = weight.data.clone()
     swarm.run(5.0)
-    assert "weight was moved or converted" in told(swarm, PeerFailed)[0].reason
+    assert "weight was given other memory" in told(swarm, PeerFailed)[0].reason
     assert swarm.phase("peer-0") is Phase.LEFT and swarm.audit().burned > 0
     assert_agreed(swarm)
 

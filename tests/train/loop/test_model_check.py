@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils import prune, vector_to_parameters
+from torch.nn.utils import spectral_norm as old_spectral_norm
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from rumor.gossip import TrainingError
 from rumor.train import Peer
@@ -76,9 +78,25 @@ PARTED: list[tuple[str, Callable[[Any], object], str]] = [
         lambda m: setattr(m.norm, "num_batches_tracked", torch.tensor(3)),
         "tracked was assigned",
     ),
-    ("converted", lambda m: m.double(), "first.weight was moved or converted"),
-    ("data", lambda m: setattr(m.first.bias, "data", torch.ones(4)), "first.bias was moved"),
-    ("parametrized", lambda m: weight_norm(m.first), "first.weight was taken away"),
+    (
+        "converted",
+        lambda m: m.double(),
+        "first.weight was moved or converted .* from torch.float32 on cpu to torch.float64 on cpu",
+    ),
+    (
+        "data",
+        lambda m: setattr(m.first.bias, "data", torch.ones(4)),
+        r"first.bias was given other memory .* \.data = .*copy_",
+    ),
+    ("vector", lambda m: vector_to_parameters(torch.ones(60), m.parameters()), "other memory"),
+    (
+        "parametrized",
+        lambda m: weight_norm(m.first),
+        r"first.weight was parametrized \(WeightNorm\) .* before Peer",
+    ),
+    ("spectral", lambda m: spectral_norm(m.first), r"parametrized \(SpectralNorm\)"),
+    ("old norm", lambda m: old_spectral_norm(m.first), r"parametrized \(spectral_norm\)"),
+    ("pruned", lambda m: prune.identity(m.first, "weight"), "first.weight was pruned"),
 ]
 
 
@@ -103,6 +121,7 @@ HARMLESS: dict[str, Callable[[Any], object]] = {
     "backbone": lambda m: setattr(m, "frozen", nn.Linear(4, 2).requires_grad_(False)),
     "compiled": lambda m: m.compile(backend="eager"),
     "gradients": lambda m: m(torch.ones(2, 4)).sum().backward(),
+    "to be shared among processes": lambda m: m.share_memory(),
 }
 
 
@@ -137,6 +156,54 @@ def test_a_frozen_tensor_that_is_tied_to_a_trained_one_may_be_unfrozen(
     model.frozen.weight.requires_grad_()
     check.require_whole()
     assert not caplog.records
+
+
+@torch.no_grad()
+def replaced(model: Net) -> None:
+    model.frozen = copy.deepcopy(model.frozen)
+    model.frozen.weight.neg_()
+
+
+def loaded_frozen(model: Net) -> None:
+    model.frozen.load_state_dict({"weight": torch.ones(4, 4), "bias": torch.ones(4)})
+
+
+MOVED: dict[str, Callable[[Any], object]] = {
+    "in place": lambda m: m.frozen.weight.lerp_(m.first.weight.detach(), 0.1),
+    "data in place": lambda m: m.frozen.weight.data.mul_(0.5),
+    "one number": lambda m: m.frozen.weight.data[2, 1:2].add_(1),
+    "data": lambda m: setattr(m.frozen.weight, "data", m.frozen.weight.data * 0.9),
+    "order": lambda m: setattr(m.frozen.weight, "data", m.frozen.weight.data.flip(0)),
+    "loaded": loaded_frozen,
+    "replaced": replaced,
+}
+
+
+@pytest.mark.parametrize("change", MOVED.values(), ids=MOVED)
+def test_a_frozen_parameter_that_changes_is_named_after_the_first_step(change: Any) -> None:
+    model = Net()
+    check = checked(model)
+    check.begin()
+    loaded(model, assign=False)  # the same values
+    check.after_step(1, 0.001)
+    check.require_constant()
+    model = Net()
+    check = checked(model)
+    check.begin()
+    change(model)
+    with pytest.raises(TrainingError, match=r"frozen\.weight is frozen.*local=\('frozen',\)"):
+        check.after_step(1, 0.001)
+
+
+def test_what_is_local_or_may_differ_may_change() -> None:
+    for given in ({"local": ("frozen",)}, {}):
+        model = Net()
+        check = ModelCheck(Vector(model, **given), "float32", frozen_may_differ=not given)  # type: ignore[arg-type]
+        check.begin()
+        model.frozen.weight.data.mul_(0.5)
+        check.after_step(1, 0.001)
+        check.require_sound()
+        assert not check._vector.schema.frozen
 
 
 @pytest.mark.parametrize(("pace_s", "steps"), [(0.001, 10), (0.05, 1)])

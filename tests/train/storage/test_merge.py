@@ -326,3 +326,17 @@ def test_models_are_of_one_swarm_if_their_peers_have_met(
         with pytest.raises(TrainingError, match="trained in 2 swarms") as refused:
             require_one_swarm(models)
         assert "; ".join(", ".join(swarm) for swarm in swarms) in str(refused.value)
+
+
+def test_what_is_a_peers_own_is_that_of_the_heaviest_and_no_distance(tmp_path: Path) -> None:
+    models = []
+    for peer, units, value in (("a", 1, 1.0), ("b", 3, 2.0)):
+        tensors = {"x": ones(0.0), "queue": ones(value)}
+        metadata = {"peer": peer, "weight_units": str(units), "local": '["queue"]'}
+        save_model(tmp_path / f"{peer}.safetensors", tensors, metadata)
+        models.append(open_model(tmp_path / f"{peer}.safetensors"))
+    assert torch.equal(merge(models)["queue"], ones(2.0))
+    assert consensus_distance(models) == 0
+    save_model(tmp_path / "c.safetensors", {}, {"peer": "c", "local": '{"x": 1}'})
+    with pytest.raises(TrainingError, match="no list of names"):
+        open_model(tmp_path / "c.safetensors")

@@ -1,10 +1,13 @@
 """Tensors in flat memory: strides that stay, ties that hold, devices."""
 
 import copy
+import gc
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_model, save_model
 from torch import nn
 
 from rumor.gossip import TrainingError, stream
@@ -69,7 +72,7 @@ def test_what_is_tied_by_its_data_stays_tied_and_is_part_of_a_state_dict() -> No
     vector.flats[0].zero_()
     assert not any(layer.weight.any() for layer in model)
     model[1].weight.data = torch.ones(4, 4)
-    with pytest.raises(TrainingError, match=r"0\.weight was moved"):
+    with pytest.raises(TrainingError, match=r"1\.weight was given other memory"):
         vector.layout.require_in_place()
 
 
@@ -103,3 +106,61 @@ def test_numbers_to_be_converted_must_lie_on_one_device(monkeypatch: pytest.Monk
     vector.layout.require_one_device("float32")
     with pytest.raises(TrainingError, match="lie on several devices: only wire=float32"):
         vector.layout.require_one_device("int8")
+
+
+def test_tensors_get_storages_of_their_own_back_and_stay_where_they_are(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(
+        nn.Embedding(10, 4), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 10, bias=False)
+    )
+    model[3].weight = model[0].weight
+    model.append(nn.Linear(4, 4))
+    model[4].weight.data = model[1].weight.data
+    model.append(convolutions(0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    vector = Vector(model)
+    model[1](torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    places = [(p.data_ptr(), p.stride()) for p in model.parameters()]
+    vector.layout.part()
+    assert [(p.data_ptr(), p.stride()) for p in model.parameters()] == places
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+    assert model[4].weight.untyped_storage().data_ptr() == model[1].weight.data_ptr()
+    vector.layout.require_in_place()
+    optimizer.step()
+    assert torch.equal(model[4].weight, model[1].weight)
+    assert not torch.equal(model[1].weight, before["1.weight"])
+    del vector
+    gc.collect()
+    save_model(model, str(tmp_path / "model.safetensors"))
+    fresh = copy.deepcopy(model)
+    with torch.no_grad():
+        model[1].weight.zero_()
+    load_model(model, tmp_path / "model.safetensors")
+    model.share_memory()
+    moved = nn.Linear(2, 2)
+    layout = Vector(moved).layout
+    moved.weight.data = torch.ones(2, 2)
+    layout.part()
+    assert moved.weight.eq(1).all()
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+
+
+def test_memory_that_is_to_be_shared_moves_with_the_vector() -> None:
+    model = nn.Linear(4, 3)
+    vector = Vector(model)
+    place = model.weight.data_ptr()
+    model.share_memory()
+    assert model.weight.data_ptr() != place
+    for _ in range(2):
+        vector.layout.require_in_place()
+    with torch.no_grad():
+        model.weight.fill_(7.0)
+    assert vector.layout.tensors(vector.flats)["weight"].eq(7.0).all()
+    model.weight.data = model.weight.data.clone()
+    with pytest.raises(TrainingError, match="weight was given other memory"):
+        vector.layout.require_in_place()

@@ -31,7 +31,7 @@ def add(mixing: Sliced, log: list[str], name: str, slices: int, clock: Clock | N
 
 
 def test_all_shares_are_mixed_in_order_and_each_once() -> None:
-    mixing = Sliced()
+    mixing = Sliced(lambda: None)
     log: list[str] = []
     add(mixing, log, "a", 3)
     add(mixing, log, "b", 2)
@@ -45,15 +45,31 @@ def test_all_shares_are_mixed_in_order_and_each_once() -> None:
     assert len(log) == 9
 
 
+def test_what_changed_is_noted_before_anything_else_runs() -> None:
+    noted: list[int] = []
+    log: list[str] = []
+    mixing, clock = Sliced(lambda: noted.append(len(log)), queued_max=2), Clock()
+    mixing.settle()
+    add(mixing, log, "a", 3, clock)
+    assert not noted
+    mixing.advance(0.5, clock)
+    mixing.advance(9.0, clock)
+    assert noted == [1, len(log)]
+    for name in "bcd":
+        add(mixing, log, name, 1)
+    mixing.settle()
+    assert noted[2] < noted[3] == len(log)
+
+
 def test_adding_mixes_nothing() -> None:
-    mixing = Sliced()
+    mixing = Sliced(lambda: None)
     log: list[str] = []
     add(mixing, log, "a", 3)
     assert log == []
 
 
 def test_slices_are_mixed_until_the_time_is_used_up() -> None:
-    mixing, clock = Sliced(), Clock()
+    mixing, clock = Sliced(lambda: None), Clock()
     log: list[str] = []
     add(mixing, log, "a", 5, clock)
     mixing.advance(2.0, clock)
@@ -65,7 +81,7 @@ def test_slices_are_mixed_until_the_time_is_used_up() -> None:
 
 
 def test_the_clock_is_looked_at_once_per_slice() -> None:
-    mixing, clock = Sliced(), Clock()
+    mixing, clock = Sliced(lambda: None), Clock()
     log: list[str] = []
     add(mixing, log, "a", 50, clock)
     mixing.advance(10.0, clock)
@@ -73,7 +89,7 @@ def test_the_clock_is_looked_at_once_per_slice() -> None:
 
 
 def test_a_budget_of_nothing_still_goes_on() -> None:
-    mixing, clock = Sliced(), Clock()
+    mixing, clock = Sliced(lambda: None), Clock()
     log: list[str] = []
     add(mixing, log, "a", 2, clock)
     for _ in range(3):
@@ -82,7 +98,7 @@ def test_a_budget_of_nothing_still_goes_on() -> None:
 
 
 def test_one_call_goes_on_with_the_next_share() -> None:
-    mixing, clock = Sliced(), Clock()
+    mixing, clock = Sliced(lambda: None), Clock()
     log: list[str] = []
     add(mixing, log, "a", 1, clock)
     add(mixing, log, "b", 5, clock)
@@ -91,7 +107,7 @@ def test_one_call_goes_on_with_the_next_share() -> None:
 
 
 def test_no_more_than_a_few_shares_wait() -> None:
-    mixing = Sliced(queued_max=2)
+    mixing = Sliced(lambda: None, queued_max=2)
     log: list[str] = []
     for name in "abc":
         add(mixing, log, name, 2)
@@ -101,7 +117,7 @@ def test_no_more_than_a_few_shares_wait() -> None:
 
 
 def test_a_share_that_comes_after_the_end_is_not_lost() -> None:
-    mixing = Sliced()
+    mixing = Sliced(lambda: None)
     log: list[str] = []
     add(mixing, log, "a", 1)
     mixing.settle()
@@ -111,7 +127,7 @@ def test_a_share_that_comes_after_the_end_is_not_lost() -> None:
 
 
 def test_one_thread_settles_while_another_mixes() -> None:
-    mixing = Sliced()
+    mixing = Sliced(lambda: None)
     log: list[str] = []
     add(mixing, log, "a", 2000)
     other = threading.Thread(target=mixing.settle)

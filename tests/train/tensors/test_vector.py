@@ -654,3 +654,54 @@ def test_a_register_on_demand_is_there_from_its_first_use_until_it_is_set_to_not
     assert not numbers(vector.snapshot("from/bob"), vector).any()
     with pytest.raises(KeyError, match="of/ada"):
         vector.combine("of/ada", [(1.0, "x")])
+
+
+CHANGES: dict[str, Callable[[Vector, Tensor], object]] = {
+    "mixed": lambda vector, payload: vector.mix(payload, 0.5),
+    "copied": lambda vector, payload: vector.mix(payload, 1.0),
+    "combined": lambda vector, payload: vector.combine("x", [(0.5, "x"), (0.5, "y")]),
+    "exchanged": lambda vector, payload: vector.exchange(
+        "x", tuple(torch.zeros_like(flat) for flat in vector.flats), taken=0.5, given=0.0
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_backward_through_parameters_that_were_changed_since_is_refused(change: Any) -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model[2].weight.data = model[2].weight.data.t().contiguous().t()
+    vector = Vector(model, ("y",))
+    payload = vector.snapshot()
+    loss = model(torch.ones(2, 4)).sum()
+    change(vector, payload)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    model(torch.ones(2, 4)).sum().backward()
+
+
+def test_a_shard_that_is_mixed_leaves_graphs_through_others_alone() -> None:
+    torch.manual_seed(0)
+    first, second = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+    vector = Vector(nn.Sequential(first, second), shards=2)
+    loss = (first.weight.square().sum(), second.weight.square().sum())
+    vector.mix(vector.snapshot(shard=1), 0.5, shard=1)
+    loss[0].backward()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss[1].backward()
+
+
+def test_host_memory_is_on_the_host_whatever_the_default_device() -> None:
+    def moved(wire: str) -> Vector:
+        sender = Vector(nn.Linear(50, 20, device="cpu"), keeps_anchor=True, sends_topk=True)
+        with torch.no_grad():
+            sender.layout.module.weight.add_(1e-3)  # type: ignore[operator]
+        payload = sender.snapshot("x", Form(wire), rng=stream(0, "a", "b"))
+        for _ in sender.mixing(payload, 0.5, Form(wire)):
+            pass
+        return sender
+
+    for wire in ("float32", *LOSSY):
+        with torch.device("meta"):
+            there = moved(wire)
+        assert there.flats[0].device.type == "cpu"

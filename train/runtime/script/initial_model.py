@@ -72,8 +72,8 @@ def leave(model: nn.Module, schema: Schema, folder: Path) -> None:
     Raises:
         ConfigError: The folder cannot be written.
     """
-    tensors = zip(schema.tensors, travelling_tensors(model, schema), strict=True)
-    state = {each.name: tensor.detach().cpu().clone() for each, tensor in tensors}
+    tensors = travelling_tensors(model, schema)
+    state = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_model(folder / _FILE, {name: t.contiguous() for name, t in state.items()}, {})
@@ -119,8 +119,8 @@ def adopt(
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} cannot be read as a model: {error}") from None
-    named = zip(schema.tensors, travelling_tensors(model, schema), strict=True)
-    pairs = [(each.name, mine, state.pop(each.name, None)) for each, mine in named]
+    tensors = travelling_tensors(model, schema)
+    pairs = [(name, mine, state.pop(name, None)) for name, mine in tensors.items()]
     for name, mine, first in pairs:
         if first is None or (first.shape, first.dtype) != (mine.shape, mine.dtype):
             theirs = "not there" if first is None else f"{tuple(first.shape)} {first.dtype}"

@@ -73,7 +73,7 @@ def _encoded(text: str) -> Tensor:
 def _split(text: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     n_samples = len(text) // (N_CONTEXT + 1)
     samples = text[: n_samples * (N_CONTEXT + 1)].reshape(n_samples, N_CONTEXT + 1)
-    is_held_out = torch.arange(n_samples) // BLOCK % ONE_IN == ONE_IN - 1
+    is_held_out = torch.arange(n_samples, device="cpu") // BLOCK % ONE_IN == ONE_IN - 1
     train, test = samples[~is_held_out], samples[is_held_out]
     return _pairs(train), _pairs(test)
 

@@ -60,7 +60,7 @@ class Corpus:
             for name, text in sorted(part.items()):
                 found.update(f"{name} {len(text)}\n".encode())
                 found.update(text)
-        return torch.tensor(list(found.digest()), dtype=torch.uint8)
+        return torch.tensor(list(found.digest()), dtype=torch.uint8, device="cpu")
 
 
 def read_packages(folder: Path) -> Corpus:

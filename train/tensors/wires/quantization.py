@@ -52,7 +52,7 @@ def encode_halves(halves: Tensor, numbers: Tensor, anchor: Tensor) -> bool:
         Whether all that was written is finite.
     """
     sizes = blocks(numbers.numel(), numbers.device)
-    squares = torch.empty(len(sizes), device=numbers.device)
+    squares = torch.empty(len(sizes), device=numbers.device, dtype=torch.float32)
     parts = (tensor.split(sizes) for tensor in (numbers, anchor, halves))
     for here, base, half, square in zip(*parts, squares.unbind(), strict=True):
         difference = _difference(here, base)

@@ -1,5 +1,6 @@
 """Nested state, taken apart and put together again without a pickle."""
 
+import io
 import json
 import random
 from collections import OrderedDict
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
-from rumor.train.storage.checkpoint import flatten_state, restore_state
+from rumor.train.state import flatten_state, pack_state, restore_state, unpack_state
 from rumor.train.storage.checkpointer import restore_rng, rng_state
 
 
@@ -38,6 +39,11 @@ def through(state: object) -> Any:
         {"a": 1, 1: "b", None: 2.5, False: 3},
         OrderedDict(z=1, a=2),
         {"tensor": "a text that looks like a tensor"},
+        {1, "a", 2.5},
+        frozenset({(1, 2)}),
+        bytearray(b"\x01"),
+        complex(1.5, float("inf")),
+        np.float64(0.1),
     ],
 )
 def test_plain_values_come_back_as_they_were(state: object) -> None:
@@ -55,12 +61,19 @@ def test_plain_values_come_back_as_they_were(state: object) -> None:
         torch.zeros(0, 4, dtype=torch.bool),
         torch.tensor([float("nan"), -0.0]),
         nn.Parameter(torch.ones(3)),
+        torch.tensor([1 + 2j, 3.0]).conj(),
+        torch.tensor(1j),
+        torch.ones(3).to(torch.float8_e4m3fn),
+        torch.zeros(0, 2, dtype=torch.complex128),
     ],
 )
 def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
     back = through([tensor])[0]
     assert (back.dtype, back.shape, back.requires_grad) == (tensor.dtype, tensor.shape, False)
-    raw = (each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (tensor, back))
+    raw = (
+        each.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+        for each in (tensor, back)
+    )
     assert torch.equal(*raw)
 
 
@@ -78,6 +91,22 @@ def test_arrays_come_back_with_their_dtype(array: Any) -> None:
     back = through({"a": array})["a"]
     assert np.array_equal(back, array) and type(back) is type(array)
     assert getattr(back, "dtype", None) == getattr(array, "dtype", None)
+
+
+def test_a_file_in_memory_comes_back_whole_and_at_its_start() -> None:
+    file = io.BytesIO(b"fp8")
+    file.seek(2)
+    assert through([file])[0].read() == b"fp8"
+
+
+def test_a_state_in_bytes_is_read_again_and_damage_is_an_error() -> None:
+    state: dict[str, Any] = {"scale": torch.tensor([1.0, 2.0]), "seen": {1, 2}}
+    packed = pack_state(state)
+    back = unpack_state(packed)
+    assert torch.equal(back["scale"], state["scale"]) and back["seen"] == {1, 2}
+    for damaged in (packed[:-1], b"", packed.replace(b'"tree"', b'"free"'), b"x" * 40):
+        with pytest.raises(TrainingError):
+            unpack_state(damaged)
 
 
 def test_what_is_copied_does_not_change_with_its_source() -> None:

@@ -1,0 +1,215 @@
+"""States of any objects as values of JSON and plain tensors, so that nothing is ever pickled."""
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ..gossip.errors import ConfigError, TrainingError
+
+__all__ = ["flatten_state", "pack_state", "restore_state", "unpack_state"]
+
+
+_PLAIN = (bool, int, str, type(None))
+
+# What safetensors can hold, of any version that is supported.
+_DTYPES = frozenset(
+    [
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    ]
+)
+
+
+def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
+    """Take a state apart, copying all of its tensors to host memory.
+
+    Args:
+        state: Nested dictionaries, lists, tuples and sets of tensors, arrays and plain values.
+        name: What to call it: tensors are named by it and their place.
+
+    Returns:
+        The state as values that JSON has, with names where tensors were; and these tensors, which
+        are contiguous and nobody else's.
+
+    Raises:
+        ConfigError: A value is of a kind that a checkpoint cannot hold; its place is named.
+
+    >>> flatten_state({"lr": 0.1, 0: (1, None)}, "sgd")
+    ({'dict': [['lr', 0.1], [0, {'tuple': [1, None]}]]}, {})
+    """
+    tensors: dict[str, Tensor] = {}
+    return _flatten(state, name, tensors), tensors
+
+
+def restore_state(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Put together what `flatten_state` took apart.
+
+    Raises:
+        TrainingError: This is no such state, or a tensor of it is missing.
+    """
+    try:
+        return _restore(plain, tensors)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise TrainingError(f"a state cannot be put together: {error!r}") from None
+
+
+def _flatten(value: object, place: str, tensors: dict[str, Tensor]) -> Any:
+    # Exact types: an enumeration's member is an int, and would come back as one.
+    if type(value) in _PLAIN:
+        return value
+    match value:
+        # Before plain numbers: a float64 of numpy is a float, too.
+        case np.ndarray() | np.generic():
+            kind = "array" if isinstance(value, np.ndarray) else "number"
+            name = _kept(_of_array(np.asarray(value), place), place, tensors)
+            return {kind: name, "dtype": value.dtype.str}
+        case float():
+            return float(value) if math.isfinite(value) else {"float": str(float(value))}
+        case Tensor():
+            copy = _copied(value, place)
+            if copy.dtype in _DTYPES:
+                return {"tensor": _kept(copy, place, tensors)}
+            raw = copy.unsqueeze(-1).view(torch.uint8)
+            dtype = str(copy.dtype).removeprefix("torch.")
+            return {"tensor": _kept(raw, place, tensors), "dtype": dtype}
+        case complex():
+            parts = value.real, value.imag
+            return {"complex": [_flatten(part, place, tensors) for part in parts]}
+        case bytes() | bytearray():
+            return {"bytearray" if isinstance(value, bytearray) else "bytes": value.hex()}
+        case io.BytesIO():
+            return {"file": value.getvalue().hex()}
+        case set() | frozenset():
+            members = [_flatten(member, place, tensors) for member in value]
+            return {"frozenset" if isinstance(value, frozenset) else "set": members}
+        case Mapping():
+            return {"dict": list(_pairs(value, place, tensors))}
+        case list():
+            return [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]
+        case tuple():
+            return {"tuple": [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]}
+        case _:
+            raise _unfit(place, value)
+
+
+def _pairs(
+    mapping: Mapping[Any, object], place: str, tensors: dict[str, Tensor]
+) -> Iterator[list[Any]]:
+    for key, value in mapping.items():
+        if type(key) not in _PLAIN:
+            raise _unfit(f"a key in {place}", key)
+        yield [key, _flatten(value, f"{place}.{key}", tensors)]
+
+
+def _kept(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
+    # 1 and "1" are two keys, and one place.
+    while place in tensors:
+        place += "'"
+    tensors[place] = tensor
+    return place
+
+
+def _copied(tensor: Tensor, place: str) -> Tensor:
+    is_dense = tensor.layout is torch.strided and not tensor.is_meta
+    if not is_dense or tensor.is_quantized or hasattr(tensor, "__tensor_flatten__"):
+        raise ConfigError(
+            f"{place} is a {type(tensor).__name__} of {tensor.dtype} on {tensor.device}, "
+            f"{tensor.layout}: a checkpoint holds dense tensors that have values"
+        )
+    layout = torch.contiguous_format
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    return plain.to("cpu", copy=True, memory_format=layout)
+
+
+def _of_array(array: np.ndarray[Any, Any], place: str) -> Tensor:
+    # Kinds of numbers that torch may not have travel as their bytes.
+    if array.dtype.hasobject:
+        raise _unfit(place, array)
+    return torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy()).reshape(
+        (*array.shape, -1) if array.size else (*array.shape, array.dtype.itemsize)
+    )
+
+
+def _to_array(tensor: Tensor, dtype: str) -> np.ndarray[Any, Any]:
+    shape = tuple(tensor.shape)[:-1]
+    return np.frombuffer(tensor.numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
+
+
+def _restore(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(plain, list):
+        return [_restore(item, tensors) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    match plain:
+        case {"tensor": name, "dtype": dtype}:
+            return tensors[name].view(getattr(torch, dtype)).squeeze(-1)
+        case {"tensor": name}:
+            return tensors[name]
+        case {"array": name, "dtype": dtype}:
+            return _to_array(tensors[name], dtype)
+        case {"number": name, "dtype": dtype}:
+            return _to_array(tensors[name], dtype)[()]
+        case {"dict": pairs}:
+            return {key: _restore(value, tensors) for key, value in pairs}
+        case {"tuple": items}:
+            return tuple(_restore(item, tensors) for item in items)
+        case {"complex": [real, imaginary]}:
+            return complex(_restore(real, tensors), _restore(imaginary, tensors))
+        case {"set": members}:
+            return {_restore(member, tensors) for member in members}
+        case {"frozenset": members}:
+            return frozenset(_restore(member, tensors) for member in members)
+        case {"bytes": text}:
+            return bytes.fromhex(text)
+        case {"bytearray": text}:
+            return bytearray.fromhex(text)
+        case {"file": text}:
+            return io.BytesIO(bytes.fromhex(text))
+        case {"float": text}:
+            return float(text)
+        case _:
+            raise ValueError(plain)
+
+
+def _unfit(place: str, value: object) -> ConfigError:
+    kind = type(value)
+    return ConfigError(
+        f"{place} is a {kind.__module__}.{kind.__qualname__}: a checkpoint holds tensors, arrays, "
+        "numbers, strings, bytes, BytesIO, and lists, tuples, sets and dictionaries of these"
+    )
+
+
+_TREE: Final = "tree"
+
+
+def pack_state(state: object) -> bytes:
+    """A state as bytes that `unpack_state` understands.
+
+    Raises:
+        ConfigError: As for `flatten_state`.
+    """
+    plain, tensors = flatten_state(state, "state")
+    tree = bytearray(json.dumps(plain, allow_nan=False).encode())
+    return safetensors.torch.save(tensors | {_TREE: torch.frombuffer(tree, dtype=torch.uint8)})
+
+
+def unpack_state(packed: bytes) -> Any:
+    """The state in bytes that `pack_state` gave.
+
+    Raises:
+        TrainingError: It is no such state.
+    """
+    try:
+        tensors = safetensors.torch.load(packed)
+        plain = json.loads(tensors.pop(_TREE).numpy().tobytes())
+    except (SafetensorError, LookupError, ValueError, RecursionError) as error:
+        raise TrainingError(f"a state cannot be read: {error}") from None
+    return restore_state(plain, tensors)
