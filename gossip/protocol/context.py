@@ -99,9 +99,15 @@ class RuleContext:
         return self._state.is_copy
 
     @property
-    def merge_rounds(self) -> int:
-        """How many rounds of merging there are to be."""
-        return self._state.config.merge_rounds
+    def merge_pushes(self) -> int:
+        """How many pushes a peer is to have made when it may close: more after each comparison
+        that found models too far apart."""
+        return self._state.config.merge_rounds * (1 + self._state.merge_round)
+
+    @property
+    def merges_again(self) -> bool:
+        """Whether models were compared after everything was pushed, and were too far apart."""
+        return self._state.merge_round > 0
 
     @property
     def finished(self) -> bool:
@@ -224,9 +230,15 @@ class RuleContext:
         return self._state.table.machine(peer)
 
     def is_quiet(self, peer: PeerId) -> bool:
-        """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
+        """Whether all that *peer* ever pushed is settled, and nothing more will come from it before
+        this peer rests, too."""
         member = self._state.table.member(peer)
-        return member is not None and member.phase is Phase.QUIET
+        return member is not None and (member.phase is Phase.QUIET or member.rests)
+
+    @property
+    def rests(self) -> bool:
+        """Whether this peer has pushed enough in this round of merging."""
+        return self._state.rests
 
     def steps_at_end(self, peer: PeerId) -> int | None:
         """Steps of a peer that has finished, perhaps none; None of one that has not, or where
@@ -483,7 +495,7 @@ class RuleContext:
         self._state.log.ask(PushSkipped(reason or self._state.why_no_push(self.now)))
 
     def may_close(self, yes: bool) -> None:
-        """Say whether this peer may fall quiet, once all have finished; else its pushes tell."""
+        """Say whether this peer has pushed enough, once all have finished; else its pushes tell."""
         self._state.may_close = yes
 
     def push_half(self) -> None:
@@ -493,6 +505,8 @@ class RuleContext:
         single links does not stall at one of them.
         """
         weights: dict[int, int] = {}
+        if self._state.rests:
+            return  # enough was pushed in this round of merging
         for shard in self._chosen or self.shards:
             weight = self._shard_states[shard].log.account.weight
             if weight >= WEIGHT_MIN:
@@ -523,7 +537,9 @@ class RuleContext:
 
     def _has_credit(self, awaited: bool = False) -> bool:
         state, limiter = self._state, self._state.rate_limiter
-        if (state.copies and not awaited) or (limiter.is_limited and not limiter.is_free(self.now)):
+        if (state.copies or state.rests) and not awaited:
+            return False
+        if limiter.is_limited and not limiter.is_free(self.now):
             return False
         if (state.is_bounded or state.is_full) and state.lacks_memory:
             return False

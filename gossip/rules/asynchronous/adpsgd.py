@@ -113,8 +113,9 @@ class ADPSGD:
         context.accept(share)
 
     def _take_question(self, context: RuleContext, share: Share) -> None:
-        if None not in self._answers:
-            context.refuse(share, "busy with other questions")
+        if None not in self._answers or context.rests:
+            why = "enough was pushed" if context.rests else "busy with other questions"
+            context.refuse(share, why)
             return
         slot = self._answers.index(None)
         self._answers[slot] = _Exchange(*share.id[:2], share.round)
@@ -184,11 +185,11 @@ class ADPSGD:
 
     def _merge(self, context: RuleContext) -> None:
         """Average some more, then close no exchange half way."""
-        if self._merged < context.merge_rounds and self._own is None:
+        if self._merged < context.merge_pushes and self._own is None:
             self._begin(context)
             self._merged += 1
         is_over = self._own is None and all(answer is None for answer in self._answers)
-        context.may_close(is_over and self._merged >= context.merge_rounds)
+        context.may_close(is_over and self._merged >= context.merge_pushes)
 
 
 def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:

@@ -139,7 +139,9 @@ def test_one_that_takes_no_more_gives_no_credit(way: str) -> None:
         scene.finish("b")
         scene.finish("a")
         scene.deliver(Hello)
-        effects = scene.act("b", lambda context: context.may_close(True), trained=False)
+        scene.merge("a", "b", turns=1)
+        effects = scene.step("b", trained=False) + scene.step("a", trained=False)
+        scene.deliver(Hello)
         effects += scene.step("b", trained=False)
     acks = scene.sent(effects, Ack)
     assert [ack.credit_bytes for ack in acks] == [0]

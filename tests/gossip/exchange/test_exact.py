@@ -270,10 +270,12 @@ def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> N
     scene = pushed(replace(EXACT, merge_rounds=1))
     scene.finish("b")
     scene.finish("a")
-    scene.act("a", lambda context: context.may_close(True), trained=False)
+    scene.mail.clear()  # of a's share b hears nothing
+    scene.merge("a", "b")
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     phases = [scene.peers["a"].phase]
     assert Reclaim(1, 0.5) in scene.step("a", trained=False)
+    scene.merge("a", "b")
     phases.append(scene.peers["a"].phase)
     assert phases == [Phase.FINISHED, Phase.QUIET]
 
