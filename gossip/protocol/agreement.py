@@ -29,7 +29,7 @@ _MARGIN: Final = 0.75
 """Distances of sketches are those of models to within some percent: three standard deviations."""
 
 _GAIN: Final = 0.9
-_ROUNDS_IN_VAIN_MAX: Final = 3
+_ROUNDS_IN_VAIN_MAX: Final = 8
 """Rounds that each leave more than that part of the distance, after which peers give up."""
 
 
@@ -86,6 +86,8 @@ class Agreement:
             if not merging:
                 return False
         stage, told = table.merge % _STAGES, table.merge
+        # A slow peer does not make all others wait for as many turns as they have taken.
+        state.is_awaited = self._pushes > 0 and all(m.merge > table.merge for m in others)
         if stage == 0 and self._has_pushed():
             # Where a round trip takes many turns, there would always be a push under way.
             state.rests = True
@@ -113,13 +115,15 @@ class Agreement:
         return [m for m in table.live() if m.id != table.id and m.phase is Phase.FINISHED]
 
     def _begin(self, round: int) -> None:
-        self._pushes, self._state.rests = 0, False
-        self._state.table.advance(merge=round * _STAGES, sketch=())
-        self._state.merge_round = round
+        state, self._pushes = self._state, 0
+        state.merge_round, state.rests, state.is_awaited = round, False, False
+        state.table.advance(merge=round * _STAGES, sketch=())
 
     def _has_pushed(self) -> bool:
-        may_close = self._state.may_close
-        return self._pushes >= self._state.config.merge_rounds if may_close is None else may_close
+        state, enough = self._state, self._state.may_close
+        if enough is None:
+            enough = self._pushes >= state.config.merge_rounds or state.is_awaited
+        return enough
 
     def _is_still(self) -> bool:
         """Whether this peer's model stays as it is unless another peer pushes."""
@@ -183,5 +187,5 @@ def widest_distance(models: Sequence[Sequence[float]]) -> float:
         for at in range(len(rows) - 1):
             apart = np.sqrt(np.square(rows[at + 1 :] - rows[at]).sum(1))
             relative = np.where(apart == 0, 0.0, apart / np.minimum(norms[at], norms[at + 1 :]))
-            widest = max(widest, float(np.nan_to_num(relative, nan=math.inf).max()))
+            widest = max(widest, float(np.where(np.isnan(relative), np.inf, relative).max()))
     return widest

@@ -101,8 +101,14 @@ class RuleContext:
     @property
     def merge_pushes(self) -> int:
         """How many pushes a peer is to have made when it may close: more after each comparison
-        that found models too far apart."""
-        return self._state.config.merge_rounds * (1 + self._state.merge_round)
+        that found models too far apart; 0 where all others rest, and wait for this one."""
+        state = self._state
+        return 0 if state.is_awaited else state.config.merge_rounds * (1 + state.merge_round)
+
+    @property
+    def dead_s(self) -> float:
+        """How long silence lasts before a peer is considered dead, seconds."""
+        return self._state.config.dead_s
 
     @property
     def merges_again(self) -> bool:
@@ -230,15 +236,9 @@ class RuleContext:
         return self._state.table.machine(peer)
 
     def is_quiet(self, peer: PeerId) -> bool:
-        """Whether all that *peer* ever pushed is settled, and nothing more will come from it before
-        this peer rests, too."""
+        """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
         member = self._state.table.member(peer)
-        return member is not None and (member.phase is Phase.QUIET or member.rests)
-
-    @property
-    def rests(self) -> bool:
-        """Whether this peer has pushed enough in this round of merging."""
-        return self._state.rests
+        return member is not None and member.phase is Phase.QUIET
 
     def steps_at_end(self, peer: PeerId) -> int | None:
         """Steps of a peer that has finished, perhaps none; None of one that has not, or where

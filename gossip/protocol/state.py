@@ -181,6 +181,8 @@ class State:
     pushes tells."""
     merge_round: int = 0
     """Rounds of merging that have ended without agreement."""
+    is_awaited: bool = False
+    """Whether this peer has pushed in this round of merging, and all others have pushed enough."""
     rests: bool = False
     """Whether the peer waits for the others' pushes of this round, and begins none of its own."""
     is_full: bool = False

@@ -132,11 +132,6 @@ class Member:
     sketch: tuple[float, ...] = ()
     """Of its model, once it rests in a round of merging; at most `SKETCH_NUMBERS` numbers."""
 
-    @property
-    def rests(self) -> bool:
-        """Whether all that it has pushed is settled, and it waits for the others' pushes."""
-        return self.merge % 3 > 0
-
 
 ClockRow = tuple[PeerId, int]
 """A peer, and how many optimizer steps it has taken."""

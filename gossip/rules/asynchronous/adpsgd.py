@@ -84,6 +84,7 @@ class ADPSGD:
         self._parts = [2] * answers_max
         self._unsent: set[int] = set()
         self._begun = 0
+        self._asked_s = 0.0
         self._round = 0
         self._merged = 0
 
@@ -113,9 +114,8 @@ class ADPSGD:
         context.accept(share)
 
     def _take_question(self, context: RuleContext, share: Share) -> None:
-        if None not in self._answers or context.rests:
-            why = "enough was pushed" if context.rests else "busy with other questions"
-            context.refuse(share, why)
+        if None not in self._answers:
+            context.refuse(share, "busy with other questions")
             return
         slot = self._answers.index(None)
         self._answers[slot] = _Exchange(*share.id[:2], share.round)
@@ -135,6 +135,9 @@ class ADPSGD:
         own = self._own
         # A question that was refused or fenced has changed nothing, at either end.
         if own is not None and ((own.peer, _QUESTION) in back or _is_gone(context, own)):
+            self._own = None
+        # One that had taken this peer for dead answers no more, and waits with all others for it.
+        if context.merging and context.now - self._asked_s > context.dead_s:
             self._own = None
         for slot, answer in enumerate(self._answers):
             if answer is None:
@@ -169,7 +172,7 @@ class ADPSGD:
         if peer is None:
             context.skip()
             return
-        self._begun += 1
+        self._begun, self._asked_s = self._begun + 1, context.now
         self._own = _Exchange(peer, context.incarnation(peer), self._begun)
         context.combine("sent", [(1.0, X)])
         context.push(peer, token(context.weight), epoch=_QUESTION, round=self._begun)

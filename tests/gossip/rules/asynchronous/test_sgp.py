@@ -190,7 +190,7 @@ def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> N
     scene.deliver()
     assert len(scene.sent(scene.step("a", trained=False), Push)) == 1
     assert not scene.sent(scene.step("a", trained=False), Push)
-    for _ in range(4):
+    for _ in range(12):
         scene.deliver()
         for id in "bca":
             scene.step(id, trained=False)
