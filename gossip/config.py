@@ -120,8 +120,13 @@ class ProtocolConfig:
     """How long a peer that could not be reached is passed over."""
 
     merge_rounds: int = 12
-    """Pushes of each peer after all have finished. Each takes off a third or so of what is left of
-    the disagreement, on dense topologies; raise it for large sparse ones."""
+    """Pushes of each peer, after all have finished, before models are compared. Each takes off a
+    third or so of the distance that is left, on dense topologies. Where models are further apart
+    than ``merge_tolerance`` then, as many more follow."""
+
+    merge_tolerance: float = 1e-3
+    """Merging ends when no two models are further apart, Euclidean distance over norm. A smaller
+    one takes more pushes: half as many again for each further digit."""
 
     members_max: int = 4096
     """Peers that are kept in mind. For a further one, the longest dead is forgotten toward which no

@@ -573,9 +573,9 @@ class Peer:
     def merge(self, timeout_s: float = 30.0) -> MergeResult:
         """Take no more steps, wait for the others to finish, and agree with them.
 
-        The model then is nearly the swarm's average: what is left of the disagreement falls with
-        `ProtocolConfig.merge_rounds`. Where it is not, the result is false and names who trained.
-        This call ends after *timeout_s* seconds, or when `stop` is set.
+        The model then is the swarm's average, to within `ProtocolConfig.merge_tolerance`: peers
+        compare their models. Where it is not, the result is false and the log says why. This call
+        ends after *timeout_s* seconds, or when `stop` is set.
 
         Raises:
             TrainingError: A parameter is not finite, and was not sent; the model is not what it was

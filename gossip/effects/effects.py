@@ -31,6 +31,7 @@ __all__ = [
     "Send",
     "Snapshot",
     "Stage",
+    "TakeSketch",
     "Wait",
     "X",
 ]
@@ -152,6 +153,12 @@ class Inspect:
 
 
 @frozen
+class TakeSketch:
+    """Take a sketch of ``x``, and answer with ``Protocol.sketched``: at most `SKETCH_NUMBERS`
+    numbers whose Euclidean distances between peers are those of their models, or nearly so."""
+
+
+@frozen
 class Measure:
     """Measure how far staged shares are from ``x``, each from its shard of it, and answer with
     ``Protocol.measured``. It is the last effect of a call: ``x`` stays as it is until the answer,
@@ -248,6 +255,7 @@ Effect = (
     | Attach
     | Inspect
     | Measure
+    | TakeSketch
     | Mix
     | Combine
     | Exchange

@@ -100,6 +100,7 @@ class Known:
             member.incarnation != before.incarnation
             or member.phase is not before.phase
             or member.addresses != before.addresses
+            or member.merge != before.merge
         )
 
     def goes_on(self, member: Member) -> bool:
@@ -111,6 +112,7 @@ class Known:
             and self.rises >= RISES_TO_BELIEVE
             and member.phase is before.phase
             and member.addresses == before.addresses
+            and member.merge == before.merge
         )
 
     def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
@@ -160,7 +162,7 @@ class Known:
             else:
                 # Nobody knows its phase: it is asked.
                 self.member = replace(
-                    latest, incarnation=incarnation, heartbeat=0, phase=Phase.TRAINING
+                    latest, incarnation=incarnation, heartbeat=0, phase=Phase.TRAINING, merge=0
                 )
         return True
 
@@ -176,4 +178,6 @@ def at_step(member: Member, step: int) -> Member:
         member.addresses,
         member.anchored,
         member.host,
+        member.merge,
+        member.sketch,
     )

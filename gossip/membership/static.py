@@ -111,6 +111,8 @@ class StaticMemberTable:
 
     news: tuple[Change, ...] = ()
     """Nothing: nobody falls silent, and nobody is heard again."""
+    merge: Final = 0
+    """None: the values of such members are computed later, and there is nothing to compare."""
     doubts: Final[list[PeerId]] = []
     """Nobody: there is no hearsay."""
 
@@ -152,7 +154,14 @@ class StaticMemberTable:
     def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
         """Do nothing: every step was seen."""
 
-    def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
+    def advance(
+        self,
+        *,
+        phase: Phase | None = None,
+        anchored: bool | None = None,
+        merge: int = 0,
+        sketch: tuple[float, ...] = (),
+    ) -> None:
         """Change this member's own entry; the membership says whether it knows the anchor."""
         if phase is not None:
             if phase >= Phase.LEAVING > self.phase:

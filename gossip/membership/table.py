@@ -111,8 +111,24 @@ class MemberTable:
                 total += own - rows.get(peer, 0)
         return total
 
-    def advance(self, *, phase: Phase | None = None, anchored: bool | None = None) -> None:
+    @property
+    def merge(self) -> int:
+        """How far this peer has come in merging; see `Member.merge`."""
+        return self.me.merge
+
+    def advance(
+        self,
+        *,
+        phase: Phase | None = None,
+        anchored: bool | None = None,
+        merge: int | None = None,
+        sketch: tuple[float, ...] | None = None,
+    ) -> None:
         """Change this peer's own entry; it is news, so that others take it in."""
+        if merge is not None:
+            kept = self.me.sketch if sketch is None else sketch
+            heartbeat = self.me.heartbeat + 1
+            self.me = replace(self.me, merge=merge, sketch=kept, heartbeat=heartbeat)
         if phase is not None:
             self.me = replace(self.me, phase=phase, heartbeat=self.me.heartbeat + 1)
             self._takers = None

@@ -99,9 +99,21 @@ class RuleContext:
         return self._state.is_copy
 
     @property
-    def merge_rounds(self) -> int:
-        """How many rounds of merging there are to be."""
-        return self._state.config.merge_rounds
+    def merge_pushes(self) -> int:
+        """How many pushes a peer is to have made when it may close: more after each comparison
+        that found models too far apart; 0 where all others rest, and wait for this one."""
+        state = self._state
+        return 0 if state.is_awaited else state.config.merge_rounds * (1 + state.merge_round)
+
+    @property
+    def dead_s(self) -> float:
+        """How long silence lasts before a peer is considered dead, seconds."""
+        return self._state.config.dead_s
+
+    @property
+    def merges_again(self) -> bool:
+        """Whether models were compared after everything was pushed, and were too far apart."""
+        return self._state.merge_round > 0
 
     @property
     def finished(self) -> bool:
@@ -483,7 +495,7 @@ class RuleContext:
         self._state.log.ask(PushSkipped(reason or self._state.why_no_push(self.now)))
 
     def may_close(self, yes: bool) -> None:
-        """Say whether this peer may fall quiet, once all have finished; else its pushes tell."""
+        """Say whether this peer has pushed enough, once all have finished; else its pushes tell."""
         self._state.may_close = yes
 
     def push_half(self) -> None:
@@ -493,6 +505,8 @@ class RuleContext:
         single links does not stall at one of them.
         """
         weights: dict[int, int] = {}
+        if self._state.rests:
+            return  # enough was pushed in this round of merging
         for shard in self._chosen or self.shards:
             weight = self._shard_states[shard].log.account.weight
             if weight >= WEIGHT_MIN:
@@ -523,7 +537,9 @@ class RuleContext:
 
     def _has_credit(self, awaited: bool = False) -> bool:
         state, limiter = self._state, self._state.rate_limiter
-        if (state.copies and not awaited) or (limiter.is_limited and not limiter.is_free(self.now)):
+        if (state.copies or state.rests) and not awaited:
+            return False
+        if limiter.is_limited and not limiter.is_free(self.now):
             return False
         if (state.is_bounded or state.is_full) and state.lacks_memory:
             return False

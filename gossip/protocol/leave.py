@@ -1,15 +1,17 @@
 """How a peer stops: it finishes with the others, or leaves before them.
 
 Finishing is not leaving. A finished peer pushes and mixes on until all live peers have finished,
-merges with them for some rounds, and falls quiet. A leaver refuses what comes and pushes all that
-it holds to a neighbor at once, to one that has spoken since if there is any: neighbors may be dead,
-and it must be gone within seconds. What comes back of its escrow it hands on after that.
+merges with them until their models are close (see `agreement`), and falls quiet. A leaver refuses
+what comes and pushes all that it holds to a neighbor at once, to one that has spoken since if there
+is any: neighbors may be dead, and it must be gone within seconds. What comes back of its escrow it
+hands on after that.
 """
 
 from ..effects.effects import EndTraining
 from ..effects.ledger import Entry, Kind
 from ..types import Incarnation, PeerId
 from ..wire.messages import Envelope, Hello, Leave, Phase, Stop, Stopping
+from .agreement import Agreement
 from .context import RuleContext
 from .state import State
 
@@ -23,7 +25,7 @@ class Leaving:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._rounds = 0
+        self.agreement = Agreement(state)
         self._burns = False
         self._since_s = 0.0
         self.due_s = float("inf")
@@ -38,21 +40,6 @@ class Leaving:
             # A newcomer does not count: nobody here will ever give it a share.
             return not self._state.table.takers() and not self._state.in_flight()
         return self._phase is Phase.LEFT
-
-    def count_pushes(self, pushes: int) -> None:
-        """Count the pushes of a call of the rule after everybody had finished.
-
-        A call counts, too, where nobody is left to push to.
-        """
-        self._rounds += max(pushes, int(self._is_alone()))
-        if self._merged:
-            self._state.close("finished")
-
-    def _is_alone(self) -> bool:
-        """Whether there is nobody whom it could ever push to."""
-        table = self._state.table
-        others = (table.member(peer) for peer in table.takers() if peer != table.id)
-        return not any(other is not None and table.can_meet(other) for other in others)
 
     def leave(self, now: float, *, burn: bool) -> None:
         """Begin to leave.
@@ -85,7 +72,7 @@ class Leaving:
             self._state.reclaim(now)
         # Nobody settles anything with a stale incarnation.
         open_ones = 0 if self._state.is_stale else self._state.in_flight()
-        if self._phase is Phase.FINISHED and self._merged and not open_ones:
+        if self._phase is Phase.FINISHED and self.agreement.is_over and not open_ones:
             self._state.table.advance(phase=Phase.QUIET)
         elif self._state.weight and self._phase in (Phase.LEAVING, Phase.LEFT):
             self._hand_on(now)
@@ -95,11 +82,6 @@ class Leaving:
     @property
     def _phase(self) -> Phase:
         return self._state.table.phase
-
-    @property
-    def _merged(self) -> bool:
-        may_close = self._state.may_close
-        return self._rounds >= self._state.config.merge_rounds if may_close is None else may_close
 
     def _look_for_heirs(self) -> None:
         """Ask some neighbors whether they are alive: one that answers can take the weight."""

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Stage, X
+from ..effects.effects import Effect, Stage, TakeSketch, X
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -40,6 +40,7 @@ from ..wire.messages import (
     Stop,
 )
 from ..wire.schema import Schema
+from .agreement import Agreement
 from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
@@ -315,7 +316,8 @@ class Protocol:
                 if self._requirements.fixed_members
                 else state.table.lockstep_total()
             )
-        if state.config.exact:
+        agreement = self._leaving.agreement
+        if state.config.exact and not agreement.compares:
             state.reclaim(now)
         if self.receipts is not None:
             self.receipts.look(now)
@@ -327,7 +329,11 @@ class Protocol:
             # trip takes longer than a step, there would always be one under way.
             if self._reading.asking:
                 self._reading.show(now)
-            self._call_rule(now, trained, merging=phase is _FINISHED and state.table.over)
+            merging = phase is _FINISHED and state.table.over
+            if not agreement.compares:
+                self._call_rule(now, trained, merging=merging)
+            if phase is _FINISHED and agreement.turn(merging=merging):
+                self._membership.tell_phase()
         return self._finish_call(now)
 
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
@@ -422,10 +428,23 @@ class Protocol:
     ) -> list[Effect | Event]:
         """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
         measured, and losses; without shares that were dropped. The rule is called again."""
-        if Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing:
+        takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing
+        if takes_part and not self._leaving.agreement.compares:
             answers = (self._state.answers or Answers()).add(distances, losses or {})
             self._call_rule(now, False, merging=self.merging, answers=answers)
         return self._finish_call(now)
+
+    def sketched(self, sketch: Sequence[float], now: float) -> list[Effect | Event]:
+        """Answer a `TakeSketch`, before anything else changes the model; with no numbers where one
+        of the model's is not finite."""
+        if self._leaving.agreement.sketched(sketch):
+            self._membership.tell_phase()
+        return self._finish_call(now)
+
+    @property
+    def agreement(self) -> Agreement:
+        """How far merging has come; look at it."""
+        return self._leaving.agreement
 
     def place_of(self, envelope: Envelope) -> Stage | None:
         """Where the frame beside a message belongs, if it is to be received in place; the message
@@ -471,6 +490,9 @@ class Protocol:
             state.snapshot_refs.release_unread()
         if state.measuring or state.judging:
             state.ask_to_measure()
+        if state.sketches:
+            state.sketches = False
+            state.log.ask(TakeSketch())
         effects = state.log.effects
         taken = effects.copy()
         effects.clear()  # the logs of all shards share that list
@@ -557,4 +579,4 @@ class Protocol:
         if (outcome := self._rule.step(context)) is not None:
             state.log.ask(outcome)
         if merging and is_first:
-            self._leaving.count_pushes(state.round - before)
+            self._leaving.agreement.pushed(state.round - before)

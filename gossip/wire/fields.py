@@ -13,6 +13,7 @@ from .formats import REGISTERS_MAX, Form, parse_wire
 from .messages import (
     HEARTBEAT_MAX,
     ROWS_TOLD_MAX,
+    SKETCH_NUMBERS,
     STEPS_MAX,
     Ack,
     Ask,
@@ -269,6 +270,8 @@ MEMBER: dict[str, Check] = {
     "addresses": each(text(1, 256), 16),
     "anchored": flag,
     "host": octets(0, HASH_BYTES),
+    "merge": integer(0, STEPS_MAX),
+    "sketch": each(number, SKETCH_NUMBERS),
 }
 
 

@@ -16,6 +16,7 @@ from .schema import Schema
 __all__ = [
     "HEARTBEAT_MAX",
     "ROWS_TOLD_MAX",
+    "SKETCH_NUMBERS",
     "STEPS_MAX",
     "Ack",
     "Ask",
@@ -62,6 +63,10 @@ def is_name(text: str) -> bool:
 HEARTBEAT_MAX = 2**62
 ROWS_TOLD_MAX = 1 << 10
 """Clock rows of absent peers in one HELLO; the rest follows with the next ones."""
+
+SKETCH_NUMBERS = 128
+"""Numbers of a model's sketch: distances of sketches are those of models to within 6 percent (one
+standard deviation), and exact for models of no more numbers."""
 
 STEPS_MAX = 2**62
 
@@ -122,6 +127,10 @@ class Member:
     """Whether it knows the anchor, so that shares may come as differences from it."""
     host: bytes = b""
     """Alike for peers that can read one another's memory, 16 bytes; empty where none can."""
+    merge: int = 0
+    """How far it has come in merging, ``3 * round + stage``; see `gossip.protocol.agreement`."""
+    sketch: tuple[float, ...] = ()
+    """Of its model, once it rests in a round of merging; at most `SKETCH_NUMBERS` numbers."""
 
 
 ClockRow = tuple[PeerId, int]

@@ -1,4 +1,4 @@
-"""What must hold after every event, whatever the network did (PROTOCOL: I1 to I6).
+"""What must hold after every event, whatever the network did (PROTOCOL: I1 to I7).
 
 I1 and I2 are checked against the *ledgers*: the entries that were carried out before a crash,
 folded once more, and not the accounts that the protocols keep in memory. With shards, each holds
@@ -35,6 +35,7 @@ from ...gossip.effects.events import (
     StaleIncarnation,
     SwarmGivenUp,
 )
+from ...gossip.protocol.agreement import widest_distance
 from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
@@ -219,6 +220,7 @@ class Invariants:
         self._stale: set[int] = set()
         """Shards of which something was written since the last audit."""
         self._within = self._wrote = self._moved = False
+        self._quiet: set[Life] = set()
         self._left: set[Life] = set()
         """The lives that have said goodbye."""
         self._outlived: set[Life] = set()
@@ -389,6 +391,8 @@ class Invariants:
             self.compare()
         if host.protocol.phase is Phase.LEFT and host.life not in self._left:
             self._said_goodbye(host)
+        if host.protocol.phase is Phase.QUIET and host.life not in self._quiet:
+            self._merged(host)
         self._within = self._wrote = False
 
     def compare(self) -> None:
@@ -401,6 +405,23 @@ class Invariants:
         self._audit()
         if self.weighted_sum is not None:
             self.weighted_sum.check()
+
+    def _merged(self, host: FuzzPeer) -> None:
+        """Check that the models of all with whom a peer agrees are as close as it says."""
+        self._quiet.add(host.life)
+        agreement = host.protocol.agreement
+        if not agreement.reached:
+            self.seen["merged apart"] += 1
+            return
+        for member in host.protocol.live():
+            other = self._hosts.get((member.id, member.incarnation))
+            if other is None or self._outside.has(member.id):
+                continue
+            if Phase.FINISHED <= other.protocol.phase <= Phase.QUIET:
+                models = [host.vector.x.tolist(), other.vector.x.tolist()]
+                if (apart := widest_distance(models)) > ProtocolConfig().merge_tolerance:
+                    what = f"{host.id} has merged, and {other.id} is {apart:.2g} apart"
+                    raise Violation("I7", what, (host.id, other.id))
 
     def _said_goodbye(self, host: FuzzPeer) -> None:
         """Check that a peer which has just left waited for all escrow that can still be settled."""

@@ -28,6 +28,7 @@ from ...gossip.effects.effects import (
     Send,
     Snapshot,
     Stage,
+    TakeSketch,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.types import Incarnation
@@ -395,6 +396,7 @@ class FuzzSwarm:
             Send: self._send,
             Greet: self._greet,
             Inspect: self._inspect,
+            TakeSketch: self._take_sketch,
             Attach: self._attach,
             StaleIncarnation: self._note_outlived,
             Halt: self._halt,
@@ -452,6 +454,12 @@ class FuzzSwarm:
     def measure(self, worker: Worker, effect: Measure) -> Measured:
         """How far staged shares are from a peer's model, and half squares in place of losses."""
         return self.peers[worker.id].vector.measured(effect)
+
+    def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:
+        sketch = tuple(self.peers[worker.id].vector.x.tolist())
+        finite = all(map(math.isfinite, sketch))
+        effects = worker.protocol.sketched(sketch if finite else (), now)
+        self.fleet.carry_out(worker, effects, now, "sketched")
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Values are looked at a little later, when the share may be decided already.

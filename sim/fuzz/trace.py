@@ -35,6 +35,7 @@ _CODES: dict[type, str] = {
     of.Attach: "attach",
     of.Inspect: "inspect",
     of.Measure: "measure",
+    of.TakeSketch: "take-sketch",
     of.Mix: "mix",
     of.Combine: "combine",
     of.Exchange: "exchange",
@@ -87,6 +88,9 @@ def canonical(detail: object) -> str:
         if isinstance(detail, messages.Offer) and not detail.held:
             # As it was written before a share could be shown.
             names = tuple(name for name in names if name != "held")
+        if isinstance(detail, messages.Member) and not detail.merge:
+            # As it was written before peers told how far they are in merging.
+            names = tuple(name for name in names if name not in ("merge", "sketch"))
         code = [_CODES[kind]] if kind in _CODES else []
         return f"({','.join(code + [canonical(getattr(detail, name)) for name in names])})"
     match detail:

@@ -277,7 +277,7 @@ def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
         swarm.run(swarm.now + _LOOK_S)
     agree_s = swarm.now - scenario.faults_s
     swarm.finish()
-    swarm.run_until_closed(swarm.now + END_S)
+    swarm.run_until_closed(swarm.now + max(END_S, patience_s))
     _check_rest(swarm)
     return agree_s
 
@@ -410,7 +410,7 @@ def _check_rest(swarm: FuzzSwarm) -> None:
         # It believes in those who do not believe in it, and waits for what they never tell it.
         is_shut_out = any(_are_days_apart(host, other) for other in swarm.running())
         if host.worker.running and host.protocol.swarm and not is_shut_out:
-            what = f"{host.id} is still {host.protocol.phase.name} {END_S:.0f} s after the end"
+            what = f"{host.id} is still {host.protocol.phase.name} long after the end"
             raise Violation(LIVENESS, what, (host.id,))
 
 

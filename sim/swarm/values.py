@@ -29,6 +29,7 @@ from ...gossip.effects.effects import (
     Send,
     Snapshot,
     Stage,
+    TakeSketch,
 )
 from ...gossip.effects.events import Event, PeerRefused
 from ...gossip.protocol.rule import requirements_of
@@ -319,6 +320,10 @@ class SwarmValues:
         distances, losses = self.peers[worker.id].store.measured(effect)
         return dict(distances), dict(losses)
 
+    def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:
+        sketch = self.peers[worker.id].store.sketch()
+        self._fleet.carry_out(worker, worker.protocol.sketched(sketch, now), now, "sketched")
+
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
         """Tell a sender that nobody listens there."""
         now = self._fleet.now
@@ -331,6 +336,7 @@ class SwarmValues:
             Send: self._send,
             Greet: self._greet,
             Inspect: self._inspect,
+            TakeSketch: self._take_sketch,
             Attach: self._attach,
             Halt: self._halt,
             PeerRefused: self._turn_away,

@@ -17,7 +17,7 @@ from rumor.gossip import (
     Schema,
     stream,
 )
-from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, Wait
+from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
 from rumor.gossip.effects.events import Event
 from rumor.gossip.protocol.receipting import Roll
 from rumor.gossip.protocol.rule import Requirements
@@ -83,6 +83,8 @@ class Scene:
         self.rules: dict[PeerId, Scripted] = {}
         self.mail: deque[Envelope] = deque()
         self.lines: list[str] = []
+        self.sketches: dict[PeerId, tuple[float, ...]] = {}
+        """Of models; alike unless given."""
 
     def enter(
         self,
@@ -170,9 +172,13 @@ class Scene:
         self, id: PeerId, *, trained: bool = True, samples: int | None = None
     ) -> list[Effect | Event]:
         """Let a peer take a turn."""
-        return self._do(
+        effects = self._do(
             id, "takes a turn", lambda p, now: p.step(now, trained=trained, samples=samples)
         )
+        if any(isinstance(effect, TakeSketch) for effect in effects):
+            sketch = self.sketches.get(id, (1.0,))
+            effects += self._do(id, "takes a sketch", lambda p, now: p.sketched(sketch, now))
+        return effects
 
     def act(
         self, id: PeerId, act: Callable[[RuleContext], object], *, trained: bool = True
@@ -210,6 +216,13 @@ class Scene:
     def finish(self, id: PeerId) -> list[Effect | Event]:
         """Let a peer take no more steps."""
         return self._do(id, "finishes", lambda p, now: p.finish(now))
+
+    def merge(self, *ids: PeerId, turns: int = 4) -> None:
+        """Let finished peers with scripted rules push no more, and compare their models."""
+        for _ in range(turns):
+            for id in ids:
+                self.act(id, lambda context: context.may_close(True), trained=False)
+            self.deliver()
 
     def leave(self, id: PeerId, *, burn: bool = False) -> list[Effect | Event]:
         """Let a peer leave."""

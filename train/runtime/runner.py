@@ -36,6 +36,7 @@ from ...gossip.effects.effects import (
     Send,
     Snapshot,
     Stage,
+    TakeSketch,
     Wait,
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet, PeerRefused
@@ -62,6 +63,7 @@ from ..storage.inputs import (
     Measured,
     Receive,
     ShardTrained,
+    Sketched,
     Step,
     Unsent,
     Wake,
@@ -297,15 +299,6 @@ class PeerRuntime:
         """Finish mixing what was put off."""
         self._store.settle()
 
-    def measure_mixing(self) -> None:
-        """Measure from now on how far from the model the shares are that are mixed into it."""
-        self._store.measure_mixing()
-
-    @property
-    def mixing_distance(self) -> float | None:
-        """How far the last share that was measured was from the model, relative to its norm."""
-        return self._store.mixing_distance
-
     def take_staged(self, share: ShareId) -> Staged | None:
         """Take out a share that is shown, to read it; None where it was dropped. Give it back."""
         return self._store.staging.pop(share)
@@ -388,6 +381,8 @@ class PeerRuntime:
                     # The rule's answer to what was measured stands for that of the whole turn.
                     answer = Measured(*self._store.measured(effect))
                     waits = self._carry_out(self._decide(answer))
+                case TakeSketch():
+                    waits = self._carry_out(self._decide(Sketched(self._store.sketch())))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case EndTraining(by):

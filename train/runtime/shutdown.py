@@ -34,7 +34,8 @@ class MergeResult:
     """How a merge ended, as far as the peer knows; true where the model is the average."""
 
     complete: bool
-    """Whether all live peers had finished, and agreed for `ProtocolConfig.merge_rounds`."""
+    """Whether all live peers had finished, and no two of their models are further apart than
+    `ProtocolConfig.merge_tolerance`, as far as could be measured."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     """Live peers that were waited for and still trained when the call ended, and the optimizer
     steps that they had taken when they were last heard of."""
@@ -42,10 +43,9 @@ class MergeResult:
     """Members that died, so that what they learnt since their last push is in nobody's model, and
     their steps. Those that left in good order handed their weight on, and are not missing."""
     distance: float | None = None
-    """How far apart the own model and one that came from another peer were in the last exchange
-    after this peer had finished: the norm of the difference over that of the own model, before
-    the two were mixed. After each of the last rounds models are closer than this. None where
-    nothing was mixed since then, or the rule does not mix models by weight."""
+    """Largest distance between two peers' models when they were last compared: Euclidean, over the
+    smaller norm. It is estimated to within some percent, and exact for models of at most 128
+    numbers. None where there was no comparison with another peer."""
 
     def __bool__(self) -> bool:
         return self.complete
@@ -72,7 +72,6 @@ def merge(
         TrainingError: As for `PeerRuntime.call`.
         TransportError: Likewise.
     """
-    runtime.measure_mixing()
     runtime.call(Finish())
     give_up_s = time.monotonic() + timeout_s
     while not runtime.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
@@ -81,8 +80,8 @@ def merge(
             break
         runtime.step(trained=False, stop=stop)
     runtime.settle()
-    result, own_steps = runtime.look(partial(_result, distance=runtime.mixing_distance))
-    if not result and runtime.look(lambda protocol: len(protocol.live())) > 1:
+    result, own_steps = runtime.look(_result)
+    if not result and runtime.look(lambda p: len(p.live()) > 1 or p.agreement.distance is not None):
         _log.warning("merge ended without the average: %s", _why(result, own_steps))
     elif result.missing:
         _log.info("the average is without %s", _steps(result.missing))
@@ -99,14 +98,14 @@ def nap_s(pace_s: float, *, merging: bool) -> float:
     return _MERGING_POLL_S if merging else min(max(pace_s, _MERGING_POLL_S), _PACE_S_MAX)
 
 
-def _result(protocol: Protocol, distance: float | None) -> tuple[MergeResult, int]:
+def _result(protocol: Protocol) -> tuple[MergeResult, int]:
     """How a merge ended, and the peer's own steps."""
     live, dead = protocol.live(), protocol.last_heard()[len(protocol.live()) - 1 :]
     result = MergeResult(
-        complete=protocol.done,
+        complete=protocol.done and protocol.agreement.reached,
         unfinished=_by_id([m for m in live if m.phase <= Phase.TRAINING]),
         missing=_by_id([m for m in dead if m.phase in _HELD]),
-        distance=distance,
+        distance=protocol.agreement.distance,
     )
     return result, protocol.steps
 
@@ -127,8 +126,15 @@ def _why(result: MergeResult, own_steps: int) -> str:
             f"{_steps(result.unfinished)} {many} not finished (this peer has taken {own_steps} "
             "steps); wait longer with timeout_s, or linger_s at the end of the block"
         )
-    else:
-        words.append("all have finished, and there was no time left to agree")
+    elif result.distance is None:
+        words.append(
+            "there was no time left to compare models; wait longer with timeout_s or linger_s"
+        )
+    elif not result.missing:
+        words.append(
+            f"two models are {result.distance:.2g} of their norm apart; wait longer with timeout_s "
+            "or linger_s, or allow more with merge_tolerance"
+        )
     if result.missing:
         words.append(f"{_steps(result.missing)} died")
     return "; ".join(words)

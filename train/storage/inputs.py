@@ -25,6 +25,7 @@ __all__ = [
     "Read",
     "Receive",
     "ShardTrained",
+    "Sketched",
     "Step",
     "Unsent",
     "Wake",
@@ -193,6 +194,17 @@ class Measured(NamedTuple):
         return protocol.measured(dict(self.distances), now, dict(self.losses))
 
 
+class Sketched(NamedTuple):
+    """A sketch of the model was taken."""
+
+    sketch: tuple[float, ...]
+    """At most `SKETCH_NUMBERS` numbers; none where one of the model's is not finite."""
+
+    def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Let *protocol* take it in at *now*, seconds."""
+        return protocol.sketched(self.sketch, now)
+
+
 class Unsent(NamedTuple):
     """The network refused a message."""
 
@@ -223,6 +235,7 @@ Input = (
     | Receive
     | Inspected
     | Measured
+    | Sketched
     | Unsent
     | Attached
     | Read

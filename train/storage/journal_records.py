@@ -32,6 +32,7 @@ from .inputs import (
     Read,
     Receive,
     ShardTrained,
+    Sketched,
     Step,
     Unsent,
     Wake,
@@ -308,6 +309,12 @@ _INPUTS: Final = (
         ShardTrained,
         lambda e: _NUMBER.pack(e.shard),
         lambda b: ShardTrained(*_NUMBER.unpack(b)),
+    ),
+    # Floats are written so that they are read again bit for bit.
+    _Kind(
+        Sketched,
+        lambda e: struct.pack(f"<{len(e.sketch)}d", *e.sketch),
+        lambda b: Sketched(struct.unpack(f"<{len(b) // 8}d", b)),
     ),
 )
 _MARKS: Final = (

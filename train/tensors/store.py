@@ -1,6 +1,5 @@
 """The values at hand: snapshots on their way out, staged shares on their way in."""
 
-import math
 import os
 import threading
 import time
@@ -12,7 +11,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...gossip.effects.effects import (
@@ -31,12 +29,12 @@ from ...gossip.effects.effects import (
 from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
-from ...gossip.wire.formats import Form, parse_wire
+from ...gossip.wire.formats import Form
 from .buffers import IDLE_S, not_finite
 from .cuda import DeviceSnapshot, Held, Mark
-from .layout import Part
 from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
+from .sketch import sketch_of
 from .staging import Distances, Loss, Losses, Progress, Staged, Staging, distances_of, losses_of
 from .vector import Term, Vector
 
@@ -141,7 +139,6 @@ class TensorStore:
         self._values = threading.RLock()
         self._failures: dict[int, TrainingError] = {}
         # By shard, of the last share: squared norms of its difference from x, and of x.
-        self._distances: dict[int, tuple[float, float]] | None = None
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
         """Do what *effect* asks for, where it is about values.
@@ -247,6 +244,12 @@ class TensorStore:
             given = self.staging, self._vector
             return distances_of(*given, effect.shares), losses_of(*given, effect, self.loss)
 
+    def sketch(self) -> tuple[float, ...]:
+        """A sketch of the model, see `sketch_of`."""
+        with self._values:
+            self.settle()
+            return sketch_of(self._vector.flats)
+
     def frame_of(self, effect: Send) -> Buffer | None:
         """The bytes beside a message, not copied; None where their snapshot is of no use.
 
@@ -290,19 +293,6 @@ class TensorStore:
         if self._mixer is not None:
             self._mixer.advance(budget_s, clock)
         self._raise_failure()
-
-    def measure_mixing(self) -> None:
-        """Measure from now on how far from ``x`` the shares are that are mixed into it."""
-        self._distances = {}
-
-    @property
-    def mixing_distance(self) -> float | None:
-        """``|share - x| / |x|`` before the last mix, over all shards that were mixed since
-        `measure_mixing`; None where there were none, or a share did not have every number."""
-        if not self._distances:
-            return None
-        apart, own = (math.fsum(part) for part in zip(*self._distances.values(), strict=True))
-        return math.sqrt(apart / own) if own else None
 
     def settle(self) -> None:
         """Return when all shares that were to be mixed are."""
@@ -438,10 +428,6 @@ class TensorStore:
         staged = self.staging.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
-        if self._distances is not None and parse_wire(effect.form.wire).is_dense:
-            self.settle()
-            here = self._vector.numbers_in(staged.payload, effect.form, staged.shard)
-            self._distances[staged.shard] = _distance(here)
         given = staged.payload, effect.fraction, effect.form, staged.shard
         if self._mixer is not None and effect.fraction < 1:
             done = partial(self.staging.give_back, staged)
@@ -488,18 +474,6 @@ class TensorStore:
         staged = self.staging.pop(share)
         if staged is not None:
             self.staging.give_back(staged)
-
-
-def _distance(numbers: Iterable[tuple[Tensor, Tensor, Part]]) -> tuple[float, float]:
-    """Squared norms of the difference between a share and ``x``, and of ``x``."""
-    norms = [(_norm(share - own), _norm(own)) for share, own, _ in numbers]
-    return math.fsum(apart**2 for apart, _ in norms), math.fsum(own**2 for _, own in norms)
-
-
-def _norm(numbers: Tensor) -> float:
-    # Squares of half-precision numbers would overflow.
-    wide = torch.float64 if numbers.dtype == torch.float64 else torch.float32
-    return float(torch.linalg.vector_norm(numbers, dtype=wide))
 
 
 class Preallocation:

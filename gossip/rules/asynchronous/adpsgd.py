@@ -84,6 +84,7 @@ class ADPSGD:
         self._parts = [2] * answers_max
         self._unsent: set[int] = set()
         self._begun = 0
+        self._asked_s = 0.0
         self._round = 0
         self._merged = 0
 
@@ -135,6 +136,9 @@ class ADPSGD:
         # A question that was refused or fenced has changed nothing, at either end.
         if own is not None and ((own.peer, _QUESTION) in back or _is_gone(context, own)):
             self._own = None
+        # One that had taken this peer for dead answers no more, and waits with all others for it.
+        if context.merging and context.now - self._asked_s > context.dead_s:
+            self._own = None
         for slot, answer in enumerate(self._answers):
             if answer is None:
                 continue
@@ -168,7 +172,7 @@ class ADPSGD:
         if peer is None:
             context.skip()
             return
-        self._begun += 1
+        self._begun, self._asked_s = self._begun + 1, context.now
         self._own = _Exchange(peer, context.incarnation(peer), self._begun)
         context.combine("sent", [(1.0, X)])
         context.push(peer, token(context.weight), epoch=_QUESTION, round=self._begun)
@@ -184,11 +188,11 @@ class ADPSGD:
 
     def _merge(self, context: RuleContext) -> None:
         """Average some more, then close no exchange half way."""
-        if self._merged < context.merge_rounds and self._own is None:
+        if self._merged < context.merge_pushes and self._own is None:
             self._begin(context)
             self._merged += 1
         is_over = self._own is None and all(answer is None for answer in self._answers)
-        context.may_close(is_over and self._merged >= context.merge_rounds)
+        context.may_close(is_over and self._merged >= context.merge_pushes)
 
 
 def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:

@@ -101,11 +101,12 @@ class Merging:
             agrees: Whether rounds end with the same model everywhere, so that there is nothing
                 left to merge.
         """
-        if not agrees and self._pushes < context.merge_rounds:
+        agrees = agrees and not context.merges_again
+        if not agrees and self._pushes < context.merge_pushes:
             before = context.round
             context.push_half()
             self._pushes += context.round > before or _is_alone(context)
-        context.may_close(agrees or self._pushes >= context.merge_rounds)
+        context.may_close(agrees or self._pushes >= context.merge_pushes)
 
 
 def _is_alone(context: RuleContext) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip import ONE, Entry, Kind, ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Record, Release, Send
 from rumor.gossip.effects.events import Event, ShareRefused
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Leave, Offer
 
 from ..scene import WIDE, Scene
 
@@ -127,21 +127,12 @@ def _accept_one_of_two(scene: Scene) -> list[Effect | Event]:
     return scene.mix_all("b")
 
 
-@pytest.mark.parametrize("way", ["leaving", "finished"])
-def test_one_that_takes_no_more_gives_no_credit(way: str) -> None:
-    scene = Scene(replace(WIDE, merge_rounds=1))
+def test_one_that_takes_no_more_gives_no_credit() -> None:
+    scene = Scene(WIDE)
     scene.founded("a", "b")
     scene.push("a", "b", ONE // 4)
     scene.deliver()
-    if way == "leaving":
-        effects = scene.leave("b")
-    else:
-        scene.finish("b")
-        scene.finish("a")
-        scene.deliver(Hello)
-        effects = scene.act("b", lambda context: context.may_close(True), trained=False)
-        effects += scene.step("b", trained=False)
-    acks = scene.sent(effects, Ack)
+    acks = scene.sent(scene.leave("b"), Ack)
     assert [ack.credit_bytes for ack in acks] == [0]
 
 

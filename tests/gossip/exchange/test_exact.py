@@ -267,13 +267,15 @@ def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
 
 
 def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> None:
-    scene = pushed(replace(EXACT, merge_rounds=1))
-    scene.finish("b")
-    scene.finish("a")
-    scene.act("a", lambda context: context.may_close(True), trained=False)
+    scene = pushed()
+    scene.mail.clear()  # b hears nothing of a's share
+    for id in "abcde":
+        scene.finish(id)
+    scene.merge(*"abcde")
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     phases = [scene.peers["a"].phase]
     assert Reclaim(1, 0.5) in scene.step("a", trained=False)
+    scene.merge(*"abcde")
     phases.append(scene.peers["a"].phase)
     assert phases == [Phase.FINISHED, Phase.QUIET]
 

@@ -201,6 +201,7 @@ def test_a_peer_falls_quiet_only_when_its_escrow_is_settled() -> None:
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.FINISHED, False)
     scene.receive(scene.letter("b", "a", Ack(1, 5)))
+    scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.QUIET, True)
 
 

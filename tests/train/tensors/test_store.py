@@ -574,24 +574,6 @@ def test_a_sender_reads_what_its_receivers_read(wire: str) -> None:
 
 @pytest.mark.parametrize("mixing", ["step", "sliced"])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_the_distance_of_what_is_mixed_is_that_before_it(mixing: Mixing, shards: int) -> None:
-    ours, theirs = Vector(model(), shards=shards), Vector(model(seed=1), shards=shards)
-    store, sender = TensorStore(ours, mixing=mixing), TensorStore(theirs)
-    store.measure_mixing()
-    assert store.mixing_distance is None
-    x, other = ours.flats[0].clone().double(), theirs.flats[0].double()
-    for shard in range(shards):
-        payload = theirs.snapshot(shard=shard)
-        land(store, payload, share=ShareId("b", 1, 1, shard))
-        store.carry_out(Mix(ShareId("b", 1, 1, shard), 0.5))
-    found = store.mixing_distance
-    assert found == pytest.approx(float((other - x).norm() / x.norm()), rel=1e-5)
-    sender.close()
-    store.close()
-
-
-@pytest.mark.parametrize("mixing", ["step", "sliced"])
-@pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8"])
 def test_a_staged_share_is_measured_where_it_lies(mixing: Mixing, shards: int, wire: str) -> None:
     form, shares = Form(wire), list[ShareId]()

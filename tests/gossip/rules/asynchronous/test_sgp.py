@@ -190,10 +190,10 @@ def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> N
     scene.deliver()
     assert len(scene.sent(scene.step("a", trained=False), Push)) == 1
     assert not scene.sent(scene.step("a", trained=False), Push)
-    scene.deliver()
-    scene.step("b", trained=False)
-    scene.step("c", trained=False)
-    scene.deliver()
+    for _ in range(12):
+        scene.deliver()
+        for id in "bca":
+            scene.step(id, trained=False)
     assert scene.peers["a"].phase is Phase.QUIET
 
 

@@ -1,0 +1,126 @@
+"""Merging ends by agreement that is measured, in rounds that wait for all."""
+
+import math
+from collections import deque
+
+import pytest
+
+from rumor.gossip import ProtocolConfig
+from rumor.gossip.protocol.agreement import widest_distance
+from rumor.gossip.wire.messages import Hello, Phase
+
+from ..scene import Scene
+
+FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
+
+
+def finished(*ids: str, **sketches: tuple[float, ...]) -> Scene:
+    """Peers that have all finished, and know it."""
+    scene = Scene(ProtocolConfig(merge_rounds=1))
+    scene.founded(*ids)
+    scene.sketches = {id: CLOSE for id in ids} | sketches
+    for id in ids:
+        scene.finish(id)
+    scene.deliver()
+    return scene
+
+
+def without_c(scene: Scene) -> None:
+    """Let two of three merge, after the third has been silent for long enough."""
+    for _ in range(300):
+        scene.wait(1.0)
+        for id in "ab":
+            scene.wake(id)
+        scene.mail = deque(letter for letter in scene.mail if letter.destination != "c")
+        scene.merge("a", "b", turns=1)
+        if scene.peers["a"].done:
+            break
+    assert {scene.peers[id].phase for id in "ab"} == {Phase.QUIET}
+
+
+def agreements(scene: Scene) -> list[tuple[Phase, bool]]:
+    return [(peer.phase, peer.agreement.reached) for peer in scene.peers.values()]
+
+
+def test_peers_close_once_all_have_seen_that_their_models_are_close() -> None:
+    scene = finished("a", "b", "c", b=NEAR)
+    scene.merge("a", "b", "c")
+    assert agreements(scene) == [(Phase.QUIET, True)] * 3
+    distance = math.dist(NEAR, CLOSE) / math.hypot(*CLOSE)
+    assert {peer.agreement.distance for peer in scene.peers.values()} == {distance}
+
+
+def test_quick_peers_wait_for_one_that_stands_still() -> None:
+    scene = finished("a", "b", "c")
+    scene.merge("a", "b", turns=20)
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 3
+    scene.merge("a", "b", "c")
+    assert agreements(scene) == [(Phase.QUIET, True)] * 3
+
+
+def test_models_that_are_too_far_apart_are_merged_further() -> None:
+    scene = finished("a", "b", b=FAR)
+    scene.merge("a", "b", turns=3)
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+    scene.sketches["b"] = CLOSE
+    scene.merge("a", "b")
+    assert agreements(scene) == [(Phase.QUIET, True)] * 2
+
+
+@pytest.mark.parametrize("sketch", [FAR, (), (math.inf, 0.0)])
+def test_peers_give_up_where_models_come_no_closer(sketch: tuple[float, ...]) -> None:
+    scene = finished("a", "b", b=sketch)
+    scene.merge("a", "b", turns=80)
+    assert agreements(scene) == [(Phase.QUIET, False)] * 2
+    assert scene.peers["a"].agreement.distance == widest_distance([CLOSE, sketch])
+
+
+def test_a_peer_that_falls_silent_while_it_merges_is_no_part_of_the_average() -> None:
+    scene = finished("a", "b", "c")
+    without_c(scene)
+    assert agreements(scene)[:2] == [(Phase.QUIET, False)] * 2
+
+
+def test_one_whom_the_others_did_not_wait_for_compares_itself_with_them() -> None:
+    scene = finished("a", "b", "c", c=FAR)
+    without_c(scene)
+    for id in "cab":
+        scene.wake(id)
+    scene.deliver()
+    scene.merge("c")
+    c = scene.peers["c"]
+    assert c.done and not c.agreement.reached
+    assert c.agreement.distance == widest_distance([CLOSE, FAR])
+
+
+def test_a_lost_word_of_a_stage_is_told_again() -> None:
+    scene = finished("a", "b")
+    for _ in range(8):
+        scene.act("a", lambda context: context.may_close(True), trained=False)
+        scene.act("b", lambda context: context.may_close(True), trained=False)
+        scene.deliver(lose=(Hello,))
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+    for _ in range(8):
+        scene.wait(1.0)
+        scene.wake("a")
+        scene.wake("b")
+        scene.merge("a", "b", turns=1)
+    assert agreements(scene) == [(Phase.QUIET, True)] * 2
+
+
+def test_a_peer_that_trains_again_starts_the_round_anew() -> None:
+    scene = finished("a", "b")
+    scene.merge("a", turns=1)
+    scene.introduce("c", "a")
+    scene.step("a", trained=False)
+    assert scene.peers["a"].phase is Phase.FINISHED and not scene.peers["a"].merging
+    scene.merge("a", "b")
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+
+
+def test_the_widest_distance_is_that_of_the_two_furthest_over_the_smaller_norm() -> None:
+    assert widest_distance([]) == widest_distance([(1.0,)]) == 0.0
+    assert widest_distance([(0.0, 0.0), (0.0, 0.0)]) == 0.0
+    assert widest_distance([(1.0, 0.0), (2.0, 0.0), (4.0, 0.0)]) == 3.0
+    assert widest_distance([(0.0,), (1.0,)]) == math.inf
+    assert widest_distance([(1.0,), ()]) == widest_distance([(math.inf,), (1.0,)]) == math.inf

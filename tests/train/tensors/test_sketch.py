@@ -1,0 +1,46 @@
+"""Distances of sketches are those of models."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from rumor.gossip.wire.messages import SKETCH_NUMBERS
+from rumor.train.tensors.sketch import sketch_of
+
+
+def model(seed: int, n: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(n, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def test_a_small_model_is_its_own_sketch() -> None:
+    parts = [model(0, 100), model(1, SKETCH_NUMBERS - 100, torch.float64)]
+    assert sketch_of(parts) == tuple(torch.cat([part.double() for part in parts]).tolist())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["all", "one", "shift", "block"])
+def test_distances_and_norms_are_kept(kind: str, dtype: torch.dtype) -> None:
+    x = model(0, 2_500_001, dtype)
+    moved = x.clone()
+    if kind == "all":
+        moved += 0.01 * model(1, len(x), dtype)
+    elif kind == "one":
+        moved[1_234_567] += 5.0
+    elif kind == "shift":
+        moved += 0.01
+    else:
+        moved[1000:9000] *= 0.5
+    apart = float((moved.double() - x.double()).norm())
+    one, other = sketch_of([x[:700], x[700:]]), sketch_of([moved[:700], moved[700:]])
+    assert len(one) == SKETCH_NUMBERS
+    assert math.dist(one, other) == pytest.approx(apart, rel=0.25)
+    assert math.hypot(*one) == pytest.approx(float(x.double().norm()), rel=0.25)
+
+
+@pytest.mark.parametrize("n", [3, 1000])
+def test_a_model_that_is_not_finite_has_no_sketch(n: int) -> None:
+    broken = torch.ones(n)
+    broken[1] = math.nan
+    assert sketch_of([broken]) == ()
