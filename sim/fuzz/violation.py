@@ -12,7 +12,7 @@ class Violation(RumorError):
     """An invariant does not hold.
 
     Args:
-        invariant: Which: ``I1`` to ``I6`` (PROTOCOL), ``liveness``, ``leak``, ``clock``, ``order``
+        invariant: Which: ``I1`` to ``I7`` (PROTOCOL), ``liveness``, ``leak``, ``clock``, ``order``
             for what the core asks for out of order, or ``error`` where the core raised one.
         what: What was found instead.
         peers: Whom it concerns; nobody in particular if empty.

@@ -1,0 +1,58 @@
+"""Wherever a merge says that it is complete, models are within the tolerance: every rule, whatever
+the pace of peers and the speed of their links."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD
+
+from rumor.gossip import ProtocolConfig
+from rumor.gossip.rules.registry import RULES
+from rumor.sim import Swarm
+from rumor.sim.models.network import Link
+
+from .test_swarm import BAD, QUICK, wide
+
+UNEQUAL = replace(
+    BAD,
+    links=(
+        Link(source=("peer-0",), to=("peer-1",), latency_s=0.4),
+        Link(source=("peer-2",), to=("peer-3",), latency_s=1.0),
+    ),
+)
+
+SPECS = {"sparta": "sparta:fraction=0.2", "divshare": "divshare:fraction=0.2"}
+TOPOLOGIES = {"relaysgd": "star", "d2": "complete", "decentlam": "complete", "choco": "complete"}
+TOPOLOGIES["swap"] = "random-matching"
+PLAIN = ("d2", "gradient-tracking", "momentum-tracking", "qg-dsgdm", "decentlam")
+QUICK_ONES = ("gosgd", "adpsgd", "allreduce")
+RULE_NAMES = [
+    name if name in QUICK_ONES else pytest.param(name, marks=pytest.mark.extended) for name in RULES
+]
+
+
+def parameters(swarm: Swarm, peer: str) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in swarm.model(peer).parameters()]).double()
+
+
+@pytest.mark.parametrize("name", RULE_NAMES)
+def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -> None:
+    more: dict[str, Any] = {"topology": TOPOLOGIES[name]} if name in TOPOLOGIES else {}
+    task = wide(optimizer=lambda p, lr: SGD(p, lr)) if name in PLAIN else wide()
+    protocol = replace(QUICK, merge_rounds=ProtocolConfig().merge_rounds)
+    given = {"network": UNEQUAL, "protocol": protocol, "seed": 1}
+    swarm = Swarm(task, peers=4, rule=SPECS.get(name, name), **given, **more)
+    swarm.slow("peer-3", 7)
+    swarm.run(5.0)
+    # Only the stall of a rule that waits could hold this up; no number of turns is asserted.
+    assert swarm.finish(1000.0)
+    assert swarm.audit().balanced
+    models = {peer: parameters(swarm, peer) for peer in swarm.peers}
+    agreements = {id: found.protocol.agreement for id, found in swarm._world.peers.items()}
+    assert all(agreement.reached for agreement in agreements.values()), agreements
+    for one in models.values():
+        for other in models.values():
+            assert float((one - other).norm() / one.norm()) <= protocol.merge_tolerance
