@@ -10,11 +10,11 @@ from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.codec import decode, encode
 
 from ..live.relay import Network
+from ..waiting import LIMIT_S
 from .post import Letter
 
 __all__ = ["ZeroMQPost"]
 
-_TIMEOUT_S = 120.0
 _SETTLED_S = 0.4
 _UNDER_WAY_BYTES = 1_000_000
 _SLOW_BYTES_S = 20e6
@@ -109,7 +109,7 @@ class ZeroMQPost:
                 last_s = time.monotonic()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        give_up_s = time.monotonic() + _TIMEOUT_S
+        give_up_s = time.monotonic() + LIMIT_S
         while not condition():
             assert time.monotonic() < give_up_s, "it never came"
             self._read()
@@ -128,7 +128,7 @@ class ZeroMQPost:
 
 def _opened(bind: str | None) -> Transport:
     """A transport; where its address is a dead one's, the system may not have let go of it yet."""
-    give_up_s = time.monotonic() + _TIMEOUT_S
+    give_up_s = time.monotonic() + LIMIT_S
     while time.monotonic() < give_up_s:
         with suppress(TransportError):
             return Transport(bind)

@@ -21,6 +21,7 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
 
 from ..gossip.transport.keyrings import Swarm as Keys
+from ..waiting import LIMIT_S
 from .client import Stranger
 
 __all__ = ["OWN", "QUICK", "Run", "Victim", "resident_bytes"]
@@ -28,7 +29,6 @@ __all__ = ["OWN", "QUICK", "Run", "Victim", "resident_bytes"]
 OWN = "m"
 """The attacker's name; with keys, names that begin with it and a dot are its own, too."""
 
-TIMEOUT_S = 300.0
 
 QUICK = ProtocolConfig(
     gossip_s=0.1, seek_s=0.05, suspect_s=1.0, dead_s=2.0, found_s=0.3, stall_s=1.0, retry_s=0.1
@@ -79,7 +79,7 @@ class Victim:
 
     def end(self) -> None:
         self.halt()
-        self._thread.join(TIMEOUT_S)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
 
 
@@ -143,7 +143,7 @@ class Run:
             stranger.learn()
         return stranger
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    def wait(self, condition: Callable[[], bool], timeout_s: float = LIMIT_S) -> None:
         """Wait until something holds, while both are well."""
         give_up_s = time.monotonic() + timeout_s
         while not condition():

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from rumor.train.storage.jsonl import read_metrics
 
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 
 __all__ = ["SCRIPT", "Machines"]
 
-TIMEOUT_S = 300.0
 
 SCRIPT = """
 import argparse, sys, time
@@ -118,6 +117,6 @@ class Machines:
         paths = [self.folder / run / "peers" / id / "metrics.jsonl" for id in ids]
         until(
             lambda: all(path.exists() and read_metrics(path) for path in paths),
-            TIMEOUT_S,
+            LIMIT_S,
             "all train",
         )

@@ -14,7 +14,7 @@ from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
 from rumor.cli.launch.script.config import ScriptConfig
 
-TIMEOUT_S = 30.0
+from ...waiting import LIMIT_S
 
 
 class Canned(Connection):
@@ -152,7 +152,7 @@ def test_a_run_that_is_closed_looks_for_nobody_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = fleet_of(tmp_path / "run")
-    monkeypatch.setattr(module, "_GRACE_S", TIMEOUT_S)
+    monkeypatch.setattr(module, "_GRACE_S", LIMIT_S)
 
     def refuse(*given: Any) -> Connection:
         fleet._closing.set()

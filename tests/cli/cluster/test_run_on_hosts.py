@@ -16,7 +16,7 @@ from rumor.cli.app import app
 from rumor.cli.cluster import fleet
 from rumor.train.storage.incarnation import is_locked
 
-from ...live.swarm import until
+from ...waiting import until
 from ..launch.fakes import draw_nothing
 from .machines import TIMEOUT_S, Machines
 

@@ -19,7 +19,7 @@ from rumor.train.runtime.script.cluster import cluster_task
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
-from ...live.swarm import until
+from ...waiting import until
 from .machines import SCRIPT, TIMEOUT_S
 
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")

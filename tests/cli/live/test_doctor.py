@@ -14,7 +14,7 @@ from rumor.cli.app import app
 from rumor.train.storage.checkpoint import Checkpoint, CheckpointFolder
 
 from ...gossip.transport.keyrings import Swarm
-from ...live.swarm import until
+from ...waiting import until
 from .test_stop import Run, free_port
 
 pytestmark = pytest.mark.live
@@ -114,7 +114,7 @@ def test_a_port_that_is_taken_here_and_an_address_that_leads_nowhere(run: Run) -
 def test_the_folder_of_a_peer_that_is_to_come_back(run: Run, tmp_path: Path) -> None:
     run.trains("a", "founded a swarm")
     folder = run.folder / "a"
-    until(lambda: bool([*folder.glob("checkpoints/*.safetensors")]), 60, "a checkpoint")
+    until(lambda: bool([*folder.glob("checkpoints/*.safetensors")]), "a checkpoint")
     # Its own port is taken, by itself.
     assert causes(run.address, "--resume", folder, status=1) == [["listen"]]
     assert causes(run.address, "--resume", folder, "--bind", "127.0.0.1:*") == [[]]
@@ -123,7 +123,7 @@ def test_the_folder_of_a_peer_that_is_to_come_back(run: Run, tmp_path: Path) -> 
 
 def test_the_folder_of_a_script_of_somebodys_own(run: Run, tmp_path: Path) -> None:
     made, other = run.folder / "a", tmp_path / "other"
-    until(lambda: bool([*made.glob("checkpoints/*.safetensors")]), 60, "a checkpoint")
+    until(lambda: bool([*made.glob("checkpoints/*.safetensors")]), "a checkpoint")
     for folder, swarm in ((tmp_path / "own", None), (other, "ab" * 16)):
         last = CheckpointFolder(made / "checkpoints").latest()
         assert last is not None
@@ -172,5 +172,5 @@ def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
             with socket.socket() as probe:
                 return not probe.connect_ex((host, int(port)))
 
-        until(listens, 60, "it listens")
+        until(listens, "it listens")
         assert "it looks for a swarm" in doctor(alone.address, "--timeout-s", "60")

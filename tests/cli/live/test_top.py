@@ -23,6 +23,7 @@ from rumor.train.observe import observer as observer_module
 from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm
+from ...waiting import LIMIT_S
 from .made_up import a_peer, a_view
 
 FAST = ("--every", "200ms")
@@ -174,7 +175,7 @@ def running(out: Path) -> Iterator[str]:
             yield found[0].read_text().strip()
         finally:
             launcher.send_signal(signal.SIGINT)
-            launcher.communicate(timeout=300)
+            launcher.communicate(timeout=LIMIT_S)
 
 
 @pytest.mark.extended

@@ -25,6 +25,7 @@ from rumor.train.observe.probe import LinkProbe, Probe
 from ...live.relay import Network
 from ...sim.live_folders import leave_run
 from ...sim.made_up import made_up
+from ...waiting import LIMIT_S
 
 PACES = (0.1, 0.1, 0.1, 0.3)
 
@@ -172,10 +173,10 @@ def peer() -> Iterator[Peer]:
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    assert inside.wait(30)
+    assert inside.wait(LIMIT_S)
     yield found
     halt.set()
-    thread.join(600)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
 
 

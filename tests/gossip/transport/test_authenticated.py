@@ -13,11 +13,11 @@ from rumor.gossip.errors import ConfigError, DecodeError, TransportError
 from rumor.gossip.transport.authenticated import BulkPort, Seal, read_offer
 from rumor.gossip.transport.zmq_transport import Transport
 
+from ...waiting import LIMIT_S
 from .keyrings import Swarm, address_of
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 120.0
 MACHINE = bytes(32)
 FRAME = bytes(range(256)) * 4
 
@@ -49,7 +49,7 @@ class Sender:
     def send(self, *parts: bytes) -> Any:
         """Send parts, the stamp among them; what the port makes of it."""
         self.socket.send_multipart(parts)
-        assert self._port.socket.poll(int(TIMEOUT_S * 1000))
+        assert self._port.socket.poll(int(LIMIT_S * 1000))
         return self._port.take()[0]
 
 
@@ -161,7 +161,7 @@ def exchange(one: Transport, two: Transport) -> Callable[[bytes], bytes]:
     two.meet("m1", [place])
 
     def send(frame: bytes) -> bytes:
-        give_up_s, came = time.monotonic() + TIMEOUT_S, b""
+        give_up_s, came = time.monotonic() + LIMIT_S, b""
         while not came:
             assert time.monotonic() < give_up_s, "it never came"
             two.send("m1", [b"header", frame], bulk=True)
@@ -183,7 +183,7 @@ def ways(transport: Transport) -> list[bool]:
 def test_bulk_goes_in_the_clear_between_two_that_say_so(swarm: Swarm, stack: ExitStack) -> None:
     one, two = (open_one(stack, swarm, name, 0) for name in ("m1", "m2"))
     send = exchange(one, two)
-    give_up_s = time.monotonic() + TIMEOUT_S
+    give_up_s = time.monotonic() + LIMIT_S
     while ways(two) != [True]:
         assert time.monotonic() < give_up_s
         assert send(FRAME) == FRAME

@@ -14,11 +14,10 @@ from rumor.gossip.transport.keys.files import key_text
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.zmq_transport import Transport
 
+from ...waiting import LIMIT_S
 from .keyrings import Swarm, address_of
 
 pytestmark = pytest.mark.live
-
-TIMEOUT_S = 120.0
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def place_of(transport: Transport) -> str:
 def run(*transports: Transport, until: Callable[[], bool]) -> list[tuple[bytes, bytes]]:
     """Poll in turn until something holds; headers and keys of what came."""
     came: list[tuple[bytes, bytes]] = []
-    give_up_s = time.monotonic() + TIMEOUT_S
+    give_up_s = time.monotonic() + LIMIT_S
     while not until():
         assert time.monotonic() < give_up_s, "it never came"
         for transport in transports:

@@ -108,7 +108,7 @@ def test_parts_are_each_done_once_whoever_is_free() -> None:
 @pytest.mark.parametrize("in_main", [False, True])
 def test_what_goes_wrong_is_told_and_nobody_begins_with_another_part(in_main: bool) -> None:
     threads, main, done = Threads(Cores(2)), threading.get_ident(), list[int]()
-    are_both_there = threading.Barrier(2, timeout=10)
+    are_both_there = threading.Barrier(2, timeout=LIMIT_S)
 
     def work(part: int) -> None:
         if part < 2:

@@ -11,6 +11,7 @@ from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.storage.jsonl import read_metrics
 
 from ...forked import PROCESSES
+from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
@@ -46,7 +47,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Path:
         peer.start()
     try:
         for peer in peers:
-            peer.join(600)
+            peer.join(LIMIT_S)
         assert [peer.exitcode for peer in peers] == [0, 0]
     finally:
         for peer in peers:

@@ -13,9 +13,10 @@ import pytest
 
 from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
 
+from ...waiting import LIMIT_S
+
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 300.0
 RATE_BYTES_S = 12.5e6
 PAGE = Path(__file__).parents[3] / "docs/how-to/keys.md"
 
@@ -66,7 +67,7 @@ def test_two_machines_train_together_after_five_commands(tmp_path: Path) -> None
                 stack.enter_context(process)
                 stack.callback(process.kill)
                 running.append(process)
-        give_up_s = time.monotonic() + TIMEOUT_S
+        give_up_s = time.monotonic() + LIMIT_S
         for process in running:
             process.communicate(timeout=give_up_s - time.monotonic())
     logs = [(folder / "log").read_text() for folder in folders]

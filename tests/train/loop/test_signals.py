@@ -15,7 +15,7 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...forked import Forked, forked
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 
 SCRIPT = """
 import os, signal, sys, time
@@ -77,13 +77,13 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
     leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
     folders = tmp_path / "leaver", tmp_path / "stayer"
     try:
-        until(lambda: min(map(step_of, folders)) >= 5, 60, "both train")
+        until(lambda: min(map(step_of, folders)) >= 5, "both train")
         leaver.send_signal(number)
-        assert leaver.wait(60) == status, (tmp_path / "leaver.log").read_text()
+        assert leaver.wait(LIMIT_S) == status, (tmp_path / "leaver.log").read_text()
         steps = step_of(folders[1])
-        until(lambda: step_of(folders[1]) > steps + 5, 60, "the other one goes on")
+        until(lambda: step_of(folders[1]) > steps + 5, "the other one goes on")
         (tmp_path / "over").touch()
-        assert stayer.wait(60) == 0, (tmp_path / "stayer.log").read_text()
+        assert stayer.wait(LIMIT_S) == 0, (tmp_path / "stayer.log").read_text()
     finally:
         leaver.kill()
         stayer.kill()

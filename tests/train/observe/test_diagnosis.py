@@ -30,12 +30,11 @@ from rumor.train.tensors.vector import Vector
 
 from ...forked import forked
 from ...gossip.transport.keyrings import Swarm
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 from .members import Member, model
 
 pytestmark = pytest.mark.live
 
-WAIT_S = 20.0
 SOON_S = 1.0
 
 HERE = Newcomer(binds=("tcp://127.0.0.1:*",))
@@ -47,14 +46,14 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
     members = [Member(folder, "p0", 2), Member(folder, "p1", 2, bind=None)]
     for member in members:
-        assert member.inside.wait(60)
+        assert member.inside.wait(LIMIT_S)
     yield members
     for member in members:
         member.end()
 
 
 def found_at(member: Member, newcomer: Newcomer = HERE, **more: object) -> Diagnosis:
-    return diagnose(member.address, newcomer, timeout_s=WAIT_S, bytes_max=1 << 18, **more)  # type: ignore[arg-type]
+    return diagnose(member.address, newcomer, timeout_s=LIMIT_S, bytes_max=1 << 18, **more)  # type: ignore[arg-type]
 
 
 def causes(found: Diagnosis) -> list[Cause]:
@@ -171,7 +170,7 @@ def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
         port = listener.getsockname()[1]
     bind = f"tcp://127.0.0.1:{port}"
     member = Member(tmp_path, "solo", 1, bind=bind, advertise=nowhere)
-    assert member.inside.wait(60)
+    assert member.inside.wait(LIMIT_S)
     try:
         found = diagnose(bind, HERE, timeout_s=SOON_S, bytes_max=1 << 18)
     finally:
@@ -183,7 +182,7 @@ def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
 
 def test_memory_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     member = Member(tmp_path, "solo", 1, protocol={"shared_memory": False})
-    assert member.inside.wait(60)
+    assert member.inside.wait(LIMIT_S)
     try:
         found = found_at(member)
         assert causes(found) == [Cause.MEMORY] and found.can_join
@@ -240,13 +239,13 @@ def answers(with_what: bytes) -> Iterator[str]:
     assert other.address is not None
     yield other.address
     halt.set()
-    thread.join(WAIT_S)
+    thread.join(LIMIT_S)
     other.close()
 
 
 def test_something_that_answers_what_is_no_message() -> None:
     for address in answers(b"hello, who is there?"):
-        found = diagnose(address, HERE, timeout_s=WAIT_S)
+        found = diagnose(address, HERE, timeout_s=LIMIT_S)
         assert causes(found) == [Cause.FOREIGN]
         assert "what answers is no peer" in found.findings[0].why
 
@@ -275,14 +274,14 @@ def test_another_version_of_the_protocol(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     process = forked(tmp_path / "log", str(tmp_path / "script.py"))
     try:
-        until((tmp_path / "there").exists, 60, "it runs")
-        found = diagnose(address, HERE, timeout_s=WAIT_S)
+        until((tmp_path / "there").exists, "it runs")
+        found = diagnose(address, HERE, timeout_s=LIMIT_S)
         # One that joins is told the same.
         joining = Member(tmp_path, "new", 1, join=address, rendezvous=None, join_timeout_s=3.0)
-        joining.thread.join(60)
+        joining.thread.join(LIMIT_S)
     finally:
         process.kill()
-        process.wait(60)
+        process.wait(LIMIT_S)
     assert causes(found) == [Cause.VERSION]
     assert found.findings[0].why == "it speaks version 5, and this peer version 4"
     assert f"{address} it speaks version 5, and this peer version 4; `rumor doctor" in str(
@@ -297,7 +296,7 @@ def keyed(tmp_path: Path) -> Iterator[tuple[Swarm, Member]]:
         swarm.machine(name)
     key, roster = tmp_path / "m1.key", swarm.file("m1.json")
     member = Member(tmp_path, "m1", 1, rendezvous=None, key=key, roster=roster)
-    assert member.inside.wait(60)
+    assert member.inside.wait(LIMIT_S)
     yield swarm, member
     member.end()
 
@@ -308,9 +307,9 @@ def where(member: Member) -> str:
 
 def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
     swarm, member = keyed
-    without = diagnose(where(member), HERE, timeout_s=WAIT_S)
+    without = diagnose(where(member), HERE, timeout_s=LIMIT_S)
     assert causes(without) == [Cause.KEYS] and "none" in without.findings[0].why
-    let_in = diagnose(where(member), replace(HERE, keyring=swarm.keyring("m2")), timeout_s=WAIT_S)
+    let_in = diagnose(where(member), replace(HERE, keyring=swarm.keyring("m2")), timeout_s=LIMIT_S)
     assert let_in.can_join and let_in.peer == "m1", let_in
     before = swarm.roster
     swarm.revoke("m2")
@@ -323,7 +322,7 @@ def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
         found = diagnose(where(member), replace(HERE, keyring=older), timeout_s=2.0)
         return found.can_join and any("brought up to date" in str(each) for each in found.findings)
 
-    until(told, 60, "it hears of the newer roster")
+    until(told, "it hears of the newer roster")
     # One whom the newest roster here lets in, and the roster there does not know.
     late = swarm.keyring("m4")
     refused = diagnose(where(member), replace(HERE, keyring=late), timeout_s=2.0)

@@ -13,9 +13,10 @@ import pytest
 
 from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
 
+from ...waiting import LIMIT_S
+
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 300.0
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
 
 
@@ -36,7 +37,7 @@ def doctor(network: Hosts, host: int, *words: str) -> tuple[int, dict[str, Any]]
         network.command(host, *RUMOR, "doctor", "--json", "--timeout-s", "2", *words),
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=LIMIT_S,
     )
     assert done.returncode in (0, 1), done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["addresses"][0]
@@ -61,7 +62,7 @@ def test_what_a_firewall_does_is_told(tmp_path: Path) -> None:
             process = subprocess.Popen([*command, "--step-s-min", "0.02"], stdout=log, stderr=log)
             stack.callback(process.wait)
             stack.callback(process.kill)
-        give_up_s = time.monotonic() + TIMEOUT_S
+        give_up_s = time.monotonic() + LIMIT_S
         while not all(
             "founded" in (tmp_path / f"{host}.log").read_text() for host in range(len(peers))
         ):

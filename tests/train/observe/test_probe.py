@@ -14,6 +14,7 @@ from rumor.gossip import TransportError
 from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import Probe
 
+from ...waiting import LIMIT_S
 from .members import Member
 
 pytestmark = pytest.mark.live
@@ -24,12 +25,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
     members = [Member(folder, f"p{number}", founders=2) for number in range(2)]
     for member in members:
-        assert member.inside.wait(30)
+        assert member.inside.wait(LIMIT_S)
     yield members
     for member in members:
         member.halt.set()
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive()
 
 

@@ -16,10 +16,10 @@ from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train.observe.reach import Obstacle, Reach, mechanism_at, reach, reach_all
 
 from ...gossip.transport.keyrings import Swarm
+from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
-WAIT_S = 20.0
 SHORT_S = 0.3
 
 
@@ -46,7 +46,7 @@ def says(stack: ExitStack, act: Callable[[socket.socket], object]) -> str:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    stack.callback(thread.join, WAIT_S)
+    stack.callback(thread.join, LIMIT_S)
     return address
 
 
@@ -56,7 +56,7 @@ def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     for ask in (reach, mechanism_at):
-        found = ask("tcp://no-such-host.invalid:7700", WAIT_S)
+        found = ask("tcp://no-such-host.invalid:7700", LIMIT_S)
         assert found.obstacle is Obstacle.NAME
         assert found.why == (
             "the name no-such-host.invalid does not resolve (Name or service not known)"
@@ -67,7 +67,7 @@ def test_a_port_at_which_nobody_listens(stack: ExitStack) -> None:
     with ExitStack() as closed:
         address = listener(closed)[1]
     for ask in (reach, mechanism_at):
-        found = ask(address, WAIT_S)
+        found = ask(address, LIMIT_S)
         assert (found.obstacle, found.place) == (Obstacle.CLOSED, "127.0.0.1")
         assert "nobody listens at port" in found.why
 
@@ -107,7 +107,7 @@ def test_what_the_system_says_of_the_way(
         raise error
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    found = reach("tcp://10.1.2.3:7700", WAIT_S)
+    found = reach("tcp://10.1.2.3:7700", LIMIT_S)
     assert (found.obstacle, found.why) == (obstacle, words)
 
 
@@ -118,7 +118,7 @@ def test_a_process_that_may_open_no_more_files(stack: ExitStack) -> None:
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
     try:
-        found = reach(address, WAIT_S)
+        found = reach(address, LIMIT_S)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert found.obstacle is Obstacle.FILES and f"at most {free} files" in found.why
@@ -133,7 +133,7 @@ def test_a_web_server(stack: ExitStack) -> None:
     server = stack.enter_context(HTTPServer(("127.0.0.1", 0), _Page))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    stack.callback(thread.join, WAIT_S)
+    stack.callback(thread.join, LIMIT_S)
     stack.callback(server.shutdown)
     found = mechanism_at(f"tcp://127.0.0.1:{server.server_port}", 2.0)
     assert found.obstacle is Obstacle.FOREIGN, found
@@ -153,7 +153,7 @@ def test_another_program(stack: ExitStack, banner: bytes, words: str) -> None:
         connection.sendall(banner)
         connection.recv(64)
 
-    found = mechanism_at(says(stack, answer), WAIT_S)
+    found = mechanism_at(says(stack, answer), LIMIT_S)
     assert found.obstacle is Obstacle.FOREIGN and words in found.why
 
 
@@ -176,7 +176,7 @@ def test_one_that_says_nothing_and_one_that_hangs_up(stack: ExitStack) -> None:
         connection.recv(4)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
-    found = mechanism_at(says(stack, hang_up), WAIT_S)
+    found = mechanism_at(says(stack, hang_up), LIMIT_S)
     assert found.obstacle is Obstacle.FOREIGN and "hangs up" in found.why
 
 
@@ -185,7 +185,7 @@ def test_a_peer_with_keys_is_told_from_one_without(stack: ExitStack, tmp_path: P
     for transport, mechanism in ((bare, "NULL"), (keyed, "CURVE")):
         stack.callback(transport.close)
         assert transport.address is not None
-        found = mechanism_at(transport.address, WAIT_S)
+        found = mechanism_at(transport.address, LIMIT_S)
         assert found == Reach(place="127.0.0.1", is_here=True, mechanism=mechanism)
 
 
@@ -193,6 +193,6 @@ def test_several_are_looked_at_together(stack: ExitStack) -> None:
     with ExitStack() as closed:
         dead = listener(closed)[1]
     _, alive = listener(stack)
-    found = reach_all([dead, alive], WAIT_S)
+    found = reach_all([dead, alive], LIMIT_S)
     assert [found[each].obstacle for each in (dead, alive)] == [Obstacle.CLOSED, None]
-    assert reach_all([], WAIT_S) == {}
+    assert reach_all([], LIMIT_S) == {}

@@ -14,12 +14,10 @@ from rumor.train.observe import stop as stopping
 from rumor.train.observe.stop import End, Stopped, SwarmStop
 
 from ...gossip.transport.keyrings import Swarm
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 from .members import Member
 
 pytestmark = pytest.mark.live
-
-WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -33,10 +31,10 @@ def started(tmp_path: Path) -> Iterator[list[Member]]:
 
 def inside(*members: Member) -> None:
     for member in members:
-        assert member.inside.wait(WAIT_S)
+        assert member.inside.wait(LIMIT_S)
 
 
-def run(request: SwarmStop, timeout_s: float = WAIT_S) -> list[dict[str, End]]:
+def run(request: SwarmStop, timeout_s: float = LIMIT_S) -> list[dict[str, End]]:
     return [{id: peer.end for id, peer in seen.items()} for seen in request.run(timeout_s)]
 
 
@@ -50,7 +48,7 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
         assert request.swarm and request.shards == 1
         told = {id: peer.weight for id, peer in request.peers.items()}
         for member in started:
-            member.thread.join(WAIT_S)
+            member.thread.join(LIMIT_S)
             assert member.peer.merged is not None and member.peer.merged.complete
         held = {m.peer.id: sum(account.weight for account in _accounts(m)) for m in started}
         assert sum(held.values()) == 3 * ONE
@@ -81,8 +79,8 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
         }
         assert "no_remote_stop" in request.peers["p1"].why
     steps = started[1].peer.steps
-    until(lambda: started[1].peer.steps > steps + 5, WAIT_S, "it trains on")
-    until(lambda: started[1].peer.weight == 2.0, WAIT_S, "the weight was handed on")
+    until(lambda: started[1].peer.steps > steps + 5, "it trains on")
+    until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
 
 
 def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
@@ -106,7 +104,7 @@ def test_with_signals_the_process_ends_whatever_the_loop_does(
         run(request)
         assert request.is_clean
     for member in started:
-        member.thread.join(WAIT_S)
+        member.thread.join(LIMIT_S)
         assert isinstance(member.failure, SystemExit) and member.failure.code == 0
         assert member.peer.merged is not None and member.peer.merged.complete
 
@@ -124,7 +122,7 @@ def test_where_everybody_waits_all_leave(
         run(request)
         assert request.is_clean
     for member in started:
-        member.thread.join(WAIT_S)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive()
         assert isinstance(member.failure, SystemExit) is signals
 
@@ -140,7 +138,7 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
             tmp_path,
             *("m2", 1),
             rendezvous=None,
-            join=started[0].address if started[0].inside.wait(WAIT_S) else "",
+            join=started[0].address if started[0].inside.wait(LIMIT_S) else "",
             key=tmp_path / "m2.key",
             roster=swarm.file("m2.json"),
         )
@@ -166,7 +164,7 @@ def test_a_peer_that_seeks_a_swarm_is_told_of_as_such(
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     started += [Member(tmp_path, "p0", 2, bind=address)]
     with pytest.raises(TransportError, match="belongs to no swarm yet"):
-        SwarmStop(address, timeout_s=WAIT_S)
+        SwarmStop(address, timeout_s=LIMIT_S)
 
 
 def test_where_nobody_answers_it_says_so() -> None:

@@ -10,6 +10,8 @@ from torch import nn
 from rumor.gossip import ProtocolConfig, TransportError
 from rumor.train import Peer, PeerConfig
 
+from ...waiting import LIMIT_S
+
 __all__ = ["Member"]
 
 
@@ -57,5 +59,5 @@ class Member:
 
     def end(self) -> None:
         """Wait until it is over, once it was told so."""
-        self.thread.join(600)
+        self.thread.join(LIMIT_S)
         assert not self.thread.is_alive()

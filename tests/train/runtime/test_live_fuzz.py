@@ -48,13 +48,13 @@ from rumor.train import PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
 
 from ...hostile.victims import Victim
+from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
 # What grows by a kilobyte with each message shows in the long one.
 COUNTS = [8_000, pytest.param(50_000, marks=pytest.mark.slow)]
 BURST = 500
-TIMEOUT_S = 300.0
 GROWTH_BYTES_MAX = 40e6
 U63 = 2**63 - 1
 
@@ -120,7 +120,7 @@ class Pair:
     def await_exchange(self, more: int = 20) -> None:
         """Wait until each has mixed some more shares of the other."""
         before = [trainee.peer.counters.mixed for trainee in self.trainees]
-        give_up_s = time.monotonic() + TIMEOUT_S
+        give_up_s = time.monotonic() + LIMIT_S
         while any(
             trainee.peer.counters.mixed < mixed + more
             for trainee, mixed in zip(self.trainees, before, strict=True)
@@ -157,7 +157,7 @@ def strangers(address: str, count: int = 4) -> Iterator[list["zmq.Socket[bytes]"
         for _ in range(count):
             socket = stack.enter_context(context.socket(zmq.DEALER))
             socket.setsockopt(zmq.LINGER, 0)
-            socket.setsockopt(zmq.SNDTIMEO, int(TIMEOUT_S * 1000))
+            socket.setsockopt(zmq.SNDTIMEO, int(LIMIT_S * 1000))
             socket.connect(address)
             sockets.append(socket)
         yield sockets

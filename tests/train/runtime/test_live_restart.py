@@ -16,6 +16,7 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...forked import PROCESSES
+from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
@@ -77,7 +78,7 @@ def restarted(tmp_path: Path) -> Path:
     rows = [len(read_metrics(tmp_path / id / "metrics.jsonl")) for id in IDS]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     for process in started(tmp_path, resume=True):
-        process.join(600)
+        process.join(LIMIT_S)
         assert process.exitcode == 0
     return tmp_path
 

@@ -23,6 +23,7 @@ from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tensors.vector import Vector
 
 from ...rules import ELASTIC, spec_of, topology_of
+from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
@@ -82,7 +83,7 @@ class Member:
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     account = audit(
         account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
@@ -120,7 +121,7 @@ def test_two_registers_of_a_share_arrive_as_they_were_sent(
     rounds, rule = 12, "gradient-tracking"
     members = [Member(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     x, c, u = np.zeros(3), np.zeros(3), -np.arange(3.0)
     w = np.full((3, 3), 1 / 3)
@@ -157,7 +158,7 @@ def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(600)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     assert ended == {"p0": "p1", "p1": "", "p2": "p1"} and steps["p1"] == 20
 
@@ -211,7 +212,7 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     for member in members:
         member._steps = 0
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     accounts = [
         account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
@@ -229,7 +230,7 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
     monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
     members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
     account = audit(ledgers)
@@ -251,7 +252,7 @@ def test_machines_sum_up_within_before_their_leaders_do(
     rule = "allreduce:levels=2"
     members = [Member(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
     account = audit(ledgers)
@@ -273,7 +274,7 @@ def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) 
     for member in members:
         member._steps = 0
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     assert torch.equal(members[0].model.bias, members[1].model.bias)
     accounts = [
@@ -295,7 +296,7 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
     members = [Member(number, tmp_path, "dpsgd", steps=10**6, count=3) for number in range(2)]
     _kill_beside(members, tmp_path, "dpsgd")
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert isinstance(member.error, TrainingError)
         assert "victim died in round " in str(member.error)
         assert "dpsgd cannot go on without it" in str(member.error)
@@ -323,7 +324,7 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
             member._steps = 0
             member.peer.stop.set()
         for member in members:
-            member.thread.join(600)
+            member.thread.join(LIMIT_S)
     assert not any(member.thread.is_alive() for member in members)
 
 

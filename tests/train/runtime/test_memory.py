@@ -17,6 +17,8 @@ from rumor.train.tensors import buffers
 from rumor.train.tensors.buffers import Memory
 from rumor.train.tensors.vector import Vector
 
+from ...waiting import LIMIT_S
+
 pytestmark = pytest.mark.live
 
 # 1.2 MB: offered, and not sent in one message.
@@ -73,7 +75,7 @@ class Trained:
         inside = threading.Event()
         self._threads.append(threading.Thread(target=self._train, args=(peer, inside)))
         self._threads[-1].start()
-        assert inside.wait(60) and not self._errors, self._errors
+        assert inside.wait(LIMIT_S) and not self._errors, self._errors
         return peer
 
     def _train(self, peer: Peer, inside: threading.Event) -> None:
@@ -92,7 +94,7 @@ class Trained:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(LIMIT_S)
         assert self._errors == []
 
 

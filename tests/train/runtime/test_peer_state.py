@@ -14,6 +14,8 @@ from rumor.gossip import LocalProtocolError, ProtocolConfig, TrainingError, audi
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
 
+from ...waiting import LIMIT_S
+
 pytestmark = pytest.mark.live
 
 QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=0.3)
@@ -69,7 +71,7 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    assert inside.wait(600) and one.address is not None
+    assert inside.wait(LIMIT_S) and one.address is not None
     try:
         two = Peer(nn.Linear(2, 2), config(id="two", join=one.address))
         state = trained(two, 1)
@@ -81,7 +83,7 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
             assert back.live == ("one", "two") and back.swarm == one.swarm
     finally:
         over.set()
-        thread.join(600)
+        thread.join(LIMIT_S)
 
 
 def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:

@@ -25,6 +25,8 @@ from rumor.train.runtime.reception import Relay
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.storage.ledger_file import read_ledgers
 
+from ...waiting import LIMIT_S
+
 
 def member(id: str, *addresses: str) -> Member:
     return Member(
@@ -212,7 +214,7 @@ class Swarm:
     def end(self) -> None:
         self.over.set()
         for thread in self._threads.values():
-            thread.join(60)
+            thread.join(LIMIT_S)
 
     def balance(self) -> tuple[int, int]:
         accounts = [a for id in self.peers for a in read_ledgers(self._folder / id)]

@@ -16,7 +16,8 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.runtime import seeds
 from rumor.train.runtime.seeds import NamedSeeds
 
-TIMEOUT_S = 300.0
+from ...waiting import LIMIT_S
+
 SWARM = "swarm.test"
 
 
@@ -41,7 +42,7 @@ class Names:
 
     def wait_for(self, asked: int) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: self.asked >= asked, TIMEOUT_S)
+            assert self.changed.wait_for(lambda: self.asked >= asked, LIMIT_S)
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_a_loss_has_the_name_looked_up_again_and_again(names: Names) -> None:
     for _ in range(2):
         named.lost(tell)
         for _ in range(2):
-            assert heard.acquire(timeout=TIMEOUT_S)
+            assert heard.acquire(timeout=LIMIT_S)
     named.close()
     named.lost(tell)
     assert {*told} == {("tcp://10.0.0.2:7700",)}
@@ -163,4 +164,4 @@ def test_peers_find_one_another_by_a_name_and_whoever_comes_for_one_that_was_los
         for each in peers:
             each.stop.set()
         for thread in threads:
-            thread.join(TIMEOUT_S)
+            thread.join(LIMIT_S)

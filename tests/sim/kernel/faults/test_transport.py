@@ -18,11 +18,11 @@ from rumor.sim.kernel.faults.network import NetworkFaults
 from rumor.sim.kernel.faults.transport import FaultyTransport, NetworkPlan
 
 from ....contract.post import Letter, letter
+from ....waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
 IDS = ("a", "b", "c")
-TIMEOUT_S = 120.0
 FULL_S = 0.3
 """A way that has taken nothing for so long is full."""
 FRAME = bytes(range(256)) * 1024
@@ -74,7 +74,7 @@ def meet(end: Transport, peer: str, other: Transport) -> None:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + TIMEOUT_S
+    give_up_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < give_up_s, "it never came"
         time.sleep(0.002)
