@@ -14,6 +14,8 @@ from rumor.sim.batched.schedule import paused, settled
 from rumor.sim.batched.steppers.engines import one_thread_each
 from rumor.sim.batched.values import check_memory, peak_rss_mib
 
+from ...waiting import LIMIT_S
+
 
 def fleet(workers: int, memory_gib: float | None = None) -> SimulationConfig:
     return SimulationConfig(workers=workers, memory_gib=memory_gib)

@@ -1,7 +1,6 @@
 """A swarm of real peers as somebody sees it who is none."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from rumor.train.observe.probe import bare_address
 from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm as Keys
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
 from .watched import Member
 
 pytestmark = pytest.mark.live
@@ -32,18 +31,25 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
         member.end()
 
 
-def watched(observer: Observer, until: Callable[[SwarmView], bool]) -> SwarmView:
+def watched(observer: Observer, seen: Callable[[SwarmView], bool]) -> SwarmView:
     """Poll until something is seen."""
-    give_up_s = time.monotonic() + LIMIT_S
-    while not until(view := observer.poll()):
-        assert time.monotonic() < give_up_s, view
-        time.sleep(0.05)
-    return view
+    views: list[SwarmView] = []
+
+    def is_seen() -> bool:
+        views[:] = [observer.poll()]
+        return seen(views[0])
+
+    until(is_seen, lambda: views)
+    return views[0]
+
+
+def have_stepped(view: SwarmView) -> bool:
+    return view.answered == 3 and all(peer.step > 0 for peer in view.peers)
 
 
 def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> None:
     with Observer(trio[1].address.removeprefix("tcp://")) as observer:
-        view = watched(observer, lambda view: view.answered == 3)
+        view = watched(observer, have_stepped)
     assert [peer.id for peer in view.peers] == ["p0", "p1", "p2"]
     assert view.swarm == trio[0].peer.swarm
     for peer, member in zip(view.peers, trio, strict=True):

@@ -19,7 +19,7 @@ class Member:
     """A peer that steps every few milliseconds on a thread of its own."""
 
     def __init__(
-        self, folder: Path, number: int, founders: int, dead_s: float = 5.0, **settings: Any
+        self, folder: Path, number: int, founders: int, dead_s: float = LIMIT_S, **settings: Any
     ) -> None:
         self.halt, self.inside = threading.Event(), threading.Event()
         protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, dead_s=dead_s)

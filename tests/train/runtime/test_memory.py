@@ -17,7 +17,7 @@ from rumor.train.tensors import buffers
 from rumor.train.tensors.buffers import Memory
 from rumor.train.tensors.vector import Vector
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.live
 
@@ -103,16 +103,15 @@ def member(id: str, out: Path, join: str | None = None, **changes: Any) -> Peer:
         gossip_s=0.1, seek_s=0.05, shared_memory=changes.pop("shared_memory", True)
     )
     config = PeerConfig(
-        id=id, protocol=protocol, rule=GoSGD(p=1.0), topology="complete", linger_s=5.0, **changes
+        id=id,
+        protocol=protocol,
+        rule=GoSGD(p=1.0),
+        topology="complete",
+        linger_s=5.0,
+        leave_s=LIMIT_S,
+        **changes,
     )
     return Peer(nn.Linear(100, ROWS), config, out=out / id, join=join or ())
-
-
-def until(condition: Any) -> None:
-    give_up_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up_s, "it never came"
-        time.sleep(0.01)
 
 
 def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, peaks: Peaks) -> None:

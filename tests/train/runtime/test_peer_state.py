@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
         state = trained(two, 1)
         assert state["addresses"] == [one.address] and 0 < state["weight"] < 1
         # It is not told where the others are.
-        back = Peer(nn.Linear(2, 2), config(id="two"))
+        patient = replace(QUICK, found_alone_s=LIMIT_S)
+        back = Peer(nn.Linear(2, 2), config(id="two", protocol=patient))
         back.load_state_dict(state)
         with back:
             assert back.live == ("one", "two") and back.swarm == one.swarm
