@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,9 @@ def watched(observer: Observer, seen: Callable[[SwarmView], bool]) -> SwarmView:
     views: list[SwarmView] = []
 
     def is_seen() -> bool:
-        views[:] = [observer.poll()]
-        return seen(views[0])
+        with suppress(TransportError):
+            views[:] = [observer.poll()]
+        return bool(views) and seen(views[0])
 
     until(is_seen, lambda: views)
     return views[0]

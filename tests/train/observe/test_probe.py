@@ -34,7 +34,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
 
 
 def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) -> None:
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         found = sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < found.roundtrip_s <= found.roundtrip_s_mean
     assert found.bytes_s > 0
@@ -59,14 +59,14 @@ def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
 
 
 def test_the_members_that_train_are_told(pair: list[Member]) -> None:
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         members = sounder.members(pair[1].address.removeprefix("tcp://"))
     assert sorted(member.id for member in members) == ["p0", "p1"]
 
 
 def test_steps_are_those_that_each_peer_says_of_itself(pair: list[Member]) -> None:
     addresses = [member.address for member in pair]
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         before = sounder.steps(addresses)
         taken = [member.peer.steps for member in pair]
         until(lambda: min(m.peer.steps - t for m, t in zip(pair, taken, strict=True)) >= 5)
@@ -78,7 +78,7 @@ def test_steps_are_those_that_each_peer_says_of_itself(pair: list[Member]) -> No
 
 
 def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         sounder.sound(pair[0].address, bytes_max=1 << 20)
         sounder.members(pair[0].address)
         # Answered later than all that was asked before.
@@ -93,7 +93,7 @@ def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
 
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
     counters = pair[0].peer.counters
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         # It is answered with the model's schema.
         sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < counters.membership_bytes < counters.bytes_sent
@@ -125,7 +125,7 @@ def test_the_model_is_as_it_was(tmp_path: Path) -> None:
     with Peer(model, PeerConfig(id="solo", linger_s=0.0)) as peer:
         units = peer.weight_units
         assert peer.address is not None
-        with Probe() as sounder:
+        with Probe(timeout_s=LIMIT_S) as sounder:
             sounder.sound(peer.address, bytes_max=1 << 20)
             peer.step()
             sounder.members(peer.address)

@@ -42,7 +42,7 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
     started += [Member(tmp_path, "p0", 3), Member(tmp_path, "p1", 3)]
     started += [Member(tmp_path, "p2", 3, bind=None)]
     inside(*started)
-    with SwarmStop(started[1].address) as request:
+    with SwarmStop(started[1].address, timeout_s=LIMIT_S) as request:
         rounds = run(request)
         assert request.is_clean and set(rounds[-1].values()) == {End.GONE}
         assert request.swarm and request.shards == 1
@@ -70,7 +70,7 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
     started += [Member(tmp_path, "p0", 2, linger_s=1.0)]
     started += [Member(tmp_path, "p1", 2, no_remote_stop=True)]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
         assert not request.is_clean
         assert {id: peer.end for id, peer in request.peers.items()} == {
@@ -86,8 +86,13 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
 def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
     started += [Member(tmp_path, "p0", 1, obeys=False)]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
-        assert run(request, 1.0)[-1] == {"p0": End.ASKED}
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
+
+        def is_asked() -> bool:
+            assert run(request, 1.0)[-1] == {"p0": End.ASKED}
+            return request.peers["p0"].weight is not None
+
+        until(is_asked)
         assert not request.is_clean and request.peers["p0"].weight == ONE
     assert started[0].peer.ended_by == "rumor stop"
 
@@ -100,7 +105,7 @@ def test_with_signals_the_process_ends_whatever_the_loop_does(
         Member(tmp_path, "p1", 2, obeys=False, signals=True, rule="gosgd:p=0.5"),
     ]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean
     for member in started:
@@ -118,7 +123,7 @@ def test_where_everybody_waits_all_leave(
         config = {"rule": "allreduce", "signals": signals, "linger_s": 1.0}
         started.append(Member(tmp_path, name, 2, obeys=not signals, **config))  # type: ignore[arg-type]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean
     for member in started:
@@ -145,13 +150,14 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
     ]
     inside(*started)
     address = f"tcp://{started[0].address.rpartition('@')[2]}"
+    m3 = swarm.keyring("m3")
     for owner in (None, PersonKey.generate("eve")):
-        with SwarmStop(address, keyring=swarm.keyring("m3"), owner=owner) as request:
+        with SwarmStop(address, keyring=m3, owner=owner, timeout_s=LIMIT_S) as request:
             run(request)
             assert {peer.end for peer in request.peers.values()} == {End.REFUSED}
             assert "only the roster's owner can stop it" in request.peers["m1"].why
     assert all(not member.peer.ended_by for member in started)
-    with SwarmStop(address, keyring=swarm.keyring("m3"), owner=swarm.owner) as request:
+    with SwarmStop(address, keyring=m3, owner=swarm.owner, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
@@ -176,7 +182,7 @@ def silent(started: list[Member], tmp_path: Path) -> SwarmStop:
     """A request to a swarm of one, beside which some are heard of who cannot be reached."""
     started += [Member(tmp_path, "p0", 1, obeys=False)]
     inside(*started)
-    return SwarmStop(started[0].address)
+    return SwarmStop(started[0].address, timeout_s=LIMIT_S)
 
 
 def entry(id: str, phase: Phase = Phase.TRAINING, incarnation: int = 1, step: int = 0) -> Entry:
