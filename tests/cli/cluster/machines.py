@@ -9,13 +9,13 @@ from pathlib import Path
 
 from rumor.train.storage.jsonl import read_metrics
 
-from ...waiting import LIMIT_S, until
+from ...waiting import until
 
 __all__ = ["SCRIPT", "Machines"]
 
 
 SCRIPT = """
-import argparse, sys, time
+import argparse, os, time
 import torch
 from torch import nn
 from rumor.train import Peer, environment
@@ -23,12 +23,13 @@ from rumor.train import Peer, environment
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
 parser.add_argument("--pause", type=float, default=0.01)
+parser.add_argument("--until", default=os.devnull)  # a file: it trains at least until that is there
 arguments = parser.parse_args()
 torch.manual_seed(environment().index)  # each draws another model
 model = nn.Linear(4, 1).to(environment().device)
 with Peer(model) as peer:
     print("taking part as", peer.id, "of", environment().count)
-    while peer.steps < arguments.steps:
+    while peer.steps < arguments.steps or not os.path.exists(arguments.until):
         with torch.no_grad():
             model.weight.add_(0.01)
         time.sleep(arguments.pause)
@@ -117,6 +118,5 @@ class Machines:
         paths = [self.folder / run / "peers" / id / "metrics.jsonl" for id in ids]
         until(
             lambda: all(path.exists() and read_metrics(path) for path in paths),
-            LIMIT_S,
             "all train",
         )

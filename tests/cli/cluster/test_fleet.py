@@ -1,7 +1,6 @@
 """The launcher's side of several machines: what it takes from them, and what it does not."""
 
 import base64
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
 from rumor.cli.launch.script.config import ScriptConfig
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
 
 
 class Canned(Connection):
@@ -139,8 +138,7 @@ def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
     fleet.kill_all()
     fleet.kill_all()
     fleet.wait()
-    while {"ping": True} not in connection.told:
-        time.sleep(0.01)
+    until(lambda: {"ping": True} in connection.told)
     fleet.close()
     assert fleet.processes[0].poll() == -9
     assert [each for each in connection.told if "ping" not in each][1:] == [

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from rumor.cli.launch.processes.fork_server import (
 )
 from rumor.cli.launch.processes.group import ProcessGroup
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
 
 pytestmark = [
     pytest.mark.live,
@@ -47,10 +46,7 @@ def start(server: ForkServer, folder: Path, *arguments: str) -> ForkedProcess:
 def sleeper(server: ForkServer, folder: Path) -> ForkedProcess:
     """A peer that waits for another one for ever."""
     process = start(server, folder, "peer", "--task=quadratic", "--join=127.0.0.1:9", "--id=one")
-    deadline_s = time.monotonic() + 60
-    while Path(f"/proc/{process.pid}/comm").read_text() != "rumor one\n":
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "rumor one\n")
     return process
 
 

@@ -116,7 +116,6 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
     # A request that was made before stops nobody who comes back.
     for id in "ab":
         run.start(id, "--resume", str(run.folder / id), life="-2")
-    for id in "ab":
         run.trains(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
     run.trains("a-2", "founded a swarm")
     run.trains("b-2", "joined: the model is now a copy of a's")

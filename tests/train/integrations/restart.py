@@ -21,9 +21,11 @@ SAVED = 20
 
 def _started(folder: Path, id: str, *, resume: bool) -> Forked:
     told: dict[str, Any] = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet"}
-    told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": 60}
+    told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
     told |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
-    told |= {"PROTOCOL": json.dumps({"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 5.0})}
+    # The one that is killed finds the other again, however long that takes.
+    times = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 5.0, "found_alone_s": LIMIT_S}
+    told |= {"PROTOCOL": json.dumps(times)}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(f"RUMOR_{name}", str(value))

@@ -211,7 +211,7 @@ def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
         for index in range(2):
             told: dict[str, Any] = {"ID": f"peer-{index}", "INDEX": index, "COUNT": 2}
             told |= {"OUT": tmp_path / f"peer-{index}", "RENDEZVOUS": tmp_path / "meet"}
-            told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.5", "LINGER_S": 60, "SIGNALS": 1}
+            told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.5", "LINGER_S": LIMIT_S, "SIGNALS": 1}
             with monkeypatch.context() as patch:
                 for name, value in told.items():
                     patch.setenv(f"RUMOR_{name}", str(value))

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,12 +17,13 @@ from rumor.gossip.effects.ledger import audit
 from rumor.gossip.weight import UNIT
 from rumor.train.storage.ledger_file import read_ledgers
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.live
 
 ENDLESS = "1000000"
 MEMBER = ("--task", "quadratic", "--steps", "40", "--step-s-min", "0.02", "--json")
+MEMBER += ("--leave-s", str(LIMIT_S))
 
 
 def rumor(*words: object, status: int = 0) -> str:
@@ -82,10 +82,7 @@ class Started:
         self.wait_for(lambda: words in self.log)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        give_up_s = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < give_up_s, self.log
-            time.sleep(0.02)
+        until(condition, lambda: self.log)
 
     def report(self) -> dict[str, Any]:
         told = self.process.communicate(timeout=LIMIT_S)[0]

@@ -9,6 +9,7 @@ import pytest
 from torch import nn
 
 from rumor.gossip import ONE, audit
+from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.loop.signals import SignalHandling
 from rumor.train.storage.jsonl import read_metrics
@@ -46,7 +47,7 @@ sys.exit(len(asked))
 def started(folder: Path, id: str, earlier: str) -> Forked:
     (folder / "script.py").write_text(SCRIPT)
     told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
-    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1}
+    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(f"RUMOR_{name}", str(value))
@@ -127,7 +128,14 @@ def test_a_signal_while_a_peer_looks_for_its_swarm_ends_the_search() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     config = PeerConfig(join=("tcp://127.0.0.1:9",), signals=True)
     peer = Peer(nn.Linear(2, 1), config)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    opens = peer.opens
+
+    def opens_and_is_called(given: PeerConfig) -> Transport:
+        # By now the signal is handled.
+        os.kill(os.getpid(), signal.SIGTERM)
+        return opens(given)
+
+    peer.opens = opens_and_is_called
     try:
         with pytest.raises(SystemExit) as ended, peer:
             pass
