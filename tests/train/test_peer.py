@@ -54,10 +54,14 @@ class Member:
             self.error = error
             self.inside.set()
 
+    @property
+    def trains(self) -> bool:
+        return self._thread.is_alive()
+
     def end(self) -> None:
         self.halt.set()
         self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
+        assert not self.trains
 
 
 def linear(value: float, rows: int = 3) -> nn.Linear:
@@ -282,7 +286,8 @@ def test_losses_that_a_rule_asks_for_come_from_the_callers_function() -> None:
             return any(mixed for _, mixed in asked)
 
         until(was_asked_of_a_mix, poll_s=0.001)
-        other.end()
+        other.halt.set()
+        until(lambda: peer.step() or not other.trains, poll_s=0.001)
         steps = peer.steps
     numbers = [batch for batch, _ in asked]
     # Each answer is on one batch: that of the model, and with the share.
