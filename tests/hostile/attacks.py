@@ -354,12 +354,15 @@ def inquiries(run: Run) -> Verdict:
 def names(run: Run) -> Verdict:
     """Fill the member table."""
     stranger = run.stranger()
+    began_s = time.monotonic()
     for start in range(0, 8000, 100):
         told = [member(f"{stranger.name}.{index}") for index in range(start, start + 100)]
         stranger.say(HELLO, stranger.hello(member(stranger.name), *told, reply=False))
     run.heard(stranger)
+    known = run.v.look(lambda protocol: len(protocol._state.table))
+    intervals = (time.monotonic() - began_s) / QUICK.gossip_s
     run.exchange()
-    return _bounded_if(run.v.look(lambda protocol: len(protocol._state.table)) < 4096)
+    return _bounded_if(known <= NAMES_MAX * (1 + (1 + intervals) / 4))
 
 
 def replays(run: Run) -> Verdict:

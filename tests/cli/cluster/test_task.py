@@ -150,9 +150,9 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
     job = job_with_free_ports()
     run = Path(f"runs/slurm-{job}")
     words = (*RUMOR, "run", "--timing", "local", "--p", "0.3", "--log-every", "5", "--")
-    words += ("mine.py", "--steps", "400", "--until", "over")
+    script = ("mine.py", "--steps", "400", "--until", "over")
     for rank in range(TASKS):
-        processes.append(start(slurm(rank, job), *words))
+        processes.append(start(slurm(rank, job), *words, *script))
     until(lambda: have_trained(folders(run), 20), "all train")
     killed = (0, 3, 6)  # the founder, for one, and one or two of each node
     for rank in killed:

@@ -92,7 +92,8 @@ def test_a_connection_from_this_machine_is_known_on_either_end() -> None:
         until(have_come, poll_s=0)
         one.send("two", [b"ho"], bulk=False)
         back: list[bool] = []
-        until(lambda: back.extend(each.is_here for each in two.poll(0.01)) or back, poll_s=0)
+        while not back:
+            back += [received.is_here for received in two.poll(0.01)]
         assert all(came) and all(back)
     finally:
         one.close(0)

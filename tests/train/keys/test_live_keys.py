@@ -22,8 +22,10 @@ from ...waiting import LIMIT_S, until
 pytestmark = pytest.mark.live
 
 ENDLESS = "1000000"
-MEMBER = ("--task", "quadratic", "--steps", "40", "--step-s-min", "0.02", "--json")
-MEMBER += ("--leave-s", str(LIMIT_S))
+MEMBER = (
+    *("--task", "quadratic", "--steps", "40", "--step-s-min", "0.02", "--json"),
+    *("--leave-s", str(LIMIT_S)),
+)
 
 
 def rumor(*words: object, status: int = 0) -> str:

@@ -192,7 +192,8 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
         with pytest.raises(TrainingError, match=WHY), b:
             b.wait(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
-            until(lambda: b.step() or b.counters.pushes)
+            while not b.counters.pushes:
+                b.step()
             failed = b._current_session().runtime
             until(lambda: not failed.is_sound)
             assert b.weight > 0
