@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket as sockets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,6 +65,16 @@ sys.exit(run.wait())
 """
 
 
+def free_port(address: str) -> int:
+    """A port that nobody has; the default where the address belongs to another network."""
+    with sockets.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return 7700
+        return int(probe.getsockname()[1])
+
+
 class Machines:
     """Folders of machines, beside the launcher's own.
 
@@ -89,12 +100,12 @@ class Machines:
         """A file of machines: what each line has beside address and folder, in their order."""
         path = self.folder / "hosts.txt"
         more = (*lines, *[""] * (len(self.addresses) - len(lines)))
-        path.write_text(
-            "".join(
-                f"{address} dir={address} {line}\n"
-                for address, line in zip(self.addresses, more, strict=True)
-            )
-        )
+        text = ""
+        for address, line in zip(self.addresses, more, strict=True):
+            # Other launchers on this machine would choose the same default.
+            place = f" listen={free_port(address)}" if "listen=" not in line else ""
+            text += f"{address} dir={address} {line}{place}\n"
+        path.write_text(text)
         return str(path)
 
     def arguments(self, *more: str, lines: Sequence[str] = ()) -> list[str]:
