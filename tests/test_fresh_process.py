@@ -18,6 +18,7 @@ from rumor.train.storage.jsonl import read_metrics
 from .sim.batched import test_exactness, test_wires
 from .sim.kernel import test_fleet_faults_run
 from .sim.swarm import test_swarm
+from .waiting import LIMIT_S
 
 # They draw, analyze or talk to a terminal; loaded, they would slow the start of every live peer.
 LIBRARIES: Final = ("matplotlib", "networkx", "pandas", "rich", "scipy", "sklearn", "torchvision")
@@ -105,7 +106,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
         | {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=LIMIT_S,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     train, results, pages, grown, digests, swarm = map(json.loads, done.stdout.splitlines())

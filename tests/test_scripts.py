@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from .forked import forked
+from .waiting import LIMIT_S
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -58,7 +59,7 @@ def test_the_academic_version_in_the_docs_is_the_script() -> None:
 
 
 def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) -> None:
-    out, errors = start(str(EXAMPLES / "academic.py"), cwd=tmp_path).communicate(timeout=600)
+    out, errors = start(str(EXAMPLES / "academic.py"), cwd=tmp_path).communicate(timeout=LIMIT_S)
     assert "total weight 8.0: nothing is lost" in out, errors
     alone, together = map(float, re.findall(r"(?:alone|together) +([\d.]+)", out))
     assert together < alone / 3
@@ -89,7 +90,7 @@ def test_two_terminals_and_one_address(tmp_path: Path) -> None:
         second = forked(log, str(tmp_path / "train.py"), "--steps", "200", "--join", found[1])
         second.wait()
         first.send_signal(signal.SIGINT)
-        first_out, first_errors = first.communicate(timeout=600)
+        first_out, first_errors = first.communicate(timeout=LIMIT_S)
     for out, errors in ((first_out, first_errors), (log.read_text(), "")):
         accuracy, mixed = re.findall(r"accuracy ([\d.]+).*mixed in: (\d+)", out)[0]
         assert float(accuracy) >= 0.9, out + errors

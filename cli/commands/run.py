@@ -116,7 +116,7 @@ def run(
         print_json(summary)
     else:
         for name, each in _swarms(summary):
-            if name or summary["swarms"]:
+            if name or summary["further"]:
                 print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
             report(dict(each), Console())
     _end(summary)
@@ -157,7 +157,7 @@ def _faults(config: ScriptConfig) -> "tuple[Fault, ...]":
 
 def _swarms(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """The summary of each swarm of a run, by its name, the first one first."""
-    return [(summary.get("swarm", ""), summary), *summary["swarms"].items()]
+    return [(summary.get("swarm", ""), summary), *summary["further"].items()]
 
 
 def _end(summary: Mapping[str, Any]) -> None:
@@ -230,7 +230,7 @@ def _run(
         else:
             outcomes = read_outcomes(group.places, views)
             log.summary = conclude(described, None, out, wall_s, outcomes, done)
-        log.summary |= {"run": str(out), "swarms": further}
+        log.summary |= {"run": str(out), "further": further}
         if isinstance(group, ProcessGroup):
             log.summary["leftovers"] = [each._asdict() for each in group.leftovers()]
     return log.summary

@@ -11,7 +11,6 @@ __all__: list[str] = []
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
-@pytest.mark.timeout(300)
 def test_membership_kills_joins_cuts_and_heals() -> None:
     result = checked(measure_membership(peers=4, timings=("local",), rounds=1, held_s=0.1))
     assert [row.unit for row in result.rows] == ["s"] * 6 + ["bytes/s"]

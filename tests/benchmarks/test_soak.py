@@ -33,7 +33,6 @@ def test_vitals_see_a_file_that_is_opened_and_memory_that_is_used(tmp_path: Path
 @needs_proc
 @pytest.mark.live
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_soak_looks_at_those_that_stay_and_counts_every_unit(tmp_path: Path) -> None:
     picture = tmp_path / "soak.png"
     result = checked(measure_soak(0.2, 4, every_s=0.5, look_s=1.0, picture=picture))

@@ -4,12 +4,12 @@ A message is either bulk (a frame of a share) or control (an answer); both carry
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from rumor.gossip import Envelope
 from rumor.gossip.wire.messages import Ack, Chunk
 
-__all__ = ["End", "Letter", "Post", "letter", "numbers"]
+__all__ = ["CONNECTS", "End", "Letter", "Post", "letter", "numbers"]
 
 
 class Letter(NamedTuple):
@@ -48,9 +48,13 @@ def letter(
     return Letter(envelope, frame or b"")
 
 
+CONNECTS: Final = 10**9
+"""Number of messages that only make a connection; the last of them may come at any time."""
+
+
 def numbers(came: Sequence[Letter], *, bulk: bool) -> list[int]:
     """Numbers of the messages of one class, in order of arrival."""
-    return [one.number for one in came if one.bulk is bulk]
+    return [one.number for one in came if one.bulk is bulk and one.number != CONNECTS]
 
 
 class End(Protocol):

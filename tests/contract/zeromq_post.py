@@ -10,14 +10,13 @@ from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.codec import decode, encode
 
 from ..live.relay import Network
+from ..waiting import until
 from .post import Letter
 
 __all__ = ["ZeroMQPost"]
 
-_TIMEOUT_S = 120.0
 _SETTLED_S = 0.4
 _UNDER_WAY_BYTES = 1_000_000
-_SLOW_BYTES_S = 20e6
 
 
 class _End:
@@ -95,12 +94,13 @@ class ZeroMQPost:
 
     def reset_in_transfer(self, source: str, to: str, send: Callable[[], object]) -> None:
         ways = self.network.ways(source, to)
-        self.network.limit(None, _SLOW_BYTES_S)
-        under_way = sum(way.passed_bytes for way in ways) + _UNDER_WAY_BYTES
+        for way in ways:
+            way.stops_after_bytes = way.passed_bytes + _UNDER_WAY_BYTES
         send()
-        self.until(lambda: sum(way.passed_bytes for way in ways) > under_way)
+        self.until(lambda: any(way.holds for way in ways))
         self.network.reset(source, to)
-        self.network.limit(None, math.inf)
+        for way in ways:
+            way.stops_after_bytes = math.inf
 
     def settle(self) -> None:
         last_s = time.monotonic()
@@ -109,10 +109,11 @@ class ZeroMQPost:
                 last_s = time.monotonic()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        give_up_s = time.monotonic() + _TIMEOUT_S
-        while not condition():
-            assert time.monotonic() < give_up_s, "it never came"
+        def holds() -> bool:
             self._read()
+            return condition()
+
+        until(holds, poll_s=0)
 
     def close(self) -> None:
         for name in tuple(self._ends):
@@ -128,9 +129,12 @@ class ZeroMQPost:
 
 def _opened(bind: str | None) -> Transport:
     """A transport; where its address is a dead one's, the system may not have let go of it yet."""
-    give_up_s = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < give_up_s:
+    made: list[Transport] = []
+
+    def is_free() -> bool:
         with suppress(TransportError):
-            return Transport(bind)
-        time.sleep(0.01)
-    raise AssertionError(f"{bind} was never free")
+            made.append(Transport(bind))
+        return bool(made)
+
+    until(is_free, f"{bind} is free")
+    return made[0]

@@ -20,11 +20,10 @@ import yaml
 from rumor.train import PeerConfig, environment
 
 from ..layout import LAYERS
-from ..live.swarm import until
+from ..waiting import LIMIT_S, until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-TIMEOUT_S = 300.0
 
 pytestmark = pytest.mark.skipif(not EXAMPLES.exists(), reason="examples are not beside the tests")
 
@@ -157,14 +156,14 @@ def test_probe_and_hook_do_what_they_are_for(name: str, tmp_path: Path) -> None:
         )
     try:
         assert subprocess.run(probe).returncode != 0
-        until(lambda: subprocess.run(probe).returncode == 0, TIMEOUT_S, "it is ready")
+        until(lambda: subprocess.run(probe).returncode == 0, "it is ready")
         # In the container, the peer's parent is the first process, which hands signals on.
         hook = hook.replace("-TERM 1;", f"-TERM {process.pid};")
         words = [*shell, hook.replace("-0 1;", f"-0 {process.pid};")]
         assert words[-1].count(str(process.pid)) == 2, hook
         waiting = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-        assert process.wait(TIMEOUT_S) == 128 + signal.SIGTERM
-        assert waiting.wait(TIMEOUT_S) == 0
+        assert process.wait(LIMIT_S) == 128 + signal.SIGTERM
+        assert waiting.wait(LIMIT_S) == 0
     finally:
         process.kill()
         process.wait()

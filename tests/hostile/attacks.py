@@ -25,6 +25,7 @@ from rumor.gossip.protocol.limits import (
 from rumor.gossip.transport.addresses import without_key
 from rumor.train.runtime.telling.status import ANSWERS_MAX, ANSWERS_S
 
+from ..waiting import LIMIT_S
 from .client import (
     ACK,
     ASK,
@@ -49,7 +50,7 @@ from .client import (
     offer,
 )
 from .listeners import Listeners, endless
-from .victims import QUICK, Run, Victim, resident_bytes
+from .victims import QUICK, SOON_S, Run, Victim, resident_bytes
 
 __all__ = ["ATTACKS", "Attack", "Verdict"]
 
@@ -97,6 +98,11 @@ def _names(run: Run, victim: Victim) -> tuple[str, ...]:
 
 def _nothing_if(fine: bool) -> Verdict:
     return Verdict.NOTHING if fine else Verdict.WORKS
+
+
+def _soon_with_keys(run: Run) -> float:
+    """How long to watch for what happens without keys, and not with them."""
+    return LIMIT_S if run.keys is None else SOON_S
 
 
 def _bounded_if(fine: bool) -> Verdict:
@@ -183,8 +189,8 @@ def goodbye(run: Run) -> Verdict:
     assert other is not None
     stranger.say(LEAVE, [True], name=other.id, incarnation=other.incarnation)
     run.heard(stranger)
-    gone = run.happens(lambda: other.id not in _names(run, run.v))
-    return _nothing_if(not gone or run.happens(lambda: other.id in _names(run, run.v)))
+    gone = run.happens(lambda: other.id not in _names(run, run.v), _soon_with_keys(run))
+    return _nothing_if(not gone or run.happens(lambda: other.id in _names(run, run.v), SOON_S))
 
 
 def stop(run: Run) -> Verdict:
@@ -196,7 +202,10 @@ def stop(run: Run) -> Verdict:
     for signature in (b"", bytes(range(64))):
         stranger.say(STOP, [lives, signature])
     run.heard(stranger)
-    return _nothing_if(not run.happens(lambda: bool(run.v.peer.ended_by and run.w.peer.ended_by)))
+    both = run.happens(
+        lambda: bool(run.v.peer.ended_by and run.w.peer.ended_by), _soon_with_keys(run)
+    )
+    return _nothing_if(not both)
 
 
 def fence(run: Run) -> Verdict:
@@ -214,7 +223,8 @@ def fence(run: Run) -> Verdict:
 
 def _goes_on_mixing(run: Run) -> bool:
     mixed = run.v.peer.counters.mixed
-    return run.happens(lambda: run.v.peer.counters.mixed > mixed + 5)
+    within_s = SOON_S if run.keys is None else LIMIT_S
+    return run.happens(lambda: run.v.peer.counters.mixed > mixed + 5, within_s)
 
 
 def newcomers(run: Run) -> Verdict:
@@ -233,7 +243,9 @@ def asks_again(run: Run) -> Verdict:
     stranger, copies = run.stranger(), 0
     began_s = time.monotonic()
     stranger.introduce(phase=JOINING)
-    for _ in range(60):
+    asked = 0
+    while asked < 60 or not copies:
+        asked += 1
         stranger.say(ASK, [False])
         if stranger.socket.poll(30):
             for message in stranger.drain():
@@ -265,7 +277,8 @@ def dials(run: Run) -> Verdict:
         for start in range(0, len(tells), 60):
             stranger.say(HELLO, stranger.hello(member(stranger.name), *tells[start : start + 60]))
         run.heard(stranger)
-        run.happens(lambda: listeners.dialled() > 2 * UNKNOWN_MAX)
+        run.happens(lambda: listeners.dialled() > 0, _soon_with_keys(run))
+        run.happens(lambda: listeners.dialled() > 2 * UNKNOWN_MAX, SOON_S)
         dialled = listeners.dialled()
     if not dialled:
         return Verdict.NOTHING
@@ -341,12 +354,15 @@ def inquiries(run: Run) -> Verdict:
 def names(run: Run) -> Verdict:
     """Fill the member table."""
     stranger = run.stranger()
+    began_s = time.monotonic()
     for start in range(0, 8000, 100):
         told = [member(f"{stranger.name}.{index}") for index in range(start, start + 100)]
         stranger.say(HELLO, stranger.hello(member(stranger.name), *told, reply=False))
     run.heard(stranger)
+    known = run.v.look(lambda protocol: len(protocol._state.table))
+    intervals = (time.monotonic() - began_s) / QUICK.gossip_s
     run.exchange()
-    return _bounded_if(run.v.look(lambda protocol: len(protocol._state.table)) < 4096)
+    return _bounded_if(known <= NAMES_MAX * (1 + (1 + intervals) / 4))
 
 
 def replays(run: Run) -> Verdict:
@@ -413,7 +429,7 @@ def endless_message(run: Run) -> Verdict:
     limit = run.v.peer._running()._transport.limit
     with endless(without_key(run.v.peer.address or "")) as over:
         before = resident_bytes()
-        ended = run.happens(lambda: over.is_set() or limit.cut > 0, within_s=30.0)
+        ended = run.happens(lambda: over.is_set() or limit.cut > 0)
         grown = resident_bytes() - before
     run.exchange()
     if not limit.cut:
@@ -458,7 +474,7 @@ def chorus(run: Run) -> Verdict:
         stranger.introduce(name)
     for name in names:
         stranger.say(HELLO, stranger.hello(member(name), later, reply=False), name=name)
-    return _nothing_if(not run.happens(lambda: not run.v.is_well, within_s=5.0))
+    return _nothing_if(not run.happens(lambda: not run.v.is_well))
 
 
 _N, _B, _W = Verdict.NOTHING, Verdict.BOUNDED, Verdict.WORKS

@@ -15,6 +15,8 @@ import xxhash
 import zmq
 from zmq.utils import z85
 
+from ..waiting import LIMIT_S
+
 __all__ = [
     *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
     *("INQUIRE", "STATUS", "STOP"),
@@ -30,7 +32,6 @@ FOUNDER = 2**40
 """Units of weight that a founder brings."""
 
 _PREFIX = struct.Struct("<3sBI")
-_TIMEOUT_S = 120.0
 _ASKED_MAX = 150
 
 Parts = list[bytes]
@@ -85,7 +86,7 @@ class Stranger:
         self.swarm, self.schema = b"", bytes(16)
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.SNDTIMEO, int(_TIMEOUT_S * 1000))
+        self.socket.setsockopt(zmq.SNDTIMEO, int(LIMIT_S * 1000))
         if keys is not None:
             public, secret, server = map(z85.encode, keys)
             self.socket.setsockopt(zmq.CURVE_PUBLICKEY, public)
@@ -156,7 +157,7 @@ class Stranger:
 
     def hear(self, kind: int) -> list[Any]:
         """The header of the next message of a kind; others are passed over."""
-        heard = self.hear_soon(kind, _TIMEOUT_S)
+        heard = self.hear_soon(kind, LIMIT_S)
         assert heard is not None, f"no answer of kind {kind}"
         return heard
 

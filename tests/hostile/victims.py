@@ -21,14 +21,17 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
 
 from ..gossip.transport.keyrings import Swarm as Keys
+from ..waiting import LIMIT_S, until
 from .client import Stranger
 
-__all__ = ["OWN", "QUICK", "Run", "Victim", "resident_bytes"]
+__all__ = ["OWN", "QUICK", "SOON_S", "Run", "Victim", "resident_bytes"]
+
+SOON_S = 1.0
+"""What has not happened by then is taken never to happen."""
 
 OWN = "m"
 """The attacker's name; with keys, names that begin with it and a dot are its own, too."""
 
-TIMEOUT_S = 300.0
 
 QUICK = ProtocolConfig(
     gossip_s=0.1, seek_s=0.05, suspect_s=1.0, dead_s=2.0, found_s=0.3, stall_s=1.0, retry_s=0.1
@@ -79,7 +82,7 @@ class Victim:
 
     def end(self) -> None:
         self.halt()
-        self._thread.join(TIMEOUT_S)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
 
 
@@ -143,16 +146,24 @@ class Run:
             stranger.learn()
         return stranger
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    def wait(self, condition: Callable[[], bool]) -> None:
         """Wait until something holds, while both are well."""
-        give_up_s = time.monotonic() + timeout_s
-        while not condition():
-            self.assert_well()
-            assert time.monotonic() < give_up_s, "it never came"
-            time.sleep(0.01)
 
-    def happens(self, condition: Callable[[], bool], within_s: float = 1.0) -> bool:
-        """Whether something comes to hold soon."""
+        def holds() -> bool:
+            if condition():
+                return True
+            self.assert_well()
+            return False
+
+        until(holds)
+
+    def happens(self, condition: Callable[[], bool], within_s: float = LIMIT_S) -> bool:
+        """Whether something comes to hold.
+
+        Args:
+            condition: What.
+            within_s: How long it is watched for, seconds: `SOON_S` where it should not come.
+        """
         give_up_s = time.monotonic() + within_s
         while time.monotonic() < give_up_s:
             if condition():

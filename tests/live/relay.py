@@ -29,8 +29,15 @@ class Way:
     bytes_s: float = inf
     stopped: bool = False
     passed_bytes: int = 0
+    stops_after_bytes: float = inf
+    """Of those that pass, all together: what a test does then, it does in mid-transfer."""
     free_s: float = 0.0
     """When what passes now has passed, at so many bytes a second."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing passes now."""
+        return self.stopped or self.passed_bytes > self.stops_after_bytes
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on all that comes, in order."""
@@ -62,7 +69,7 @@ class Way:
         data, due_s = await line.get()
         self.free_s = max(self.free_s, clock()) + len(data) / self.bytes_s
         due_s = max(due_s, self.free_s)
-        while (rest_s := due_s - clock()) > 0 or self.stopped:
+        while (rest_s := due_s - clock()) > 0 or self.holds:
             await asyncio.sleep(rest_s if rest_s > 0 else _NAP_S)
         return data
 

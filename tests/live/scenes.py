@@ -17,8 +17,9 @@ from typing import Any
 from rumor.benchmarks.network.hosts import hosts
 from rumor.gossip import ONE, Audit
 
+from ..waiting import until
 from .relay import Network
-from .swarm import Pause, Swarm, Trainee, until
+from .swarm import Pause, Swarm, Trainee
 
 __all__ = [
     "Outcome",
@@ -31,7 +32,6 @@ __all__ = [
     "stopped",
 ]
 
-_PATIENCE_S = 300.0
 _RESET_S = 0.2
 
 
@@ -89,17 +89,16 @@ def receiver_killed(folder: Path, size_bytes: int, step_s: float) -> Outcome:
         passed = _bytes_toward(network, "b")
         until(
             lambda: _bytes_toward(network, "b") - passed > 2 * size_bytes,
-            _PATIENCE_S,
             "shares toward the victim",
         )
         swarm.kill([b])
         first = b.life
         network.limit("b", math.inf)
         b.start()
-        back_s = until(lambda: b.is_in, _PATIENCE_S, "the next life joins")
+        back_s = until(lambda: b.is_in, "the next life joins")
         mixed = a.rows[-1]["mixed"]
-        until(lambda: b.rows[-1]["mixed"] > 1, _PATIENCE_S, "it mixes")
-        until(lambda: a.rows[-1]["mixed"] > mixed, _PATIENCE_S, "the others mix")
+        until(lambda: b.rows[-1]["mixed"] > 1, "it mixes")
+        until(lambda: a.rows[-1]["mixed"] > mixed, "the others mix")
         broken = sum(len(x.pushed_to(first) - b.decided(first, x.life)) for x in (a, c))
         assert broken > 0, "no share was hit"
         assert b.life[1] > first[1]
@@ -107,7 +106,13 @@ def receiver_killed(folder: Path, size_bytes: int, step_s: float) -> Outcome:
 
 
 def resets(
-    folder: Path, size_bytes: int, step_s: float, *, for_s: float, shards: int = 1
+    folder: Path,
+    size_bytes: int,
+    step_s: float,
+    *,
+    for_s: float,
+    resets_min: int = 0,
+    shards: int = 1,
 ) -> Outcome:
     """Reset all connections again and again while a newcomer wants its copy."""
     with _relayed(folder, "abc", size_bytes=size_bytes, step_s=step_s, p=0.5, shards=shards) as (
@@ -119,15 +124,15 @@ def resets(
         watch = _Watch([a, b])
         mixed = a.rows[-1]["mixed"] + b.rows[-1]["mixed"]
         c = _join(swarm, network, "c", a)
-        joined_s, end_s, count = 0.0, time.monotonic() + for_s, 0
-        while time.monotonic() < end_s:
+        joined_s, start_s, count = 0.0, time.monotonic(), 0
+        while time.monotonic() - start_s < for_s or count < resets_min:
             time.sleep(_RESET_S)
             count += network.reset()
             if not joined_s and c.is_in:
-                joined_s = time.monotonic() - end_s + for_s
+                joined_s = time.monotonic() - start_s
         meanwhile = a.rows[-1]["mixed"] + b.rows[-1]["mixed"] - mixed
-        left_s = until(lambda: c.is_in, _PATIENCE_S, "the newcomer joins")
-        until(lambda: c.rows[-1]["mixed"] > shards, _PATIENCE_S, "it mixes")
+        left_s = until(lambda: c.is_in, "the newcomer joins")
+        until(lambda: c.rows[-1]["mixed"] > shards, "it mixes")
         return watch.outcome(
             swarm,
             **{
@@ -152,13 +157,13 @@ def stopped(
         watch = _Watch([a, b, c])
         d.signal(signal.SIGSTOP)
         stopped_s = time.monotonic()
-        missed_s = until(lambda: all(x.sees(*"abc") for x in (a, b, c)), for_s, "it is missed")
+        missed_s = until(lambda: all(x.sees(*"abc") for x in (a, b, c)), "it is missed")
         time.sleep(max(0.0, stopped_s + for_s - time.monotonic()))
         d.signal(signal.SIGCONT)
         steps = len(d.rows)
-        back_s = until(lambda: all(x.sees(*"abcd") for x in (a, b, c)), _PATIENCE_S, "it is back")
+        back_s = until(lambda: all(x.sees(*"abcd") for x in (a, b, c)), "it is back")
         mixed = d.rows[-1]["mixed"]
-        until(lambda: d.rows[-1]["mixed"] > mixed, _PATIENCE_S, "it mixes again")
+        until(lambda: d.rows[-1]["mixed"] > mixed, "it mixes again")
         # It was away itself, so it must not consider anybody else dead.
         assert all(row["live"] == list("abcd") for row in d.rows[steps:]), d.said()
         return watch.outcome(
@@ -173,11 +178,11 @@ def slow_link(folder: Path, size_bytes: int, step_s: float, *, link_bytes_s: flo
     with hosts(2, link_bytes_s) as laid, Swarm(folder, p=0.0, timing="lan", **given) as swarm:
         near, far = (f"tcp://{address}:7700" for address in laid.addresses)
         a = swarm.start("a", host=laid.command(0), bind=near)
-        until(lambda: a.is_in, _PATIENCE_S, "the founder starts")
+        until(lambda: a.is_in, "the founder starts")
         watch = _Watch([a])
         b = swarm.start("b", host=laid.command(1), bind=far, join=(near,))
-        joined_s = until(lambda: b.is_in, 3 * least_s + _PATIENCE_S, "the newcomer joins")
-        until(lambda: a.sees("a", "b") and b.sees("a", "b"), _PATIENCE_S, "they see each other")
+        joined_s = until(lambda: b.is_in, "the newcomer joins")
+        until(lambda: a.sees("a", "b") and b.sees("a", "b"), "they see each other")
         assert "silent" not in a.said() + b.said(), a.said() + b.said()
         assert a.rows[-1]["pushes"] == 1, "the copy was not sent once"
         return watch.outcome(
@@ -200,13 +205,11 @@ def one_way_cut(
         time.sleep(for_s)
         network.heal()
         everybody = [each.id for each in peers]
-        back_s = until(
-            lambda: all(each.sees(*everybody) for each in peers), _PATIENCE_S, "all are live"
-        )
+        back_s = until(lambda: all(each.sees(*everybody) for each in peers), "all are live")
         pushed = len(a.pushed_to(b.life))
-        until(lambda: len(a.pushed_to(b.life)) > pushed, _PATIENCE_S, "it pushes again")
+        until(lambda: len(a.pushed_to(b.life)) > pushed, "it pushes again")
         mixed = b.rows[-1]["mixed"]
-        until(lambda: b.rows[-1]["mixed"] > mixed + 2, _PATIENCE_S, "the other mixes")
+        until(lambda: b.rows[-1]["mixed"] > mixed + 2, "the other mixes")
         held = sum("silent" in each.said() for each in peers)
         return watch.outcome(
             swarm,
@@ -218,13 +221,13 @@ def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int =
     """Three peers that nobody can dial, and one that can be."""
     with Swarm(folder, size_bytes=size_bytes, step_s=step_s, p=0.5) as swarm:
         a = swarm.start("a")
-        until(lambda: a.is_in, _PATIENCE_S, "the founder starts")
+        until(lambda: a.is_in, "the founder starts")
         # As with keys: nobody passes anything on.
         alone: dict[str, Any] = {"bind": None, "join": (a.address,), "relay_bytes_s": 0.0}
         hidden = [swarm.start(id, **alone) for id in "bcd"]
-        until(lambda: all(each.is_in for each in hidden), _PATIENCE_S, "the others join")
+        until(lambda: all(each.is_in for each in hidden), "the others join")
         peers = [a, *hidden]
-        until(lambda: all(x.sees(*"abcd") for x in peers), _PATIENCE_S, "they see one another")
+        until(lambda: all(x.sees(*"abcd") for x in peers), "they see one another")
         _warm_up(peers)
         watch = _Watch(peers)
         _exchange(peers, pushes)
@@ -251,17 +254,16 @@ def half_killed(
         timing=timing,
     ) as swarm:
         trainees = [swarm.start(id) for id in ids]
-        until(lambda: all(each.sees(*ids) for each in trainees), _PATIENCE_S, "all have founded")
+        until(lambda: all(each.sees(*ids) for each in trainees), "all have founded")
         _warm_up(trainees)
         victims, survivors = trainees[::2], trainees[1::2]
         watch = _Watch(survivors)
         swarm.kill(victims)
         left = [each.id for each in survivors]
-        seen_s = until(lambda: all(x.sees(*left) for x in survivors), _PATIENCE_S, "all is known")
+        seen_s = until(lambda: all(x.sees(*left) for x in survivors), "all is known")
         mixed = {each.id: each.rows[-1]["mixed"] for each in survivors}
         until(
             lambda: all(each.rows[-1]["mixed"] > mixed[each.id] for each in survivors),
-            _PATIENCE_S,
             "they exchange on",
         )
         return watch.outcome(swarm, **{"every death known to everybody after, s": seen_s})
@@ -279,11 +281,11 @@ def _relayed(folder: Path, ids: str, **orders: Any) -> Iterator[tuple[Swarm, Net
 def _start(swarm: Swarm, network: Network, ids: str) -> list[Trainee]:
     """Let peers found and join one after another, until all see all."""
     founder = _join(swarm, network, ids[0], None)
-    until(lambda: founder.is_in, _PATIENCE_S, "the founder starts")
+    until(lambda: founder.is_in, "the founder starts")
     others = [_join(swarm, network, id, founder) for id in ids[1:]]
     everybody = [founder, *others]
-    until(lambda: all(each.is_in for each in others), _PATIENCE_S, "the others join")
-    until(lambda: all(each.sees(*ids) for each in everybody), _PATIENCE_S, "all see all")
+    until(lambda: all(each.is_in for each in others), "the others join")
+    until(lambda: all(each.sees(*ids) for each in everybody), "all see all")
     return everybody
 
 
@@ -312,7 +314,7 @@ def _exchange(trainees: Sequence[Trainee], count: int) -> None:
     def reached() -> bool:
         return all(each.rows[-1][what] >= n for each, goal in goals for what, n in goal.items())
 
-    until(reached, _PATIENCE_S, f"{count} shares more of all")
+    until(reached, f"{count} shares more of all")
 
 
 def _free_port() -> int:

@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,21 +18,12 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import ledger_paths, read_ledgers
 
 from ..forked import Forked, forked
+from ..waiting import LIMIT_S
 from .trainee import Orders
 
-__all__ = ["Pause", "Swarm", "Trainee", "until"]
+__all__ = ["Pause", "Swarm", "Trainee"]
 
 _ROOT = Path(__file__).parents[2]
-_END_S = 30.0
-
-
-def until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Wait for something; how long it took, seconds."""
-    start_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() - start_s < timeout_s, f"{what}: not in {timeout_s:g} s"
-        time.sleep(0.02)
-    return time.monotonic() - start_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +130,7 @@ class Trainee:
     def wait(self) -> None:
         """Wait until it has left."""
         assert self._process is not None
-        assert self._process.wait(self.orders.leave_s + _END_S) == 0, self.said()
+        assert self._process.wait(LIMIT_S) == 0, self.said()
 
     def said(self) -> str:
         """All that its lives have logged."""

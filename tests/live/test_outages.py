@@ -21,7 +21,7 @@ from .scenes import (
     stopped,
 )
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.live
 
 STEP_S = 0.02
 MB = 1_000_000
@@ -41,8 +41,7 @@ def test_a_receiver_killed_in_mid_share_comes_back_on_its_port_and_joins(tmp_pat
 def test_resets_in_mid_transfer_lose_no_weight_and_the_newcomer_joins_in_the_end(
     tmp_path: Path, size_mb: int, shards: int
 ) -> None:
-    outcome = resets(tmp_path, size_mb * MB, STEP_S, for_s=5, shards=shards)
-    assert outcome.found["connections reset"] > 20
+    outcome = resets(tmp_path, size_mb * MB, STEP_S, for_s=5, resets_min=20, shards=shards)
     assert outcome.audit.held == outcome.audit.founded == shards * ONE
 
 

@@ -3,20 +3,20 @@
 import json
 import os
 import signal
+import socket as sockets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rumor.train.storage.jsonl import read_metrics
 
-from ...live.swarm import until
+from ...waiting import until
 
 __all__ = ["SCRIPT", "Machines"]
 
-TIMEOUT_S = 300.0
 
 SCRIPT = """
-import argparse, sys, time
+import argparse, os, time
 import torch
 from torch import nn
 from rumor.train import Peer, environment
@@ -24,12 +24,13 @@ from rumor.train import Peer, environment
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
 parser.add_argument("--pause", type=float, default=0.01)
+parser.add_argument("--until", default=os.devnull)  # a file: it trains at least until that is there
 arguments = parser.parse_args()
 torch.manual_seed(environment().index)  # each draws another model
 model = nn.Linear(4, 1).to(environment().device)
 with Peer(model) as peer:
     print("taking part as", peer.id, "of", environment().count)
-    while peer.steps < arguments.steps:
+    while peer.steps < arguments.steps or not os.path.exists(arguments.until):
         with torch.no_grad():
             model.weight.add_(0.01)
         time.sleep(arguments.pause)
@@ -64,6 +65,16 @@ sys.exit(run.wait())
 """
 
 
+def free_port(address: str) -> int:
+    """A port that nobody has; the default where the address belongs to another network."""
+    with sockets.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return 7700
+        return int(probe.getsockname()[1])
+
+
 class Machines:
     """Folders of machines, beside the launcher's own.
 
@@ -89,12 +100,12 @@ class Machines:
         """A file of machines: what each line has beside address and folder, in their order."""
         path = self.folder / "hosts.txt"
         more = (*lines, *[""] * (len(self.addresses) - len(lines)))
-        path.write_text(
-            "".join(
-                f"{address} dir={address} {line}\n"
-                for address, line in zip(self.addresses, more, strict=True)
-            )
-        )
+        text = ""
+        for address, line in zip(self.addresses, more, strict=True):
+            # Other launchers on this machine would choose the same default.
+            place = f" listen={free_port(address)}" if "listen=" not in line else ""
+            text += f"{address} dir={address} {line}{place}\n"
+        path.write_text(text)
         return str(path)
 
     def arguments(self, *more: str, lines: Sequence[str] = ()) -> list[str]:
@@ -118,6 +129,5 @@ class Machines:
         paths = [self.folder / run / "peers" / id / "metrics.jsonl" for id in ids]
         until(
             lambda: all(path.exists() and read_metrics(path) for path in paths),
-            TIMEOUT_S,
             "all train",
         )

@@ -16,9 +16,7 @@ from rumor.cli.cluster import agent as module
 from rumor.cli.cluster.agent import Agent, Outgoing
 from rumor.cli.launch.processes.group import ProcessGroup
 
-from ...live.swarm import until
-
-TIMEOUT_S = 300.0
+from ...waiting import LIMIT_S, until
 
 # Leaves when it is asked to, as a peer does.
 POLITE = "trap 'echo asked; exit 0' TERM; echo here; while :; do sleep 0.05; done"
@@ -101,7 +99,7 @@ def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Th
     """Do something once something is so, while the agent has this thread."""
 
     def wait() -> None:
-        until(condition, TIMEOUT_S, "it comes to that")
+        until(condition, "it comes to that")
         act()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -173,7 +171,7 @@ def test_peers_leave_when_the_launcher_is_lost(
     folder = started(desk, POLITE)
     thread = when(is_here(folder), lambda: lose(desk))
     assert desk.agent.run() == 1
-    thread.join(TIMEOUT_S)
+    thread.join(LIMIT_S)
     log = (folder / "log.txt").read_text()
     assert f"rumor: {why}, so this peer is asked to leave\n" in log
     if "0.5 s" not in why:

@@ -2,7 +2,6 @@
 
 import base64
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
 from rumor.cli.launch.script.config import ScriptConfig
 
-TIMEOUT_S = 30.0
+from ...waiting import LIMIT_S, until
 
 
 class Canned(Connection):
@@ -140,8 +139,7 @@ def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
     fleet.kill_all()
     fleet.kill_all()
     fleet.wait()
-    while {"ping": True} not in connection.told:
-        time.sleep(0.01)
+    until(lambda: {"ping": True} in connection.told)
     fleet.close()
     assert fleet.processes[0].poll() == -9
     assert [each for each in connection.told if "ping" not in each][1:] == [
@@ -153,7 +151,7 @@ def test_a_run_that_is_closed_looks_for_nobody_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = fleet_of(tmp_path / "run")
-    monkeypatch.setattr(module, "_GRACE_S", TIMEOUT_S)
+    monkeypatch.setattr(module, "_GRACE_S", LIMIT_S)
 
     def refuse(*given: Any) -> Connection:
         fleet._closing.set()

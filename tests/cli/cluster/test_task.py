@@ -19,8 +19,8 @@ from rumor.train.runtime.script.cluster import cluster_task
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
-from ...live.swarm import until
-from .machines import SCRIPT, TIMEOUT_S
+from ...waiting import LIMIT_S, until
+from .machines import SCRIPT
 
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
 TASKS = 8
@@ -150,15 +150,17 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
     job = job_with_free_ports()
     run = Path(f"runs/slurm-{job}")
     words = (*RUMOR, "run", "--timing", "local", "--p", "0.3", "--log-every", "5", "--")
+    script = ("mine.py", "--steps", "400", "--until", "over")
     for rank in range(TASKS):
-        processes.append(start(slurm(rank, job), *words, "mine.py", "--steps", "400"))
-    until(lambda: have_trained(folders(run), 20), 2 * TIMEOUT_S, "all train")
+        processes.append(start(slurm(rank, job), *words, *script))
+    until(lambda: have_trained(folders(run), 20), "all train")
     killed = (0, 3, 6)  # the founder, for one, and one or two of each node
     for rank in killed:
         processes[rank].send_signal(signal.SIGKILL)
+    Path("over").touch()
     survivors = [rank for rank in range(TASKS) if rank not in killed]
     for rank in survivors:
-        assert processes[rank].wait(2 * TIMEOUT_S) == 0, logs()
+        assert processes[rank].wait(LIMIT_S) == 0, logs()
     for rank in killed:
         assert processes[rank].wait() == -signal.SIGKILL
     accounts = [account for folder in folders(run) for account in read_ledgers(folder)]
@@ -172,7 +174,7 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
     assert found.held > 0 and found.died > 0 and found.in_flight == 0
     for rank in survivors:
         report = json.loads((run / f"peers/peer-{rank}/peer.json").read_text())
-        assert (report["state"], report["steps"]) == ("finished", 400)
+        assert report["state"] == "finished" and report["steps"] >= 400
 
 
 @pytest.mark.extended
@@ -186,17 +188,17 @@ def test_a_job_that_is_requeued_goes_on_where_it_was(
     peers = folders(run)[:2]
     for rank in range(2):
         processes.append(start(slurm(rank, job, 2), *words, "100000"))
-    until(lambda: have_trained(peers, 20), TIMEOUT_S, "all train")
+    until(lambda: have_trained(peers, 20), "all train")
     # Slurm takes the nodes back.
     for process in processes:
         process.terminate()
-    assert [process.wait(TIMEOUT_S) for process in processes] == [143, 143], logs()
+    assert [process.wait(LIMIT_S) for process in processes] == [143, 143], logs()
     before = [read_metrics(folder / "metrics.jsonl")[-1]["step"] for folder in peers]
     steps = str(max(before) + 50)
     for rank in range(2):
         told = slurm(rank, job, 2) | {"SLURM_RESTART_COUNT": "1"}
         processes.append(start(told, *words, steps))
-    assert [process.wait(TIMEOUT_S) for process in processes[2:]] == [0, 0], logs()
+    assert [process.wait(LIMIT_S) for process in processes[2:]] == [0, 0], logs()
     for folder, step in zip(peers, before, strict=True):
         rows = [row["step"] for row in read_metrics(folder / "metrics.jsonl")]
         assert rows[-1] >= int(steps) - 5 and min(rows[rows.index(step) + 1 :]) >= step
@@ -209,8 +211,8 @@ def test_a_script_that_torchrun_starts_is_a_peer_of_one_swarm(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run")
-    told = {f"RUMOR_{name}": value for name, value in {"LINGER_S": "60", "DEVICE": "cpu"}.items()}
+    told = {"RUMOR_LINGER_S": str(LIMIT_S), "RUMOR_DEVICE": "cpu"}
     words = ("--standalone", "--nproc-per-node", "2", "mine.py", "--steps", "40")
     processes.append(start(told, *torchrun, *words))
-    assert processes[0].wait(TIMEOUT_S) == 0, logs()
+    assert processes[0].wait(LIMIT_S) == 0, logs()
     assert "taking part as peer-0 of 2" in logs() and "taking part as peer-1 of 2" in logs()

@@ -20,7 +20,7 @@ from ...gossip.transport.keyrings import Swarm
 from ..launch.fakes import draw_nothing
 
 SCRIPT = """
-import argparse, time
+import argparse, os, time
 import torch
 from torch import nn
 from rumor.train import Peer, environment
@@ -28,16 +28,19 @@ from rumor.train import Peer, environment
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
 parser.add_argument("--fails", type=int, default=-1)
+parser.add_argument("--until", default=os.devnull)  # a file: it trains at least until that is there
 arguments = parser.parse_args()
 torch.manual_seed(environment().index)  # each draws another model
 model = nn.Linear(4, 1).to(environment().device)
 with Peer(model) as peer:
     print("taking part as", peer.id)
-    for step in range(arguments.steps):
+    step = 0
+    while step < arguments.steps or not os.path.exists(arguments.until):
         with torch.no_grad():
             model.weight.add_(0.01)
         time.sleep(0.01)
-        peer.step(loss=1.0 / (step + 1))
+        step += 1
+        peer.step(loss=1.0 / step)
         if step == 30 and environment().index == arguments.fails:
             raise RuntimeError("out of ideas")
 """
@@ -258,9 +261,26 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
         return nullcontext()
 
     monkeypatch.setattr("rumor.cli.commands.run.watchdog", watchdog)
+    peers = tmp_path / "run" / "peers"
+    over = threading.Event()
+
+    def end() -> None:
+        """Let all end once the peer that is killed and the newcomer have begun."""
+        logs = peers / "peer-1" / "log.txt", peers / "join-1" / "log.txt"
+        while not over.wait(0.05):
+            told = [log.read_text().count("taking part") if log.exists() else 0 for log in logs]
+            if told == [2, 1]:
+                (tmp_path / "over").touch()
+                return
+
+    thread = threading.Thread(target=end)
+    thread.start()
     with forked_peers():
         options = ("--faults", "faults.json", "--p", "0.3", "--log-every", "1", "--out", "run")
-        result = called("-n", "2", *options, "--json", "--", "mine.py", "--steps", "300")
+        words = ("--", "mine.py", "--steps", "100", "--until", str(tmp_path / "over"))
+        result = called("-n", "2", *options, "--json", *words)
+    over.set()
+    thread.join()
     summary = json.loads(result.stdout)
     assert result.exit_code == 0, result.stderr
     ends = {peer["id"]: [end["state"] for end in peer["ends"]] for peer in summary["peers_detail"]}
@@ -276,7 +296,7 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
     assert watchdogs == [True]
     assert done["pause"] == "peer-0 stands still"
     assert done["restart"] == "peer-1 begins its next life with what it kept"
-    log = (tmp_path / "run" / "peers" / "peer-1" / "log.txt").read_text()
+    log = (peers / "peer-1" / "log.txt").read_text()
     assert log.count("taking part as peer-1") == 2
 
 
@@ -452,9 +472,9 @@ def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_
         result = called("-n", "2", "--p", "0.5", "--out", "run", "--json", "--", "folds.py")
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
-    assert [*summary["swarms"]] == ["last", "swarm-2"]
+    assert [*summary["further"]] == ["last", "swarm-2"]
     digests = set()
-    for each in (summary, *summary["swarms"].values()):
+    for each in (summary, *summary["further"].values()):
         assert [peer["steps"] for peer in each["peers_detail"]] == [20, 20]
         assert each["weight_units_total"] == each["weight_units_expected"] == 2 * 2**40
         assert (Path(each["out"]) / "model.safetensors").exists()

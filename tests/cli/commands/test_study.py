@@ -26,6 +26,7 @@ from rumor.sim.study.execution.store import Store, locked
 
 from ...forked import forked
 from ...sim.study.small import TOML, small_study, tables_of
+from ...waiting import LIMIT_S
 
 
 @pytest.fixture(autouse=True)
@@ -479,7 +480,7 @@ def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
         "heavy = {'torch', 'joblib', 'pyarrow', 'plotly', 'pandas', 'dask', 'ray'}\n"
         "assert not heavy & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
 
 
 SEARCHING = """

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from rumor.cli.launch.processes.fork_server import (
     fork_server,
 )
 from rumor.cli.launch.processes.group import ProcessGroup
+
+from ...waiting import LIMIT_S, until
 
 pytestmark = [
     pytest.mark.live,
@@ -45,10 +46,7 @@ def start(server: ForkServer, folder: Path, *arguments: str) -> ForkedProcess:
 def sleeper(server: ForkServer, folder: Path) -> ForkedProcess:
     """A peer that waits for another one for ever."""
     process = start(server, folder, "peer", "--task=quadratic", "--join=127.0.0.1:9", "--id=one")
-    deadline_s = time.monotonic() + 60
-    while Path(f"/proc/{process.pid}/comm").read_text() != "rumor one\n":
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "rumor one\n")
     return process
 
 
@@ -58,8 +56,8 @@ def test_a_fork_runs_the_command_in_the_folder_with_the_environment_and_tells_it
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("import os\nraise RuntimeError(os.environ['SAYS'])\n")
     monkeypatch.setenv("SAYS", "hello from the environment")
-    assert start(server, tmp_path, "--version").wait(60) == 0
-    assert start(server, tmp_path, "peer", "--task=mine:task").wait(60) == 2
+    assert start(server, tmp_path, "--version").wait(LIMIT_S) == 0
+    assert start(server, tmp_path, "peer", "--task=mine:task").wait(LIMIT_S) == 2
     log = (tmp_path / "log.txt").read_text()
     assert log.startswith("rumor ") and "hello from the environment" in log
 
@@ -73,7 +71,7 @@ def test_a_fork_is_in_a_session_of_its_own_and_dies_of_signals_like_any_process(
     with pytest.raises(TimeoutError, match="still runs"):
         process.wait(0.01)
     process.kill()
-    assert process.wait(60) == -signal.SIGKILL == process.poll()
+    assert process.wait(LIMIT_S) == -signal.SIGKILL == process.poll()
     # Nobody else gets what is meant for it.
     process.terminate()
 
@@ -87,7 +85,7 @@ def test_forks_outlive_the_server_and_can_still_be_waited_for(tmp_path: Path) ->
     assert server.start(["--version"], sys.stdout.buffer, {}) is None
     process.kill()
     # How it ended, nobody could tell.
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT_S) == 0
     server.close()
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
+from rumor.cli.launch.monitor import Monitor
 from rumor.gossip import ONE
 from rumor.sim.kernel.faults.files import NETWORK_KINDS
 from rumor.sim.replay.replay import replay
+from rumor.train.observe.stop import SwarmStop
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 
 from ...forked import forked_peers
+from ...waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.live
 
@@ -62,12 +64,11 @@ def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     run = tmp_path_factory.mktemp("lessened") / "run"
     # On the path the two are no neighbors: the one that leaves hands its weight to one that lives.
     options = ("--topology", "path", "--p", "0.5", "--steps", "200", "--step-s-min", "0.02")
-    ends = ("--timing", "local", "--linger-s", "1", "--leave-s", "10")
+    ends = ("--timing", "local", "--linger-s", "1", "--leave-s", str(LIMIT_S))
     measured = ("--journal", "--eval-average-every", "10")
 
     def strike() -> None:
-        while len(steps := steps_of(run)) < 3 or steps[0] < 20:
-            time.sleep(0.05)
+        until(lambda: len(steps := steps_of(run)) == 3 and steps[0] >= 20)
         for peer, number in (("peer-0", signal.SIGKILL), ("peer-2", signal.SIGTERM)):
             os.kill(int((run / "peers" / peer / "pid").read_text()), number)
 
@@ -110,7 +111,7 @@ def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(lessened: dict[str, A
     assert all(peer.compared for peer in found.peers if peer is not dead)
 
 
-QUICK = ("--step-s-min", "0.01", "--timing", "local", "--leave-s", "2")
+QUICK = ("--step-s-min", "0.01", "--timing", "local", "--leave-s", str(LIMIT_S))
 
 
 def run(folder: Path, *options: str, faults: list[dict[str, Any]]) -> dict[str, Any]:
@@ -119,6 +120,19 @@ def run(folder: Path, *options: str, faults: list[dict[str, Any]]) -> dict[str, 
     path.write_text(json.dumps(faults))
     common = ("--peers", "3", "--out", str(folder / "run"), *QUICK)
     return launched(*common, *options, "--faults", str(path))
+
+
+@pytest.fixture
+def await_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the time of faults begin once the second peer has a checkpoint."""
+    began, kept = Monitor.began, tmp_path / "run" / "peers" / "peer-1" / "checkpoints"
+    assert isinstance(began, property) and began.fget is not None
+    is_begun = began.fget
+
+    def has_begun(monitor: Monitor) -> bool:
+        return is_begun(monitor) and any(kept.glob("*.safetensors"))
+
+    monkeypatch.setattr(Monitor, "began", property(has_begun))
 
 
 def is_exact(summary: dict[str, Any]) -> bool:
@@ -130,15 +144,15 @@ def is_exact(summary: dict[str, Any]) -> bool:
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("await_checkpoint")
 def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(
     tmp_path: Path,
 ) -> None:
     summary = run(
-        # However slow this machine is, there is a checkpoint in a second.
         *(tmp_path, "--steps", "250", "--checkpoint-every", "5steps"),
         faults=[
-            {"at_s": 1.0, "kind": "crash", "peer": 1},
-            {"at_s": 1.1, "kind": "restart", "peer": 1},
+            {"at_s": 0.0, "kind": "crash", "peer": 1},
+            {"at_s": 0.1, "kind": "restart", "peer": 1},
         ],
     )
     assert is_exact(summary)
@@ -166,9 +180,21 @@ def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> N
         {"at_s": 2.0, "kind": "restart", "peer": 1},
     ]
     assert {each["kind"] for each in faults} > {*NETWORK_KINDS}
-    # A newcomer that would have its own steps to take stops with the others.
-    ends = ("--total-steps", "1200", "--checkpoint-every", "5steps")
-    summary = run(tmp_path, *ends, faults=faults)
+
+    def stop() -> None:
+        """End the swarm once all faults are over, and all that were started train."""
+        logs = [tmp_path / "run" / "peers" / id / "log.txt" for id in ("peer-1", "join-1")]
+        until(lambda: all(log.exists() and "joined: " in log.read_text() for log in logs))
+        until(lambda: sum(steps_of(tmp_path / "run")) >= 1200)
+        (address,) = (tmp_path / "run").glob("rendezvous/peer-0.addr")
+        with SwarmStop(address.read_text().strip(), timeout_s=LIMIT_S) as request:
+            for _ in request.run(LIMIT_S):
+                pass
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    summary = run(tmp_path, "--steps", "1000000", "--checkpoint-every", "5steps", faults=faults)
+    thread.join()
     assert is_exact(summary)
     assert all(fault["done"] for fault in summary["faults"])
     peers = summary["peers_detail"]

@@ -22,6 +22,7 @@ from rumor.cli.launch.monitor import Monitor, PeerView, State
 from rumor.cli.launch.processes.group import ProcessGroup, watchdog
 from rumor.cli.launch.supervisor import supervise
 
+from ...waiting import LIMIT_S
 from .fakes import FAKE_PEER
 
 
@@ -209,7 +210,7 @@ def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
         peer = int(launcher.stdout.readline())
         try:
             # Its end is when the peer has ended, too: it has the other side.
-            said, _ = launcher.communicate(timeout=600)
+            said, _ = launcher.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             os.kill(peer, signal.SIGKILL)
             raise

@@ -13,6 +13,8 @@ from typing import Any
 from rumor.cli.live.server import serve
 from rumor.train.observe.view import SwarmView
 
+from ...waiting import LIMIT_S
+
 __all__ = ["Site", "Stopped", "served"]
 
 
@@ -47,7 +49,7 @@ class Site:
         with self._polled:
             self.view = view
             wanted = self._polls + 2
-            assert self._polled.wait_for(lambda: self._polls >= wanted, timeout=60)
+            assert self._polled.wait_for(lambda: self._polls >= wanted, timeout=LIMIT_S)
 
     def run(self) -> None:
         """Serve until the test is over."""
@@ -64,7 +66,7 @@ class Site:
         self, path: str = "/", host: str | None = None, method: str = "GET"
     ) -> tuple[http.client.HTTPResponse, str]:
         """An answer, and what it holds."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         link.putrequest(method, path, skip_host=True)
         if host != "":
             link.putheader("Host", host or f"127.0.0.1:{self.port}")
@@ -76,7 +78,7 @@ class Site:
 
     def events(self) -> Generator[tuple[str, Any], None, None]:
         """The stream: names and values."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         link.request("GET", "/events")
         answer = link.getresponse()
         assert answer.getheader("content-type", "").startswith("text/event-stream")
@@ -102,7 +104,7 @@ def served(view: SwarmView) -> Iterator[Site]:
         yield site
     finally:
         site.stop()
-        thread.join(60)
+        thread.join(LIMIT_S)
         site.listener.close()
     assert not thread.is_alive()
     assert isinstance(site.error, Stopped), site.error

@@ -14,12 +14,13 @@ from rumor.cli.app import app
 from rumor.train.storage.checkpoint import Checkpoint, CheckpointFolder
 
 from ...gossip.transport.keyrings import Swarm
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 from .test_stop import Run, free_port
 
 pytestmark = pytest.mark.live
 
-SOON = ("--timeout-s", "2")
+PATIENT = ("--timeout-s", str(LIMIT_S))
+"""Where all answers come."""
 
 
 def doctor(*words: object, status: int = 0) -> str:
@@ -29,7 +30,7 @@ def doctor(*words: object, status: int = 0) -> str:
 
 
 def causes(*words: object, status: int = 0) -> list[list[str]]:
-    told = json.loads(doctor(*words, *SOON, "--json", status=status).splitlines()[-1])
+    told = json.loads(doctor(*words, *PATIENT, "--json", status=status).splitlines()[-1])
     return [[finding["cause"] for finding in each["findings"]] for each in told["addresses"]]
 
 
@@ -85,7 +86,7 @@ def test_json_tells_the_same_and_more(run: Run) -> None:
 
 def test_each_address_has_a_line_of_its_own(run: Run) -> None:
     closed = f"127.0.0.1:{free_port()}"
-    told = doctor(run.address, closed, *SOON, status=1)
+    told = doctor(run.address, closed, *PATIENT, status=1)
     assert f"{run.address}: could join" in told
     assert f"{closed}: cannot join: nobody listens at port" in told
     assert "start the peer there, correct the port" in told
@@ -114,7 +115,7 @@ def test_a_port_that_is_taken_here_and_an_address_that_leads_nowhere(run: Run) -
 def test_the_folder_of_a_peer_that_is_to_come_back(run: Run, tmp_path: Path) -> None:
     run.trains("a", "founded a swarm")
     folder = run.folder / "a"
-    until(lambda: bool([*folder.glob("checkpoints/*.safetensors")]), 60, "a checkpoint")
+    until(lambda: bool([*folder.glob("checkpoints/*.safetensors")]), "a checkpoint")
     # Its own port is taken, by itself.
     assert causes(run.address, "--resume", folder, status=1) == [["listen"]]
     assert causes(run.address, "--resume", folder, "--bind", "127.0.0.1:*") == [[]]
@@ -123,7 +124,7 @@ def test_the_folder_of_a_peer_that_is_to_come_back(run: Run, tmp_path: Path) -> 
 
 def test_the_folder_of_a_script_of_somebodys_own(run: Run, tmp_path: Path) -> None:
     made, other = run.folder / "a", tmp_path / "other"
-    until(lambda: bool([*made.glob("checkpoints/*.safetensors")]), 60, "a checkpoint")
+    until(lambda: bool([*made.glob("checkpoints/*.safetensors")]), "a checkpoint")
     for folder, swarm in ((tmp_path / "own", None), (other, "ab" * 16)):
         last = CheckpointFolder(made / "checkpoints").latest()
         assert last is not None
@@ -157,8 +158,15 @@ def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> 
 def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     words = (run.address, "--key", swarm.machine("m1"), "--roster", swarm.file())
-    assert causes(*words, status=1) == [["keys"]]
-    assert "it has no keys, and this peer would have some" in doctor(*words, *SOON, status=1)
+    patience_s = 1.0
+
+    def is_told() -> bool:
+        nonlocal patience_s
+        patience_s *= 2
+        told = doctor(*words, "--timeout-s", patience_s, status=1)
+        return "it has no keys, and this peer would have some" in told
+
+    until(is_told)
 
 
 def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
@@ -172,5 +180,5 @@ def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
             with socket.socket() as probe:
                 return not probe.connect_ex((host, int(port)))
 
-        until(listens, 60, "it listens")
-        assert "it looks for a swarm" in doctor(alone.address, "--timeout-s", "60")
+        until(listens, "it listens")
+        assert "it looks for a swarm" in doctor(alone.address, *PATIENT)

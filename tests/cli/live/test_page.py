@@ -1,7 +1,6 @@
 """The page of a swarm in a real browser: by day and by night, on a desk and in a hand."""
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from rumor.train.observe.view import EventView, SwarmView
 
 from ...sim.study.report.chromium import Browser, browser, why_not
+from ...waiting import until
 from .made_up import a_link, a_view
 from .served import Site, served
 
@@ -99,10 +99,7 @@ def site() -> Iterator[Site]:
 
 def await_that(page: Browser, script: str, *arguments: Any, is_: Any) -> None:
     """Wait until a script says what it should."""
-    give_up_s = time.monotonic() + 60
-    while (found := page.run(script, *arguments)) != is_:
-        assert time.monotonic() < give_up_s, found
-        time.sleep(0.05)
+    until(lambda: page.run(script, *arguments) == is_, lambda: page.run(script, *arguments))
 
 
 @pytest.fixture

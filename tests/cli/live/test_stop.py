@@ -17,9 +17,7 @@ from rumor.gossip.transport.keys.certificates import PersonKey
 
 from ...forked import Forked, forked
 from ...gossip.transport.keyrings import Swarm
-from ...live.swarm import until
-
-WAIT_S = 60.0
+from ...waiting import LIMIT_S, until
 
 
 def stop(*words: object, status: int = 0) -> tuple[str, str]:
@@ -67,16 +65,16 @@ class Run:
     def start(self, id: str, *more: str, life: str = "") -> Forked:
         log = self.folder / f"{id}{life}.log"
         process = forked(log, "rumor", "peer", *more)
-        self._stack.callback(process.wait, WAIT_S)
+        self._stack.callback(process.wait, LIMIT_S)
         self._stack.callback(process.kill)
-        until(log.exists, WAIT_S, "it starts")
+        until(log.exists, "it starts")
         return process
 
     def log(self, id: str) -> str:
         return (self.folder / f"{id}.log").read_text()
 
     def trains(self, id: str, words: str) -> None:
-        until(lambda: words in self.log(id), WAIT_S, f"{id}: {words}")
+        until(lambda: words in self.log(id), f"{id}: {words}")
 
 
 @pytest.fixture
@@ -109,7 +107,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
     assert told.splitlines()[-1].startswith("All 2 peers have ended. Start it again from its")
     assert all(f"{id}: ended after " in told for id in "ab") and "with a weight of" in told
     assert "asking 2 peers of swarm" in progress and "a: gone after" in progress
-    assert [process.wait(WAIT_S) for process in first] == [0, 0]
+    assert [process.wait(LIMIT_S) for process in first] == [0, 0]
     before = {id: report(run.folder / id) for id in "ab"}
     for id, end in before.items():
         assert (end["state"], end["ended_by"]) == ("finished", "rumor stop")
@@ -118,7 +116,6 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
     # A request that was made before stops nobody who comes back.
     for id in "ab":
         run.start(id, "--resume", str(run.folder / id), life="-2")
-    for id in "ab":
         run.trains(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
     run.trains("a-2", "founded a swarm")
     run.trains("b-2", "joined: the model is now a copy of a's")
@@ -138,7 +135,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
 def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
     swarm_of(run, "--journal")
     stop(run.address)
-    until(lambda: all((run.folder / id / "peer.json").exists() for id in "ab"), WAIT_S, "the end")
+    until(lambda: all((run.folder / id / "peer.json").exists() for id in "ab"), "the end")
     result = CliRunner().invoke(app, ["replay", *(str(run.folder / id) for id in "ab")])
     assert result.exit_code == 0 and "bit for bit" in result.stdout, result.output
 
@@ -148,7 +145,7 @@ def test_those_who_wait_for_one_another_leave(run: Run) -> None:
     processes = swarm_of(run, "--rule", "dpsgd")
     told, _ = stop(run.address)
     assert "All 2 peers have ended. They waited for one another" in told
-    assert [process.wait(WAIT_S) for process in processes] == [0, 0]
+    assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
     assert {report(run.folder / id)["state"] for id in "ab"} == {"left"}
 
 
@@ -170,7 +167,7 @@ def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
     run.trains("m1", "founded a swarm")
     told, _ = stop(run.address, *keys, "--by", owner)
     assert "m1: ended after" in told
-    assert process.wait(WAIT_S) == 0
+    assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.extended

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from rumor.train.observe import observer as observer_module
 from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm
+from ...waiting import LIMIT_S, until
 from .made_up import a_peer, a_view
 
 FAST = ("--every", "200ms")
@@ -165,31 +165,34 @@ def running(out: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "rumor.cli", "launch", *words, "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as launcher:
         try:
-            give_up_s = time.monotonic() + 300
             found: list[Path] = []
-            while not found:
-                assert launcher.poll() is None and time.monotonic() < give_up_s
-                time.sleep(0.1)
-                found = [path for path in out.glob("rendezvous/*.addr") if path.read_text()]
+
+            def is_there() -> bool:
+                assert launcher.poll() is None
+                found.extend(path for path in out.glob("rendezvous/*.addr") if path.read_text())
+                return bool(found)
+
+            until(is_there)
             yield found[0].read_text().strip()
         finally:
             launcher.send_signal(signal.SIGINT)
-            launcher.communicate(timeout=300)
+            launcher.communicate(timeout=LIMIT_S)
 
 
 @pytest.mark.extended
 @pytest.mark.live
 def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
     with running(tmp_path / "run") as address:
-        give_up_s = time.monotonic() + 300
-        while True:
+        told: dict[str, Any] = {}
+
+        def all_train() -> bool:
             result = rumor_top(address, "--once", "--json", *FAST)
             assert result.exit_code == 0, result.output
-            told = json.loads(result.stdout)
+            told.update(json.loads(result.stdout))
             steps = [peer["steps_s"] for peer in told["peers"] if peer["state"] == "training"]
-            if len(steps) == 3 and all(steps):
-                break
-            assert time.monotonic() < give_up_s, told
+            return len(steps) == told["answered"] == 3 and all(steps)
+
+        until(all_train, lambda: told)
     assert [peer["id"] for peer in told["peers"]] == ["peer-0", "peer-1", "peer-2"]
     assert {peer["settings"]["rule"] for peer in told["peers"]} == {"gosgd"}
     assert told["alive"] == told["answered"] == 3 and told["odd"] == 0

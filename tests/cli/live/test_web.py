@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -20,6 +19,7 @@ from rumor.cli.live.web import WebConfig
 from rumor.gossip import ConfigError
 from rumor.train.observe import observer as observer_module
 
+from ...waiting import LIMIT_S, until
 from .made_up import a_view
 from .test_top import Fake, running
 
@@ -123,19 +123,18 @@ def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals
             try:
                 assert web.stdout is not None
                 page = web.stdout.readline().strip()
-                give_up_s = time.monotonic() + 300
-                while True:
-                    with urlopen(f"{page}status.json", timeout=60) as answer:
+
+                def all_train() -> bool:
+                    with urlopen(f"{page}status.json", timeout=LIMIT_S) as answer:
                         told = json.load(answer)
-                    if len(told["peers"]) == 3 and told["steps_s"]:
-                        break
-                    assert time.monotonic() < give_up_s, told
-                    time.sleep(0.1)
+                    return len(told["peers"]) == 3 and bool(told["steps_s"])
+
+                until(all_train)
                 # A page that is open does not keep it from ending.
-                with urlopen(f"{page}events", timeout=60) as stream:
+                with urlopen(f"{page}events", timeout=LIMIT_S) as stream:
                     assert stream.readline() == b"event: everything\n"
                     web.send_signal(end)
-                    _, errors = web.communicate(timeout=300)
+                    _, errors = web.communicate(timeout=LIMIT_S)
             finally:
                 web.kill()
     assert (web.returncode, errors) == (0, "")

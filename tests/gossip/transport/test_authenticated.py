@@ -1,6 +1,5 @@
 """Bulk in the clear: what is genuine comes, and nothing else does."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +12,11 @@ from rumor.gossip.errors import ConfigError, DecodeError, TransportError
 from rumor.gossip.transport.authenticated import BulkPort, Seal, read_offer
 from rumor.gossip.transport.zmq_transport import Transport
 
+from ...waiting import LIMIT_S, until
 from .keyrings import Swarm, address_of
 
 pytestmark = pytest.mark.live
 
-TIMEOUT_S = 120.0
 MACHINE = bytes(32)
 FRAME = bytes(range(256)) * 4
 
@@ -49,7 +48,7 @@ class Sender:
     def send(self, *parts: bytes) -> Any:
         """Send parts, the stamp among them; what the port makes of it."""
         self.socket.send_multipart(parts)
-        assert self._port.socket.poll(int(TIMEOUT_S * 1000))
+        assert self._port.socket.poll(int(LIMIT_S * 1000))
         return self._port.take()[0]
 
 
@@ -161,15 +160,18 @@ def exchange(one: Transport, two: Transport) -> Callable[[bytes], bytes]:
     two.meet("m1", [place])
 
     def send(frame: bytes) -> bytes:
-        give_up_s, came = time.monotonic() + TIMEOUT_S, b""
-        while not came:
-            assert time.monotonic() < give_up_s, "it never came"
+        came: list[bytes] = []
+
+        def has_come() -> bool:
             two.send("m1", [b"header", frame], bulk=True)
             for each in one.poll(0.005):
-                came = bytes(each.frame()) if each.header == b"header" else b""
+                came.extend([bytes(each.frame())] if each.header == b"header" else [])
                 assert two.keyring is not None and each.key == two.keyring.public
             [*two.poll(0.001)]
-        return came
+            return bool(came)
+
+        until(has_come, poll_s=0)
+        return came[-1]
 
     return send
 
@@ -183,10 +185,7 @@ def ways(transport: Transport) -> list[bool]:
 def test_bulk_goes_in_the_clear_between_two_that_say_so(swarm: Swarm, stack: ExitStack) -> None:
     one, two = (open_one(stack, swarm, name, 0) for name in ("m1", "m2"))
     send = exchange(one, two)
-    give_up_s = time.monotonic() + TIMEOUT_S
-    while ways(two) != [True]:
-        assert time.monotonic() < give_up_s
-        assert send(FRAME) == FRAME
+    until(lambda: send(FRAME) == FRAME and ways(two) == [True], poll_s=0)
     before = one._bulk._seals  # type: ignore[union-attr]
     counts = [seal.count for seal, _ in before.values()]
     assert send(FRAME) == FRAME
@@ -211,8 +210,7 @@ def test_bulk_is_encrypted_where_the_port_cannot_be_reached(swarm: Swarm, stack:
     assert one._bulk is not None
     one._bulk.port = 9
     send = exchange(one, two)
-    while not ways(two):
-        assert send(FRAME) == FRAME
+    until(lambda: send(FRAME) == FRAME and ways(two), poll_s=0)
     assert send(FRAME) == FRAME
     assert ways(two) == [False]
 
@@ -220,12 +218,10 @@ def test_bulk_is_encrypted_where_the_port_cannot_be_reached(swarm: Swarm, stack:
 def test_who_connects_again_is_told_another_key(swarm: Swarm, stack: ExitStack) -> None:
     one, two = (open_one(stack, swarm, name, 0) for name in ("m1", "m2"))
     send = exchange(one, two)
-    while ways(two) != [True]:
-        assert send(FRAME) == FRAME
+    until(lambda: send(FRAME) == FRAME and ways(two) == [True], poll_s=0)
     two.reset(["m1"])
     assert ways(two) == []
-    while ways(two) != [True]:
-        assert send(FRAME) == FRAME
+    until(lambda: send(FRAME) == FRAME and ways(two) == [True], poll_s=0)
     assert one._bulk is not None and len(one._bulk._seals) >= 2
 
 

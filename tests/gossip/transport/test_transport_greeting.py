@@ -3,8 +3,7 @@
 import logging
 import os
 import resource
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,17 +12,12 @@ import pytest
 from rumor.gossip.transport.addresses import allow_more_files, sockets_max
 from rumor.gossip.transport.zmq_transport import Route, Transport
 
+from ...waiting import until
+
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
 
 GHOSTS = [f"tcp://127.0.0.1:{port}" for port in range(1, 41)]
 """Where nobody listens."""
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < give_up_s, "it never came"
-        time.sleep(0.002)
 
 
 def files() -> int:

@@ -14,6 +14,8 @@ from rumor.sim.batched.schedule import paused, settled
 from rumor.sim.batched.steppers.engines import one_thread_each
 from rumor.sim.batched.values import check_memory, peak_rss_mib
 
+from ...waiting import LIMIT_S
+
 
 def fleet(workers: int, memory_gib: float | None = None) -> SimulationConfig:
     return SimulationConfig(workers=workers, memory_gib=memory_gib)
@@ -108,7 +110,7 @@ def test_parts_are_each_done_once_whoever_is_free() -> None:
 @pytest.mark.parametrize("in_main", [False, True])
 def test_what_goes_wrong_is_told_and_nobody_begins_with_another_part(in_main: bool) -> None:
     threads, main, done = Threads(Cores(2)), threading.get_ident(), list[int]()
-    are_both_there = threading.Barrier(2, timeout=10)
+    are_both_there = threading.Barrier(2, timeout=LIMIT_S)
 
     def work(part: int) -> None:
         if part < 2:

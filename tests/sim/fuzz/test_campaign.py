@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +18,8 @@ from rumor.sim.fuzz import MUTANTS, Order, Trial, Violation, attempt, draw, run_
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE, overlapping
 from rumor.sim.fuzz.trial import run
 from rumor.sim.kernel.faults.files import Fault
+
+from ...waiting import until
 
 PLANT = "no-deduplication"
 
@@ -224,12 +225,12 @@ def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
     try:
         children = Path(f"/proc/{campaign.pid}/task/{campaign.pid}/children")
         # One more keeps account of what they share.
-        wait_until(lambda: len(children.read_text().split()) == 3)
+        until(lambda: len(children.read_text().split()) == 3)
         started = children.read_text().split()
     finally:
         campaign.kill()
         campaign.communicate()
-    wait_until(lambda: not any(map(runs, started)))
+    until(lambda: not any(map(runs, started)))
 
 
 def runs(pid: str) -> bool:
@@ -238,13 +239,6 @@ def runs(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(0.05)
 
 
 def test_given_faults_fall_on_exactly_so_many_workers() -> None:

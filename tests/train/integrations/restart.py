@@ -11,21 +11,21 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...forked import Forked, forked
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 
 __all__ = ["SAVED", "kill_and_resume"]
 
 SAVED = 20
 """The step after which a script writes a checkpoint, once: no kill can tear it."""
 
-_WAIT_S = 600.0
-
 
 def _started(folder: Path, id: str, *, resume: bool) -> Forked:
     told: dict[str, Any] = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet"}
-    told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": 60}
+    told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
     told |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
-    told |= {"PROTOCOL": json.dumps({"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 5.0})}
+    # The one that is killed finds the other again, however long that takes.
+    times = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 5.0, "found_alone_s": LIMIT_S}
+    told |= {"PROTOCOL": json.dumps(times)}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(f"RUMOR_{name}", str(value))
@@ -61,16 +61,16 @@ def kill_and_resume(folder: Path, script: str, saved: str) -> dict[str, Any]:
 
     try:
         b = folder / "b"
-        until(lambda: none_ended() and (b / saved).exists(), _WAIT_S, "a checkpoint")
-        until(lambda: none_ended() and max(_steps(b)) > SAVED, _WAIT_S, "a step after it")
+        until(lambda: none_ended() and (b / saved).exists(), "a checkpoint")
+        until(lambda: none_ended() and max(_steps(b)) > SAVED, "a step after it")
         running["b"].kill()
         running["b"].wait()
         before = len(_steps(b))
         running["b"] = _started(folder, "b", resume=True)
-        until(lambda: none_ended() and len(_steps(b)) >= before + 30, _WAIT_S, "more steps")
+        until(lambda: none_ended() and len(_steps(b)) >= before + 30, "more steps")
         (folder / "over").touch()
         for id, process in running.items():
-            assert process.wait(_WAIT_S) == 0, (folder / f"{id}.log").read_text()
+            assert process.wait(LIMIT_S) == 0, (folder / f"{id}.log").read_text()
     finally:
         for process in running.values():
             process.kill()

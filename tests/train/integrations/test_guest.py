@@ -18,6 +18,8 @@ from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TransportError
 from rumor.train import CheckpointConfig, PeerConfig
 from rumor.train.integrations.guest import Guest, require_whole, settings_of
 
+from ...waiting import LIMIT_S
+
 pytestmark = pytest.mark.live
 
 QUICK = ProtocolConfig(seek_s=0.05, found_alone_s=0.3)
@@ -183,7 +185,7 @@ def test_a_process_that_ends_in_the_middle_leaves(
     tmp_path: Path, how: str, state: str, error: str
 ) -> None:
     script = [sys.executable, "-c", SCRIPT, str(tmp_path), how]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(script, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == (how == "raise"), done.stderr
     report = json.loads((tmp_path / "peer.json").read_text())
     assert (report["state"], report["error"]) == (state, error), done.stderr

@@ -23,6 +23,7 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.merge import merge, open_model
 
 from ...forked import forked
+from ...waiting import LIMIT_S
 
 transformers: Any = pytest.importorskip("transformers", reason="needs rumor[lora]")
 peft: Any = pytest.importorskip("peft", reason="needs rumor[lora]")
@@ -36,7 +37,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 
-_WAIT_S = 600.0
 _STEPS = 30
 
 
@@ -95,7 +95,7 @@ def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
             join=() if index == 0 else (str(peers[0].address),),
             rule=GoSGD(p=1.0),
             protocol=protocol,
-            linger_s=_WAIT_S,
+            linger_s=LIMIT_S,
             save_frozen=False,
         )
         peers.append(Peer(model, config))
@@ -103,9 +103,9 @@ def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
         told = (model, peers[-1], index, entered)
         threads.append(threading.Thread(target=train, args=told, daemon=True))
         threads[-1].start()
-        assert entered.wait(_WAIT_S)
+        assert entered.wait(LIMIT_S)
     for thread in threads:
-        thread.join(_WAIT_S)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     return models, peers
 
@@ -211,7 +211,7 @@ def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
         for index in range(2):
             told: dict[str, Any] = {"ID": f"peer-{index}", "INDEX": index, "COUNT": 2}
             told |= {"OUT": tmp_path / f"peer-{index}", "RENDEZVOUS": tmp_path / "meet"}
-            told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.5", "LINGER_S": 60, "SIGNALS": 1}
+            told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.5", "LINGER_S": LIMIT_S, "SIGNALS": 1}
             with monkeypatch.context() as patch:
                 for name, value in told.items():
                     patch.setenv(f"RUMOR_{name}", str(value))
@@ -220,7 +220,7 @@ def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
                 processes.append(forked(log, script, *words, "--steps", str(steps)))
             logs.append(log)
         for process, log in zip(processes, logs, strict=True):
-            assert process.wait(_WAIT_S) == 0, log.read_text()
+            assert process.wait(LIMIT_S) == 0, log.read_text()
         return [log.read_text() for log in logs]
 
     first, second = run(12)

@@ -16,6 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from rumor.gossip import ProtocolConfig
 from rumor.train.runtime.script import environment
 
+from ...waiting import LIMIT_S
+
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 
 pytestmark = [
@@ -113,7 +115,9 @@ inputs = torch.randn(64, 4)
 model, loss_fn, initial_peers = nn.Linear(4, 2), nn.CrossEntropyLoss(), []
 loader = [(batch, (batch.sum(1) > 0).long()) for batch in inputs.split(2)]
 """
-    done = subprocess.run([sys.executable, "-c", given + before], capture_output=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", given + before], capture_output=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stderr.decode()
 
 

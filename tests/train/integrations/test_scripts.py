@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ...forked import forked
+from ...waiting import LIMIT_S
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -27,5 +28,5 @@ def test_a_script_trains_and_goes_on_where_it_stood(
     for steps, more in ((50, ()), (60, ("--resume",))):
         told = ("--out", str(tmp_path / "out"), "--steps", str(steps), *more)
         process = forked(log, str(script), *told)
-        assert process.wait(600) == 0, log.read_text()
+        assert process.wait(LIMIT_S) == 0, log.read_text()
         assert f"after {steps} steps" in log.read_text()

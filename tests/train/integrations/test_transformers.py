@@ -16,6 +16,7 @@ from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
 from rumor.train import PeerConfig
 from rumor.train.storage.jsonl import read_metrics
 
+from ...waiting import LIMIT_S
 from .restart import SAVED, kill_and_resume
 
 transformers: Any = pytest.importorskip("transformers", reason="needs rumor[transformers]")
@@ -302,7 +303,7 @@ def test_on_another_thread_signals_are_left_alone(tmp_path: Path) -> None:
     rumor = callback(signals=True)
     thread = threading.Thread(target=trainer(tmp_path, rumor, max_steps=3).train)
     thread.start()
-    thread.join(600)
+    thread.join(LIMIT_S)
     assert rumor.peer.steps == 3
 
 

@@ -1,7 +1,6 @@
 """Real peers whose weight is signed for, and audits of what they leave."""
 
 import json
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 
-from .test_live_keys import ENDLESS, TIMEOUT_S, Run, free_port, rumor
+from ...waiting import until
+from .test_live_keys import ENDLESS, Run, free_port, rumor
 
 pytestmark = pytest.mark.live
 
@@ -96,9 +96,7 @@ def test_a_swarm_that_runs_is_audited_by_one_that_is_no_member(tmp_path: Path) -
             peers = json.loads(ended.output.splitlines()[-1])["peers"]
             return len(peers) == 2 and all(each["got_units"] for each in peers)
 
-        give_up_s = time.monotonic() + TIMEOUT_S
-        while not have_met():
-            assert time.monotonic() < give_up_s
+        until(have_met)
         for _ in range(5):
             told = audit()
             assert told["sound"] and told["silent"] == []

@@ -6,6 +6,8 @@ from typing import Any
 
 from rumor.train.loggers import LoggedRun
 
+from ...waiting import LIMIT_S
+
 
 class Collected:
     """Keeps what it is told, in order."""
@@ -39,7 +41,7 @@ class Stuck(Collected):
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
         self.entered.set()
-        assert self.may_go.wait(600)
+        assert self.may_go.wait(LIMIT_S)
         super().log(peer, x, row)
 
 

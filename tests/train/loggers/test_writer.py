@@ -6,6 +6,7 @@ import pytest
 
 from rumor.train.loggers import LoggedRun, LogWriter
 
+from ...waiting import LIMIT_S
 from .fakes import Collected, Failing, Stuck
 
 RUN = LoggedRun(name="first", config={"seed": 3})
@@ -53,7 +54,7 @@ def test_rows_that_a_slow_logger_cannot_take_are_dropped_and_counted_once(
     writer = LogWriter([("stuck", stuck), ("quick", quick)], rows_max=2)
     writer.open(RUN)
     writer.log("p", {"swarm_steps": 0})
-    assert stuck.entered.wait(600)
+    assert stuck.entered.wait(LIMIT_S)
     for step in range(1, 8):
         writer.log("p", {"swarm_steps": step})
     stuck.may_go.set()
@@ -68,12 +69,12 @@ def test_a_logger_that_hangs_is_not_waited_for_for_ever(caplog: pytest.LogCaptur
     writer = LogWriter([("stuck", stuck)])
     writer.open(RUN)
     writer.log("p", {})
-    assert stuck.entered.wait(600)
+    assert stuck.entered.wait(LIMIT_S)
     (thread,) = (each for each in threading.enumerate() if each.name == "rumor-logger-stuck")
     writer.close({}, timeout_s=0.0)
     assert "logger stuck was not done after 0 s" in caplog.text
     stuck.may_go.set()
-    thread.join(600)
+    thread.join(LIMIT_S)
     assert stuck.summaries == [{}]
 
 

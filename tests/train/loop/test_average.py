@@ -30,9 +30,11 @@ from rumor.train.loop.average import AverageEvaluator
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 
+from ...waiting import LIMIT_S, until
+
 pytestmark = pytest.mark.live
 
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=20.0, suspect_s=10.0)
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05)
 
 STILL = GoSGD(p=0.0)
 
@@ -103,12 +105,12 @@ class Standing:
 
     def end(self) -> None:
         self.over.set()
-        self._thread.join(600)
+        self._thread.join(LIMIT_S)
         assert not self._thread.is_alive()
 
 
 def config(id: str, **changes: Any) -> PeerConfig:
-    given: dict[str, Any] = {"protocol": QUICK, "rule": STILL, "linger_s": 0.0, "leave_s": 2.0}
+    given: dict[str, Any] = {"protocol": QUICK, "rule": STILL, "linger_s": 0.0, "leave_s": LIMIT_S}
     # What each peer has of its own is to be seen in its averages.
     given["frozen_may_differ"] = True
     return PeerConfig(id=id, **given | changes)
@@ -122,11 +124,11 @@ def swarm(
     first = Standing(make(0), config("a", **changes))
     standing = [first]
     try:
-        first.inside.wait(60)
+        assert first.inside.wait(LIMIT_S)
         for index, id in enumerate(others, 1):
             joins = {"join": (first.peer.address or "",)}
             standing.append(Standing(make(index), config(id, **changes | joins)))
-            standing[-1].inside.wait(60)
+            assert standing[-1].inside.wait(LIMIT_S)
             assert standing[-1].error is None
         until(lambda: all(trainers(each) == len(standing) for each in standing))
         yield first, standing[1:]
@@ -141,14 +143,7 @@ def trainers(standing: Standing) -> int:
     return sum(member.phase is Phase.TRAINING for member in live)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up_s, "it never came"
-        time.sleep(0.01)
-
-
-def read_on(standing: Standing, timeout_s: float = 60.0) -> Average:
+def read_on(standing: Standing, timeout_s: float = LIMIT_S) -> Average:
     """Let a peer average on its own thread, as a training loop does."""
     found: list[Average] = []
 
@@ -220,8 +215,8 @@ def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
         def once(standing: Standing) -> Callable[[], None]:
             def read() -> None:
                 standing.before = lambda: None
-                both.wait(60)
-                found[standing.peer.id] = standing.peer.average(60.0)
+                both.wait(LIMIT_S)
+                found[standing.peer.id] = standing.peer.average(LIMIT_S)
 
             return read
 
@@ -239,12 +234,19 @@ def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
 
         def halt() -> None:
             halted.set()
-            busy.wait(60)
+            busy.wait(LIMIT_S)
 
         others[0].before = halt
-        assert halted.wait(60)
+        assert halted.wait(LIMIT_S)
         try:
-            found = read_on(first, timeout_s=0.5)
+            found = Average(state={}, weights={})
+
+            def has_answer_of_c() -> bool:
+                nonlocal found
+                found = read_on(first, timeout_s=0.5)
+                return "c" in found.weights
+
+            until(has_answer_of_c)
             assert found.missing == ("b",) and set(found.weights) == {"a", "c"}
             np.testing.assert_array_equal(
                 found.state["first.bias"].numpy(), expected([first, others[1]], "first.bias")
@@ -260,7 +262,7 @@ def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
     training = {"rule": GoSGD(p=0.5)}
     folders = {id: tmp_path / id for id in "wxyz"}
     first = Standing(Net(0), config("w", out=folders["w"], **training))
-    first.inside.wait(60)
+    assert first.inside.wait(LIMIT_S)
     joins = {"join": (first.peer.address or "",)}
     others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "xyz"]
     try:
@@ -412,7 +414,7 @@ def test_processes_read_one_another(tmp_path: Path) -> None:
         for index in range(3)
     ]
     try:
-        said = [process.communicate(timeout=600)[0] for process in started]
+        said = [process.communicate(timeout=LIMIT_S)[0] for process in started]
     finally:
         for process in started:
             process.kill()

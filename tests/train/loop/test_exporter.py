@@ -21,11 +21,13 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.loop import metrics_port
 from rumor.train.loop.metrics_port import check_metrics_port, require_free_ports
 
+from ...waiting import LIMIT_S
+
 
 def scraped(url: str) -> dict[str, Metric]:
     """The families of one scrape, by name."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=600) as answer:
+    with opener.open(url, timeout=LIMIT_S) as answer:
         text = answer.read().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
@@ -112,10 +114,10 @@ def test_a_peer_that_looks_for_a_swarm_is_scraped_and_one_that_gave_up_is_not(
 
     thread = threading.Thread(target=enter)
     thread.start()
-    assert opened.wait(600)
+    assert opened.wait(LIMIT_S)
     found = scraped(url_in(caplog.text))
     peer.stop.set()
-    thread.join(600)
+    thread.join(LIMIT_S)
     assert errors and {name for name in found if name.startswith("rumor_")} == {"rumor_peer_info"}
     with pytest.raises(OSError):
         scraped(url_in(caplog.text))
@@ -166,7 +168,7 @@ def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) 
             assert peer.metrics_url is not None
             urls[name] = peer.metrics_url
             if name == "late":
-                assert may_step.wait(600)
+                assert may_step.wait(LIMIT_S)
             peer.step()
             done.set()
 
@@ -180,5 +182,5 @@ def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) 
     assert values(scraped(urls["early"]))["rumor_live_members"] == 2
     may_step.set()
     for thread in threads:
-        thread.join(600)
+        thread.join(LIMIT_S)
     assert done.is_set()

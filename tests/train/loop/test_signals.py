@@ -9,13 +9,14 @@ import pytest
 from torch import nn
 
 from rumor.gossip import ONE, audit
+from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.loop.signals import SignalHandling
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...forked import Forked, forked
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 
 SCRIPT = """
 import os, signal, sys, time
@@ -46,7 +47,7 @@ sys.exit(len(asked))
 def started(folder: Path, id: str, earlier: str) -> Forked:
     (folder / "script.py").write_text(SCRIPT)
     told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
-    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1}
+    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(f"RUMOR_{name}", str(value))
@@ -77,13 +78,13 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
     leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
     folders = tmp_path / "leaver", tmp_path / "stayer"
     try:
-        until(lambda: min(map(step_of, folders)) >= 5, 60, "both train")
+        until(lambda: min(map(step_of, folders)) >= 5, "both train")
         leaver.send_signal(number)
-        assert leaver.wait(60) == status, (tmp_path / "leaver.log").read_text()
+        assert leaver.wait(LIMIT_S) == status, (tmp_path / "leaver.log").read_text()
         steps = step_of(folders[1])
-        until(lambda: step_of(folders[1]) > steps + 5, 60, "the other one goes on")
+        until(lambda: step_of(folders[1]) > steps + 5, "the other one goes on")
         (tmp_path / "over").touch()
-        assert stayer.wait(60) == 0, (tmp_path / "stayer.log").read_text()
+        assert stayer.wait(LIMIT_S) == 0, (tmp_path / "stayer.log").read_text()
     finally:
         leaver.kill()
         stayer.kill()
@@ -127,7 +128,14 @@ def test_a_signal_while_a_peer_looks_for_its_swarm_ends_the_search() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     config = PeerConfig(join=("tcp://127.0.0.1:9",), signals=True)
     peer = Peer(nn.Linear(2, 1), config)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    opens = peer.opens
+
+    def opens_and_is_called(given: PeerConfig) -> Transport:
+        # By now the signal is handled.
+        os.kill(os.getpid(), signal.SIGTERM)
+        return opens(given)
+
+    peer.opens = opens_and_is_called
     try:
         with pytest.raises(SystemExit) as ended, peer:
             pass

@@ -9,6 +9,8 @@ from torch import nn
 from rumor.gossip import ProtocolConfig, RumorError
 from rumor.train import Peer, PeerConfig
 
+from ...waiting import LIMIT_S
+
 __all__ = ["Member", "model"]
 
 
@@ -43,14 +45,15 @@ class Member:
         **config: Any,
     ) -> None:
         self.halt, self.inside = threading.Event(), threading.Event()
-        times = {"gossip_s": 0.1, "seek_s": 0.05, "found_s": 0.3, "dead_s": 5.0}
+        times = {"gossip_s": 0.1, "seek_s": 0.05, "found_s": 0.3}
         told: dict[str, Any] = {
             "id": id,
             "out": folder / id,
             "rendezvous": folder / "meeting",
             "founders": founders,
             "protocol": ProtocolConfig(**{**times, **(protocol or {})}),
-            "linger_s": 20.0,
+            "linger_s": LIMIT_S,
+            "leave_s": LIMIT_S,
         }
         self.failure: BaseException | None = None
         self._obeys = obeys
@@ -64,11 +67,11 @@ class Member:
         assert self.peer.address is not None
         return self.peer.address
 
-    def end(self, timeout_s: float = 600.0) -> None:
+    def end(self) -> None:
         """Tell it to end, and wait until it has."""
         self.halt.set()
         self.peer.stop.set()
-        self.thread.join(timeout_s)
+        self.thread.join(LIMIT_S)
         assert not self.thread.is_alive()
 
     def _train(self) -> None:

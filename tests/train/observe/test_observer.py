@@ -1,8 +1,8 @@
 """A swarm of real peers as somebody sees it who is none."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,10 @@ from rumor.train.observe.probe import bare_address
 from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm as Keys
+from ...waiting import LIMIT_S, until
 from .watched import Member
 
 pytestmark = pytest.mark.live
-
-TIMEOUT_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
     members = [Member(folder, number, founders=3) for number in range(3)]
     for member in members:
-        assert member.inside.wait(TIMEOUT_S)
+        assert member.inside.wait(LIMIT_S)
     yield members
     for member in members:
         member.halt.set()
@@ -33,18 +32,26 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
         member.end()
 
 
-def watched(observer: Observer, until: Callable[[SwarmView], bool]) -> SwarmView:
+def watched(observer: Observer, seen: Callable[[SwarmView], bool]) -> SwarmView:
     """Poll until something is seen."""
-    give_up_s = time.monotonic() + TIMEOUT_S
-    while not until(view := observer.poll()):
-        assert time.monotonic() < give_up_s, view
-        time.sleep(0.05)
-    return view
+    views: list[SwarmView] = []
+
+    def is_seen() -> bool:
+        with suppress(TransportError):
+            views[:] = [observer.poll()]
+        return bool(views) and seen(views[0])
+
+    until(is_seen, lambda: views)
+    return views[0]
+
+
+def have_stepped(view: SwarmView) -> bool:
+    return view.answered == 3 and all(peer.step > 0 for peer in view.peers)
 
 
 def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> None:
     with Observer(trio[1].address.removeprefix("tcp://")) as observer:
-        view = watched(observer, lambda view: view.answered == 3)
+        view = watched(observer, have_stepped)
     assert [peer.id for peer in view.peers] == ["p0", "p1", "p2"]
     assert view.swarm == trio[0].peer.swarm
     for peer, member in zip(view.peers, trio, strict=True):
@@ -128,7 +135,7 @@ def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_lef
 ) -> None:
     members = [Member(tmp_path, number, founders=3, dead_s=2.0) for number in range(3)]
     for member in members:
-        assert member.inside.wait(TIMEOUT_S)
+        assert member.inside.wait(LIMIT_S)
     with Observer(members[0].address) as observer:
         watched(observer, lambda view: view.answered == 3)
         members[0].die()
@@ -170,9 +177,9 @@ def test_no_address_is_refused() -> None:
 
 def test_one_that_only_dials_out_is_shown_as_the_others_know_it(tmp_path: Path) -> None:
     member = Member(tmp_path, 0, founders=1)
-    assert member.inside.wait(TIMEOUT_S)
+    assert member.inside.wait(LIMIT_S)
     hidden = Member(tmp_path, 1, founders=1, bind=None, join=(member.address,))
-    assert hidden.inside.wait(TIMEOUT_S)
+    assert hidden.inside.wait(LIMIT_S)
     with Observer(member.address) as observer:
         view = watched(observer, lambda view: (view.peer("p1") or view.peers[0]).step > 0)
         view = watched(observer, lambda view: view.peer("p1") is not None)
@@ -201,7 +208,7 @@ def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Pat
         for number in range(2)
     ]
     for member in members:
-        assert member.inside.wait(TIMEOUT_S)
+        assert member.inside.wait(LIMIT_S)
     address = bare_address(members[0].address)
     with Observer(address, keyring=keys.keyring("o")) as observer:
         view = watched(observer, lambda view: view.answered == 2)

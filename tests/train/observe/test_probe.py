@@ -2,7 +2,6 @@
 
 import json
 import socket as sockets
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from rumor.gossip import TransportError
 from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import Probe
 
+from ...waiting import LIMIT_S, until
 from .members import Member
 
 pytestmark = pytest.mark.live
@@ -24,17 +24,17 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
     members = [Member(folder, f"p{number}", founders=2) for number in range(2)]
     for member in members:
-        assert member.inside.wait(30)
+        assert member.inside.wait(LIMIT_S)
     yield members
     for member in members:
         member.halt.set()
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive()
 
 
 def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) -> None:
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         found = sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < found.roundtrip_s <= found.roundtrip_s_mean
     assert found.bytes_s > 0
@@ -59,20 +59,17 @@ def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
 
 
 def test_the_members_that_train_are_told(pair: list[Member]) -> None:
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         members = sounder.members(pair[1].address.removeprefix("tcp://"))
     assert sorted(member.id for member in members) == ["p0", "p1"]
 
 
 def test_steps_are_those_that_each_peer_says_of_itself(pair: list[Member]) -> None:
     addresses = [member.address for member in pair]
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         before = sounder.steps(addresses)
         taken = [member.peer.steps for member in pair]
-        give_up_s = time.monotonic() + 600
-        while min(m.peer.steps - t for m, t in zip(pair, taken, strict=True)) < 5:
-            assert time.monotonic() < give_up_s
-            pair[0].halt.wait(0.01)
+        until(lambda: min(m.peer.steps - t for m, t in zip(pair, taken, strict=True)) >= 5)
         after = sounder.steps(addresses)
     assert sorted(before) == sorted(after) == ["p0", "p1"]
     for id in before:
@@ -81,7 +78,7 @@ def test_steps_are_those_that_each_peer_says_of_itself(pair: list[Member]) -> No
 
 
 def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         sounder.sound(pair[0].address, bytes_max=1 << 20)
         sounder.members(pair[0].address)
         # Answered later than all that was asked before.
@@ -96,7 +93,7 @@ def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
 
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
     counters = pair[0].peer.counters
-    with Probe() as sounder:
+    with Probe(timeout_s=LIMIT_S) as sounder:
         # It is answered with the model's schema.
         sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < counters.membership_bytes < counters.bytes_sent
@@ -128,7 +125,7 @@ def test_the_model_is_as_it_was(tmp_path: Path) -> None:
     with Peer(model, PeerConfig(id="solo", linger_s=0.0)) as peer:
         units = peer.weight_units
         assert peer.address is not None
-        with Probe() as sounder:
+        with Probe(timeout_s=LIMIT_S) as sounder:
             sounder.sound(peer.address, bytes_max=1 << 20)
             peer.step()
             sounder.members(peer.address)

@@ -14,12 +14,10 @@ from rumor.train.observe import stop as stopping
 from rumor.train.observe.stop import End, Stopped, SwarmStop
 
 from ...gossip.transport.keyrings import Swarm
-from ...live.swarm import until
+from ...waiting import LIMIT_S, until
 from .members import Member
 
 pytestmark = pytest.mark.live
-
-WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -33,10 +31,10 @@ def started(tmp_path: Path) -> Iterator[list[Member]]:
 
 def inside(*members: Member) -> None:
     for member in members:
-        assert member.inside.wait(WAIT_S)
+        assert member.inside.wait(LIMIT_S)
 
 
-def run(request: SwarmStop, timeout_s: float = WAIT_S) -> list[dict[str, End]]:
+def run(request: SwarmStop, timeout_s: float = LIMIT_S) -> list[dict[str, End]]:
     return [{id: peer.end for id, peer in seen.items()} for seen in request.run(timeout_s)]
 
 
@@ -44,13 +42,13 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
     started += [Member(tmp_path, "p0", 3), Member(tmp_path, "p1", 3)]
     started += [Member(tmp_path, "p2", 3, bind=None)]
     inside(*started)
-    with SwarmStop(started[1].address) as request:
+    with SwarmStop(started[1].address, timeout_s=LIMIT_S) as request:
         rounds = run(request)
         assert request.is_clean and set(rounds[-1].values()) == {End.GONE}
         assert request.swarm and request.shards == 1
         told = {id: peer.weight for id, peer in request.peers.items()}
         for member in started:
-            member.thread.join(WAIT_S)
+            member.thread.join(LIMIT_S)
             assert member.peer.merged is not None and member.peer.merged.complete
         held = {m.peer.id: sum(account.weight for account in _accounts(m)) for m in started}
         assert sum(held.values()) == 3 * ONE
@@ -72,7 +70,7 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
     started += [Member(tmp_path, "p0", 2, linger_s=1.0)]
     started += [Member(tmp_path, "p1", 2, no_remote_stop=True)]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
         assert not request.is_clean
         assert {id: peer.end for id, peer in request.peers.items()} == {
@@ -81,15 +79,20 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
         }
         assert "no_remote_stop" in request.peers["p1"].why
     steps = started[1].peer.steps
-    until(lambda: started[1].peer.steps > steps + 5, WAIT_S, "it trains on")
-    until(lambda: started[1].peer.weight == 2.0, WAIT_S, "the weight was handed on")
+    until(lambda: started[1].peer.steps > steps + 5, "it trains on")
+    until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
 
 
 def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
     started += [Member(tmp_path, "p0", 1, obeys=False)]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
-        assert run(request, 1.0)[-1] == {"p0": End.ASKED}
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
+
+        def is_asked() -> bool:
+            assert run(request, 1.0)[-1] == {"p0": End.ASKED}
+            return request.peers["p0"].weight is not None
+
+        until(is_asked)
         assert not request.is_clean and request.peers["p0"].weight == ONE
     assert started[0].peer.ended_by == "rumor stop"
 
@@ -102,11 +105,11 @@ def test_with_signals_the_process_ends_whatever_the_loop_does(
         Member(tmp_path, "p1", 2, obeys=False, signals=True, rule="gosgd:p=0.5"),
     ]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean
     for member in started:
-        member.thread.join(WAIT_S)
+        member.thread.join(LIMIT_S)
         assert isinstance(member.failure, SystemExit) and member.failure.code == 0
         assert member.peer.merged is not None and member.peer.merged.complete
 
@@ -120,11 +123,11 @@ def test_where_everybody_waits_all_leave(
         config = {"rule": "allreduce", "signals": signals, "linger_s": 1.0}
         started.append(Member(tmp_path, name, 2, obeys=not signals, **config))  # type: ignore[arg-type]
     inside(*started)
-    with SwarmStop(started[0].address) as request:
+    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean
     for member in started:
-        member.thread.join(WAIT_S)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive()
         assert isinstance(member.failure, SystemExit) is signals
 
@@ -140,20 +143,21 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
             tmp_path,
             *("m2", 1),
             rendezvous=None,
-            join=started[0].address if started[0].inside.wait(WAIT_S) else "",
+            join=started[0].address if started[0].inside.wait(LIMIT_S) else "",
             key=tmp_path / "m2.key",
             roster=swarm.file("m2.json"),
         )
     ]
     inside(*started)
     address = f"tcp://{started[0].address.rpartition('@')[2]}"
+    m3 = swarm.keyring("m3")
     for owner in (None, PersonKey.generate("eve")):
-        with SwarmStop(address, keyring=swarm.keyring("m3"), owner=owner) as request:
+        with SwarmStop(address, keyring=m3, owner=owner, timeout_s=LIMIT_S) as request:
             run(request)
             assert {peer.end for peer in request.peers.values()} == {End.REFUSED}
             assert "only the roster's owner can stop it" in request.peers["m1"].why
     assert all(not member.peer.ended_by for member in started)
-    with SwarmStop(address, keyring=swarm.keyring("m3"), owner=swarm.owner) as request:
+    with SwarmStop(address, keyring=m3, owner=swarm.owner, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
@@ -166,7 +170,7 @@ def test_a_peer_that_seeks_a_swarm_is_told_of_as_such(
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     started += [Member(tmp_path, "p0", 2, bind=address)]
     with pytest.raises(TransportError, match="belongs to no swarm yet"):
-        SwarmStop(address, timeout_s=WAIT_S)
+        SwarmStop(address, timeout_s=LIMIT_S)
 
 
 def test_where_nobody_answers_it_says_so() -> None:
@@ -178,7 +182,7 @@ def silent(started: list[Member], tmp_path: Path) -> SwarmStop:
     """A request to a swarm of one, beside which some are heard of who cannot be reached."""
     started += [Member(tmp_path, "p0", 1, obeys=False)]
     inside(*started)
-    return SwarmStop(started[0].address)
+    return SwarmStop(started[0].address, timeout_s=LIMIT_S)
 
 
 def entry(id: str, phase: Phase = Phase.TRAINING, incarnation: int = 1, step: int = 0) -> Entry:

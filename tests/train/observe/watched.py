@@ -10,6 +10,8 @@ from torch import nn
 from rumor.gossip import ProtocolConfig, TransportError
 from rumor.train import Peer, PeerConfig
 
+from ...waiting import LIMIT_S
+
 __all__ = ["Member"]
 
 
@@ -17,7 +19,7 @@ class Member:
     """A peer that steps every few milliseconds on a thread of its own."""
 
     def __init__(
-        self, folder: Path, number: int, founders: int, dead_s: float = 5.0, **settings: Any
+        self, folder: Path, number: int, founders: int, dead_s: float = LIMIT_S, **settings: Any
     ) -> None:
         self.halt, self.inside = threading.Event(), threading.Event()
         protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, dead_s=dead_s)
@@ -57,5 +59,5 @@ class Member:
 
     def end(self) -> None:
         """Wait until it is over, once it was told so."""
-        self.thread.join(600)
+        self.thread.join(LIMIT_S)
         assert not self.thread.is_alive()

@@ -18,6 +18,7 @@ from rumor.gossip import GoSGD, ProtocolConfig, TrainingError, TransportError
 from rumor.gossip.transport.zmq_transport import Received
 from rumor.train import Peer, PeerConfig
 
+from ...waiting import until
 from ..loggers.fakes import Collected
 
 pytestmark = pytest.mark.live
@@ -137,12 +138,13 @@ def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
         with joining:
             stepping.set()
             thread.join()
-            give_up_s = time.monotonic() + 60
-            while not (founder.counters.mixed and joining.counters.mixed > 1):
-                assert time.monotonic() < give_up_s
+
+            def have_exchanged() -> bool:
                 founder.step()
                 joining.step()
-                time.sleep(0.005)
+                return bool(founder.counters.mixed and joining.counters.mixed > 1)
+
+            until(have_exchanged)
             return referred(founder) + referred(joining)
 
 

@@ -23,6 +23,7 @@ from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tensors.vector import Vector
 
 from ...rules import ELASTIC, spec_of, topology_of
+from ...waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.live
 
@@ -30,7 +31,9 @@ FRAMES: dict[str, Any] = {
     name: 64 for name in ("frame_bytes", "frame_bytes_min", "frame_bytes_max")
 }
 
-QUICK: dict[str, Any] = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 4.0, "found_s": 0.3}
+QUICK: dict[str, Any] = {"gossip_s": 0.1, "seek_s": 0.05, "found_s": 0.3, "roll_s": LIMIT_S}
+MORTAL: dict[str, Any] = {"dead_s": 4.0}
+"""Where one is killed."""
 
 
 class Member:
@@ -55,24 +58,24 @@ class Member:
             founders=count,
             out=self.folder,
             protocol=ProtocolConfig(**QUICK | protocol),
-            linger_s=20.0,
-            leave_s=2.0,
+            linger_s=LIMIT_S,
+            leave_s=LIMIT_S,
         )
         self.peer = Peer(self.model, config)
-        self._number, self._steps = number, steps
+        self.number, self.steps = number, steps
         self.thread = threading.Thread(target=self._train, daemon=True)
         self.thread.start()
 
     def _train(self) -> None:
         try:
             with self.peer:
-                while self.taken < self._steps:
+                while self.taken < self.steps:
                     with torch.no_grad():
-                        self.model.bias.add_(self._number)
+                        self.model.bias.add_(self.number)
                     self.peer.step()
                     self.history.append(self.model.bias.detach().clone())
                     self.taken += 1
-                    time.sleep(0.002 * self._number)
+                    time.sleep(0.002 * self.number)
         except BaseException as error:
             self.error = error
 
@@ -82,7 +85,7 @@ class Member:
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     account = audit(
         account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
@@ -120,7 +123,7 @@ def test_two_registers_of_a_share_arrive_as_they_were_sent(
     rounds, rule = 12, "gradient-tracking"
     members = [Member(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     x, c, u = np.zeros(3), np.zeros(3), -np.arange(3.0)
     w = np.full((3, 3), 1 / 3)
@@ -157,7 +160,7 @@ def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(600)
+        thread.join(LIMIT_S)
         assert not thread.is_alive()
     assert ended == {"p0": "p1", "p1": "", "p2": "p1"} and steps["p1"] == 20
 
@@ -174,7 +177,7 @@ for parameter in model.parameters():
     nn.init.zeros_(parameter)
 config = PeerConfig(
     id="victim", rule=sys.argv[2], rendezvous=Path(sys.argv[1]) / "meeting", founders=3,
-    protocol=ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=4.0, found_s=0.3),
+    protocol=ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=4.0, found_s=0.3, roll_s=600.0),
 )
 with Peer(model, config) as peer:
     while True:
@@ -183,14 +186,28 @@ with Peer(model, config) as peer:
 """
 
 
+def endless(folder: Path, rule: str, number: int, **settings: Any) -> list[Member]:
+    """Members that train until their `steps` are set."""
+    return [Member(each, folder, rule, steps=10**9, **settings) for each in range(number)]
+
+
+def _go_on(members: list[Member], steps: int) -> None:
+    """Wait until each has taken so many steps more."""
+    goals = [member.taken + steps for member in members]
+
+    def have() -> bool:
+        assert all(member.thread.is_alive() for member in members)
+        return all(m.taken >= goal for m, goal in zip(members, goals, strict=True))
+
+    until(have)
+
+
 def _kill_beside(members: list[Member], folder: Path, rule: str) -> None:
     """Let a further founder train along, and kill it after a while."""
     victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(folder), rule])
     try:
-        give_up_s = time.monotonic() + 600
-        while min(member.taken for member in members) < 10:
-            assert time.monotonic() < give_up_s and victim.poll() is None
-            time.sleep(0.01)
+        until(lambda: victim.poll() is not None or all(m.taken >= 10 for m in members))
+        assert victim.poll() is None
     finally:
         victim.send_signal(signal.SIGKILL)
         victim.wait()
@@ -200,18 +217,14 @@ def _kill_beside(members: list[Member], folder: Path, rule: str) -> None:
 @pytest.mark.parametrize("name", ELASTIC)
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
     rule = f"{name}:h=3"
-    members = [Member(number, tmp_path, rule, steps=10**6, count=3) for number in range(2)]
+    members = endless(tmp_path, rule, 2, count=3, **MORTAL)
     _kill_beside(members, tmp_path, rule)
-    killed_at = [member.taken for member in members]
-    give_up_s = time.monotonic() + 600
     # More than two rounds, so that the one in which it died is over.
-    while any(m.taken < taken + 9 for m, taken in zip(members, killed_at, strict=True)):
-        assert time.monotonic() < give_up_s and all(m.thread.is_alive() for m in members)
-        time.sleep(0.01)
+    _go_on(members, 9)
     for member in members:
-        member._steps = 0
+        member.steps = 0
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     accounts = [
         account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
@@ -229,7 +242,7 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
     monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
     members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
     account = audit(ledgers)
@@ -251,7 +264,7 @@ def test_machines_sum_up_within_before_their_leaders_do(
     rule = "allreduce:levels=2"
     members = [Member(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
     account = audit(ledgers)
@@ -263,17 +276,13 @@ def test_machines_sum_up_within_before_their_leaders_do(
 
 @pytest.mark.extended
 def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:
-    members = [Member(number, tmp_path, "seasgd", steps=10**6, count=3) for number in range(2)]
+    members = endless(tmp_path, "seasgd", 2, count=3, **MORTAL)
     _kill_beside(members, tmp_path, "seasgd")
-    killed_at = [member.taken for member in members]
-    give_up_s = time.monotonic() + 600
-    while any(m.taken < taken + 20 for m, taken in zip(members, killed_at, strict=True)):
-        assert time.monotonic() < give_up_s and all(m.thread.is_alive() for m in members)
-        time.sleep(0.01)
+    _go_on(members, 20)
     for member in members:
-        member._steps = 0
+        member.steps = 0
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
     assert torch.equal(members[0].model.bias, members[1].model.bias)
     accounts = [
@@ -292,22 +301,19 @@ def test_without_memory_that_processes_share_a_shared_center_is_refused() -> Non
 
 @pytest.mark.extended
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
-    members = [Member(number, tmp_path, "dpsgd", steps=10**6, count=3) for number in range(2)]
+    members = endless(tmp_path, "dpsgd", 2, count=3, **MORTAL)
     _kill_beside(members, tmp_path, "dpsgd")
     for member in members:
-        member.thread.join(600)
+        member.thread.join(LIMIT_S)
         assert isinstance(member.error, TrainingError)
         assert "victim died in round " in str(member.error)
         assert "dpsgd cannot go on without it" in str(member.error)
 
 
 def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
-    members = [Member(number, tmp_path, "allreduce", steps=10**6, count=2) for number in range(2)]
+    members = endless(tmp_path, "allreduce", 2, count=2)
     try:
-        give_up_s = time.monotonic() + 600
-        while min(member.taken for member in members) < 3:
-            assert time.monotonic() < give_up_s
-            time.sleep(0.01)
+        until(lambda: min(member.taken for member in members) >= 3)
         assert members[0].peer.address is not None
         late = PeerConfig(
             id="late",
@@ -320,10 +326,10 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
                 pass
     finally:
         for member in members:
-            member._steps = 0
+            member.steps = 0
             member.peer.stop.set()
         for member in members:
-            member.thread.join(600)
+            member.thread.join(LIMIT_S)
     assert not any(member.thread.is_alive() for member in members)
 
 

@@ -17,6 +17,8 @@ from rumor.train.tensors import buffers
 from rumor.train.tensors.buffers import Memory
 from rumor.train.tensors.vector import Vector
 
+from ...waiting import LIMIT_S, until
+
 pytestmark = pytest.mark.live
 
 # 1.2 MB: offered, and not sent in one message.
@@ -73,7 +75,7 @@ class Trained:
         inside = threading.Event()
         self._threads.append(threading.Thread(target=self._train, args=(peer, inside)))
         self._threads[-1].start()
-        assert inside.wait(60) and not self._errors, self._errors
+        assert inside.wait(LIMIT_S) and not self._errors, self._errors
         return peer
 
     def _train(self, peer: Peer, inside: threading.Event) -> None:
@@ -92,7 +94,7 @@ class Trained:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(LIMIT_S)
         assert self._errors == []
 
 
@@ -101,16 +103,15 @@ def member(id: str, out: Path, join: str | None = None, **changes: Any) -> Peer:
         gossip_s=0.1, seek_s=0.05, shared_memory=changes.pop("shared_memory", True)
     )
     config = PeerConfig(
-        id=id, protocol=protocol, rule=GoSGD(p=1.0), topology="complete", linger_s=5.0, **changes
+        id=id,
+        protocol=protocol,
+        rule=GoSGD(p=1.0),
+        topology="complete",
+        linger_s=5.0,
+        leave_s=LIMIT_S,
+        **changes,
     )
     return Peer(nn.Linear(100, ROWS), config, out=out / id, join=join or ())
-
-
-def until(condition: Any) -> None:
-    give_up_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < give_up_s, "it never came"
-        time.sleep(0.01)
 
 
 def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, peaks: Peaks) -> None:

@@ -18,9 +18,12 @@ from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.incarnation import next_incarnation, note_incarnation
 from rumor.train.storage.jsonl import read_metrics
 
+from ...waiting import LIMIT_S, until
+
 pytestmark = pytest.mark.live
 
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=0.5)
+# A peer that returns finds its swarm here, however long that takes.
+QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=LIMIT_S)
 
 
 class Loop:
@@ -51,7 +54,7 @@ class Loop:
 
 def config(folder: Path, **changes: Any) -> PeerConfig:
     checkpoint = CheckpointConfig(folder=folder, every_s=None, every_steps=changes.pop("every", 5))
-    return PeerConfig(linger_s=0, checkpoint=checkpoint, **changes)
+    return PeerConfig(linger_s=0, leave_s=LIMIT_S, checkpoint=checkpoint, **changes)
 
 
 def test_a_loop_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
@@ -308,6 +311,7 @@ def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
             two.train(1)
             assert folder._writer.wait()
             two.peer.leave()
+        until(lambda: one.peer.live == ("a",))
     noted = (tmp_path / "b" / "peers.json").read_text()
     assert one.peer.address is not None and one.peer.address in noted
     events = [row["event"] for row in read_metrics(tmp_path / "a" / "events.jsonl")]

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from torch import nn
 from rumor.gossip import LocalProtocolError, ProtocolConfig, TrainingError, audit
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
+
+from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
 
@@ -69,19 +72,20 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
 
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    assert inside.wait(600) and one.address is not None
+    assert inside.wait(LIMIT_S) and one.address is not None
     try:
         two = Peer(nn.Linear(2, 2), config(id="two", join=one.address))
         state = trained(two, 1)
         assert state["addresses"] == [one.address] and 0 < state["weight"] < 1
         # It is not told where the others are.
-        back = Peer(nn.Linear(2, 2), config(id="two"))
+        patient = replace(QUICK, found_alone_s=LIMIT_S)
+        back = Peer(nn.Linear(2, 2), config(id="two", protocol=patient))
         back.load_state_dict(state)
         with back:
             assert back.live == ("one", "two") and back.swarm == one.swarm
     finally:
         over.set()
-        thread.join(600)
+        thread.join(LIMIT_S)
 
 
 def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,8 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.runtime.reception import Relay
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.storage.ledger_file import read_ledgers
+
+from ...waiting import LIMIT_S, until
 
 
 def member(id: str, *addresses: str) -> Member:
@@ -196,7 +198,12 @@ class Swarm:
 
     def start(self, id: str, **settings: Any) -> Peer:
         torch.manual_seed(0)
-        given: dict[str, Any] = {"protocol": QUICK, "linger_s": 20.0, "rule": "gosgd:p=1"}
+        given: dict[str, Any] = {
+            "protocol": QUICK,
+            "linger_s": 20.0,
+            "leave_s": LIMIT_S,
+            "rule": "gosgd:p=1",
+        }
         config = PeerConfig(id=id, out=self._folder / id, signals=False, **given | settings)
         peer = self.peers[id] = Peer(nn.Linear(self._size, 1), config)
         thread = self._threads[id] = threading.Thread(target=self._train, args=(peer,), name=id)
@@ -212,21 +219,12 @@ class Swarm:
     def end(self) -> None:
         self.over.set()
         for thread in self._threads.values():
-            thread.join(60)
+            thread.join(LIMIT_S)
 
     def balance(self) -> tuple[int, int]:
         accounts = [a for id in self.peers for a in read_ledgers(self._folder / id)]
         found = audit(accounts, set())
         return found.held + found.in_flight + found.stranded + found.burned, found.founded
-
-
-def eventually(holds: Callable[[], bool], timeout_s: float = 40.0) -> bool:
-    give_up_s = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > give_up_s:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.fixture
@@ -239,7 +237,7 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
 
 def founded(swarm: Swarm, **settings: Any) -> Peer:
     listener = swarm.start("z", **settings)
-    assert eventually(lambda: listener.address is not None)
+    until(lambda: listener.address is not None)
     return listener
 
 
@@ -256,7 +254,7 @@ def test_two_behind_nat_exchange_through_the_third(swarm: Swarm, inline_bytes_ma
         "protocol": protocol,
     }
     ann, bob = swarm.start("a", **out), swarm.start("b", **out)
-    assert eventually(lambda: bob.counters.link("a").mixed > 3 and ann.counters.link("b").mixed > 3)
+    until(lambda: bob.counters.link("a").mixed > 3 and ann.counters.link("b").mixed > 3)
     assert listener.counters.relayed > 10 and listener.counters.relayed_bytes > 1000
     swarm.end()
     held, founders = swarm.balance()
@@ -270,8 +268,8 @@ def test_where_nobody_passes_on_they_exchange_with_the_third(swarm: Swarm) -> No
     listener = founded(swarm, relay_bytes_s=0.0)
     out: dict[str, Any] = {"bind": None, "join": listener.address}
     ann, bob = swarm.start("a", **out), swarm.start("b", **out)
-    assert eventually(lambda: min(p.counters.link("z").mixed for p in (ann, bob)) > 3)
-    assert eventually(lambda: "b" in ann.live and "a" in bob.live)
+    until(lambda: min(p.counters.link("z").mixed for p in (ann, bob)) > 3)
+    until(lambda: "b" in ann.live and "a" in bob.live)
     assert listener.counters.relayed == listener.counters.relay_dropped == 0
     assert ann.counters.link("b").pushes == bob.counters.link("a").pushes == 0
     swarm.end()
@@ -286,17 +284,16 @@ def test_another_relays_once_the_first_is_gone(
     caplog.set_level(logging.ERROR)
     first = founded(swarm, topology="complete")
     second = swarm.start("y", join=first.address, topology="complete")
-    assert eventually(lambda: second.address is not None)
+    until(lambda: second.address is not None)
     join = (first.address, second.address)
     given: dict[str, Any] = {"bind": None, "join": join, "topology": "complete"}
     ann, bob = (swarm.start(id, **given) for id in ("a", "b"))
-    assert eventually(lambda: ann.counters.link("b").mixed > 3)
+    until(lambda: ann.counters.link("b").mixed > 3)
     relay, other = (first, second) if first.counters.relayed else (second, first)
     before = ann.counters.link("b").mixed
-    relay.leave()
     relay.stop.set()
-    assert eventually(lambda: other.counters.relayed > 10)
-    assert eventually(lambda: ann.counters.link("b").mixed > before + 3)
+    until(lambda: other.counters.relayed > 10)
+    until(lambda: ann.counters.link("b").mixed > before + 3)
     assert bob.counters.link("a").mixed > 0
 
 

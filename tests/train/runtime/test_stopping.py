@@ -112,7 +112,7 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
     shares = RuleContext.shares
     monkeypatch.setattr(RuleContext, "shares", lambda turn: shares(turn)[:1])  # one each turn
     one_by_one = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, shards_per_push=1)
-    given: dict[str, Any] = {"protocol": one_by_one, "shards": 8, "leave_s": 5.0}
+    given: dict[str, Any] = {"protocol": one_by_one, "shards": 8}
     with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **given)) as founder:
         join = (founder.address or "",)
         newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **given))

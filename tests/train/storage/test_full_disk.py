@@ -21,6 +21,7 @@ from rumor.train.storage.journal import Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
 
+from ...waiting import until
 from ..full_disk import FullDisk
 
 WHY = "ledger.jsonl cannot be written .No space left on device.: training ends here"
@@ -191,10 +192,10 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
         with pytest.raises(TrainingError, match=WHY), b:
             b.wait(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
-            b.step()
+            while not b.counters.pushes:
+                b.step()
             failed = b._current_session().runtime
-            while failed.is_sound:
-                b.wait(0.1)
+            until(lambda: not failed.is_sound)
             assert b.weight > 0
             b.step()
         assert [name for name in rumor_threads() if name != "rumor-network"] == []

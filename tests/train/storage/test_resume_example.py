@@ -1,13 +1,13 @@
 """The example of a loop that goes on where it stood, killed on the way."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ...forked import Forked, forked
+from ...waiting import until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "resume.py"
 
@@ -46,9 +46,8 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_been(
 ) -> None:
     whole = start("whole")
     first = start("killed", "--pace-s", "0.01")
-    while not list((tmp_path / "killed").glob("checkpoint-000001.safetensors")):
-        assert first.poll() is None
-        time.sleep(0.05)
+    until((tmp_path / "killed" / "checkpoint-000001.safetensors").exists)
+    assert first.poll() is None
     first.kill()
     first.wait()
     again = start("killed")

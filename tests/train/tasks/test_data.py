@@ -15,6 +15,8 @@ from rumor.train.loop.learner import Learner
 from rumor.train.tasks.data import Loader, Sampler
 from rumor.train.tasks.sources import SampledSource
 
+from ...waiting import LIMIT_S
+
 CPU = torch.device("cpu")
 TRAIN = (torch.arange(40.0).reshape(20, 2), torch.arange(20))
 
@@ -38,7 +40,7 @@ class Watched(Sampler):
 
     def wait_for(self, step: int) -> None:
         with self.noted:
-            assert self.noted.wait_for(lambda: step in self.asked, timeout=600)
+            assert self.noted.wait_for(lambda: step in self.asked, timeout=LIMIT_S)
 
 
 def threads() -> list[str]:
@@ -69,10 +71,10 @@ def test_no_more_are_prepared_than_was_said() -> None:
     ahead = loader(sampler, 3)
     ahead.take(0)
     sampler.wait_for(3)
-    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=600).not_done
+    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=LIMIT_S).not_done
     ahead.take(1)
     sampler.wait_for(4)
-    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=600).not_done
+    assert len(ahead._ahead) == 3 and not wait(ahead._ahead, timeout=LIMIT_S).not_done
     assert sampler.asked == [0, 1, 2, 3, 4]
     ahead.close()
 

@@ -14,6 +14,8 @@ import pytest
 
 from rumor.train.tensors.shared_memory import host_id
 
+from ...waiting import LIMIT_S
+
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(
@@ -43,7 +45,7 @@ LOOP = """
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=600)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=LIMIT_S)
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ class Script:
 
     def end(self) -> tuple[str, str]:
         try:
-            return self.process.communicate(timeout=600)
+            return self.process.communicate(timeout=LIMIT_S)
         finally:
             self.process.kill()
 
@@ -129,7 +131,7 @@ def test_hosts_share_no_memory_though_they_share_a_kernel(hosts: tuple[str, str]
             check=True,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=LIMIT_S,
         ).stdout.strip()
         for host in (*hosts, hosts[0])
     ]

@@ -1,7 +1,7 @@
 """The network's faults between live transports: real sockets, and a clock that is turned."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -18,11 +18,11 @@ from rumor.sim.kernel.faults.network import NetworkFaults
 from rumor.sim.kernel.faults.transport import FaultyTransport, NetworkPlan
 
 from ....contract.post import Letter, letter
+from ....waiting import until
 
 pytestmark = pytest.mark.live
 
 IDS = ("a", "b", "c")
-TIMEOUT_S = 120.0
 FULL_S = 0.3
 """A way that has taken nothing for so long is full."""
 FRAME = bytes(range(256)) * 1024
@@ -71,13 +71,6 @@ class Scene:
 
 def meet(end: Transport, peer: str, other: Transport) -> None:
     end.meet(peer, other.addresses)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < give_up_s, "it never came"
-        time.sleep(0.002)
 
 
 def take(end: Transport) -> list[Letter]:

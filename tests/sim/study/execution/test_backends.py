@@ -15,6 +15,7 @@ from rumor.gossip import ConfigError, TransportError
 from rumor.sim.study import Results, load_results, read_study, run_study, write_tables
 from rumor.sim.study.execution.backends import answers, read_backend
 
+from ....waiting import LIMIT_S
 from ..small import TOML, tables_of
 
 
@@ -109,7 +110,7 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
         "    print(*sorted(map(str, found)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
     )
     lost, found = done.stdout.splitlines()
     assert lost == "[Lost(order='die')]", done.stderr
@@ -214,13 +215,8 @@ def test_a_dask_scheduler_that_is_not_there_is_said(
         list(answers(read_backend("dask:tcp://127.0.0.1:1"), pid_of, ["a"], None))
 
 
-# Ray starts a dozen processes, which on a busy machine takes minutes.
-RAY_S = 280
-
-
 @pytest.mark.live
 @pytest.mark.cluster
-@pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
     folder = tmp_path / "ray"
@@ -233,7 +229,7 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=RAY_S,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
@@ -241,7 +237,6 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
 
 @pytest.mark.live
 @pytest.mark.cluster
-@pytest.mark.timeout(RAY_S + 20)
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 @pytest.mark.slow
 def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
@@ -252,7 +247,7 @@ def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None
         ],
         capture_output=True,
         text=True,
-        timeout=RAY_S,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
     assert_only_the_second_failed(load_results(Path("a")))

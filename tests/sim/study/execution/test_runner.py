@@ -30,6 +30,7 @@ from rumor.sim.study.execution.store import Store, locked
 from rumor.sim.study.execution.worker import order_of, run_trial
 
 from ....forked import forked
+from ....waiting import LIMIT_S
 from ..small import TOML, small_study, tables_of
 
 
@@ -390,7 +391,7 @@ def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> 
         start_new_session=True,
     )
     # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
-    process.communicate(timeout=600)
+    process.communicate(timeout=LIMIT_S)
     assert process.returncode == -signal.SIGKILL
     study = read_study(Path("mine.toml"))
     assert len(load_results(Path("a")).results) == 5

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from ....waiting import LIMIT_S
+
 __all__ = ["Browser", "browser", "why_not"]
 
 _FLAGS = (
@@ -97,7 +99,7 @@ class Browser:
             self._at + path, data, {"content-type": "application/json"}, method=method
         )
         try:
-            with urlopen(request, timeout=60) as answer:
+            with urlopen(request, timeout=LIMIT_S) as answer:
                 return json.load(answer)["value"]
         except HTTPError as error:
             said = json.load(error)["value"]["message"]

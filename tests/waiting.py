@@ -1,0 +1,36 @@
+"""How live tests wait: for a condition, under one limit for all of them.
+
+A machine may be ten times slower than the one on which a test was written, and run six other
+programs. So a test asserts what holds at any pace, and waits for the rest.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["LIMIT_S", "until"]
+
+LIMIT_S: Final = 600.0
+"""Longest wait for anything in a test, seconds; only what hangs takes that long."""
+
+
+def until(
+    condition: Callable[[], object], what: str | Callable[[], object] = "it", poll_s: float = 0.01
+) -> float:
+    """Wait until a condition holds.
+
+    Args:
+        condition: Called again and again; it may take part, such as by a step of a peer.
+        what: What is waited for, or what describes the state at the end, for the failure.
+        poll_s: Pause between two calls, seconds; 0 where the condition itself waits.
+
+    Returns:
+        How long it took, seconds.
+    """
+    start_s = time.monotonic()
+    while not condition():
+        if time.monotonic() - start_s > LIMIT_S:
+            told = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {LIMIT_S:g} s: {told}")
+        time.sleep(poll_s)
+    return time.monotonic() - start_s
