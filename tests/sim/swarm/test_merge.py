@@ -43,7 +43,7 @@ def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -
     more: dict[str, Any] = {"topology": TOPOLOGIES[name]} if name in TOPOLOGIES else {}
     task = wide(optimizer=lambda p, lr: SGD(p, lr)) if name in PLAIN else wide()
     protocol = replace(QUICK, merge_rounds=ProtocolConfig().merge_rounds)
-    given = {"network": UNEQUAL, "protocol": protocol, "seed": 1}
+    given: dict[str, Any] = {"network": UNEQUAL, "protocol": protocol, "seed": 1}
     swarm = Swarm(task, peers=4, rule=SPECS.get(name, name), **given, **more)
     swarm.slow("peer-3", 7)
     swarm.run(5.0)
