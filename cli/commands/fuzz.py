@@ -61,7 +61,7 @@ class FuzzConfig:
     staged-kept, exact-without-values, wrong-part-back, first-shard-asked, copy-blended,
     unwritten-fence, credit-lost, stall-never-over, never-dead, dead-for-ever, dead-not-dialled,
     later-life-ignored, old-addressee, any-swarm, no-tombstones, asks-once, hasty-leave,
-    leaver-keeps-weight, leaver-lets-in or steps-added; none unless given."""
+    leaver-keeps-weight, leaver-lets-in, steps-added or merge-by-count; none unless given."""
 
     liars: float = 0.0
     """Let up to this share of the peers lie, 0.3 at most: within the grammar of messages, in their

@@ -3,7 +3,7 @@
 Each changes a single protocol object, as if its code had been written wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -392,6 +392,17 @@ def _steps_added(protocol: Protocol) -> None:
     _patch(clock, "merge", merge)
 
 
+def _merge_by_count(protocol: Protocol) -> None:
+    """Merging is complete after a number of pushes, however far apart the models are."""
+    agreement = protocol.agreement
+
+    def compare(real: Callable[..., None], others: Sequence[Member]) -> None:
+        agreement.reached = agreement.is_over = True
+        protocol._state.close("finished")
+
+    _patch(agreement, "_compare", compare)
+
+
 MUTANTS: Mapping[str, Mutant] = MappingProxyType(
     {
         "no-deduplication": _without_deduplication,
@@ -421,6 +432,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "leaver-keeps-weight": _leaver_keeps_weight,
         "leaver-lets-in": _leaver_lets_in,
         "steps-added": _steps_added,
+        "merge-by-count": _merge_by_count,
     }
 )
 """By the name that people type."""

@@ -247,7 +247,11 @@ class _Reader(pickle.Unpickler):
 def _tensor(
     numbers: bytearray, dtype: torch.dtype, shape: torch.Size, device: torch.device, grad: bool
 ) -> Tensor:
-    made = torch.frombuffer(numbers, dtype=dtype) if numbers else torch.empty(0, dtype=dtype)
+    made = (
+        torch.frombuffer(numbers, dtype=dtype)
+        if numbers
+        else torch.empty(0, dtype=dtype, device="cpu")
+    )
     return made.view(shape).to(device).requires_grad_(grad)
 
 
