@@ -15,8 +15,8 @@ from ...gossip import ConfigError, PeerId, Schema, TrainingError
 from ...gossip.wire.schema import FrozenTensor, TensorSpec
 from ..config import CheckpointConfig
 from ..model import local_tensor, travelling_tensors
-from ..state import flatten_state, restore_state
 from ..tensors.blocks import is_finite_tensor
+from ..tensors.state import flatten_state, restore_state
 from ..tensors.vector import Vector
 from .checkpoint import Checkpoint, CheckpointFolder
 from .environment import differences, machine

@@ -10,8 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from ...gossip.types import stream
+from ...gossip.wire.messages import SKETCH_NUMBERS
 
 __all__ = [
     "BLOCK",
@@ -23,6 +27,7 @@ __all__ = [
     "is_finite_tensor",
     "overflowing_sum",
     "scratch",
+    "sketch_of",
     "squared_distance",
     "widened",
 ]
@@ -205,3 +210,47 @@ def squared_distance(numbers: Tensor, others: Tensor) -> float:
         rows = apart[:n_whole].view(-1, _ROW).sum(dim=1).sum()
         parts.append(float(rows + apart[n_whole:].sum()))
     return math.fsum(parts)
+
+
+_AT_ONCE: Final = SKETCH_NUMBERS << 13
+"""About a million numbers, whose signs take a megabyte."""
+
+
+@torch.no_grad()
+def sketch_of(flats: Sequence[Tensor]) -> tuple[float, ...]:
+    """Sketch a model: each number goes into one of `SKETCH_NUMBERS` sums, with a random sign.
+
+    Signs are the same at all peers, so that the sketch of a difference of two models is the
+    difference of their sketches. The square of its norm is that of the model's on average, with a
+    standard deviation of an eighth: other than a sample of numbers, it misses no difference that
+    lies in a few of them. Computed in float64, chunk by chunk.
+
+    Args:
+        flats: The model as flat vectors, floating, on any device.
+
+    Returns:
+        At most `SKETCH_NUMBERS` numbers, those of the model where it has no more; none where one is
+        not finite.
+
+    Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (count sketch).
+    """
+    if sum(flat.numel() for flat in flats) <= SKETCH_NUMBERS:
+        numbers = [number for flat in flats for number in flat.double().tolist()]
+    else:
+        signs = stream(0, "swarm", "model sketch")
+        sums = torch.zeros(SKETCH_NUMBERS, dtype=torch.float64, device="cpu")
+        for flat in flats:
+            for chunk in flat.split(_AT_ONCE):
+                sums += _sums(chunk, signs)
+        numbers = sums.tolist()
+    return tuple(numbers) if np.isfinite(numbers).all() else ()
+
+
+def _sums(chunk: Tensor, signs: np.random.Generator) -> Tensor:
+    n = chunk.numel()
+    rows = -(-n // SKETCH_NUMBERS)
+    padded = torch.zeros(rows * SKETCH_NUMBERS, dtype=torch.float64, device=chunk.device)
+    bits = np.unpackbits(np.frombuffer(signs.bytes(-(-n // 8)), np.uint8), count=n)
+    drawn = torch.from_numpy(bits).to(chunk.device).double()
+    torch.mul(drawn.mul_(2).sub_(1), chunk.double(), out=padded[:n])
+    return padded.view(rows, SKETCH_NUMBERS).sum(0).cpu()

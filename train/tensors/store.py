@@ -30,11 +30,11 @@ from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form
+from .blocks import sketch_of
 from .buffers import IDLE_S, not_finite
 from .cuda import DeviceSnapshot, Held, Mark
 from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
-from .sketch import sketch_of
 from .staging import Distances, Loss, Losses, Progress, Staged, Staging, distances_of, losses_of
 from .vector import Term, Vector
 

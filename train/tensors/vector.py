@@ -28,9 +28,9 @@ from .cuda import (
     device_copies,
     queue_of,
 )
-from .extra_state import ExtraState
 from .frames import Payload
 from .layout import Layout, Part, Plan, plan
+from .state import ExtraState
 from .wires import formats
 
 __all__ = ["Flats", "Term", "Vector", "is_finite_tensor"]

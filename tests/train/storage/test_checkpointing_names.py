@@ -9,8 +9,8 @@ from torch import nn
 
 from rumor.gossip import ConfigError
 from rumor.train import CheckpointConfig, Peer, PeerConfig, state_dict
-from rumor.train.state import flatten_state
 from rumor.train.storage.files import WriterThread
+from rumor.train.tensors.state import flatten_state
 
 
 @pytest.mark.parametrize("name", ["model", "anchor", "rng", "own", "ema.shadow"])

@@ -8,7 +8,7 @@ from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.wire.formats import Form
-from rumor.train.tensors.extra_state import ExtraState
+from rumor.train.tensors.state import ExtraState
 from rumor.train.tensors.vector import Vector
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rumor.gossip.wire.messages import SKETCH_NUMBERS
-from rumor.train.tensors.sketch import sketch_of
+from rumor.train.tensors.blocks import sketch_of
 
 
 def model(seed: int, n: int, dtype: torch.dtype = torch.float32) -> Tensor:
