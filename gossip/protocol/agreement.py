@@ -44,7 +44,8 @@ class Agreement:
         self._state = state
         self._pushes = 0
         self._least = math.inf
-        self._in_vain = 0
+        self._gained = 0
+        """The last round that brought models closer."""
         self.is_over = False
         """Whether there is nothing left to do: models are close, or come no closer."""
         self.reached = False
@@ -144,11 +145,11 @@ class Agreement:
         own = table.me.sketch
         apart = widest_distance([own, *(m.sketch for m in others)])
         if apart < self._least * _GAIN:
-            self._least, self._in_vain = apart, 0
-        else:
-            self._in_vain += 1
+            self._least, self._gained = apart, self._round
+        # Peers that hear of the next round before they have compared skip a comparison.
+        in_vain = self._round - self._gained
         is_close = apart <= _MARGIN * self._state.config.merge_tolerance
-        if not (is_close or self._in_vain >= _ROUNDS_IN_VAIN_MAX or alone):
+        if not (is_close or in_vain >= _ROUNDS_IN_VAIN_MAX or alone):
             self._begin(self._round + 1)
             return
         # Peers that agreed without this one, or fell silent before they did, count as well.

@@ -35,7 +35,11 @@ OUTER_TIMES = 5
 """How much longer it may take where peers wait for one another."""
 
 END_S = 60.0
-"""Within this time everybody must close, once all have finished."""
+"""Within this time all peers must close, once all have finished, or within `MERGE_TIMES` as long as
+they may take to agree before that."""
+
+MERGE_TIMES = 4
+"""Each round of merging waits for the slowest of all shares in it."""
 
 LIES_S = 10.0
 """So long liars go on where nothing else is wrong, before all finish."""
@@ -277,7 +281,7 @@ def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
         swarm.run(swarm.now + _LOOK_S)
     agree_s = swarm.now - scenario.faults_s
     swarm.finish()
-    swarm.run_until_closed(swarm.now + max(END_S, patience_s))
+    swarm.run_until_closed(swarm.now + max(END_S, MERGE_TIMES * patience_s))
     _check_rest(swarm)
     return agree_s
 
