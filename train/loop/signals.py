@@ -38,7 +38,6 @@ class SignalHandling:
         self._before: dict[int, Any] = {}
         self._caught_s = 0.0
         self._passed_on = False
-        self._pid = os.getpid()
 
     @property
     def status(self) -> int:
@@ -58,7 +57,6 @@ class SignalHandling:
             if before is not signal.SIG_IGN:
                 self._before[number] = before
                 signal.signal(number, self._handle)
-        self._pid = os.getpid()
         _installed.append(self)
 
     def remove(self) -> None:
@@ -101,11 +99,6 @@ class SignalHandling:
         raise SystemExit(self.status)
 
     def _handle(self, number: int, frame: object) -> None:
-        if os.getpid() != self._pid:
-            # A signal that came to a forked child before `_remove_all` has run there.
-            _remove_all()
-            os.kill(os.getpid(), number)
-            return
         now = time.monotonic()
         if self.caught is None:
             self.caught, self._caught_s = number, now
@@ -122,10 +115,24 @@ class SignalHandling:
         _log.warning("%s: this peer ends its step and leaves; once more ends it at once", name)
 
 
-def _remove_all() -> None:
+# A signal that comes between the fork and the end of Python's own preparations in the child would
+# be lost there, where the default handler had ended it: it is held back until then.
+_held = threading.local()
+
+
+def _hold_back() -> None:
+    _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
+
+
+def _begin_child() -> None:
     for each in reversed(tuple(_installed)):
         each.remove()
+    _let_through()
 
 
 # Pools, data loaders and other parents end their forked children by SIGTERM, and wait for them.
-os.register_at_fork(after_in_child=_remove_all)
+os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_begin_child)
