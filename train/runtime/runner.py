@@ -535,8 +535,10 @@ class PeerRuntime:
             return
         self.counters.bytes_received += envelope.frame_bytes
         self._note_heard(envelope, len(received.header) + envelope.frame_bytes)
-        if isinstance(envelope.body, Hello) and any(isinstance(e, PeerRefused) for e in effects):
-            self._describe(envelope, received)
+        is_alike = envelope.schema == self._store.schema.hash
+        if is_alike and isinstance(envelope.body, Hello):
+            if any(isinstance(effect, PeerRefused) for effect in effects):
+                self._describe(envelope, received)
         bulk = isinstance(envelope.body, BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
