@@ -1,6 +1,7 @@
 """How a peer's part in a swarm comes to its end: merging with the others, or leaving them."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -100,12 +101,13 @@ def nap_s(pace_s: float, *, merging: bool) -> float:
 
 def _result(protocol: Protocol) -> tuple[MergeResult, int]:
     """How a merge ended, and the peer's own steps."""
+    distance = protocol.agreement.distance
     live, dead = protocol.live(), protocol.last_heard()[len(protocol.live()) - 1 :]
     result = MergeResult(
         complete=protocol.done and protocol.agreement.reached,
         unfinished=_by_id([m for m in live if m.phase <= Phase.TRAINING]),
         missing=_by_id([m for m in dead if m.phase in _HELD]),
-        distance=protocol.agreement.distance,
+        distance=distance if distance is not None and math.isfinite(distance) else None,
     )
     return result, protocol.steps
 

@@ -108,6 +108,23 @@ def test_a_lost_word_of_a_stage_is_told_again() -> None:
     assert agreements(scene) == [(Phase.QUIET, True)] * 2
 
 
+def test_a_peer_that_comes_back_before_models_are_compared_starts_the_round_anew() -> None:
+    scene = finished("a", "b")
+    scene.merge("a", "b", turns=1)
+    scene.step("a", trained=False)
+    assert scene.peers["a"].agreement.compares
+    scene.introduce("c", "a", phase=Phase.FINISHED)
+    scene.step("a", trained=False)
+    assert not scene.peers["a"].agreement.compares
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+
+
+def test_a_sketch_that_nobody_waits_for_changes_nothing() -> None:
+    scene = finished("a", "b")
+    assert scene.peers["a"].sketched(CLOSE, scene.now) == []
+    assert not scene.peers["a"].agreement.compares
+
+
 def test_a_peer_that_trains_again_starts_the_round_anew() -> None:
     scene = finished("a", "b")
     scene.merge("a", turns=1)
