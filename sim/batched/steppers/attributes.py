@@ -162,7 +162,10 @@ def _spaces(roots: Iterable[object]) -> Iterator[Space]:
             continue
         root = getattr(root, "__self__", root)
         for part in root.modules() if isinstance(root, nn.Module) else [root]:
-            if not isinstance(part, (*_CODE, Tensor)) and hasattr(part, "__dict__"):
+            # What `torch.compile` wraps a module in keeps compiled code, which is the same for all.
+            is_wrapper = type(part).__module__.startswith("torch._dynamo")
+            is_code = is_wrapper or isinstance(part, (*_CODE, Tensor))
+            if not is_code and hasattr(part, "__dict__"):
                 yield part.__dict__
 
 
