@@ -54,7 +54,7 @@ def member(
     addresses: Sequence[str] = (),
 ) -> list[Any]:
     """An entry of a member table."""
-    return [name, incarnation, heartbeat, phase, step, list(addresses), False, b""]
+    return [name, incarnation, heartbeat, phase, step, list(addresses), False, b"", 0, []]
 
 
 def offer(seq: int, escrow: int, size_bytes: int, *, frame_bytes: int = 0) -> list[Any]:
