@@ -34,7 +34,7 @@ for fold in range(arguments.folds):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     peer = Peer(model, name=f"fold-{fold}")
     if peer.config.checkpoint is not None:
-        peer.register(optimizer=optimizer)  # so that `rumor run --resume` can go on
+        peer.register(optimizer=optimizer)  # so that `rumor run --resume` can continue
     with peer:
         while peer.steps < arguments.steps:
             batch = training[torch.randint(len(training), (32,))]

@@ -26,7 +26,7 @@ parser.add_argument("--out", help="folder for checkpoints, unless `rumor run` na
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
 arguments = parser.parse_args()
-# What is given counts more than what `rumor run` says.
+# Arguments count more than what `rumor run` says.
 place = {name: vars(arguments)[name] for name in ("bind", "join") if vars(arguments)[name]}
 
 told = environment()  # by `rumor run`; else process 0 of 1

@@ -231,9 +231,9 @@ NOT_COUNTED = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "/".join(folder.parts[-2:]))
-def test_a_folder_has_at_most_thirteen_entries(folder: Path) -> None:
+def test_a_folder_has_at_most_twelve_entries(folder: Path) -> None:
     entries = sorted({path.name for path in folder.iterdir()} - NOT_COUNTED)
-    assert len(entries) <= 13, entries
+    assert len(entries) <= 12, entries
 
 
 def nearest_module(name: str) -> str | None:

@@ -311,7 +311,7 @@ class PeerConfig:
         return over(self.topology, self.seed, names).is_tree
 
     def is_given(self, name: str) -> bool:
-        """Whether a field was given, here or to a config that this one was made from."""
+        """Check whether a field was given, here or to the config that this one was made from."""
         return name in self._given
 
     @property

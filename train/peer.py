@@ -341,7 +341,7 @@ class Peer:
         Raises:
             TrainingError: As for `merge`.
             TransportError: The network thread failed.
-            SystemExit: A signal has come, and there was no handler before.
+            SystemExit: A signal has come, and it had no handler of its own.
         """
         if self not in _running or os.getpid() != self._pid:
             return
@@ -511,7 +511,7 @@ class Peer:
         if self._left and self._signals.caught is not None:
             # An earlier handler was called, and the loop went on.
             self._signals.exit()
-        # Of several peers in one process, the first makes the steps of all last longer.
+        # If a process runs several peers, the first one alone slows their steps down.
         if self._told.slow > 1 and self._stepped_s is not None and _running[:1] == [self]:
             self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
         require_samples(self.rule, samples)

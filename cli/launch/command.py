@@ -73,7 +73,7 @@ class LaunchFiles:
 def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several local processes, each a peer of its own.
 
-    The launcher only starts and watches them: they find one another and go on without it. Where it
+    The launcher only starts and watches them: they find one another and run without it. If it
     sees one die, it tells the others, which would notice half a minute later. Ctrl-C makes them
     leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers go on to
     the end, including those that a fault has paused.

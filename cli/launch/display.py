@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from ...gossip.config import ProtocolConfig
 from ..reports.console import plain_table, progress_on
 from .monitor import PeerView, State
 
@@ -164,7 +165,7 @@ def failures(summary: Mapping[str, Any]) -> list[str]:
 
 
 def script_errors(summary: Mapping[str, Any]) -> list[str]:
-    """Whose scripts failed once their peers had trained, and why; each cause once."""
+    """Scripts that failed after their peers had trained, and why; each cause once."""
     peers = summary["peers_detail"]
     told = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
     return _by_cause("trained, and then the script failed", told)
@@ -223,7 +224,7 @@ def _leftovers(summary: dict[str, Any]) -> list[str]:
 
 def _result(summary: dict[str, Any]) -> str:
     if len(summary.get("swarms") or ()) > 1:
-        return "The peers trained in several swarms, so there is no merged model."
+        return "The peers trained in several swarms, so they have no merged model."
     if summary["digest"] is None:
         return "No peer ended in order with a model, so there is no merged one."
     figures = []
@@ -232,13 +233,10 @@ def _result(summary: dict[str, Any]) -> str:
     # Of what a script trains, nobody else can say how good it is.
     if figures or summary["loss"] is not None:
         figures.append(f"loss {_number(summary['loss'], '.4g')}")
-    # Here, because it takes torch along.
-    from ...train.storage.merge import AGREED
-
     distance = summary["consensus_distance"]
     apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
-    if distance and distance > AGREED:
-        apart += f", more than the {AGREED:g} of models that peers have agreed on"
+    if distance and distance > (agreed := ProtocolConfig().merge_tolerance):
+        apart += f", more than the {agreed:g} of models that peers have agreed on"
     equally = "" if summary["merged_by"] == "weight" else " (nobody holds weight: all count alike)"
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"

@@ -56,12 +56,12 @@ class State(StrEnum):
 OVER = {State.LEFT, State.KILLED, State.FAILED}
 
 _ASKED: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))
-"""By which a process is asked to end: one that has left then ends as it should."""
+"""Signals that ask a process to end: a peer that has left after one ends as it should."""
 
 _CRASHES: Final = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
 )
-"""What a process that ends by one of these has brought on itself."""
+"""Signals of a crash: a process that ends by one has failed."""
 
 
 class Process(Protocol):
@@ -181,7 +181,7 @@ class Monitor:
         self._steps = steps, steps_total
         self._on_row = on_row or (lambda id, row: None)
         self._tails: list[Tail] = []
-        # Of the peers that a script's process has made after its first.
+        # Rows of the peers that a process has made after its first.
         self._further: dict[Path, Tail] = {}
         self._over: list[bool] = []
         self._news: list[str] = []
@@ -280,7 +280,7 @@ class Monitor:
 
 
 def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> PeerView:
-    """What is known of one of several peers of a process that has ended.
+    """View of one of several peers of a process that has ended.
 
     Args:
         place: Of that peer.

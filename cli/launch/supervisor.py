@@ -96,7 +96,7 @@ def supervise(
                 group.leave_all(interrupt.number)
             while not monitor.over or (faults is not None and faults.will_revive):
                 news = _wait(faults, group, interrupt) + monitor.update()
-                # One that is to come back is waited for.
+                # The others must wait for a peer that will be restarted.
                 if faults is None or not faults.will_revive:
                     group.tell_dead(monitor.take_deaths())
                 display(monitor.views, news, time.monotonic() - started_s)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
 from ...gossip.weight import from_units, in_units
 from ..errors import understanding
@@ -53,7 +54,6 @@ def merge(
         if file.is_dir() or not file.absolute().parent.is_dir():
             raise ConfigError(f"{file} cannot be written: name a file in a folder that exists")
     peers = [peer for folder in folders for peer in _peer_folders(folder)]
-    from ...train.storage.merge import AGREED
 
     result = _merge(peers, output)
     if picture is not None:
@@ -70,9 +70,9 @@ def merge(
         print(f"{peer}: left out")
     distance = result["consensus_distance"]
     print(f"{output}: digest {result['digest']}")
-    if distance > AGREED:
+    if distance > (agreed := ProtocolConfig().merge_tolerance):
         print(
-            f"These models differ by {distance:.2g} of their norm, more than the {AGREED:g} of "
+            f"These models differ by {distance:.2g} of their norm, more than the {agreed:g} of "
             "models that peers have agreed on: their mean may be worse than each of them."
         )
 

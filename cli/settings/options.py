@@ -338,7 +338,7 @@ def _parameter(
     words = _UNLESS_GIVEN.search(help)
     if words is not None and default is None:
         shown, help = words["words"], help.replace(words[0], "")
-    # What is on by default could not be switched off otherwise.
+    # Without it, an option that is on by default could not be switched off.
     usual = f"{option(name)}/--no-{option(name)[2:]}" if default is True else option(name)
     declared = typer.Option(
         *_FLAGS.get(name, (usual,)),

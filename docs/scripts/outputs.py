@@ -42,7 +42,7 @@ class Example:
     files: Mapping[str, str] = field(default_factory=dict)
     """Other files that it reads."""
     is_quick: bool = False
-    """Whether it takes less than some seconds."""
+    """True if it takes less than some seconds."""
 
 
 EXAMPLES = (

@@ -94,7 +94,7 @@ def top(folder: Path) -> None:
                 await pilot.pause(5)
                 return app.export_screenshot()
 
-        # By itself, an SVG would be as high as the window.
+        # Without a page around it, an SVG would be as high as the window.
         drawn = folder / "top.html"
         drawn.write_text(f'<body style="margin: 0">{asyncio.run(shown())}', encoding="utf-8")
     with _browser(folder / "profile") as page:

@@ -15,7 +15,7 @@ from ..membership.dialing import pair
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import HARMLESS, WEIGHT_MIN, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form
-from ..wire.messages import Phase
+from ..wire.messages import MERGE_STAGES, Phase
 from .limits import acceptable_of
 from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
@@ -99,11 +99,9 @@ class RuleContext:
         return self._state.is_copy
 
     @property
-    def merge_pushes(self) -> int:
-        """How many pushes a peer is to have made when it may close: more after each comparison
-        that found models too far apart; 0 where all others rest, and wait for this one."""
-        state = self._state
-        return 0 if state.is_awaited else state.config.merge_rounds * (1 + state.merge_round)
+    def rests(self) -> bool:
+        """True once this peer has pushed enough in this round of merging, and begins no more."""
+        return self._state.rests
 
     @property
     def dead_s(self) -> float:
@@ -112,8 +110,8 @@ class RuleContext:
 
     @property
     def merges_again(self) -> bool:
-        """Whether models were compared after everything was pushed, and were too far apart."""
-        return self._state.merge_round > 0
+        """True after a comparison of all models that found two too far apart."""
+        return self._state.table.merge >= MERGE_STAGES
 
     @property
     def finished(self) -> bool:
@@ -494,8 +492,9 @@ class RuleContext:
         """Note that a push that was due cannot be; without a reason, why nobody was drawn."""
         self._state.log.ask(PushSkipped(reason or self._state.why_no_push(self.now)))
 
-    def may_close(self, yes: bool) -> None:
-        """Say whether this peer has pushed enough, once all have finished; else its pushes tell."""
+    def may_close(self, yes: bool | None) -> None:
+        """Set, while merging, whether this peer has nothing to push (True), or must end something
+        first (False); with None the count of its pushes decides."""
         self._state.may_close = yes
 
     def push_half(self) -> None:

@@ -1,31 +1,221 @@
 """How a peer stops: it finishes with the others, or leaves before them.
 
 Finishing is not leaving. A finished peer pushes and mixes on until all live peers have finished,
-merges with them until their models are close (see `agreement`), and falls quiet. A leaver refuses
+merges with them until their models are close (`Agreement`), and falls quiet. A leaver refuses
 what comes and pushes all that it holds to a neighbor at once, to one that has spoken since if there
 is any: neighbors may be dead, and it must be gone within seconds. What comes back of its escrow it
 hands on after that.
 """
 
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
 from ..effects.effects import EndTraining
 from ..effects.ledger import Entry, Kind
 from ..types import Incarnation, PeerId
-from ..wire.messages import Envelope, Hello, Leave, Phase, Stop, Stopping
-from .agreement import Agreement
+from ..wire.messages import MERGE_STAGES, Envelope, Hello, Leave, Member, Phase, Stop, Stopping
 from .context import RuleContext
 from .state import State
 
-__all__ = ["STOPPED", "Leaving", "Stops"]
+__all__ = ["STOPPED", "Agreement", "Leaving", "Stops", "widest_distance"]
+
+_PUSHED: Final = 1
+_SKETCHED: Final = 2
+
+_MARGIN: Final = 0.75
+"""Distances of sketches are those of models to within some percent: three standard deviations."""
+
+_GAIN: Final = 0.9
+_ROUNDS_IN_VAIN_MAX: Final = 8
+"""Rounds that each leave more than that part of the distance, after which peers give up."""
+
+
+class Agreement:
+    """How finished peers agree: in rounds of pushes, each followed by a comparison of all models.
+
+    In each round a peer *pushes* until it has pushed often enough and everything is settled. Once
+    all peers *rest*, no model moves: each takes a *sketch* of its own, some numbers whose distances
+    are those of the models, and sends it to the others. Once a peer has the sketches of all, it
+    compares them: the models are close enough, or the next round begins. So merging ends by what
+    was measured, whatever the pace and the links of peers. Where rounds bring the models no closer,
+    the peers give up.
+
+    Args:
+        state: What the protocol remembers.
+
+    Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (the sketch).
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._pushes = 0
+        self._least = math.inf
+        self._gained = 0
+        """The last round that brought models closer."""
+        self.wants_sketch = False
+        """True if a sketch of the model must be taken after this turn."""
+        self.is_over = False
+        """True once merging has ended: the models are close, or come no closer."""
+        self.reached = False
+        """True if the models of all peers in this merge are within the tolerance."""
+        self.distance: float | None = None
+        """Largest distance between two models at the last comparison, over the smaller norm; None
+        before there was one with another peer."""
+
+    @property
+    def compares(self) -> bool:
+        """True while the model must not change, until the sketches of all peers have arrived."""
+        return self._state.table.merge % MERGE_STAGES == _SKETCHED and not self.is_over
+
+    @property
+    def _round(self) -> int:
+        return self._state.table.merge // MERGE_STAGES
+
+    def pushed(self, pushes: int) -> None:
+        """Count the pushes of a call of the rule; a call with no push target counts, too."""
+        self._pushes += max(pushes, int(self._is_alone()))
+
+    def turn(self, *, merging: bool) -> bool:
+        """Advance the merge after a call of the rule.
+
+        Args:
+            merging: Whether all live peers have finished.
+
+        Returns:
+            True if the stage has changed, which all other peers must hear.
+        """
+        state, table = self._state, self._state.table
+        self.wants_sketch = False
+        if table.only is not None or self.is_over:
+            return False  # simulated values are computed later: there is nothing to compare
+        others = self._others()
+        latest = max([m.merge // MERGE_STAGES for m in others], default=0)
+        if not merging or latest > self._round:
+            if table.merge % MERGE_STAGES or latest > self._round:
+                self._begin(max(latest, self._round + 1))
+            if not merging:
+                return False
+        stage, told = table.merge % MERGE_STAGES, table.merge
+        if stage == 0 and self._has_pushed(others):
+            # Without this, a push would always be under way if a round trip takes many turns.
+            state.rests = True
+            if state.may_close is not False and self._is_still() and not state.in_flight():
+                table.advance(merge=told + _PUSHED)
+                stage = _PUSHED
+        if stage == _PUSHED:
+            self.wants_sketch = self._is_still() and all(m.merge >= table.merge for m in others)
+        elif stage == _SKETCHED:
+            self._compare(others)
+        return table.merge != told
+
+    def sketched(self, sketch: Sequence[float]) -> bool:
+        """Take in a sketch of this peer's model; returns as `turn` does."""
+        table = self._state.table
+        if table.phase is not Phase.FINISHED or table.merge % MERGE_STAGES != _PUSHED:
+            return False
+        table.advance(merge=table.merge - _PUSHED + _SKETCHED, sketch=tuple(sketch))
+        self._compare(self._others())
+        return True
+
+    def _others(self) -> list[Member]:
+        """Members that take part: they have finished, and have not closed."""
+        table = self._state.table
+        return [m for m in table.live() if m.id != table.id and m.phase is Phase.FINISHED]
+
+    def _begin(self, round: int) -> None:
+        self._pushes, self._state.rests = 0, False
+        self._state.table.advance(merge=round * MERGE_STAGES, sketch=())
+
+    def _has_pushed(self, others: list[Member]) -> bool:
+        state = self._state
+        if state.may_close or self._pushes >= state.config.merge_rounds:
+            return True
+        # A slow peer does not make all others wait for as many turns as they have taken.
+        return self._pushes > 0 and all(m.merge > state.table.merge for m in others)
+
+    def _is_still(self) -> bool:
+        """Check that only another peer's push can change this peer's model."""
+        state = self._state
+        returned = any([each.outbox.returned for each in state.busy_shards])
+        return not (returned or state.measuring or state.judging)
+
+    def _compare(self, others: list[Member]) -> None:
+        table = self._state.table
+        round = table.merge - table.merge % MERGE_STAGES
+        if any(m.merge < round + _PUSHED for m in others):
+            # A peer that was silent, or comes late, may have pushed a share to this one.
+            self._begin(self._round + 1)
+            return
+        alone = self._is_alone()
+        if any(m.merge != table.merge for m in others) and not alone:
+            return
+        own = table.me.sketch
+        apart = widest_distance([own, *(m.sketch for m in others)])
+        if apart < self._least * _GAIN:
+            self._least, self._gained = apart, self._round
+        # Peers that hear of the next round before they have compared skip a comparison.
+        in_vain = self._round - self._gained
+        is_close = apart <= _MARGIN * self._state.config.merge_tolerance
+        if not (is_close or in_vain >= _ROUNDS_IN_VAIN_MAX or alone):
+            self._begin(self._round + 1)
+            return
+        # Peers that agreed without this one, or fell silent before they did, count as well.
+        closed = [m.sketch for m in table.live() if m.phase is Phase.QUIET and m.id != table.id]
+        models = [own, *(m.sketch for m in others), *closed]
+        if len(models) > 1:
+            self.distance = widest_distance(models)
+            is_close = self.distance <= _MARGIN * self._state.config.merge_tolerance
+        self.reached = is_close and not any(m.phase is Phase.FINISHED for m in table.dead())
+        self.is_over = True
+        self._state.close("finished")
+
+    def _is_alone(self) -> bool:
+        """Check whether this peer has no push target left."""
+        table = self._state.table
+        others = (table.member(peer) for peer in table.takers() if peer != table.id)
+        return not any(other is not None and table.can_meet(other) for other in others)
+
+
+def widest_distance(models: Sequence[Sequence[float]]) -> float:
+    """Largest Euclidean distance between two of some vectors, over the smaller of their norms.
+
+    Args:
+        models: Sketches, or models; an empty one is of a model whose numbers are not all finite.
+
+    >>> widest_distance([(3.0, 4.0), (3.0, 4.0), (3.0, 4.5)])
+    0.1
+    """
+    if len(models) < 2:
+        return 0.0
+    if len({len(model) for model in models}) > 1 or not models[0]:
+        return math.inf
+    rows, widest = np.array(models, np.float64), 0.0
+    with np.errstate(all="ignore"):
+        norms = np.sqrt(np.square(rows).sum(1))
+        for at in range(len(rows) - 1):
+            apart = np.sqrt(np.square(rows[at + 1 :] - rows[at]).sum(1))
+            relative = np.where(apart == 0, 0.0, apart / np.minimum(norms[at], norms[at + 1 :]))
+            widest = max(widest, float(np.where(np.isnan(relative), np.inf, relative).max()))
+    return widest
+
 
 _HEIRS_ASKED_MAX = 8
 
 
 class Leaving:
-    """The last phases of a peer: finished, quiet, leaving, left."""
+    """The last phases of a peer: finished, quiet, leaving, left.
 
-    def __init__(self, state: State) -> None:
+    Args:
+        state: What the protocol remembers.
+        agreement: Tells when finished peers have merged.
+    """
+
+    def __init__(self, state: State, agreement: Agreement) -> None:
         self._state = state
-        self.agreement = Agreement(state)
+        self._agreement = agreement
         self._burns = False
         self._since_s = 0.0
         self.due_s = float("inf")
@@ -72,7 +262,7 @@ class Leaving:
             self._state.reclaim(now)
         # Nobody settles anything with a stale incarnation.
         open_ones = 0 if self._state.is_stale else self._state.in_flight()
-        if self._phase is Phase.FINISHED and self.agreement.is_over and not open_ones:
+        if self._phase is Phase.FINISHED and self._agreement.is_over and not open_ones:
             self._state.table.advance(phase=Phase.QUIET)
         elif self._state.weight and self._phase in (Phase.LEAVING, Phase.LEFT):
             self._hand_on(now)

@@ -40,11 +40,10 @@ from ..wire.messages import (
     Stop,
 )
 from ..wire.schema import Schema
-from .agreement import Agreement
 from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
-from .leave import Leaving, Stops
+from .leave import Agreement, Leaving, Stops
 from .limits import Limits
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
@@ -140,7 +139,9 @@ class Protocol:
         self._joining = Joining(self._state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self._state, self._joining)
         self._limits = limits = Limits(self._state)
-        self._leaving = leaving = Leaving(self._state)
+        self.agreement = Agreement(self._state)
+        """How far merging has come; look at it."""
+        self._leaving = leaving = Leaving(self._state, self.agreement)
         self._stops = Stops(self._state, leaving)
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"), limits)
         self._donations = StateTransfer(self._state, limits)
@@ -316,8 +317,7 @@ class Protocol:
                 if self._requirements.fixed_members
                 else state.table.lockstep_total()
             )
-        agreement = self._leaving.agreement
-        if state.config.exact and not agreement.compares:
+        if state.config.exact and not self.agreement.compares:
             state.reclaim(now)
         if self.receipts is not None:
             self.receipts.look(now)
@@ -329,12 +329,20 @@ class Protocol:
             # trip takes longer than a step, there would always be one under way.
             if self._reading.asking:
                 self._reading.show(now)
-            merging = phase is _FINISHED and state.table.over
-            if not agreement.compares:
-                self._call_rule(now, trained, merging=merging)
-            if phase is _FINISHED and agreement.turn(merging=merging):
-                self._membership.tell_phase()
+            if phase is _FINISHED:
+                return self._merge(now)
+            self._call_rule(now, trained, merging=False)
         return self._finish_call(now)
+
+    def _merge(self, now: float) -> list[Effect | Event]:
+        """Take the turn of a peer that has finished."""
+        agreement, merging = self.agreement, self._state.table.over
+        if not agreement.compares:
+            self._call_rule(now, False, merging=merging)
+        if agreement.turn(merging=merging):
+            self._membership.tell_phase()
+        effects = self._finish_call(now)
+        return [*effects, TakeSketch()] if agreement.wants_sketch else effects
 
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
         """Tell a rule that pushes while an optimizer step goes on that a shard's numbers are what
@@ -429,7 +437,7 @@ class Protocol:
         """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
         measured, and losses; without shares that were dropped. The rule is called again."""
         takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing
-        if takes_part and not self._leaving.agreement.compares:
+        if takes_part and not self.agreement.compares:
             answers = (self._state.answers or Answers()).add(distances, losses or {})
             self._call_rule(now, False, merging=self.merging, answers=answers)
         return self._finish_call(now)
@@ -437,14 +445,9 @@ class Protocol:
     def sketched(self, sketch: Sequence[float], now: float) -> list[Effect | Event]:
         """Answer a `TakeSketch`, before anything else changes the model; with no numbers where one
         of the model's is not finite."""
-        if self._leaving.agreement.sketched(sketch):
+        if self.agreement.sketched(sketch):
             self._membership.tell_phase()
         return self._finish_call(now)
-
-    @property
-    def agreement(self) -> Agreement:
-        """How far merging has come; look at it."""
-        return self._leaving.agreement
 
     def place_of(self, envelope: Envelope) -> Stage | None:
         """Where the frame beside a message belongs, if it is to be received in place; the message
@@ -490,9 +493,6 @@ class Protocol:
             state.snapshot_refs.release_unread()
         if state.measuring or state.judging:
             state.ask_to_measure()
-        if state.sketches:
-            state.sketches = False
-            state.log.ask(TakeSketch())
         effects = state.log.effects
         taken = effects.copy()
         effects.clear()  # the logs of all shards share that list
@@ -579,4 +579,4 @@ class Protocol:
         if (outcome := self._rule.step(context)) is not None:
             state.log.ask(outcome)
         if merging and is_first:
-            self._leaving.agreement.pushed(state.round - before)
+            self.agreement.pushed(state.round - before)

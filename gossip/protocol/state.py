@@ -142,8 +142,6 @@ class State:
     """Shares whose distance from ``x`` the rule has asked for in this call."""
     judging: list[tuple[ShareId, float]] = field(default_factory=list)
     """Shares and fractions by which they would be mixed: the rule has asked for the loss then."""
-    sketches: bool = False
-    """Whether a sketch of the model is to be taken after this call."""
     answers: Answers | None = None
     """What it was told at this step boundary; None before it has asked."""
     cursor: int = 0
@@ -177,14 +175,10 @@ class State:
     is_copy: bool = False
     """Whether this peer has become the copy of a donor, in place of founding."""
     may_close: bool | None = None
-    """Whether the rule has pushed enough in this round of merging; None where the count of its
-    pushes tells."""
-    merge_round: int = 0
-    """Rounds of merging that have ended without agreement."""
-    is_awaited: bool = False
-    """Whether this peer has pushed in this round of merging, and all others have pushed enough."""
+    """True if the rule has nothing to push in this round of merging, False if it must end something
+    first; None if the count of its pushes decides."""
     rests: bool = False
-    """Whether the peer waits for the others' pushes of this round, and begins none of its own."""
+    """True once the peer has pushed enough in this round of merging, and begins nothing more."""
     is_full: bool = False
     """Whether memory has no room for another share, as this peer was told last."""
     is_bounded: bool = False

@@ -190,7 +190,7 @@ def is_wildcard(address: str) -> bool:
 
 
 def bind_advice(address: str, code: int | None) -> str:
-    """What to do about an address in the inner form that cannot be bound.
+    """Advice about an address in the inner form that cannot be bound.
 
     Args:
         address: The address.
@@ -204,7 +204,7 @@ def bind_advice(address: str, code: int | None) -> str:
         )
     if code == errno.EADDRNOTAVAIL:
         return (
-            f"{host} is not an address of this machine: bind one that is, or 0.0.0.0 for all of "
+            f"{host} is not an address of this machine: bind one of its own, or 0.0.0.0 for all of "
             "them, and advertise the address that others are to dial"
         )
     if code == errno.EADDRINUSE:

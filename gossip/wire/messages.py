@@ -15,6 +15,7 @@ from .schema import Schema
 
 __all__ = [
     "HEARTBEAT_MAX",
+    "MERGE_STAGES",
     "ROWS_TOLD_MAX",
     "SKETCH_NUMBERS",
     "STEPS_MAX",
@@ -63,6 +64,9 @@ def is_name(text: str) -> bool:
 HEARTBEAT_MAX = 2**62
 ROWS_TOLD_MAX = 1 << 10
 """Clock rows of absent peers in one HELLO; the rest follows with the next ones."""
+
+MERGE_STAGES = 3
+"""Stages of a round of merging: a peer pushes, rests, has sent a sketch of its model."""
 
 SKETCH_NUMBERS = 128
 """Numbers of a model's sketch: distances of sketches are those of models to within 6 percent (one
@@ -128,9 +132,10 @@ class Member:
     host: bytes = b""
     """Alike for peers that can read one another's memory, 16 bytes; empty where none can."""
     merge: int = 0
-    """How far it has come in merging, ``3 * round + stage``; see `gossip.protocol.agreement`."""
+    """How far it has come in merging, ``MERGE_STAGES * round + stage``; see `Agreement`."""
     sketch: tuple[float, ...] = ()
-    """Of its model, once it rests in a round of merging; at most `SKETCH_NUMBERS` numbers."""
+    """Sketch of its model, once all peers rest in a round of merging; at most `SKETCH_NUMBERS`
+    numbers."""
 
 
 ClockRow = tuple[PeerId, int]

@@ -82,8 +82,8 @@ class Advice:
     """Virtual time until the median peer's own model had the target loss, seconds, seed by seed;
     None where it did not."""
     p: float | None = None
-    """How often noise alone puts a candidate as far behind the best one, corrected for the number
-    of candidates; None of the best one, with one seed, and where a seed did not reach the target.
+    """Probability that noise alone puts a candidate as far behind the best, corrected for the
+    number of candidates; None for the best one, with one seed, or if a seed missed the target.
     """
     loss: float | None = None
     """Of the median peer's own model, at the end."""
@@ -217,7 +217,7 @@ def _judged(candidate: Candidate, runs: Sequence[Run], target: float) -> Advice:
 
 
 def _compared(found: Sequence[Advice], grid_s: float) -> list[Advice]:
-    """The same, with how sure it is that each is slower than the first.
+    """Add p to each ranked candidate: how sure it is that it is slower than the first.
 
     Args:
         found: In order.
@@ -260,7 +260,7 @@ def _with_death(advice: Advice, base: dict[str, Any], seeds: int, target: float)
     death = {"at_s": _DEATH_AT * before_s, "kind": "crash", "peer": base["workers"] - 1}
     try:
         runs = _runs(base, advice.candidate, seeds, faults=[death])
-    except TrainingError:  # a rule that cannot go on without a peer
+    except TrainingError:  # a rule that cannot continue without a peer
         return replace(advice, weight_lost=0.0)
     except RumorError as error:
         return replace(advice, death_why=_reason(error))

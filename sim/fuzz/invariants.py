@@ -35,7 +35,7 @@ from ...gossip.effects.events import (
     StaleIncarnation,
     SwarmGivenUp,
 )
-from ...gossip.protocol.agreement import widest_distance
+from ...gossip.protocol.leave import widest_distance
 from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer

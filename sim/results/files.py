@@ -187,7 +187,7 @@ def check_folder(
         folder: What need not exist yet; files of other names may lie there.
         traces: Files and folders any of which means that it is taken.
         what: What leaves these.
-        resume: How to go on with a run of peers that is there; empty where that cannot be.
+        resume: Option that resumes a run of peers in the folder; empty if there is none.
 
     Raises:
         ConfigError: It is a file, holds another run, or cannot be made or written to.
@@ -197,7 +197,7 @@ def check_folder(
         raise ConfigError(f"{folder} is a file: name a new folder")
     taken = [name for name in traces if os.path.exists(folder / name)]
     if taken:
-        go_on = f"go on with it by {resume}, " if resume and "peers" in taken else ""
+        go_on = f"resume it with {resume}, " if resume and "peers" in taken else ""
         raise ConfigError(
             f"{folder} holds another {what} ({', '.join(taken)}): "
             f"{go_on}name a new folder, or remove that one"

@@ -24,7 +24,7 @@ _LOOK_EVERY_STEPS: Final = 100
 _SHORT_S: Final = 0.02
 _CHECK_EVERY_STEPS: Final = 10
 
-# What the functions of torch.nn.utils leave in place of a parameter.
+# Suffixes that functions of torch.nn.utils leave in place of a parameter.
 _COMPUTED: Final = {
     ("_orig", "_mask"): "pruned",
     ("_orig", "_u"): "parametrized (spectral_norm)",
@@ -221,7 +221,7 @@ class ModelCheck:
 
 
 def _reparametrized(module: nn.Module, name: str) -> str | None:
-    """What torch.nn.utils has made of a parameter, where it is computed from others now."""
+    """Name how torch.nn.utils computes a parameter from others; None if it does not."""
     path, _, own = name.rpartition(".")
     try:
         part: Any = module.get_submodule(path)
@@ -238,7 +238,7 @@ def _reparametrized(module: nn.Module, name: str) -> str | None:
 
 
 def _mark(tensor: Tensor) -> object:
-    # Of a tensor that is of others, such as codes and scales, there is no address.
+    # A tensor made of others, such as codes and scales, has no address.
     place = tensor.data_ptr() if type(tensor) in (Tensor, nn.Parameter) else 0
     return place, None if tensor.is_inference() else tensor._version
 

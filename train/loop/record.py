@@ -55,7 +55,7 @@ class Recorded(Measured, Protocol):
 
     @property
     def met(self) -> Collection[tuple[PeerId, Incarnation]]:
-        """Whom it was in its swarm with."""
+        """Peers that were in its swarm."""
 
     @property
     def weight_units(self) -> Units:
@@ -132,7 +132,7 @@ class LoopRecord:
 
     @property
     def has_merged(self) -> bool:
-        """Whether the peer has agreed with the others on the average."""
+        """True if the peer has agreed with the others on the average."""
         return bool(self._peer.merged)
 
     def end(self, state: State, error: str | None = None) -> None:

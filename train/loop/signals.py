@@ -67,7 +67,7 @@ class SignalHandling:
             return
         _installed.remove(self)
         for number, before in self._before.items():
-            # One that was installed later must not put this one back.
+            # A handler that was installed later must not restore this one.
             for later in _installed:
                 if later._before.get(number) == self._handle:
                     later._before[number] = before

@@ -143,7 +143,7 @@ class Telemetry:
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
         if error is not None and not stopped:
-            # What a script gets wrong once its peer has merged takes nothing of the training back.
+            # An error of the script after the merge does not undo its training.
             is_over = record.has_merged and not isinstance(error, RumorError)
             record.end("finished" if is_over else "failed", f"{type(error).__name__}: {error}")
         elif left and (early or stopped):

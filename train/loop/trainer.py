@@ -288,7 +288,7 @@ _TRACES: Final = ("ledger.jsonl", "peer.json", INCARNATION_FILE)
 def _require_empty(folder: Path) -> None:
     if any((folder / name).exists() for name in _TRACES):
         raise ConfigError(
-            f"{folder} holds another run: name a new folder, or go on with that one by --resume"
+            f"{folder} holds another run: name a new folder, or continue that run with --resume"
         )
 
 

@@ -195,8 +195,8 @@ class PeerFolder:
         checkpointing = self._checkpointing
         if checkpointing is not None and not self._resumes and not checkpointing.is_fresh:
             raise ConfigError(
-                f"{self._folder} holds checkpoints of an earlier incarnation: go on from them with "
-                "peer.resume() (`rumor run --resume`), or name a new folder"
+                f"{self._folder} holds checkpoints of an earlier incarnation: continue from them "
+                "with peer.resume() (`rumor run --resume`), or name a new folder"
             )
         if (self.past or self._seeds) and requirements_of(rule).fixed_members:
             raise ConfigError(

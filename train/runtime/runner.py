@@ -488,9 +488,9 @@ class PeerRuntime:
             self._queue.flush(self._take_back, wait=True)
 
     def _take_leave_of(self, peer: PeerId, last: Incarnation | None = None) -> None:
-        """Treat a peer that cannot say it itself, or may not, as one that has left: it is not
-        pushed to, and what it had not accepted of what it was sent is settled as that of any who
-        is gone. Where its *last* incarnation is given, a later one is left alone."""
+        """Treat a peer that died, or whose key was revoked, as if it had left: it is no push target
+        any more, and shares that it had not accepted are settled as for any peer that has left. If
+        its *last* incarnation is given, a later one is left alone."""
         farewell = self.look(lambda protocol: farewell_of(protocol, peer, self._store.schema))
         if farewell is None or (last and farewell.envelope.source_incarnation > last):
             return

@@ -262,7 +262,7 @@ class Search:
         met = self._meeting.others() if self._meeting else ()
         self._met = 1 + len(met)
         if self._met < self._awaited:
-            # One that founded now could be done before the others have found it.
+            # A peer that founded now could finish before the others have found it.
             return False
         seeds = (*seeds, *met)
         if self._named.pending and not seeds:
@@ -284,7 +284,7 @@ class Search:
     def _wanting(self) -> str:
         """What the peer waits for, in words."""
         if self._met < self._awaited:
-            return f"{self._met} of {self._awaited} peers of the run that goes on are there"
+            return f"{self._met} of {self._awaited} peers of the resumed run are there"
         members = self._runtime.look(lambda protocol: protocol.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.

@@ -127,10 +127,10 @@ class Made:
     """Computes the model's own on a batch of a given number; see `Peer`."""
 
     goes_on: bool = False
-    """Whether its whole run was ended and goes on, so that all founders come back."""
+    """True if the whole run was resumed, so that all founders come back."""
 
     order: SwarmOrder | None = None
-    """That of the swarms of its process."""
+    """Order in which its process starts peers of several swarms."""
 
 
 class PeerSession:

@@ -35,8 +35,8 @@ class MergeResult:
     """How a merge ended, as far as the peer knows; true where the model is the average."""
 
     complete: bool
-    """Whether all live peers had finished, and no two of their models are further apart than
-    `ProtocolConfig.merge_tolerance`, as far as could be measured."""
+    """True if all live peers had finished, and every two of their models are within
+    `ProtocolConfig.merge_tolerance` of each other, as measured."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     """Live peers that were waited for and still trained when the call ended, and the optimizer
     steps that they had taken when they were last heard of."""
@@ -46,7 +46,7 @@ class MergeResult:
     distance: float | None = None
     """Largest distance between two peers' models when they were last compared: Euclidean, over the
     smaller norm. It is estimated to within some percent, and exact for models of at most 128
-    numbers. None where there was no comparison with another peer."""
+    numbers. None if it was compared with no other model."""
 
     def __bool__(self) -> bool:
         return self.complete
@@ -130,7 +130,7 @@ def _why(result: MergeResult, own_steps: int) -> str:
         )
     elif result.distance is None:
         words.append(
-            "there was no time left to compare models; wait longer with timeout_s or linger_s"
+            "time ran out before the models were compared; wait longer with timeout_s or linger_s"
         )
     elif not result.missing:
         words.append(

@@ -137,7 +137,7 @@ class Checkpointing:
 
     @property
     def keeps_model_alone(self) -> bool:
-        """Whether nothing was registered."""
+        """True if nothing was registered."""
         return not self._registered
 
     @property
@@ -254,7 +254,7 @@ class Checkpointing:
         self._writer.add(_JOB, lambda: self._write(checkpoint))
 
     def _own_state(self) -> dict[str, Any]:
-        """What the model has besides: tensors that do not travel and have changed, extra state."""
+        """Other state of the model: extra state, and changed tensors that do not travel."""
         constants, extra = self._constants, self._vector.extra_state
         state: dict[str, Any] = dict(constants.changed(constants.buffers() | constants.frozen()))
         state = {name: local_tensor(name, tensor) for name, tensor in state.items()}

@@ -64,8 +64,8 @@ def next_incarnation(
         return now_ms
     if last[0] != id:
         raise ConfigError(
-            f"{folder} is of peer {last[0]}, and this is {id}: name a new folder, or go on as that "
-            "peer, with its id and peer.resume()"
+            f"{folder} is of peer {last[0]}, and this is {id}: name a new folder, or continue as "
+            "that peer, with its id and peer.resume()"
         )
     if last[1] >= now_ms + ahead_ms_max:
         days = (last[1] - now_ms) / _DAY_MS

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,7 +27,6 @@ from .files import drafted, json_of
 from .shard_runs import Runs, from_text, orders_from_text
 
 __all__ = [
-    "AGREED",
     "SavedModel",
     "consensus_distance",
     "digest",
@@ -38,10 +37,6 @@ __all__ = [
     "save_model",
     "swarms_of",
 ]
-
-AGREED: Final = 1e-3
-"""Models whose consensus distance is larger have not been merged by their peers."""
-
 
 DIGEST_BYTES = 16
 
@@ -105,7 +100,7 @@ def open_model(path: Path) -> SavedModel:
         )
         local = json_of(metadata.get("local", "[]"))
         if not isinstance(local, list) or not all(isinstance(name, str) for name in local):
-            raise ValueError("its local tensors are no list of names")
+            raise ValueError("its local tensors must be a list of names")
         _require_fit(runs, sizes, len(by_shard))
         if any(len(orders.get(name, shape)) != len(shape) for name, shape in shapes.items()):
             raise ValueError("an order of axes is not that of a tensor's")

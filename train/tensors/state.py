@@ -20,7 +20,7 @@ __all__ = ["ExtraState", "flatten_state", "pack_state", "restore_state", "unpack
 
 _PLAIN = (bool, int, str, type(None))
 
-# What safetensors can hold, of any version that is supported.
+# Dtypes that every supported version of safetensors can hold.
 _DTYPES = frozenset(
     [
         *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
@@ -38,7 +38,7 @@ def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
 
     Returns:
         The state as values that JSON has, with names where tensors were; and these tensors, which
-        are contiguous and nobody else's.
+        are contiguous and not shared.
 
     Raises:
         ConfigError: A value is of a kind that a checkpoint cannot hold; its place is named.
@@ -54,7 +54,7 @@ def restore_state(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
     """Put together what `flatten_state` took apart.
 
     Raises:
-        TrainingError: This is no such state, or a tensor of it is missing.
+        TrainingError: The state is malformed, or a tensor of it is missing.
     """
     try:
         return _restore(plain, tensors)
@@ -206,7 +206,7 @@ def unpack_state(packed: bytes) -> Any:
     """The state in bytes that `pack_state` gave.
 
     Raises:
-        TrainingError: It is no such state.
+        TrainingError: The bytes are not a packed state.
     """
     try:
         tensors = safetensors.torch.load(packed)
@@ -244,7 +244,7 @@ class ExtraState:
         while self._parts and size_bytes < 2 * len(pack_state(self.state())):
             size_bytes *= 2
         self.room = torch.zeros(size_bytes, dtype=torch.uint8, device="cpu")
-        """What travels: a length in bytes, 0 for nothing, and the state."""
+        """Bytes that travel: a length, 0 for nothing, then the state."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -260,7 +260,7 @@ class ExtraState:
                 part.set_extra_state(state[name])
 
     def pack(self) -> None:
-        """Put the state as it is now into the room; of one that is too long, its length."""
+        """Write the current state into the room; if it is too long, only its length."""
         packed = pack_state(self.state())
         raw = bytearray(len(packed).to_bytes(_LENGTH_BYTES, "little"))
         if len(raw) + len(packed) <= self.room.numel():
@@ -271,7 +271,7 @@ class ExtraState:
         """Give the modules what a copy has put into the room, if one did.
 
         Raises:
-            TrainingError: It was too long to travel, or is no such state.
+            TrainingError: It was too long to travel, or is malformed.
         """
         raw = self.room.numpy().tobytes()
         length, size = int.from_bytes(raw[:_LENGTH_BYTES], "little"), len(raw) - _LENGTH_BYTES

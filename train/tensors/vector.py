@@ -18,7 +18,6 @@ from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
 from .blocks import all_finite, exchange, is_finite_tensor
 from .buffers import BufferPool, Memory, SnapshotCopy, messages_keep_pages, not_finite
-from .constants import Constants
 from .cuda import (
     CudaQueue,
     DeviceArrival,
@@ -29,7 +28,7 @@ from .cuda import (
     queue_of,
 )
 from .frames import Payload
-from .layout import Layout, Part, Plan, plan
+from .layout import Constants, Layout, Part, Plan, plan
 from .state import ExtraState
 from .wires import formats
 
@@ -102,7 +101,7 @@ class Vector:
         )
         """Where its tensors lie."""
         self.constants = Constants(self.layout)
-        """What of the module does not travel."""
+        """Tensors of the module that do not travel."""
         self.schema: Schema = self.layout.schema
         placed = *self.layout.placed, *self.layout.local
         self._device_copies = device_copies(

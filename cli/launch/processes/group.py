@@ -138,12 +138,12 @@ class ProcessGroup:
         for index, place in enumerate(self.places):
             if self.runs(index):
                 for id, incarnation in lives:
-                    # What cannot be written is noticed later, by its silence.
+                    # If the notice cannot be written, the others notice the silence later.
                     with suppress(OSError):
                         note_death(place.folder, id, incarnation)
 
     def leftovers(self) -> list[Leftover]:
-        """Processes of these sessions that go on, though all peers have ended."""
+        """Processes of these sessions that still run after all peers have ended."""
         give_up_s = time.monotonic() + _GRACE_S
         while (found := list(self._in_sessions())) and time.monotonic() < give_up_s:
             time.sleep(_GRACE_S / 20)

@@ -262,7 +262,7 @@ class ScriptFolder:
             OSError: A folder cannot be made.
         """
         goes_on = self._config.goes_on
-        # Before the folders are there: whether they are says whether the run goes on.
+        # Before the folders are made: if they exist, the run is resumed.
         each = [variables(self._config, self._out, index) for index in range(self._config.peers)]
         (self._out / "rendezvous").mkdir(parents=True, exist_ok=goes_on)
         for kind in ("addr", "swarms"):

@@ -1,7 +1,7 @@
 """The swarms of a run whose processes make several peers each, such as one for each fold.
 
 The first peer of a process writes into the process's folder, each further one, and each that has a
-name, into a folder of its own in there. What such a swarm came to is in ``swarms/NAME`` of the run.
+name, into a folder of its own in there. The results of such a swarm are in ``swarms/NAME``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ __all__ = ["conclude_further", "is_further_alone", "names_of"]
 
 
 def names_of(places: Sequence[Place]) -> list[str]:
-    """Names of the swarms beside the first one, sorted."""
+    """Names of all swarms but the first, sorted."""
     paths = (path for place in places for path in _paths(place))
     return sorted({path.name for path in paths})
 
 
 def is_further_alone(places: Sequence[Place]) -> bool:
-    """Whether all peers of a run have a name, so that none writes into its process's folder."""
+    """Check whether all peers have names, so that none writes into its process's folder."""
     folders = [folder for place in places for folder in (*place.earlier, place.folder)]
     has_first = any((folder / INCARNATION_FILE).exists() for folder in folders)
     return not has_first and bool(names_of(places))

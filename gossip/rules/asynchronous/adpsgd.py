@@ -86,7 +86,6 @@ class ADPSGD:
         self._begun = 0
         self._asked_s = 0.0
         self._round = 0
-        self._merged = 0
 
     def step(self, context: RuleContext) -> Wait | None:
         """Take in answers and questions, answer, and perhaps begin an exchange."""
@@ -136,7 +135,7 @@ class ADPSGD:
         # A question that was refused or fenced has changed nothing, at either end.
         if own is not None and ((own.peer, _QUESTION) in back or _is_gone(context, own)):
             self._own = None
-        # One that had taken this peer for dead answers no more, and waits with all others for it.
+        # A peer that had considered this one dead has dropped its question and will not answer it.
         if context.merging and context.now - self._asked_s > context.dead_s:
             self._own = None
         for slot, answer in enumerate(self._answers):
@@ -188,11 +187,10 @@ class ADPSGD:
 
     def _merge(self, context: RuleContext) -> None:
         """Average some more, then close no exchange half way."""
-        if self._merged < context.merge_pushes and self._own is None:
+        if self._own is None and not context.rests:
             self._begin(context)
-            self._merged += 1
-        is_over = self._own is None and all(answer is None for answer in self._answers)
-        context.may_close(is_over and self._merged >= context.merge_pushes)
+        is_open = self._own is not None or any(answer is not None for answer in self._answers)
+        context.may_close(False if is_open else None)
 
 
 def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:

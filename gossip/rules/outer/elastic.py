@@ -33,7 +33,7 @@ from ...effects.effects import Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Share
 from ...types import Incarnation, PeerId
-from ..synchronous.letters import EPOCH, Letter, Letters, Merging
+from ..synchronous.letters import EPOCH, Letter, Letters, merge
 from ..synchronous.mixing import OUT
 
 __all__ = ["COUNTS", "ElasticRounds"]
@@ -83,7 +83,6 @@ class ElasticRounds:
         self._owed: dict[PeerId, Incarnation] = {}
         """Whose share still has to be answered."""
         self._letters = Letters()
-        self._merging = Merging()
         # As they are in the call at hand: with many peers, most of what a call does is to look.
         self._shares: list[Share] = []
         self._live: tuple[PeerId, ...] = ()
@@ -205,7 +204,7 @@ class ElasticRounds:
     def rest(self, context: RuleContext) -> None:
         """Merge, once all have finished and nobody is owed a share."""
         if context.merging and not self._letters.receivers():
-            self._merging.go_on(context)
+            merge(context)
 
     def _of_round(self) -> Iterator[Share]:
         return (share for share in self._shares if share.round == self.round)

@@ -13,7 +13,7 @@ from ...protocol.share import Pushed
 from ...types import PeerId
 from ...weight import token
 
-__all__ = ["EPOCH", "Letter", "Letters", "Merging"]
+__all__ = ["EPOCH", "Letter", "Letters", "merge"]
 
 EPOCH = 1
 """Marks shares of rounds. What a leaver hands on, and what merging pushes, says 0."""
@@ -87,29 +87,16 @@ class Letters:
         self._pushed.pop(peer, None)
 
 
-class Merging:
-    """What follows the last round: plain gossip of weights, in which nobody waits."""
+def merge(context: RuleContext, *, agrees: bool = False) -> None:
+    """Merge after the last round: plain gossip of weights, in which no peer waits.
 
-    def __init__(self) -> None:
-        self._pushes = 0
-
-    def go_on(self, context: RuleContext, *, agrees: bool = False) -> None:
-        """Push half of the weight, unless that was done often enough; then the peer may close.
-
-        Args:
-            context: Of a call after everybody has finished.
-            agrees: Whether rounds end with the same model everywhere, so that there is nothing
-                left to merge.
-        """
-        agrees = agrees and not context.merges_again
-        if not agrees and self._pushes < context.merge_pushes:
-            before = context.round
-            context.push_half()
-            self._pushes += context.round > before or _is_alone(context)
-        context.may_close(agrees or self._pushes >= context.merge_pushes)
-
-
-def _is_alone(context: RuleContext) -> bool:
-    """Whether there is nobody left to push to: two that only dial out cannot meet."""
-    others = {*context.live()} - {context.me}
-    return not (others - context.outward if context.me in context.outward else others)
+    Args:
+        context: Of a call after all have finished, when nothing of a round is under way.
+        agrees: Whether rounds end with the same model everywhere, so that there is nothing to
+            merge unless a comparison says otherwise.
+    """
+    if agrees and not context.merges_again:
+        context.may_close(True)
+    else:
+        context.push_half()
+        context.may_close(None)

@@ -15,7 +15,7 @@ from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Pushed, Share
 from ...types import Incarnation, PeerId
-from .letters import EPOCH, Letter, Letters, Merging
+from .letters import EPOCH, Letter, Letters, merge
 
 __all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "RoundRule", "Rounds"]
 
@@ -43,7 +43,6 @@ class Rounds:
         self._incarnations: dict[PeerId, Incarnation] = {}
         self._since_s: float | None = None
         self._letters = Letters()
-        self._merging = Merging()
 
     def open(self, context: RuleContext) -> Wait | Halt | None:
         """Wait until all founders are there, and let them be the members for good."""
@@ -157,7 +156,7 @@ class Rounds:
                 context.mix(share)
         # Until then somebody may still need a share of this peer's for its last round.
         if context.merging and not self._is_owing(context):
-            self._merging.go_on(context, agrees=self._agrees)
+            merge(context, agrees=self._agrees)
 
     def _is_owing(self, context: RuleContext) -> bool:
         """Whether a share is to be pushed, or under way, to one that may still take it."""

@@ -1,4 +1,4 @@
-"""What a task keeps in Python attributes, for each simulated worker as a live peer has it.
+"""Python attributes of a task's model, kept for each simulated worker as for a live peer.
 
 A model may count its calls, append to a list or draw from a generator of its own. Live peers have a
 model each; workers share one, on which they take turns. Where a step changes attributes, each
@@ -60,18 +60,18 @@ class Attributes:
         ]
         self._start = [_kept(space) for space in self._spaces]
         for value in [value for space in self._start for value in space.values()]:
-            # What can be copied, but not written down, is left to all.
+            # Values that cannot be pickled are shared by all workers.
             if not _is_writable(value, self._shared):
                 self._shared.append(value)
         self._start_bytes = self._as_bytes()
         self._own: dict[int, bytes] = {} if first is None else first._own
         self.changes = False
-        """Whether steps change any, so that each worker has its own from the start."""
+        """True if steps change attributes, so that each worker has its own from the start."""
         self._shows: bool | None = None
-        """Whether evaluations change any; None before the first one."""
+        """True if evaluations change attributes; None before the first one."""
 
     def is_changed(self, worker: int) -> bool:
-        """Whether a worker's differ from those that all start with."""
+        """Check whether a worker's attributes differ from those at the start."""
         return self._own.get(worker, self._start_bytes) != self._start_bytes
 
     def forget(self, worker: int) -> None:
@@ -149,7 +149,7 @@ class Attributes:
 
 
 def fingerprint(roots: Iterable[object]) -> list[object]:
-    """What objects keep in attributes, to be compared; one that cannot be copied is only itself."""
+    """Attributes of objects, comparable; a value that cannot be pickled equals itself only."""
     values = [value for space in _spaces(roots) for value in _kept(space).values()]
     return [_written(value, ()) if _is_writable(value, ()) else id(value) for value in values]
 
@@ -182,7 +182,7 @@ def _kept(space: Space) -> Space:
 
 
 def _is_same(space: Space, start: Space) -> bool:
-    """Whether the very same objects are there."""
+    """Check whether the attributes are the very same objects."""
     now = _kept(space)
     if now.keys() != start.keys():
         return False

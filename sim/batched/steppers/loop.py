@@ -229,7 +229,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def _carried(rows: ParameterMatrix) -> set[str]:
-    """What the module calls the buffers that rows hold."""
+    """Names in the module of the buffers that rows hold."""
     placed = [placed for segment in rows.segments for placed in segment.tensors] + [*rows.local]
     named = {name for each in placed for name in rows.names[each.spec.name]}
     return named & {name for name, _ in rows.module.named_buffers(remove_duplicate=False)}

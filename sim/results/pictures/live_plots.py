@@ -27,7 +27,7 @@ __all__ = ["draw"]
 Rows = Sequence[Mapping[str, Any]]
 
 UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-"""Of the time axis."""
+"""Unit of the time axis."""
 
 UNITS_MIN = 5.0
 """Length of a run from which a unit is used."""

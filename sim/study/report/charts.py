@@ -265,7 +265,7 @@ def _extent(found: Sequence[Interval], *, is_log: bool) -> list[float]:
     means = [one.mean for one in found]
     least, most = min(means, default=0.0), max(means, default=0.0)
     lowest = least / 1.6 if is_log else least - 0.6 * abs(most)
-    # What is never negative has no axis below 0.
+    # An axis of values that are never negative does not go below 0.
     lowest = max(0.0, lowest) if least >= 0 else lowest
     known = [one for one in found if math.isfinite(one.low) and math.isfinite(one.high)]
     lows = [max(one.low, lowest) for one in known]

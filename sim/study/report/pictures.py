@@ -234,7 +234,7 @@ def _draw_series(axes: "Axes", panel: Panel, one: Series) -> None:
 
 
 def _mark_cuts(axes: "Axes", panel: Panel, one: Series, color: str) -> None:
-    """An arrow where an interval goes on beyond the panel."""
+    """Draw an arrow where an interval extends beyond the panel."""
     is_row = panel.kind == "rows"
     scale = panel.x if is_row else panel.y
     for across, low, high in zip(one.y if is_row else one.x, one.low, one.high, strict=True):

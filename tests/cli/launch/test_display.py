@@ -108,7 +108,7 @@ def test_models_that_peers_have_not_agreed_on_are_said_to_differ() -> None:
 
 def test_peers_of_two_swarms_are_named() -> None:
     told = summary(swarms=[["peer-0"], ["peer-1"]], digest=None)
-    assert "several swarms, so there is no merged model" in report_text_of(**told)
+    assert "several swarms, so they have no merged model" in report_text_of(**told)
     why = complaint(told)
     assert "2 swarms" in why and "peer-0; peer-1" in why
     assert "rumor merge runs/x/peers/peer-0 -o" in why

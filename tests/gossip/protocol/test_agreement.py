@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from rumor.gossip import ProtocolConfig
-from rumor.gossip.protocol.agreement import widest_distance
+from rumor.gossip.protocol.leave import widest_distance
 from rumor.gossip.wire.messages import Hello, Phase
 
 from ..scene import Scene

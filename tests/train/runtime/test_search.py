@@ -106,7 +106,7 @@ def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path)
         )
         found.run(stop)
 
-    with pytest.raises(TransportError, match="1 of 2 peers of the run that goes on are there"):
+    with pytest.raises(TransportError, match="1 of 2 peers of the resumed run are there"):
         search()
     assert not joined
     (tmp_path / "other.addr").write_text("tcp://b:1\n")

@@ -338,5 +338,5 @@ def test_what_is_a_peers_own_is_that_of_the_heaviest_and_no_distance(tmp_path: P
     assert torch.equal(merge(models)["queue"], ones(2.0))
     assert consensus_distance(models) == 0
     save_model(tmp_path / "c.safetensors", {}, {"peer": "c", "local": '{"x": 1}'})
-    with pytest.raises(TrainingError, match="no list of names"):
+    with pytest.raises(TrainingError, match="must be a list of names"):
         open_model(tmp_path / "c.safetensors")

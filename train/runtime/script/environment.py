@@ -68,11 +68,11 @@ class Environment:
     """The task from which ``placed`` follows."""
 
     def of_swarm(self, name: str | None, before: Sequence[str]) -> tuple[Self, str]:
-        """What it says of one more peer of this process, which belongs to a swarm of its own: with
-        a rendezvous, a folder and ports that it shares with no peer made before.
+        """Derive the environment of one more peer of this process, which belongs to a swarm of its
+        own: with a rendezvous, a folder and ports that no earlier peer uses.
 
         Args:
-            name: What the swarm is called; by its number unless given.
+            name: Name of the swarm; default: from its number.
             before: Names of the swarms of the peers that were made before.
 
         Returns:
@@ -107,7 +107,7 @@ class Environment:
         return replace(self, fields=told, placed=placed), swarm
 
     def _moved(self, addresses: str | Sequence[str], number: int) -> Any:
-        """The same addresses, at the ports of another swarm."""
+        """Move addresses to the ports of another swarm."""
         if not isinstance(addresses, str):
             return tuple(self._moved(each, number) for each in addresses)
         host, _, port = addresses.rpartition(":")
@@ -226,7 +226,7 @@ _made: Final[dict[tuple[object, ...], list[str]]] = {}
 def peers_before(told: Environment) -> list[str]:
     """Names of the swarms of the peers that this process has made, to which the next is added.
 
-    Where the environment does not say where peers belong, each peer is alone in its list.
+    If the environment names no place for peers, each peer has a list of its own.
 
     Args:
         told: The environment.

@@ -22,7 +22,7 @@ class SwarmOrder:
     Args:
         folder: That all processes see.
         id: What this process's peers are called.
-        names: Of the swarms of its peers, the one that starts now as the last.
+        names: Swarms of its peers in order; the last one starts now.
     """
 
     def __init__(self, folder: Path, id: str, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a launcher tells a peer of others: which processes have ended without a word."""
+"""Notices from the launcher: processes of other peers that have died."""
 
 import json
 import time
@@ -40,7 +40,7 @@ class DeathNotices:
         self._due_s = 0.0
 
     def take(self) -> Iterator[tuple[PeerId, Incarnation]]:
-        """Who has died since the last call; it looks twice a second at most."""
+        """Peers that have died since the last call; the file is read twice a second at most."""
         if self._path is None or (now_s := time.monotonic()) < self._due_s:
             return
         self._due_s = now_s + _EVERY_S
