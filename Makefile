@@ -11,9 +11,8 @@
 # make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
 # make campaign    what takes an hour: ten thousand seeds of faults, 25 times as many examples, the slow tests
 #                  (the null study among them: how often studies call something worse that is not)
-# make bench       speed, as ratios within one run (NAME="..." picks some)
-# make gpu         docs/explanation/performance-gpu.md: tests and speed on a CUDA device (half an hour)
-# make netcheck    predicted and then run: swarms on hosts of this machine with slow cables (as root)
+# make bench       speed, as ratios within one run (NAME="..." picks some, ARGS="--peers 4" sets their sizes)
+# make gpu         docs/explanation/performance-gpu.md: speed on a CUDA device (half an hour), and tests
 # make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
 # make joining     docs/images/joining.png: memory while eight newcomers join a model of 200 MB
 # make reference   docs/reference/{commands,config,metrics}.md, from the code
@@ -23,7 +22,7 @@
 # make models      docs/reference/models.md: which kinds of models train, and what the others are told
 # make outputs     docs/: what examples print, where that depends on no machine (some minutes)
 # make wires       docs/reference/wires.md: what formats and shards do to training
-# make reproductions  docs/reproductions.md: published figures beside measured ones
+# make reproductions  docs/reproductions/README.md: published figures beside measured ones
 # make verdicts    docs/explanation/statistics.md: how often studies are wrong, and what they see (some minutes)
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make pictures    docs/images: all pictures of runs and screens (soak for MINUTES), graphs and sub-packages
@@ -41,15 +40,16 @@ MINUTES ?= 10
 PEERS   ?= 32
 TESTS   := test-core test-others test-cluster test-browser test-compiled test-mypyc test-integrations test-extended \
 	test-share
+REPRODUCTIONS ?= relaysgd moshpit noise graphs
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench netcheck soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies verdicts wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies verdicts wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo dist mypyc site test $(TESTS) check cover campaign bench netcheck soak joining \
+.PHONY: chromium help demo dist mypyc site test $(TESTS) check cover campaign bench soak joining \
 	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies verdicts wires clean
 
 help:
@@ -135,18 +135,15 @@ campaign: .venv/.test
 	$(BIN)/python $(PYTEST) -m slow
 
 bench: .venv/.demo
-	$(BIN)/rumor bench $(NAME)
-
-netcheck: .venv/.test
-	$(BIN)/rumor bench netcheck
+	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
 soak: .venv/.demo
-	$(BIN)/python -c 'from rumor.benchmarks.swarm.soak import report; report($(MINUTES), $(PEERS), "docs/images/soak.png")'
+	$(BIN)/python -m benchmarks soak --minutes $(MINUTES) --peers $(PEERS) --picture docs/images/soak.png $(ARGS)
 
 joining: .venv/.demo
-	$(BIN)/python -c 'from rumor.benchmarks.swarm.joining import report; report(200, "docs/images/joining.png")'
+	$(BIN)/python -m benchmarks joining --joiners 8 --size-mb 200 --rounds 1 --picture docs/images/joining.png $(ARGS)
 
-gallery house models outputs reference reproductions rules seen stragglers verdicts wires: .venv/.demo
+gallery house models outputs reference rules seen stragglers verdicts wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 # Longer ones last, and PICTURES picks some of the others.
@@ -164,8 +161,14 @@ dist: .venv/.release
 	$(BIN)/python -m twine check --strict dist/*
 	rm -rf build/lib build/bdist.*
 
+GPU := --device cuda --ways float32 shared-memory --params 11000000 44000000 100000000
+
 gpu: .venv/.test
-	$(BIN)/python docs/scripts/gpu.py
+	$(BIN)/python -m benchmarks gpu-copies exchange stall gpu-workers $(GPU) --write docs/explanation/performance-gpu.md
+	$(BIN)/python $(PYTEST) -m cuda tests
+
+reproductions: .venv/.demo
+	for script in $(REPRODUCTIONS); do $(BIN)/python docs/reproductions/$$script.py --write || exit; done
 
 chromium:
 	apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver

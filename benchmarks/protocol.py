@@ -4,12 +4,12 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgpack
 
-from ..gossip import (
+from rumor.gossip import (
     ONE,
     Envelope,
     GoSGD,
@@ -21,93 +21,112 @@ from ..gossip import (
     TensorSpec,
     stream,
 )
-from ..gossip.effects.effects import Effect, Inspect, Send
-from ..gossip.effects.events import Event
-from ..gossip.membership.static import StaticMembership
-from ..gossip.protocol.receipting import Roll
-from ..gossip.protocol.state import Neighbors
-from ..gossip.wire.codec import decode, encode
-from ..gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
-from ..sim.batched.schedule import paused, settled
-from ..sim.models.topology import WorkerTopology
-from ..topology import View, parse
-from .results import Result, Row, medians
+from rumor.gossip.effects.effects import Effect, Inspect, Send
+from rumor.gossip.effects.events import Event
+from rumor.gossip.membership.static import StaticMembership
+from rumor.gossip.wire.codec import decode, encode
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
+from rumor.sim.batched.schedule import paused, settled
+from rumor.sim.models.topology import WorkerTopology
+from rumor.topology import LiveTopology, parse
 
-__all__ = ["GOSSIP_S", "SCHEMA", "Swarm", "measure_protocol"]
+from .harness import Result, Row, medians, timed
 
+__all__ = ["measure_protocol"]
 
-GOSSIP_S = 1.0
-"""Between two exchanges of the roster, virtual seconds."""
+_log = logging.getLogger(__name__)
 
-SCHEMA = Schema((TensorSpec("x", (1024,), "float32"),))
-"""4 KiB: a share fits one message."""
-
+# A share of 4 KiB fits one message.
+_SCHEMA = Schema((TensorSpec("x", (1024,), "float32"),))
 _ANCHOR = bytes(16)
 _TOPOLOGY = "exponential"
-_NEVER_S = 1e9
+_GOSSIP_S = 1.0
+# Magic, version and checksum stand before a header.
+_PREFIX_BYTES = 8
 
 
-class Swarm:
+def measure_protocol(
+    peers: tuple[int, ...] = (10, 100, 1000),
+    workers: tuple[int, ...] = (100, 1000, 10_000),
+    events: int = 6000,
+    messages: int = 300,
+    rounds: int = 5,
+) -> Result:
+    """Measure the core's events per second, and the codec's microseconds per message.
+
+    Args:
+        peers: Sizes of swarms in which each peer has a member table of its own.
+        workers: Sizes of swarms in which all share one, as simulated workers do.
+        events: About how many events of each swarm are timed together.
+        messages: How many messages are timed together.
+        rounds: How often each way takes its turn.
+    """
+    shared, own = _ways(workers, events, shared=True), _ways(peers, events, shared=False)
+    with settled(), paused():
+        rows = list(_next_to_first(shared, rounds))
+    return Result(
+        name="protocol",
+        title="The protocol core in one process: no network, no values, no faults",
+        rows=(*rows, *_next_to_first(own, rounds), *_codec(messages, rounds)),
+    )
+
+
+class _Swarm:
     """Peers that know one another and train, on a clock that only moves when told to.
 
     Args:
-        n: How many.
-        p: Probability of a push at a step.
-        crew: Whether all share one view of the swarm, as simulated workers do; else each keeps a
-            roster of its own, as live peers do.
-        roll: Makes the keys of a peer, where the swarm has receipts.
+        n: How many; each pushes at every step.
+        shared: Whether all share one member table.
     """
 
-    def __init__(
-        self,
-        n: int,
-        *,
-        p: float,
-        crew: bool = False,
-        roll: Callable[[str], Roll] | None = None,
-    ) -> None:
+    def __init__(self, n: int, *, shared: bool) -> None:
         self.now = 0.0
         self.events = 0
-        """How often a protocol was told something."""
-        self.watch: Callable[[Effect | Event], None] | None = None
-        """Hears of every effect, if somebody is to."""
+        """How often a protocol was called."""
         self._queue: deque[Envelope] = deque()
-        width = len(str(n - 1))
-        ids = tuple(f"peer-{i:0{width}}" for i in range(n))
-        if crew:
-            config = ProtocolConfig(gossip_s=math.inf, dead_s=math.inf)
-            neighbors, shared = WorkerTopology(parse(_TOPOLOGY, n), ids), StaticMembership(ids)
-            self._peers = {id: _founder(id, p, config, neighbors, shared) for id in ids}
-            for protocol in self._peers.values():
-                protocol.join(self.now)
-        else:
-            config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
-            self._peers = {
-                id: _founder(id, p, config, View(_TOPOLOGY, 0), receipts=roll and roll(id))
-                for id in ids
-            }
-            self._introduce()
-        self.events = 0
-
-    def steps(self, count: int) -> None:
-        """Let every peer take so many steps in no time; messages arrive at once."""
-        for _ in range(count):
-            for protocol in self._peers.values():
-                self._carry_out(protocol, protocol.step(self.now))
-                self._deliver()
-
-    def gossip(self, count: int) -> None:
-        """Let everybody exchange rosters with somebody, so many times."""
-        for _ in range(count):
-            self.now += GOSSIP_S
-            for protocol in self._peers.values():
-                self._carry_out(protocol, protocol.wake(self.now))
-            self._deliver()
-
-    def _introduce(self) -> None:
-        """Tell everybody of everybody at first hand: rosters that spread would take minutes."""
+        ids = tuple(f"peer-{i:0{len(str(n - 1))}}" for i in range(n))
+        one, table = WorkerTopology(parse(_TOPOLOGY, n), ids), StaticMembership(ids)
+        self._peers = {
+            id: Protocol(
+                id=id,
+                incarnation=1,
+                schema=_SCHEMA,
+                anchor=_ANCHOR,
+                rule=GoSGD(1.0),
+                neighbors=one if shared else LiveTopology(_TOPOLOGY, 0),
+                rng=partial(stream, 0, id),
+                config=ProtocolConfig(gossip_s=math.inf if shared else _GOSSIP_S, dead_s=math.inf),
+                addresses=(f"tcp://{id}:7700",),
+                membership=table if shared else None,
+            )
+            for id in ids
+        }
         for protocol in self._peers.values():
             protocol.join(self.now)
+        if not shared:
+            self._introduce()
+
+    def step(self) -> None:
+        """Let every peer take a step in no time; messages arrive at once."""
+        for protocol in self._peers.values():
+            self._carry_out(protocol, protocol.step(self.now))
+            self._deliver()
+
+    def gossip(self) -> None:
+        """Let every peer exchange member tables with another."""
+        self.now += _GOSSIP_S
+        for protocol in self._peers.values():
+            self._carry_out(protocol, protocol.wake(self.now))
+        self._deliver()
+
+    def rate(self, act: Callable[[], None], times: int) -> list[float]:
+        """Events per second while something is done several times."""
+        before = self.events
+        taken_s = sum(timed(act, times))
+        return [(self.events - before) / taken_s]
+
+    def _introduce(self) -> None:
+        """Tell every peer of every other at first hand: tables that spread would take minutes."""
         for source, entry in [(peer, peer.live()[0]) for peer in self._peers.values()]:
             hello = Hello(members=(entry,), rooted=False, reply=False)
             for id, protocol in self._peers.items():
@@ -123,8 +142,6 @@ class Swarm:
     def _carry_out(self, protocol: Protocol, effects: Sequence[Effect | Event]) -> None:
         self.events += 1
         for effect in effects:
-            if self.watch is not None:
-                self.watch(effect)
             match effect:
                 case Send(envelope):
                     self._queue.append(envelope)
@@ -134,175 +151,52 @@ class Swarm:
                     pass
 
 
-def _founder(
-    id: str,
-    p: float,
-    config: ProtocolConfig,
-    neighbors: Neighbors,
-    crew: StaticMembership | None = None,
-    receipts: Roll | None = None,
-) -> Protocol:
-    return Protocol(
-        id=id,
-        incarnation=1,
-        schema=SCHEMA,
-        anchor=_ANCHOR,
-        rule=GoSGD(p),
-        neighbors=neighbors,
-        rng=partial(stream, 0, id),
-        config=config,
-        addresses=(f"tcp://{id}:7700",),
-        membership=crew,
-        receipts=receipts,
-    )
+_Ways = dict[tuple[int, str], Callable[[], list[float]]]
 
 
-_log = logging.getLogger("rumor.benchmarks")
-
-# Magic, version and checksum stand before a header.
-_PREFIX_BYTES = 8
-
-
-def measure_protocol(
-    swarm_sizes: Sequence[int] = (10, 100, 1000),
-    crew_sizes: Sequence[int] = (100, 1000, 10_000),
-    events_per_round: int = 6000,
-    rounds: int = 5,
-    messages_per_round: int = 300,
-) -> Result:
-    """Measure the core's events per second, and the codec's microseconds per message.
-
-    Args:
-        swarm_sizes: Numbers of peers, each with a roster of its own; the others are held against
-            the first.
-        crew_sizes: Numbers of simulated workers, who share one view; likewise.
-        events_per_round: About how many events of each swarm are timed together.
-        rounds: How often each way takes its turn.
-        messages_per_round: How many messages are timed together.
-    """
-    rows = [
-        *_measure_crews(crew_sizes, events_per_round, rounds),
-        *_measure_swarms(swarm_sizes, events_per_round, rounds),
-        *_measure_codec(messages_per_round, rounds),
-    ]
-    return Result(
-        name="protocol",
-        title="The protocol core in one process: no network, no values, no faults",
-        rows=tuple(rows),
-    )
-
-
-def _measure_swarms(sizes: Sequence[int], events: int, rounds: int) -> list[Row]:
-    ways: dict[str, Callable[[], Sequence[float]]] = {}
+def _ways(sizes: Sequence[int], events: int, *, shared: bool) -> _Ways:
+    """Events per second, by size of the swarm and what it does."""
+    ways: _Ways = {}
     for n in sizes:
-        _log.info("introducing %d peers to one another", n)
-        swarm = Swarm(n, p=1.0)
+        what = "workers" if shared else "peers"
+        _log.info("making %d %s", n, what)
+        swarm = _Swarm(n, shared=shared)
+        # Until credit is used up for the first time, a peer has more to do than ever after.
+        swarm.step()
+        swarm.step()
         steps = max(1, events // (4 * n))
-        ways[f"{n} peers, pushing"] = partial(_event_rate, swarm, swarm.steps, steps)
-        # One round of the roster is N messages of N entries each: the largest swarm has one.
-        times = max(1, sizes[-1] // (10 * n))
-        ways[f"{n} peers, gossiping"] = partial(_event_rate, swarm, swarm.gossip, times)
-    return _held_against_first(ways, rounds, sizes[0])
+        ways[n, f"{what}, pushing"] = partial(swarm.rate, swarm.step, steps)
+        if not shared:
+            # One exchange is n messages of n entries each: the largest swarm has one.
+            times = max(1, sizes[-1] // (10 * n))
+            ways[n, f"{what}, exchanging member tables"] = partial(swarm.rate, swarm.gossip, times)
+    return ways
 
 
-def _measure_crews(sizes: Sequence[int], events: int, rounds: int) -> list[Row]:
-    ways: dict[str, Callable[[], Sequence[float]]] = {}
-    for n in sizes:
-        _log.info("making %d workers", n)
-        swarm = Swarm(n, p=1.0, crew=True)
-        # Until credit is used up for the first time, a worker has more to do than ever after.
-        swarm.steps(2)
-        steps = max(1, events // (4 * n))
-        ways[f"{n} workers, pushing"] = partial(_event_rate, swarm, swarm.steps, steps)
-    with settled(), paused():
-        return _held_against_first(ways, rounds, sizes[0])
-
-
-def _held_against_first(
-    ways: dict[str, Callable[[], Sequence[float]]], rounds: int, first: int
-) -> list[Row]:
-    _log.info("timing")
-    found = medians(ways, rounds)
-    return [
-        Row(
-            name=name,
-            ours=rate,
-            reference=found[f"{first} {name.partition(' ')[2]}"],
+def _next_to_first(ways: _Ways, rounds: int) -> Iterator[Row]:
+    found = medians({f"{n:,} {what}": way for (n, what), way in ways.items()}, rounds)
+    first = min(n for n, _ in ways)
+    for n, what in ways:
+        yield Row(
+            name=f"{n:,} {what}",
+            ours=found[f"{n:,} {what}"],
+            reference=found[f"{first:,} {what}"],
             unit="events/s",
             note=f"the same with {first}",
         )
-        for name, rate in found.items()
-    ]
 
 
-def _event_rate(swarm: Swarm, act: Callable[[int], None], times: int) -> list[float]:
-    before, start_s = swarm.events, time.perf_counter()
-    act(times)
-    return [(swarm.events - before) / (time.perf_counter() - start_s)]
-
-
-def _measure_codec(count: int, rounds: int) -> list[Row]:
-    frame = memoryview(bytes(1 << 20))
-    messages: dict[str, tuple[Body, memoryview, int]] = {
-        "ACK": (Ack(1, ONE // 2, 8 << 20), memoryview(b""), count),
-        "OFFER": (_offer(), memoryview(b""), count),
-        "HELLO of 100 peers": (_hello(100), memoryview(b""), max(1, count // 30)),
-        "CHUNK of 1 MiB": (Chunk(1, 7, 7 << 20), frame, max(1, count // 10)),
-    }
-    rows = []
-    for name, (body, payload, repeats) in messages.items():
-        _log.info("timing codec: %s", name)
-        rows.append(_codec_row(name, body, payload, repeats, rounds))
-    return rows
-
-
-def _codec_row(name: str, body: Body, frame: memoryview, count: int, rounds: int) -> Row:
-    envelope = _envelope("peer-0", "peer-1", body, len(frame))
-    header = encode(envelope, frame)[0][_PREFIX_BYTES:]
-    plain = msgpack.unpackb(header)
-
-    def plainly() -> None:
-        msgpack.unpackb(msgpack.packb(plain))
-        bytes(frame)
-
-    ways = {
-        "ours": lambda: [_each_us(lambda: decode(encode(envelope, frame)), count)],
-        "plain": lambda: [_each_us(plainly, count)],
-    }
-    found = medians(ways, rounds)
-    copying = ", and a copy of the frame" if frame else ""
-    return Row(
-        name=f"{name}, encode and decode",
-        ours=found["ours"],
-        reference=found["plain"],
-        unit="us",
-        note="msgpack of the header, nothing checked" + copying,
+def _codec(count: int, rounds: int) -> Iterator[Row]:
+    entry = partial(Member, incarnation=1, phase=Phase.TRAINING, step=1000)
+    hello = Hello(
+        members=tuple(
+            entry(id=f"peer-{index:03}", heartbeat=index, addresses=("tcp://10.0.0.5:7700",))
+            for index in range(100)
+        ),
+        rooted=True,
+        reply=True,
     )
-
-
-def _each_us(action: Callable[[], object], count: int) -> float:
-    """Seconds of so many times together, for each in microseconds."""
-    start_s = time.perf_counter()
-    for _ in range(count):
-        action()
-    return (time.perf_counter() - start_s) / count * 1e6
-
-
-def _envelope(source: str, destination: str, body: Body, frame_bytes: int = 0) -> Envelope:
-    return Envelope(
-        swarm=_ANCHOR,
-        schema=SCHEMA.hash,
-        source=source,
-        source_incarnation=1,
-        destination=destination,
-        destination_incarnation=1,
-        body=body,
-        frame_bytes=frame_bytes,
-    )
-
-
-def _offer() -> Offer:
-    return Offer(
+    offer = Offer(
         seq=1,
         escrow=ONE // 2,
         size_bytes=4 << 20,
@@ -312,18 +206,56 @@ def _offer() -> Offer:
         note=0,
         step=1000,
     )
-
-
-def _hello(n: int) -> Hello:
-    members = tuple(
-        Member(
-            id=f"peer-{index:03}",
-            incarnation=1,
-            heartbeat=index,
-            phase=Phase.TRAINING,
-            step=1000,
-            addresses=("tcp://10.0.0.5:7700",),
+    messages: dict[str, tuple[Body, int, int]] = {
+        "ACK": (Ack(1, ONE // 2, 8 << 20), 0, count),
+        "OFFER": (offer, 0, count),
+        "HELLO of 100 peers": (hello, 0, max(1, count // 30)),
+        "CHUNK of 1 MiB": (Chunk(1, 7, 7 << 20), 1 << 20, max(1, count // 10)),
+    }
+    for name, (body, frame_bytes, times) in messages.items():
+        frame = memoryview(bytes(frame_bytes))
+        envelope = _envelope("peer-0", "peer-1", body, frame_bytes)
+        ways: dict[str, Callable[[], object]] = {
+            "ours": partial(_through, envelope, frame),
+            "plain": partial(
+                _plainly, msgpack.unpackb(encode(envelope, frame)[0][_PREFIX_BYTES:]), frame
+            ),
+        }
+        found = medians({way: partial(_each_us, ways[way], times) for way in ways}, rounds)
+        yield Row(
+            name=f"{name}, encode and decode",
+            ours=found["ours"],
+            reference=found["plain"],
+            unit="us",
+            note="msgpack of the header, nothing checked"
+            + (", and a copy of the frame" if frame_bytes else ""),
         )
-        for index in range(n)
+
+
+def _through(envelope: Envelope, frame: memoryview) -> None:
+    decode(encode(envelope, frame))
+
+
+def _plainly(header: object, frame: memoryview) -> None:
+    msgpack.unpackb(msgpack.packb(header))
+    bytes(frame)
+
+
+def _each_us(action: Callable[[], object], times: int) -> list[float]:
+    start_s = time.perf_counter()
+    for _ in range(times):
+        action()
+    return [(time.perf_counter() - start_s) / times * 1e6]
+
+
+def _envelope(source: str, destination: str, body: Body, frame_bytes: int = 0) -> Envelope:
+    return Envelope(
+        swarm=_ANCHOR,
+        schema=_SCHEMA.hash,
+        source=source,
+        source_incarnation=1,
+        destination=destination,
+        destination_incarnation=1,
+        body=body,
+        frame_bytes=frame_bytes,
     )
-    return Hello(members=members, rooted=True, reply=True)

@@ -1,309 +1,218 @@
-"""``sim``: the simulator beside a rival at the same work, and its engines beside each other."""
+"""``simulator``: simulated workers next to a rival at the same work, and engines next to another.
 
+Each measurement is a process of its own: ``python -m benchmarks.simulator`` with what it is to
+simulate as JSON.
+"""
+
+import hashlib
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from ..sim.kernel.fast_path.compiler import can_compile
-from ..topology import parse
-from .results import Result, Row
-from .rivals import fleet as simulated
-from .rivals import gossipy as rival_gossipy
-from .rivals.networks import HIDDEN, make
-from .rivals.rivals import GOSSIPY, Rival, RivalError
-from .rivals.rivals import measure as measure_rival
+from rumor.gossip.errors import ConfigError
+from rumor.sim import simulate
+from rumor.sim.batched.values import peak_rss_mib
+from rumor.sim.kernel.fast_path import choice
+from rumor.sim.kernel.fast_path.compiler import can_compile
+from rumor.sim.results.run import Run
+from rumor.topology import parse
+from rumor.train.tasks.digits import digits
+from rumor.train.tasks.task import Task
 
-__all__ = ["measure_sim"]
+from . import rivals
+from .harness import Result, Row
 
-_log = logging.getLogger("rumor.benchmarks")
+__all__ = ["measure_simulator", "measured"]
 
-_BATCH = 32
+_log = logging.getLogger(__name__)
 
-# glibc hands large blocks back and fetches them anew, faulting every page: it costs our rival a
-# fifth at 80 k parameters.
-_ENVIRONMENT: Mapping[str, str] = {
+_TOPOLOGY: Final = "random-regular:d=6"
+_BATCH: Final = 32
+_WARM_N: Final = 8
+_MB_PER_MIB: Final = 2**20 / 1e6
+
+# Without these, glibc hands large blocks back and fetches them anew, faulting every page: it costs
+# the rival a fifth with 1,070 hidden units.
+_ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
     "OMP_WAIT_POLICY": "passive",
 }
 
-# Steps of all workers together that take the rival 7 to 15 seconds.
-_STEPS = {"2.4 k": 15_000, "80 k": 4_000}
-
-# So many times as many are taken by ours, which would be over too soon.
-_LONGER = {"2.4 k": 4, "80 k": 12}
-
-# And so many times as many of those by what is batched, for its pace: half a second of it tells as
-# much of the machine as of us.
-_TIMED = {"2.4 k": 4}
-
-# How often a step pushes in the rows that are not beside the rival, which knows only always.
-_RARELY = 0.1
-
-# Steps of each worker that take the loop some 5 seconds, and so many that recording is over soon.
-_OTHERS = {"LayerNorm": 1200, "LeNet": 60, "LeNet, BatchNorm": 60, "ResNet-20": 24}
+# By hidden units: steps of all workers that take the rival 7 to 15 s; so many times as many for
+# ours, which would be over too soon; and once more so many for the pace of what is batched.
+_STEPS: Final = {32: 15_000, 1070: 4_000}
+_LONGER: Final = {32: 4, 1070: 12}
+_TIMED: Final = {32: 4}
 
 
-def measure_sim(
-    sizes: Sequence[int] = (100, 1000),
-    nets: Mapping[str, int] | None = None,
-    others: Mapping[str, int] | None = None,
-    few: int = 16,
+def measure_simulator(
+    workers: tuple[int, ...] = (100, 1000),
+    hidden: tuple[int, ...] = (32, 1070),
+    steps: int = 0,
     threads: int = 2,
     rounds: int = 5,
-    rival: Rival = GOSSIPY,
-    cache: Path | None = None,
+    rarely: float = 0.1,
 ) -> Result:
-    """Measure engines beside gossipy-dfl and beside our own loop, each in a fresh process.
+    """Measure engines next to gossipy-dfl and to our own loop, each in a fresh process.
 
     Args:
-        sizes: Numbers of workers.
-        nets: Keys of `HIDDEN`, and how many steps all workers together take; every size of them
-            for a quarter of a minute of the rival unless given.
-        others: Names of other networks, and how many steps each worker takes.
-        few: Workers that train those.
+        workers: How many.
+        hidden: Units of the network's one hidden layer: 2.4 k parameters with 32, 80 k with 1070.
+        steps: Of all workers together; 0: as many as take the rival a quarter of a minute.
         threads: Of the rows that show what more than one brings.
         rounds: Turns of each way; figures are medians.
-        rival: What is run as gossipy-dfl.
-        cache: Where rivals are installed, as `rivals.install` takes it.
+        rarely: How often a step pushes in the rows next to our loop alone; the rival always does.
     """
-    nets = _STEPS if nets is None else nets
-    others = _OTHERS if others is None else others
-    made = chain(
-        (
-            row
-            for net, steps in nets.items()
-            for n in sizes
-            for row in _beside_rival(
-                _Work(net, n, max(2, steps // n)), threads, rounds, rival, cache
-            )
-        ),
-        (
-            _beside_loop(_Work(net, max(sizes), max(2, steps // max(sizes)), p=_RARELY), rounds)
-            for net, steps in nets.items()
-        ),
-        (_beside_loop(_Work(net, few, steps), rounds) for net, steps in others.items()),
-    )
-    rows = []
-    for row in made:
-        # Whoever ends it early has what there is by then.
-        beside = f"{row.reference:.4g} of {row.note}"
-        _log.info("%s: %.4g %s beside %s", row.name, row.ours, row.unit, beside)
-        rows.append(row)
+    rows: list[Row] = []
+    for units in hidden:
+        for n in workers:
+            each = max(2, (steps or _STEPS.get(units, 4000)) // n)
+            rows += _next_to_rival(units, n, each, threads, rounds)
+        n, ways = max(workers), {}
+        for engine in ("auto", "loop"):
+            ways[engine] = partial(_ours, units, n, each, engine, 1, True, p=rarely)
+        found = _in_turn(ways, rounds)
+        rows.append(_next_to_loop(f"{_named(units, n)}, p = {rarely:g}: auto", "auto", found))
     return Result(
-        name="sim",
-        title="Simulated workers, every step pushing unless p says less, random-regular:d=6; more "
+        name="simulator",
+        title=f"Simulated workers, {_TOPOLOGY}, every step pushing unless p says less; more "
         "steps/s is better",
         rows=tuple(rows),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What one comparison simulates."""
-
-    net: str
-    n: int
-    steps: int
-    """Of each worker."""
-    p: float = 1.0
-    """Chance that a step pushes."""
-
-    def __str__(self) -> str:
-        return f"{self.net}, n = {self.n:,}" + (f", p = {self.p:g}" if self.p != 1 else "")
+_Found = Mapping[str, Any]
+"""What a way came to: medians of its turns; nothing where it could not be run."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Medians over the turns of one way; all nothing where it could not be run."""
-
-    rate: float = 0.0
-    """Steps per second."""
-    peak_mb: float = 0.0
-    loaded_mb: float = 0.0
-    whole_s: float = 0.0
-    accuracy: float = 0.0
-    engine: str = ""
-    """What ran, or why nothing did."""
-    why: str = ""
-    """Why that engine."""
-    digests: frozenset[str] = frozenset()
+def _named(units: int, n: int) -> str:
+    return f"64-{units}-10, {n:,} workers"
 
 
-def _beside_rival(
-    work: _Work, threads: int, rounds: int, rival: Rival, cache: Path | None
-) -> Iterator[Row]:
+def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) -> Iterator[Row]:
     with TemporaryDirectory() as scratch:
-        given = Path(scratch) / "work.npz"
-        asked = _hand_over(work, given)
-        ways: dict[str, Callable[[], dict[str, Any]]] = {
-            "rival": partial(_theirs, work, asked, rival, cache),
-            "loop": partial(_ours, work, "loop", 1),
-            **{
-                name: partial(_ours, work, "batched", n, compiled=compiled)
-                for name, (compiled, n) in _ways(threads).items()
-            },
-        }
-        found = _in_turn(ways, rounds)
-    yield from _rows(work, threads, found)
-
-
-def _ways(threads: int) -> dict[str, tuple[bool, int]]:
-    """Names of ways to batch, with whether there is machine code, and on how many threads."""
-    return {
-        name if n == 1 else f"{name}, {n} threads": (compiled, n)
-        for n in sorted({1, threads})
-        for name, compiled in {"batched": False, "batched, compiled": True}.items()
-    }
-
-
-def _beside_loop(work: _Work, rounds: int) -> Row:
-    ways = ("auto", "loop")
-    found = _in_turn(
-        {way: partial(_ours, work, way, 1, compiled=can_compile()) for way in ways}, rounds
-    )
-    auto, loop = found["auto"], found["loop"]
-    return Row(
-        name=f"{work}: auto",
-        ours=auto.rate,
-        reference=loop.rate,
-        unit="steps/s",
-        note=f"our loop; auto took {auto.engine}: {auto.why}; {_bits(auto, loop)}",
-    )
-
-
-def _rows(work: _Work, threads: int, found: Mapping[str, _Found]) -> Iterator[Row]:
-    theirs, loop = found["rival"], found["loop"]
-    for name in ("loop", *_ways(threads)):
-        ours = found[name]
-        if not ours.rate:
-            _log.info("%s: no %s: %s", work, name, ours.engine)
-            continue
-        yield Row(
-            name=f"{work}: {name}",
-            ours=ours.rate,
-            reference=theirs.rate,
-            unit="steps/s",
-            note=_beside(ours, theirs),
-        )
-        if name != "loop":
+        asked = _hand_over(units, n, steps, Path(scratch) / "work.npz")
+        ours: dict[str, Callable[[], _Found]] = {"loop": partial(_ours, units, n, steps, "loop")}
+        for count in sorted({1, threads}):
+            for compiled in (False, True):
+                way = f"batched{', compiled' if compiled else ''}, {count} threads"
+                ours[way] = partial(_ours, units, n, steps, "batched", count, compiled)
+        found = _in_turn({"rival": partial(_theirs, asked), **ours}, rounds)
+    theirs = found["rival"]
+    for way in filter(found.get, ours):
+        one, title = found[way], f"{_named(units, n)}: {way}"
+        if theirs:
+            accuracies = f"{one['accuracy']:.3f} and {theirs['accuracy']:.3f}"
             yield Row(
-                name=f"{work}: {name} beside loop",
-                ours=ours.rate,
-                reference=loop.rate,
+                name=title,
+                ours=one["rate"],
+                reference=theirs["rate"],
                 unit="steps/s",
-                note=f"our loop; {_bits(ours, loop)}",
+                note=f"{theirs['engine']}; accuracy {accuracies}; peak memory "
+                f"{one['peak_mb']:.0f} and {theirs['peak_mb']:.0f} MB, of which "
+                f"{one['loaded_mb']:.0f} and {theirs['loaded_mb']:.0f} are libraries",
             )
-    batched = found["batched"]
-    yield Row(
-        name=f"{work}: peak memory",
-        ours=batched.peak_mb,
-        reference=theirs.peak_mb,
-        unit="MB",
-        note=f"{theirs.engine}; {batched.loaded_mb:.0f} and {theirs.loaded_mb:.0f} MB are "
-        f"libraries; our loop {loop.peak_mb:.0f} MB",
+        if way != "loop":
+            yield _next_to_loop(f"{title}, next to loop", way, found)
+
+
+def _next_to_loop(name: str, way: str, found: Mapping[str, _Found]) -> Row:
+    one, loop = found[way], found["loop"]
+    bits = "the same bits" if one["digest"] == loop["digest"] else "other bits"
+    return Row(
+        name=name,
+        ours=one["rate"],
+        reference=loop["rate"],
+        unit="steps/s",
+        note=f"our loop; {bits}; {one['engine']}: {one['why']}",
     )
 
 
-def _beside(ours: _Found, theirs: _Found) -> str:
-    if not theirs.rate:
-        return f"{theirs.engine}; accuracy {ours.accuracy:.3f}"
-    return (
-        f"{theirs.engine}; accuracy {ours.accuracy:.3f} and {theirs.accuracy:.3f}; "
-        f"{ours.whole_s:.2f} s with set-up"
-    )
-
-
-def _bits(ours: _Found, loop: _Found) -> str:
-    return "the same bits" if ours.digests == loop.digests else "other bits"
-
-
-def _in_turn(ways: Mapping[str, Callable[[], dict[str, Any]]], rounds: int) -> dict[str, _Found]:
-    """Each way in turn, so that a slow minute falls on all; one that cannot be run is left out."""
-    taken: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
-    for turn in range(rounds):
+def _in_turn(ways: Mapping[str, Callable[[], _Found]], rounds: int) -> dict[str, _Found]:
+    """Each way in turn, so that a slow minute falls on all; nothing of one that cannot be run."""
+    turns: dict[str, list[_Found]] = {name: [] for name in ways}
+    for _ in range(rounds):
         for name, way in ways.items():
-            if turn == 0 or "failed" not in taken[name][-1]:
-                taken[name].append(way())
-    return {name: _medians(turns) for name, turns in taken.items()}
+            if all(turns[name]):
+                turns[name].append(way())
+    found: dict[str, _Found] = {}
+    for name, each in turns.items():
+        numbers = [key for key, value in each[0].items() if not isinstance(value, str)]
+        middle = {key: median(one[key] for one in each) for key in numbers} if all(each) else {}
+        found[name] = {**each[0], **middle} if middle else {}
+    return found
 
 
-def _medians(turns: Sequence[Mapping[str, Any]]) -> _Found:
-    for turn in turns:
-        if "failed" in turn:
-            return _Found(engine=turn["failed"])
-    return _Found(
-        rate=median(turn["steps"] / turn["wall_s"] for turn in turns),
-        peak_mb=median(turn["peak_mb"] for turn in turns),
-        loaded_mb=median(turn["loaded_mb"] for turn in turns),
-        whole_s=median(turn.get("whole_s", 0.0) for turn in turns),
-        accuracy=median(turn["accuracy"] for turn in turns),
-        engine=turns[0]["engine"],
-        why=turns[0].get("why", ""),
-        digests=frozenset(turn["digest"] for turn in turns if "digest" in turn),
-    )
-
-
-def _ours(work: _Work, engine: str, threads: int, *, compiled: bool = False) -> dict[str, Any]:
-    _log.info("%s: %s, machine code: %s, threads: %d", work, engine, compiled, threads)
+def _ours(
+    units: int,
+    n: int,
+    steps: int,
+    engine: str,
+    threads: int = 1,
+    compiled: bool = False,
+    p: float = 1.0,
+) -> _Found:
+    _log.info("%s: %s, threads: %d, compiled: %s", _named(units, n), engine, threads, compiled)
+    if engine == "batched" and compiled and not can_compile():
+        _log.warning("numba is not installed")
+        return {}
     asked = {
-        "net": work.net,
-        "workers": work.n,
-        "batch_size": _BATCH,
-        "steps": work.steps * _LONGER.get(work.net, 1),
-        "longer": 1 if engine == "loop" else _TIMED.get(work.net, 1),
-        "engine": engine,
-        "threads": threads,
-        "compiled": compiled,
-        "p": work.p,
+        **{"hidden": units, "workers": n, "engine": engine, "threads": threads, "p": p},
+        "steps": steps * _LONGER.get(units, 1),
+        "longer": 1 if engine == "loop" else _TIMED.get(units, 1),
+        "compiled": compiled and can_compile(),
     }
     done = subprocess.run(
-        # -P: the folder of this file has modules called topology and result.
-        [sys.executable, "-P", simulated.__file__, json.dumps(asked)],
-        env={**os.environ, **_environment(threads)},
+        [sys.executable, "-m", __name__, json.dumps(asked)],
+        env={**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)},
+        cwd=Path(__file__).parents[1],
         stdout=subprocess.PIPE,
         check=True,
     )
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _theirs(
-    work: _Work, asked: Mapping[str, Any], rival: Rival, cache: Path | None
-) -> dict[str, Any]:
-    _log.info("%s: %s", work, rival.name)
+def _theirs(asked: Mapping[str, Any]) -> _Found:
+    _log.info("%s", rivals.GOSSIPY.name)
+    environment = {**_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     try:
-        return measure_rival(rival, rival_gossipy.__file__, asked, _environment(1), cache)
-    except RivalError as error:
-        _log.warning("%s", error)
-        return {"failed": f"{rival.name} was not measured: {error}"}
+        found = rivals.measure(rivals.GOSSIPY, "gossipy", asked, environment)
+    except rivals.RivalError as error:
+        _log.warning("%s was not measured: %s", rivals.GOSSIPY.name, error)
+        return {}
+    return {**found, "rate": found["steps"] / found["wall_s"]}
 
 
-def _environment(threads: int) -> dict[str, str]:
-    return {**_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)}
+def _task(hidden: int) -> Task:
+    def network() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+    return replace(digits(), name=f"digits, {hidden} hidden", model=network)
 
 
-def _hand_over(work: _Work, path: Path) -> dict[str, Any]:
+def _hand_over(hidden: int, n: int, steps: int, path: Path) -> dict[str, Any]:
     """Write graph, samples and first parameters to *path*; what to ask of the rival's script."""
-    task = make(work.net)
+    task = _task(hidden)
     torch.manual_seed(0)
     start = parameters_to_vector(task.model().parameters()).detach()
-    graph = parse(simulated.TOPOLOGY, work.n, seed=0).graph(0)
     arrays = {
-        "edges": np.array(list(graph.edges), np.int64),
+        "edges": np.array(list(parse(_TOPOLOGY, n, seed=0).graph(0).edges), np.int64),
         "start": start.numpy(),
         "train_inputs": task.train[0].numpy(),
         "train_targets": task.train[1].numpy(),
@@ -311,12 +220,95 @@ def _hand_over(work: _Work, path: Path) -> dict[str, Any]:
         "test_targets": task.test[1].numpy(),
     }
     np.savez(path, allow_pickle=False, **arrays)
+    asked = {"work": str(path), "n": n, "hidden": hidden, "lr": task.lr}
+    return {**asked, "batch_size": _BATCH, "rounds": steps, "threads": 1}
+
+
+def measured(
+    *,
+    hidden: int,
+    workers: int,
+    steps: int,
+    engine: str,
+    threads: int,
+    p: float = 1.0,
+    longer: int = 1,
+    compiled: bool = False,
+) -> dict[str, Any]:
+    """Simulate GoSGD, in this process.
+
+    Set-up and evaluations are not counted, as they are not at the rival: runs of so few steps that
+    all of these are proven are subtracted, the quicker of two. They have as much of both.
+
+    Args:
+        hidden: Units of the hidden layer.
+        workers: How many.
+        steps: Of the optimizer, for each worker; 2 or more.
+        engine: ``auto``, ``batched`` or ``loop``.
+        threads: That the simulator may use.
+        p: Chance that a step pushes.
+        longer: So many times as many steps are taken once more, and those are timed: of what is
+            over within a second.
+        compiled: Whether machine code may decide and compute; else as if numba were not installed.
+
+    Returns:
+        ``rate``, steps of all workers per second; ``accuracy`` of the merged model; ``digest`` of
+        its parameters; ``loaded_mb`` and ``peak_mb``, the most resident memory before the
+        simulation and in all, in 10**6 bytes; ``engine`` that was used, and ``why``.
+    """
+    how = {"engine": engine, "threads": threads, "decide": "auto", "p": p}
+    run = partial(_simulate, hidden)
+    if not compiled:
+        vars(choice)["can_compile"] = lambda: False
+    # What is only done once, a small simulation has done before.
+    run(_WARM_N, 2, how)
+    if compiled:
+        # Of models that are too large for its fast path, machine code only takes the steps.
+        try:
+            run(_WARM_N, 2, {**how, "decide": "compiled"})
+            how["decide"] = "compiled"
+        except ConfigError:
+            pass
+    loaded_mb = peak_rss_mib() * _MB_PER_MIB
+    bare = min(max(1, steps // 4), math.ceil(choice.STEPS_PROVEN / workers))
+    bare_s = min(run(workers, bare, how).summary["wall_s"] for _ in range(2))
+    asked = run(workers, steps, how)
+    timed = asked.summary if longer == 1 else run(workers, steps * longer, how).summary
+    wall_s = timed["wall_s"] - (bare_s if bare_s < timed["wall_s"] else 0.0)
     return {
-        "work": str(path),
-        "n": work.n,
-        "hidden": HIDDEN[work.net],
-        "lr": task.lr,
-        "batch_size": _BATCH,
-        "rounds": work.steps,
-        "threads": 1,
+        "rate": (timed["steps"] - workers * bare) / wall_s,
+        "accuracy": asked.summary["accuracy"],
+        "digest": _digest(asked),
+        "loaded_mb": loaded_mb,
+        "peak_mb": peak_rss_mib() * _MB_PER_MIB,
+        "engine": asked.summary["engine"],
+        "why": asked.summary["engine_why"],
     }
+
+
+def _simulate(hidden: int, workers: int, steps: int, how: Mapping[str, Any]) -> Run:
+    return simulate(
+        task=_task(hidden),
+        workers=workers,
+        topology=_TOPOLOGY,
+        rule="gosgd",
+        batch_size=_BATCH,
+        steps=steps,
+        partition="shared",
+        network="lan",
+        **how,
+        # No more measurements than there must be.
+        eval_every=steps,
+        seed=0,
+    )
+
+
+def _digest(run: Run) -> str:
+    found = hashlib.sha256()
+    for _, parameter in sorted((run.model or {}).items()):
+        found.update(parameter.contiguous().numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measured(**json.loads(sys.argv[1]))))

@@ -1,172 +1,170 @@
-"""``topology``: what facts cost as graphs grow, and what a live view costs a peer."""
+"""``topology``: what facts cost as graphs grow, and what a live view costs a peer.
+
+Facts are measured in a process of their own, which loads nothing else: ``python -m
+benchmarks.topology`` with what it is to measure as JSON.
+"""
 
 import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from itertools import count, cycle
+from pathlib import Path
 from statistics import median
+from typing import Any, Final
 
 import networkx as nx
+import numpy as np
 
-from ..topology import View, over
-from .results import Result, Row, medians, timed
-from .rivals import plain_networkx as alone
+from rumor.topology import LiveTopology, Topology, facts, over, parse
 
-__all__ = ["measure_topology"]
+from .harness import Result, Row, medians, timed
 
-_log = logging.getLogger("rumor.benchmarks")
+__all__ = ["dense", "measure_topology"]
 
-_FAMILIES = (
-    "ring",
-    "torus",
-    "exponential",
-    "one-peer-exponential",
-    "base-k:k=1",
-    "grid",
-    "tree",
-    "random-regular:d=4",
-    "small-world",
-    "scale-free",
-    "random-matching",
-)
+_log = logging.getLogger(__name__)
 
-_LIVE = (
-    "ring",
-    "exponential",
-    "one-peer-exponential",
-    "base-k:k=1",
-    "random-regular:d=4",
-    "small-world",
-    "random-matching",
-)
-
-# No single matrix stands for rounds that are drawn at random.
-_NOT_DENSE = ("random-matching",)
+_WARM_N: Final = 16
 
 
 def measure_topology(
-    families: Sequence[str] = _FAMILIES,
-    sizes: Sequence[int] = (1_000, 10_000, 100_000),
-    grown: Mapping[str, int] | None = None,
-    live: Sequence[str] = _LIVE,
-    peers: int = 1_000,
+    families: tuple[str, ...] = (
+        *("ring", "torus", "exponential", "one-peer-exponential", "base-k:k=1", "grid", "tree"),
+        *("random-regular:d=4", "small-world", "scale-free", "random-matching"),
+    ),
+    nodes: tuple[int, ...] = (1_000, 10_000, 100_000),
+    viewed: int = 1_000,
     rounds: int = 3,
 ) -> Result:
-    """Measure `facts` beside a dense solver and as n grows, and `View` beside networkx.
+    """Measure `facts` next to a dense solver and as n grows, and `LiveTopology` next to networkx.
 
     Args:
-        families: Specs; each takes any n of *sizes*.
-        sizes: Numbers of nodes; the dense solver is run at the first of them.
-        grown: Specs for which it is run at another n as well, to show how it grows; ring and
-            random-regular at twice the first n unless given.
-        live: Specs that are laid over a live view.
-        peers: Size of the view.
-        rounds: How often each is measured; once at the last of *sizes*.
+        families: Specs; each takes any n of *nodes*.
+        nodes: Sizes of graphs; the dense solver is run at the first of them.
+        viewed: Peers of the live view.
+        rounds: How often each is measured; once at the last of *nodes*.
     """
-    if grown is None:
-        grown = dict.fromkeys(("ring", "random-regular:d=4"), 2 * sizes[0])
-    rows = [
-        *(_beside_dense(spec, sizes[0], rounds) for spec in families if spec not in _NOT_DENSE),
-        *(_beside_dense(spec, n, rounds) for spec, n in grown.items()),
-        *(row for spec in families for row in _growing(spec, sizes, rounds)),
-        *(row for spec in live for row in _live_rows(spec, peers, rounds)),
-    ]
     return Result(
         name="topology",
         title="Facts about a graph as it grows, and what a live view costs; less is better",
-        rows=tuple(rows),
+        rows=(
+            *(row for spec in families for row in _facts(spec, nodes, rounds)),
+            *(row for spec in families for row in _view(spec, viewed, rounds)),
+        ),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """Medians of what one process measured."""
-
-    build_ms: float
-    taken_ms: float
-    peak_mb: float
-
-
-def _alone(how: str, spec: str, n: int, times: int) -> _Measured:
-    """Measure in a fresh process, so that its memory is that of this graph."""
-    _log.info("%s of %s, n = %d", how, spec, n)
-    asked = json.dumps({"how": how, "spec": spec, "n": n, "times": times})
-    # -P: a folder with modules called topology and result must not be searched for imports.
-    done = subprocess.run(
-        [sys.executable, "-P", alone.__file__, asked], stdout=subprocess.PIPE, check=True
-    )
-    read = json.loads(done.stdout)
-    return _Measured(
-        build_ms=median(read["build_s"]) * 1e3,
-        taken_ms=median(read["taken_s"]) * 1e3,
-        peak_mb=read["peak_mb"],
-    )
-
-
-def _beside_dense(spec: str, n: int, rounds: int) -> Row:
-    turns = [(_alone("facts", spec, n, 3), _alone("plain", spec, n, 1)) for _ in range(rounds)]
-    memory_mb = [median(way.peak_mb for way in ways) for ways in zip(*turns, strict=True)]
-    return Row(
-        name=f"{spec}, n = {n:,}",
-        ours=median(ours.taken_ms for ours, _ in turns),
-        reference=median(dense.taken_ms for _, dense in turns),
-        unit="ms",
-        note="networkx's diameter and the spectrum by numpy alone; peak memory "
-        f"{memory_mb[0]:.0f} and {memory_mb[1]:.0f} MB",
-    )
-
-
-def _growing(spec: str, sizes: Sequence[int], rounds: int) -> list[Row]:
-    found = {n: _alone("facts", spec, n, 1 if n == sizes[-1] else rounds) for n in sizes}
-    first = found[sizes[0]]
-    return [
-        Row(
-            name=f"{spec}, n = {n:,}: growth",
-            ours=found[n].taken_ms,
-            reference=first.taken_ms,
-            unit="ms",
-            note=f"n = {sizes[0]:,}; parse {found[n].build_ms:.3g} ms, "
-            f"peak memory {found[n].peak_mb:.0f} MB, a dense matrix {8e-6 * n * n:,.0f} MB",
+def _facts(spec: str, nodes: Sequence[int], rounds: int) -> Iterator[Row]:
+    # No single matrix stands for rounds that are drawn at random.
+    if parse(spec, nodes[0]).period:
+        turns = [
+            (_alone("facts", spec, nodes[0], 3), _alone("dense", spec, nodes[0], 1))
+            for _ in range(rounds)
+        ]
+        ours, theirs = zip(*turns, strict=True)
+        memory = " and ".join(
+            f"{median(one['peak_mb'] for one in way):.0f}" for way in (ours, theirs)
         )
-        for n in sizes
-    ]
+        yield Row(
+            name=f"{spec}, n = {nodes[0]:,}",
+            ours=median(one["taken_ms"] for one in ours),
+            reference=median(one["taken_ms"] for one in theirs),
+            unit="ms",
+            note="networkx's diameter and the spectrum by numpy alone; peak memory " + memory,
+        )
+    found = {n: _alone("facts", spec, n, 1 if n == nodes[-1] else rounds) for n in nodes}
+    for n, one in found.items():
+        yield Row(
+            name=f"{spec}, n = {n:,}: growth",
+            ours=one["taken_ms"],
+            reference=found[nodes[0]]["taken_ms"],
+            unit="ms",
+            note=f"n = {nodes[0]:,}; parse {one['build_ms']:.3g} ms, peak memory "
+            f"{one['peak_mb']:.0f} MB, a dense matrix {8e-6 * n * n:,.0f} MB",
+        )
 
 
-def _live_rows(spec: str, peers: int, rounds: int) -> list[Row]:
+def _alone(how: str, spec: str, n: int, times: int) -> dict[str, float]:
+    """Medians of what a fresh process measured, so that its memory is that of this graph."""
+    _log.info("%s of %s, n = %d", how, spec, n)
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, json.dumps([how, spec, n, times])],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def _measured(how: str, spec: str, n: int, times: int) -> dict[str, float]:
+    """Build a topology and find out about it, several times; a small one before is not counted."""
+    _taken_s(how, parse(spec, _WARM_N))
+    build_s = [timed(lambda: parse(spec, n))[0] for _ in range(times)]
+    taken_s = [_taken_s(how, parse(spec, n)) for _ in range(times)]
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak_kb,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return {
+        "build_ms": median(build_s) * 1e3,
+        "taken_ms": median(taken_s) * 1e3,
+        "peak_mb": int(peak_kb) * 1024 / 1e6,
+    }
+
+
+def _taken_s(how: str, topology: Topology) -> float:
+    """How long it took, seconds; making networkx graphs is not counted."""
+    if how == "facts":
+        return timed(lambda: facts(topology))[0]
+    graphs = [topology.graph(round) for round in range(topology.period or 1)]
+    return timed(lambda: dense(graphs))[0]
+
+
+def dense(graphs: list[Any]) -> tuple[int, float]:
+    """Diameter and contraction of a period's weighted rounds, by networkx and a dense solver."""
+    n = len(graphs[0])
+    matrices = []
+    for graph in graphs:
+        # In networkx rows push; here they mix.
+        matrix = nx.to_numpy_array(graph, nodelist=range(n)).T
+        matrix[np.diag_indices(n)] = 1 - matrix.sum(axis=1)
+        matrices.append(matrix)
+    product = reduce(lambda earlier, later: later @ earlier, matrices) - 1 / n
+    if len(graphs) == 1 and not graphs[0].is_directed():
+        second = float(np.abs(np.linalg.eigvalsh(product)).max())
+    else:
+        second = float(np.linalg.svd(product, compute_uv=False)[0])
+    return nx.diameter(nx.compose_all(graphs)), second ** (2 / len(graphs))
+
+
+def _view(spec: str, peers: int, rounds: int) -> Iterator[Row]:
     _log.info("viewing %s, %d peers", spec, peers)
     # A tuple that stays the same until the view changes, as the protocol hands it over.
-    everybody = tuple(f"peer-{index:05}" for index in range(peers))
-    without_one = everybody[: peers // 3] + everybody[peers // 3 + 1 :]
-    one = everybody[peers // 2]
-    graph = nx.relabel_nodes(over(spec, 0, everybody).graph(0), dict(enumerate(everybody)))
+    everyone = tuple(f"peer-{index:05}" for index in range(peers))
+    without_one = everyone[: peers // 3] + everyone[peers // 3 + 1 :]
+    one = everyone[peers // 2]
+    graph = nx.relabel_nodes(over(spec, 0, everyone).graph(0), dict(enumerate(everyone)))
     edges = list(graph.edges)
-    view, changing = View(spec, 0), View(spec, 0)
-    asked, views = count(), cycle([everybody, without_one])
-    known = {
-        "ours": _each_us(lambda: view(everybody, one, next(asked)), 300),
-        "plain": _each_us(lambda: list(graph.neighbors(one)), 300),
-    }
-    anew = {
-        "ours": _each_us(lambda: changing(next(views), one, 0), 10),
-        "plain": _each_us(lambda: type(graph)().add_edges_from(edges), 10),
-    }
-    return [
-        _live_row(f"{spec}, {peers:,} peers: same view", known, rounds, "networkx, one kept graph"),
-        _live_row(
-            f"{spec}, {peers:,} peers: one more or less", anew, rounds, "networkx, edges given"
+    same, changing = LiveTopology(spec, 0), LiveTopology(spec, 0)
+    asked, views = count(), cycle([everyone, without_one])
+    compared: Mapping[str, tuple[Callable[[], object], Callable[[], object], int, str]] = {
+        "same view": (
+            lambda: same(everyone, one, next(asked)),
+            lambda: list(graph.neighbors(one)),
+            *(300, "networkx, one kept graph"),
         ),
-    ]
+        "one more or less": (
+            lambda: changing(next(views), one, 0),
+            lambda: type(graph)().add_edges_from(edges),
+            *(10, "networkx, edges given"),
+        ),
+    }
+    for what, (ours, theirs, times, note) in compared.items():
+        ways = {"ours": partial(timed, ours, times), "theirs": partial(timed, theirs, times)}
+        us = {way: taken_s * 1e6 for way, taken_s in medians(ways, rounds).items()}
+        name = f"{spec}, {peers:,} peers: {what}"
+        yield Row(name=name, ours=us["ours"], reference=us["theirs"], unit="us", note=note)
 
 
-def _live_row(
-    name: str, ways: Mapping[str, Callable[[], list[float]]], rounds: int, note: str
-) -> Row:
-    found = medians(ways, rounds)
-    return Row(name=name, ours=found["ours"], reference=found["plain"], unit="us", note=note)
-
-
-def _each_us(action: Callable[[], object], times: int) -> Callable[[], list[float]]:
-    return lambda: [taken_s * 1e6 for taken_s in timed(action, times)]
+if __name__ == "__main__":
+    print(json.dumps(_measured(*json.loads(sys.argv[1]))))

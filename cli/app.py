@@ -141,14 +141,6 @@ COMMANDS = {
         summary="Fuzz the protocol: inject random faults until an invariant breaks or none does.",
     ),
     "torture": Command(home="commands.fuzz:fuzz", summary="", now="fuzz"),
-    "reproduce": Command(
-        home="commands.bench:reproduce",
-        summary="Make published tables again: each figure beside the one that was published.",
-    ),
-    "bench": Command(
-        home="commands.bench:bench",
-        summary="Measure speed: each figure beside a limit, or a plainer way, of the same run.",
-    ),
 }
 """By name, in the order in which ``rumor --help`` lists them."""
 

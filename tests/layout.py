@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["LAYERS", "modules"]
 
-LAYERS = ("gossip", "topology", "train", "sim", "cli", "benchmarks")
+LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
 
 def modules() -> dict[str, Path]:

@@ -23,7 +23,7 @@ from .waiting import LIMIT_S
 # They draw, analyze or talk to a terminal; loaded, they would slow the start of every live peer.
 LIBRARIES: Final = ("matplotlib", "networkx", "pandas", "rich", "scipy", "sklearn", "torchvision")
 
-OTHER_LAYERS: Final = ("rumor.benchmarks", "rumor.cli", "rumor.sim")
+OTHER_LAYERS: Final = ("rumor.cli", "rumor.sim")
 
 SIMULATED: Final[list[dict[str, Any]]] = [
     *(test_exactness.SETTINGS | test_exactness.CASES[rule] for rule in RULES),

@@ -21,8 +21,7 @@ LAYERS_BELOW: dict[str, set[str]] = {
     "gossip": set(),
     "train": {"gossip", "topology"},
     "sim": {"gossip", "topology", "train"},
-    "benchmarks": {"gossip", "topology", "train", "sim"},
-    "cli": {"gossip", "topology", "train", "sim", "benchmarks"},
+    "cli": {"gossip", "topology", "train", "sim"},
 }
 
 # Layers whose dependencies are counted, and the modules that may have one more.

@@ -14,7 +14,7 @@ from ..errors import ConfigError
 
 __all__ = ["function_of", "import_module_of", "name_of", "what_was_raised", "where_it_was_raised"]
 
-_LAYERS = ("gossip", "topology", "train", "sim", "cli", "benchmarks")
+_LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
 
 def import_module_of(name: str, what: str) -> ModuleType:

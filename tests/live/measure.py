@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rumor.benchmarks.results import machine
+from benchmarks.harness import machine
 
 from .scenes import (
     Outcome,

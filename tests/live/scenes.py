@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rumor.benchmarks.network.hosts import hosts
 from rumor.gossip import ONE, Audit
 
+from ..hosts import hosts
 from ..waiting import until
 from .relay import Network
 from .swarm import Pause, Swarm, Trainee

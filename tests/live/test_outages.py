@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rumor.benchmarks.network.hosts import HostsError
 from rumor.gossip import ONE
 
+from ..hosts import HostsError
 from .scenes import (
     dial_out_only,
     half_killed,

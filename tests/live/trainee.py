@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from rumor.benchmarks.exchange.processes import Flat
 from rumor.gossip import GoSGD, PeerId, ProtocolConfig
 from rumor.gossip.config import timing
 from rumor.gossip.exchange.flow_control import messages_max
@@ -100,8 +100,8 @@ def train(orders: Orders) -> None:
     signal.signal(signal.SIGINT, lambda number, frame: abandon.set())
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     Path(orders.out).mkdir(parents=True, exist_ok=True)
-    model = Flat(orders.size_bytes // 4)
-    peer = Peer(model, orders.peer_config())
+    flat = nn.Parameter(torch.ones(orders.size_bytes // 4))
+    peer = Peer(nn.ParameterList([flat]), orders.peer_config())
     peer.stop = stop
     peer.opens = lambda config: _Relayed(config, orders.relays)
     log = MetricsLog(Path(orders.out) / "steps.jsonl")
@@ -110,7 +110,7 @@ def train(orders: Orders) -> None:
         while not stop.is_set():
             began_s = time.monotonic()
             with torch.no_grad():
-                model.flat[:1000].add_(0.001)
+                flat[:1000].add_(0.001)
             time.sleep(orders.step_s)
             slept_s, slept_cpu_s = time.monotonic(), time.thread_time()
             peer.step()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from rumor.benchmarks.network.hosts import HostsError, hosts
 from rumor.cli.app import app
 from rumor.cli.cluster import fleet
 from rumor.train.storage.incarnation import is_locked
 
+from ...hosts import HostsError, hosts
 from ...waiting import LIMIT_S, until
 from ..launch.fakes import draw_nothing
 from .machines import Machines

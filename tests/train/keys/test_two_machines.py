@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
-
+from ...hosts import Hosts, HostsError, hosts
 from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live

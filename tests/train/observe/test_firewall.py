@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
-
+from ...hosts import Hosts, HostsError, hosts
 from ...waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.live

@@ -1,0 +1,103 @@
+"""``python -m benchmarks NAME ...``, from the root of the repository: ``make bench`` does that.
+
+An option such as ``--peers 4`` goes to each named benchmark that has such a parameter; ``--write
+FILE`` also writes the tables there, as Markdown.
+"""
+
+import argparse
+import inspect
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from rich.console import Console
+
+from . import gpu, protocol, simulator, topology
+from .harness import Result, as_markdown, machine, print_result
+from .live import exchange, joining, soak, stall, start, straggler
+
+__all__ = ["BENCHMARKS", "main"]
+
+BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
+    "protocol": protocol.measure_protocol,
+    "exchange": exchange.measure_exchange,
+    "stall": stall.measure_stall,
+    "straggler": straggler.measure_straggler,
+    "start": start.measure_start,
+    "topology": topology.measure_topology,
+    "simulator": simulator.measure_simulator,
+    "joining": joining.measure_joining,
+    "soak": soak.measure_soak,
+    "gpu-copies": gpu.measure_copies,
+    "gpu-workers": gpu.measure_workers,
+}
+"""By the name that people type.
+
+Most take a minute or two, exchange, stall, topology and joining some four, simulator and soak ten.
+joining takes up to 16 GB where there is so much. stall and simulator install rivals the first time.
+"""
+
+_USUAL: Final = ("protocol", "exchange", "stall", "straggler", "start")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run benchmarks, and print their tables.
+
+    Args:
+        arguments: Those of the command line; the process's own by default.
+
+    Raises:
+        SystemExit: With 2, where an option or a name is unknown.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write them as Markdown")
+    known, others = parser.parse_known_args(arguments)
+    names = known.names or _USUAL
+    if unknown := set(names) - set(BENCHMARKS):
+        parser.error(f"unknown benchmarks: {', '.join(sorted(unknown))}")
+    given = vars(_parser_of(names).parse_args(others))
+    if given.get("device", "cpu") != "cpu" and not torch.cuda.is_available():
+        parser.error(f"--device {given['device']}: torch {torch.__version__} finds no CUDA device")
+    logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
+    logging.getLogger("benchmarks").setLevel(logging.INFO)
+    results = []
+    for name in names:
+        start_s = time.perf_counter()
+        takes = inspect.signature(BENCHMARKS[name]).parameters
+        result = BENCHMARKS[name](**{key: given[key] for key in given if key in takes})
+        results.append(replace(result, wall_s=time.perf_counter() - start_s))
+    console = Console()
+    for result in results:
+        print_result(result, console)
+    where = f"{machine()}, {datetime.now(UTC).date().isoformat()}"
+    console.print(f"\n{where}", soft_wrap=True, highlight=False)
+    if known.write:
+        tables = "\n\n".join(map(as_markdown, results))
+        known.write.write_text(f"# Performance\n\n{where}.\n\n{tables}\n", encoding="utf-8")
+
+
+def _parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
+    """Options for all parameters of these benchmarks that are numbers, texts or lists of them."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {' '.join(names)}", argument_default=argparse.SUPPRESS
+    )
+    for name in names:
+        for each in inspect.signature(BENCHMARKS[name]).parameters.values():
+            default = each.default
+            kind: Any = type(default[0] if isinstance(default, tuple) and default else default)
+            option = "--" + each.name.replace("_", "-")
+            if kind in (int, float, str) and option not in parser._option_string_actions:
+                nargs = "*" if isinstance(default, tuple) else None
+                parser.add_argument(option, dest=each.name, type=kind, nargs=nargs)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""What a benchmark found: figures of ours next to a limit, or a plainer way, of the same run."""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from statistics import median
+from typing import Final, TypeVar
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = [
+    *("Result", "Row", "alternate", "as_markdown", "machine", "medians"),
+    *("percentile", "print_result", "rate_gb_s", "timed"),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One comparison; both figures are in `unit`."""
+
+    name: str
+    ours: float
+    reference: float
+    unit: str
+    note: str = ""
+    """What the reference is, and what else was counted."""
+
+    @property
+    def ratio(self) -> float:
+        """Ours over the reference; 0 where the reference is 0."""
+        return self.ours / self.reference if self.reference else 0.0
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str, str]:
+        """As they stand in a table."""
+        figures = (_number(self.ours), _number(self.reference), f"{self.ratio:.3f}")
+        return (self.name, *figures, self.unit, self.note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """All comparisons of one benchmark."""
+
+    name: str
+    title: str
+    """One line: what was measured."""
+    rows: tuple[Row, ...]
+    ours: str = "rumor"
+    """Heading of our figures."""
+    reference: str = "reference"
+    wall_s: float = 0.0
+    """How long measuring took, seconds."""
+
+    @property
+    def columns(self) -> tuple[str, str, str, str, str, str]:
+        """Headings of a row's cells."""
+        return ("what", self.ours, self.reference, "ratio", "unit", "reference and notes")
+
+
+def machine() -> str:
+    """CPU model, cores and versions, in one line."""
+    # It loads torch, which `topology` must not.
+    from rumor.train.storage.environment import processor
+
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "pyzmq"))
+    python = platform.python_version()
+    return f"{processor()}, {os.cpu_count()} cores, Python {python}, {versions}"
+
+
+# Columns of a terminal beyond which a note fits in its row.
+_WIDE: Final = 120
+
+
+def print_result(result: Result, console: Console) -> None:
+    """Print a result as a table, with its notes below where they would not fit."""
+    console.print()
+    console.print(Text(f"{result.name}: {result.title} ({result.wall_s:.0f} s)"), soft_wrap=True)
+    shown = 6 if console.width >= _WIDE else 5
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for index, heading in enumerate(result.columns[:shown]):
+        is_figure = 1 <= index <= 3
+        table.add_column(heading, justify="right" if is_figure else "left", no_wrap=index < 5)
+    for row in result.rows:
+        table.add_row(*map(Text, row.cells[:shown]))
+    console.print(table)
+    if shown < 6:
+        for note in dict.fromkeys(row.note for row in result.rows if row.note):
+            names = ", ".join(row.name for row in result.rows if row.note == note)
+            console.print(Text(f"{names}: {note}", style="dim"))
+
+
+def as_markdown(result: Result) -> str:
+    """A section with the result's table."""
+    lines = [result.columns, ("---", "---:", "---:", "---:", "---", "---")]
+    table = [f"| {' | '.join(cells)} |" for cells in (*lines, *(row.cells for row in result.rows))]
+    title = f"{result.title}; it took {result.wall_s:.0f} s."
+    return "\n".join([f"## {result.name}", "", title, "", *table])
+
+
+def _number(value: float) -> str:
+    """Three digits that count, and thousands apart."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+_T = TypeVar("_T")
+_Key = TypeVar("_Key")
+
+
+def alternate(ways: Mapping[_Key, Callable[[], Sequence[_T]]], rounds: int) -> dict[_Key, list[_T]]:
+    """Measure several ways in turn, so that a slow minute of the machine falls on all of them.
+
+    Args:
+        ways: Each takes some measurements when called. The first call is not counted: it fills
+            caches and buffers.
+        rounds: Calls of each that count.
+
+    Returns:
+        All measurements of each way, in the order taken.
+    """
+    for way in ways.values():
+        way()
+    found: dict[_Key, list[_T]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            found[name].extend(way())
+    return found
+
+
+def medians(ways: Mapping[str, Callable[[], Sequence[float]]], rounds: int) -> dict[str, float]:
+    """Measure as `alternate` does, and return the median of each way."""
+    return {name: median(found) for name, found in alternate(ways, rounds).items()}
+
+
+def timed(action: Callable[[], object], times: int = 1) -> list[float]:
+    """Do something several times and return how long each took, seconds."""
+    taken_s = []
+    for _ in range(times):
+        start_s = time.perf_counter()
+        action()
+        taken_s.append(time.perf_counter() - start_s)
+    return taken_s
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest of *values* that so many percent do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def rate_gb_s(size_bytes: int, taken_s: Sequence[float]) -> float:
+    """The median rate of moving *size_bytes*, in GB/s (10**9 bytes)."""
+    return size_bytes / median(taken_s) / 1e9

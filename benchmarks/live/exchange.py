@@ -1,0 +1,236 @@
+"""``exchange``: a share's way from snapshot to mixed between two processes, next to its limits."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+from typing import Final
+
+import torch
+
+from rumor.gossip import ONE, GoSGD, ProtocolConfig, RuleContext
+from rumor.train import Peer, PeerConfig
+from rumor.train.tensors.buffers import keep_pages
+
+from ..harness import Result, Row, alternate, rate_gb_s, timed
+from . import raw
+from .processes import Flat, Partner, Pipe, admit, cpu_ns_by_thread, partner, settled
+from .raw import RawReceiver, RawSender
+
+__all__ = ["measure_exchange"]
+
+_log = logging.getLogger(__name__)
+
+_NAP_S: Final = 0.5
+_WEIGHT: Final = ONE >> 20
+
+# One push of the largest vector takes as long as many of the smallest: as many bytes for each.
+_BYTES_PER_TURN: Final = 100_000_000
+_PUSHES_MAX: Final = 10
+
+_RAW: Final = "pyzmq over TCP, nothing checked, frames of 1 MiB"
+_NOTES: Final = {
+    "raw plain": f"{_RAW}: copy out, recv_into, lerp_",
+    "raw pipelined": f"{_RAW}: copied out, sent, received and mixed one by one",
+    "raw held": f"{_RAW}: likewise, and mixed from the message",
+    "memcpy": "copy_ on one thread, or on the device",
+    "lerp": "lerp_ on one thread, or on the device",
+}
+
+_SHARED_MEMORY: Final = "shared-memory"
+
+
+def measure_exchange(
+    sizes_mb: tuple[float, ...] = (4.0, 44.0, 100.0, 400.0),
+    ways: tuple[str, ...] = ("float32", _SHARED_MEMORY, "bfloat16", "int8"),
+    rounds: int = 7,
+    device: str = "cpu",
+) -> Result:
+    """Push vectors from this process into another on this machine.
+
+    Args:
+        sizes_mb: Sizes of the vector in float32, 10**6 bytes.
+        ways: Formats on the wire, over TCP, or ``shared-memory``; each has a pair of peers of its
+            own, and takes turns with the references.
+        rounds: How often each way takes its turn.
+        device: Where the vectors of both lie; those of raw pyzmq lie in host memory.
+    """
+    torch.set_num_threads(1)
+    # As `rumor peer` does. The references live in the same processes.
+    keep_pages(messages=True)
+    return Result(
+        name="exchange",
+        title="From snapshot to mixed between two processes of one machine: the vector's float32 "
+        "bytes per second, whatever travels, and the processor time of a push in both processes",
+        rows=tuple(
+            row
+            for size_mb in sizes_mb
+            for way in ways
+            for row in _measure(size_mb, way, rounds, device)
+        ),
+    )
+
+
+class _OnDemand:
+    """A rule that pushes next to no weight when it is told to, and mixes whatever comes."""
+
+    name = "on-demand"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 1
+
+    def __init__(self) -> None:
+        self.wanted = False
+        """Whether a push shall be made as soon as there is credit."""
+        self.pushed_s = 0.0
+        """When the last one was decided, right before its snapshot; seconds, monotonic."""
+
+    def step(self, turn: RuleContext) -> None:
+        """Take one turn."""
+        for share in turn.shares():
+            turn.mix(share)
+        peer = turn.draw() if self.wanted else None
+        if peer is not None:
+            turn.push(peer, _WEIGHT)
+            self.wanted, self.pushed_s = False, turn.now
+
+
+def _config(way: str, **given: object) -> PeerConfig:
+    is_shared = way == _SHARED_MEMORY
+    protocol = ProtocolConfig(wire="float32" if is_shared else way, shared_memory=is_shared)
+    settings: dict[str, object] = {"linger_s": 0, "leave_s": 1, "protocol": protocol, **given}
+    return PeerConfig(**settings)  # type: ignore[arg-type]
+
+
+def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row]:
+    _log.info("exchanging %g MB: %s", size_mb, way)
+    size_bytes = int(size_mb * 1e6) // 4 * 4
+    title = f"{size_mb:g} MB, {way}"
+    found, cpu = _measure_in_turn(size_bytes, way, rounds, device)
+    rates = {name: rate_gb_s(size_bytes, taken_s) for name, taken_s in found.items()}
+    ours = rates.pop("rumor")
+    for name, rate in rates.items():
+        # A copy within one process is a limit of what sends all bytes, not of a smaller format.
+        if name.startswith("raw") or way in ("float32", _SHARED_MEMORY):
+            name_, note = f"{title}, {name}", _NOTES[name]
+            yield Row(name=name_, ours=ours, reference=rate, unit="GB/s", note=note)
+    per_push = {name: one.per_push_ms() for name, one in cpu.items()}
+    mine = per_push.pop("rumor")
+    for name, theirs in per_push.items():
+        if theirs:
+            yield Row(
+                name=f"{title}, processor, {name}",
+                ours=sum(mine.values()),
+                reference=sum(theirs.values()),
+                unit="ms",
+                note=f"{_listed(mine)}; {name}: {_listed(theirs)}",
+            )
+
+
+def _listed(taken_ms: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {ms:.1f}" for name, ms in taken_ms.items() if ms >= 0.05)
+
+
+@dataclass(slots=True)
+class _Cpu:
+    """What one way took of the processor, turn by turn.
+
+    Args:
+        pushes: Of one turn.
+        other: The process at the other end.
+    """
+
+    pushes: int
+    other: Partner
+    turns: list[Counter[str]] = field(default_factory=list)
+    """Nanoseconds, by end and thread."""
+
+    def turn(self, push: Callable[[], float]) -> Sequence[float]:
+        """Push several times; how long each took, seconds."""
+        before = self._so_far()
+        taken_s = [push() for _ in range(self.pushes)]
+        self.turns.append(self._so_far() - before)
+        return taken_s
+
+    def per_push_ms(self) -> dict[str, float]:
+        """Medians over the turns but the first, which fills buffers."""
+        counted = self.turns[1:]
+        names = dict.fromkeys(name for turn in counted for name in turn)
+        return {name: median(turn[name] for turn in counted) / self.pushes / 1e6 for name in names}
+
+    def _so_far(self) -> Counter[str]:
+        ends = {"sender": cpu_ns_by_thread(), "receiver": self.other.ask("cpu")}
+        return Counter(
+            {f"{end}'s {name}": ns for end, threads in ends.items() for name, ns in threads.items()}
+        )
+
+
+def _measure_in_turn(
+    size_bytes: int, way: str, rounds: int, device: str
+) -> tuple[Mapping[str, Sequence[float]], Mapping[str, _Cpu]]:
+    rule, n_params = _OnDemand(), size_bytes // 4
+    pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
+    x, y = torch.ones(n_params), torch.zeros(n_params)
+    # On the same device: where that is the CPU, the same memory.
+    source, target = x.to(device), y.to(device)
+    model = Flat(n_params, device)
+    with ExitStack() as stack:
+        peer = stack.enter_context(Peer(model, _config(way, rule=rule)))
+        other = stack.enter_context(partner(_serve, peer.address, n_params, way, device))
+        addresses = admit(peer, other)
+        # Away from the anchor: a difference that is nothing could cost less than one that is.
+        model.drift()
+
+        pushing: dict[str, Callable[[], float]] = {"rumor": partial(_push, peer, rule, other)}
+        for name, address in addresses.items():
+            sender = stack.enter_context(RawSender(n_params, address, name, (x, y)))
+            pushing[f"raw {name}"] = partial(sender.send_to, other)
+        cpu = {name: _Cpu(pushes, other) for name in pushing}
+        turns: dict[str, Callable[[], Sequence[float]]] = {
+            name: partial(cpu[name].turn, push) for name, push in pushing.items()
+        }
+        turns["memcpy"] = lambda: timed(lambda: settled(target.copy_(source)), pushes)
+        turns["lerp"] = lambda: timed(lambda: settled(target.lerp_(source, 0.25)), pushes)
+        return alternate(turns, rounds), cpu
+
+
+def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:
+    """Push once; seconds from before the snapshot to after the mixing."""
+    other.say("rumor")
+    rule.wanted = True
+    peer.step()
+    while rule.wanted:
+        # The answer to the share before is still on its way.
+        peer.wait(_NAP_S)
+        peer.step()
+    return float(other.hear()) - rule.pushed_s
+
+
+def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> None:
+    keep_pages(messages=True)
+    model = Flat(n_params, device)
+    config = _config(way, join=(address,), rule=GoSGD(0.0))
+    with Peer(model, config) as peer, ExitStack() as stack:
+        buffers = torch.ones(n_params), torch.zeros(n_params)
+        ends = {
+            name: stack.enter_context(RawReceiver(n_params, name, buffers)) for name in raw.WAYS
+        }
+        pipe.send({name: end.address for name, end in ends.items()})
+        while (asked := pipe.recv()) is not None:
+            if asked == "cpu":
+                pipe.send(cpu_ns_by_thread())
+            else:
+                pipe.send(ends[asked].receive() if asked in ends else _mix(peer, model))
+
+
+def _mix(peer: Peer, model: Flat) -> float:
+    """Step until one more share was mixed; when that was, seconds, monotonic."""
+    before = peer.counters.mixed
+    while peer.counters.mixed == before:
+        peer.wait(_NAP_S)
+        peer.step()
+    settled(model.flat)
+    return time.monotonic()

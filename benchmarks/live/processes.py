@@ -1,0 +1,179 @@
+"""Other processes of a benchmark: started, told what to do, looked at, ended."""
+
+import multiprocessing
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from rumor.train import Peer
+from rumor.train.runtime.runner import NETWORK_THREAD
+
+__all__ = ["Flat", "Partner", "Pipe", "admit", "cpu_ns_by_thread", "partner", "partners", "settled"]
+
+if TYPE_CHECKING:
+    Pipe = Connection[Any, Any]
+else:
+    # It takes no parameters at run time.
+    Pipe = Connection
+"""A process's end of the way to the one that started it."""
+
+_EXIT_S: Final = 20.0
+_PATIENCE_S: Final = 120.0
+_ADMIT_POLL_S: Final = 0.002
+
+
+class Flat(nn.Module):
+    """Nothing but so many float32 parameters."""
+
+    def __init__(self, n_params: int, device: str = "cpu") -> None:
+        super().__init__()
+        self.flat = nn.Parameter(torch.ones(n_params, device=device))
+
+    @torch.no_grad()
+    def drift(self) -> None:
+        """Change every number a little, as training would."""
+        noise = torch.empty_like(self.flat).uniform_(-0.01, 0.01)
+        self.flat.add_(noise)
+
+
+def settled(numbers: Tensor) -> Tensor:
+    """*numbers*, once the device where they lie has done what this thread asked of it."""
+    if numbers.is_cuda:
+        torch.cuda.current_stream(numbers.device).synchronize()
+    return numbers
+
+
+class Partner:
+    """Another process, and our end of the pipe to it."""
+
+    def __init__(self, pipe: Pipe, process: SpawnProcess) -> None:
+        self._pipe = pipe
+        self._process = process
+
+    def say(self, words: Any) -> None:
+        """Tell it something."""
+        self._pipe.send(words)
+
+    def speaks(self, timeout_s: float = 0.0) -> bool:
+        """Whether it has said something, or does within so many seconds."""
+        return self._pipe.poll(timeout_s)
+
+    def hear(self, timeout_s: float = _PATIENCE_S) -> Any:
+        """Wait for what it says next.
+
+        Raises:
+            TimeoutError: It says nothing for so many seconds, or has ended.
+        """
+        try:
+            if self._pipe.poll(timeout_s):
+                return self._pipe.recv()
+        except (EOFError, ConnectionError):
+            raise TimeoutError("another process of the benchmark has ended") from None
+        raise TimeoutError("another process of the benchmark does not answer")
+
+    def ask(self, words: Any) -> Any:
+        """Tell it something, and wait for its answer."""
+        self.say(words)
+        return self.hear()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._process.kill()
+        self._process.join()
+
+    def dismiss(self) -> None:
+        """Tell it to end, unless it has."""
+        if self._process.is_alive():
+            try:
+                self.say(None)
+            except BrokenPipeError:
+                pass
+
+    def end(self, patience_s: float) -> None:
+        """Wait for its end, and bring it about where it does not come."""
+        self._process.join(patience_s)
+        self.kill()
+        self._pipe.close()
+
+
+@contextmanager
+def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
+    """Run ``serve(pipe, *arguments)`` in a process of its own, as `partners` does."""
+    with partners(serve, [arguments]) as (other,):
+        yield other
+
+
+@contextmanager
+def partners(
+    serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
+) -> Iterator[list[Partner]]:
+    """Run several processes, with torch on one thread in each; they are told to end together.
+
+    Args:
+        serve: A function of a module; it ends when it reads None from the pipe that it is given.
+        arguments: What it is given beside the pipe, in each process.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    patience_s = 0.0
+    with ExitStack() as stack:
+        started = []
+        for given in arguments:
+            ours, theirs = spawn.Pipe()
+            process = spawn.Process(target=_run, args=(serve, theirs, *given), daemon=True)
+            process.start()
+            theirs.close()
+            started.append(Partner(ours, process))
+            stack.callback(lambda one: one.end(patience_s), started[-1])
+        yield started
+        # After an error nobody has to be polite.
+        patience_s = _EXIT_S
+        for one in started:
+            one.dismiss()
+
+
+def _run(serve: Callable[..., None], pipe: Pipe, *arguments: Any) -> None:
+    torch.set_num_threads(1)
+    serve(pipe, *arguments)
+
+
+def admit(peer: Peer, newcomer: Partner) -> Any:
+    """Step until a newcomer has had its copy and says something; return that."""
+    while not newcomer.speaks(_ADMIT_POLL_S):
+        peer.step()
+    return newcomer.hear()
+
+
+def cpu_ns_by_thread() -> Counter[str]:
+    """The processor time that this process has taken so far, ns, by kind of thread.
+
+    Returns:
+        ``training`` (the main thread), ``network``, ``ZeroMQ`` and ``others``; nothing on a system
+        that does not tell.
+    """
+    network = {
+        thread.native_id for thread in threading.enumerate() if thread.name == NETWORK_THREAD
+    }
+    found: Counter[str] = Counter()
+    for task in Path("/proc/self/task").glob("*"):
+        try:
+            name = (task / "comm").read_text()
+            taken_ns = int((task / "schedstat").read_text().split()[0])
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(task.name) == os.getpid():
+            kind = "training"
+        elif int(task.name) in network:
+            kind = "network"
+        else:
+            kind = "ZeroMQ" if name.startswith("ZMQ") else "others"
+        found[kind] += taken_ns
+    return found

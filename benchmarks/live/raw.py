@@ -1,0 +1,101 @@
+"""Plain pyzmq doing a push's work without a check: copy out, send, receive, mix.
+
+Three ways. ``plain`` copies the vector whole, and mixes it whole when all has come into a buffer;
+``pipelined`` copies, sends, receives and mixes frame by frame; ``held`` does so, too, and mixes
+from the messages of ZeroMQ, without a copy at the receiver. The latter two mix what has come before
+they know that all of it will.
+"""
+
+import time
+from typing import Final, Self
+
+import torch
+import zmq
+from torch import Tensor
+
+from .processes import Partner
+
+__all__ = ["WAYS", "RawReceiver", "RawSender"]
+
+_FRAME_BYTES: Final = 1 << 20
+
+WAYS: Final = ("plain", "pipelined", "held")
+
+_FRAMES_MAX: Final = 8
+_FRAMES_MAX_PIPELINED: Final = 32
+_FRACTION: Final = 0.25
+
+
+class _Pair:
+    """One end of a connection, and room for one vector in flight."""
+
+    def __init__(self, n_params: int, way: str, buffers: tuple[Tensor, Tensor] | None) -> None:
+        self.way = way
+        self.vector, self.staged = buffers or (torch.ones(n_params), torch.zeros(n_params))
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.PAIR)
+        frames_max = _FRAMES_MAX if way == "plain" else _FRAMES_MAX_PIPELINED
+        self.socket.setsockopt(zmq.SNDHWM, frames_max)
+        self.socket.setsockopt(zmq.RCVHWM, frames_max)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.destroy(linger=0)
+
+
+class RawSender(_Pair):
+    """Copies its float32 vector out and sends it in frames, to where a `RawReceiver` listens."""
+
+    def __init__(
+        self,
+        n_params: int,
+        address: str,
+        way: str = "plain",
+        buffers: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        super().__init__(n_params, way, buffers)
+        self.socket.connect(address)
+
+    def send_to(self, other: Partner) -> float:
+        """Send the vector to a process that is told so; seconds until it says when it was mixed."""
+        other.say(self.way)
+        start_s = time.monotonic()
+        if self.way == "plain":
+            self.staged.copy_(self.vector)
+        count = _FRAME_BYTES // 4
+        for frame, own in zip(self.staged.split(count), self.vector.split(count), strict=True):
+            if self.way != "plain":
+                frame.copy_(own)
+            self.socket.send(frame.numpy().data.cast("B"), copy=False)
+        return float(other.hear()) - start_s
+
+
+class RawReceiver(_Pair):
+    """Receives what a `RawSender` of the same way sends, and mixes it."""
+
+    def __init__(
+        self,
+        n_params: int,
+        way: str = "plain",
+        buffers: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        super().__init__(n_params, way, buffers)
+        self.socket.bind("tcp://127.0.0.1:*")
+        self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def receive(self) -> float:
+        """Take in one vector; when it was mixed, seconds on the clock of all processes."""
+        count = _FRAME_BYTES // 4
+        for room, own in zip(self.staged.split(count), self.vector.split(count), strict=True):
+            if self.way == "held":
+                message = self.socket.recv(copy=False)
+                own.lerp_(torch.frombuffer(message.buffer, dtype=torch.float32), _FRACTION)
+                continue
+            self.socket.recv_into(room.numpy().data.cast("B"))
+            if self.way == "pipelined":
+                own.lerp_(room, _FRACTION)
+        if self.way == "plain":
+            self.vector.lerp_(self.staged, _FRACTION)
+        return time.monotonic()

@@ -1,0 +1,345 @@
+"""``soak``: what peers take from their machine while others come and go around them."""
+
+import logging
+import multiprocessing
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+
+from rumor.gossip import ONE, Audit, GoSGD, ProtocolConfig, audit, in_units
+from rumor.gossip.config import timing
+from rumor.gossip.effects.ledger import Life
+from rumor.train import Peer, PeerConfig
+from rumor.train.storage.ledger_file import read_ledgers
+
+from ..harness import Result, Row
+from .processes import Flat, Pipe
+
+__all__ = ["measure_soak"]
+
+_log = logging.getLogger(__name__)
+
+_N_PARAMS: Final = 100_000
+_STEP_S: Final = 0.25
+_P: Final = 0.2
+_DOWN_S: Final = (0.5, 5.0)
+_FOUNDING_S: Final = 300.0
+_LEAVING_S: Final = 60.0
+# What the killed held is lost for good: with one in 32 of a swarm killed each second, its weight
+# would be too little to be halved after a quarter of an hour.
+_KILLED: Final = 0.5
+_RETURNS: Final = 0.5
+
+
+@dataclass(slots=True)
+class _Place:
+    """Room for one peer, and who is in it."""
+
+    id: str
+    process: ForkServerProcess
+    pipe: Pipe
+    address: str = ""
+    """Where it listens; empty until it is a member."""
+
+
+class _Churn:
+    """A swarm in a folder: founders that stay, and places in which others come and go.
+
+    All take their steps in their sleep; shares are a little too large for one message. Every
+    second peer exchanges over TCP only, the others through shared memory where they can.
+    """
+
+    def __init__(self, folder: Path, staying: int, coming: int) -> None:
+        self.events: Counter[str] = Counter()
+        """What has happened, by ``killed``, ``left``, ``returned`` and ``joined``."""
+        self._folder = folder
+        self._rng = np.random.default_rng(0)
+        # Loading torch for each that comes would be most of the work; it is loaded once.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([__name__])
+        self._lost: list[Life] = []
+        self._count = 0
+        founding = {"rendezvous": folder / "meeting", "founders": staying}
+        self._staying = [self._start(self._new_id(), **founding) for _ in range(staying)]
+        for place in self._staying:
+            self._admit(place, _FOUNDING_S)
+        self._coming: list[_Place] = [self._come(self._new_id()) for _ in range(coming)]
+        self._absent: list[tuple[float, str, str]] = []
+        """Who is to come next: when, under which name, and to which address."""
+
+    @property
+    def pids(self) -> list[int]:
+        """Processes of those that stay."""
+        return [place.process.pid or 0 for place in self._staying]
+
+    def turn(self) -> None:
+        """Let one go, and those come whose time it is."""
+        for place in self._coming:
+            self._admit(place, 0.0)
+        now = time.monotonic()
+        due = [absent for absent in self._absent if absent[0] <= now]
+        self._absent = [absent for absent in self._absent if absent[0] > now]
+        for _, id, address in due:
+            self._coming.append(self._come(id, address))
+        inside = [place for place in self._coming if place.address]
+        if inside:
+            self._dismiss(inside[int(self._rng.integers(len(inside)))])
+
+    def end(self) -> Audit:
+        """End all at once, between two steps, and count every unit from the ledgers on disk."""
+        for place in (*self._staying, *self._coming):
+            self._admit(place, 0.0)
+            if place.address:
+                place.pipe.send("stop")
+                place.process.join(_LEAVING_S)
+            else:
+                self._kill(place)
+        folders = sorted(path.parent for path in self._folder.glob("*/ledger.jsonl"))
+        return audit([a for folder in folders for a in read_ledgers(folder)], self._lost)
+
+    def kill(self) -> None:
+        """End all without a word."""
+        for place in (*self._staying, *self._coming):
+            place.process.kill()
+            place.process.join()
+
+    def _dismiss(self, place: _Place) -> None:
+        """Kill a peer, or let it leave; another takes its place later."""
+        self._coming.remove(place)
+        id, address = place.id, place.address
+        if self._rng.random() < _KILLED:
+            # One that was killed comes back: a name that never did would be dialled for ever.
+            self._kill(place)
+            self.events["killed"] += 1
+        else:
+            place.pipe.send("leave")
+            place.process.join(_LEAVING_S)
+            self.events["left"] += 1
+            if self._rng.random() >= _RETURNS:
+                id, address = self._new_id(), ""
+        self.events["returned" if address else "joined"] += 1
+        back_s = time.monotonic() + float(self._rng.uniform(*_DOWN_S))
+        self._absent.append((back_s, id, address))
+
+    def _kill(self, place: _Place) -> None:
+        place.process.kill()
+        place.process.join()
+        self._lost += [account.life for account in read_ledgers(self._folder / place.id)[-1:]]
+
+    def _admit(self, place: _Place, timeout_s: float) -> None:
+        """Note that a peer is a member, if it is."""
+        if not place.address and place.pipe.poll(timeout_s):
+            place.address = place.pipe.recv()
+
+    def _come(self, id: str, address: str = "") -> _Place:
+        known = [place.address for place in self._staying]
+        chosen = self._rng.choice(known, size=min(3, len(known)), replace=False)
+        given: dict[str, Any] = {"bind": address} if address else {}
+        return self._start(id, join=tuple(map(str, chosen)), **given)
+
+    def _start(self, id: str, **given: Any) -> _Place:
+        ours, theirs = self._context.Pipe()
+        number = int(id.split("-")[1])
+        arguments = (theirs, id, self._folder / id, number % 2 == 0, given)
+        process = self._context.Process(target=_serve, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        return _Place(id, process, ours)
+
+    def _new_id(self) -> str:
+        self._count += 1
+        return f"peer-{self._count}"
+
+
+def _serve(pipe: Pipe, id: str, out: Path, shared_memory: bool, given: dict[str, Any]) -> None:
+    torch.set_num_threads(1)
+    logging.getLogger("rumor").setLevel(logging.ERROR)
+    protocol: dict[str, Any] = {"shared_memory": shared_memory, **timing("local")}
+    config = PeerConfig(
+        id=id,
+        out=out,
+        rule=GoSGD(_P),
+        linger_s=0,
+        protocol=ProtocolConfig(**protocol),
+        **given,
+    )
+    model = Flat(_N_PARAMS)
+    with Peer(model, config) as peer:
+        pipe.send(peer.address)
+        while not pipe.poll(_STEP_S):
+            model.drift()
+            peer.step()
+        if pipe.recv() == "stop":
+            os._exit(0)
+        peer.leave()
+
+
+class _Vitals(NamedTuple):
+    """One look at a process."""
+
+    pss: float
+    """Resident memory with its part only of what is shared, MB."""
+    rss: float
+    """Resident memory, with what it shares with others, MB."""
+    threads: int
+    files: int
+    """Open file descriptors."""
+
+
+_MEANING: Final = {
+    "pss": ("MB", "Memory of a peer, its part of shared libraries included (PSS)"),
+    "rss": ("MB", "Memory of a peer, shared libraries included whole (RSS)"),
+    "threads": ("", "Threads of a peer"),
+    "files": ("", "Open files and sockets of a peer"),
+}
+
+
+def _vitals(pid: int) -> _Vitals:
+    process = Path(f"/proc/{pid}")
+    words = (line.split() for line in (process / "smaps_rollup").read_text().splitlines())
+    megabytes = {line[0]: int(line[1]) * 1024 / 1e6 for line in words if line[-1] == "kB"}
+    (threads,) = re.findall(r"^Threads:\s+(\d+)", (process / "status").read_text(), re.M)
+    files = len(os.listdir(process / "fd"))
+    return _Vitals(megabytes["Pss:"], megabytes["Rss:"], int(threads), files)
+
+
+class _Soaked(NamedTuple):
+    """What came of it."""
+
+    times_s: list[float]
+    """When peers were looked at, seconds from the start."""
+    looks: list[list[_Vitals]]
+    """At each peer that stayed."""
+    events: Mapping[str, int]
+    """What the others did."""
+    audit: Audit
+
+
+def measure_soak(
+    minutes: float = 10.0,
+    peers: int = 32,
+    every_s: float = 2.0,
+    look_s: float = 5.0,
+    picture: str = "",
+) -> Result:
+    """Soak a swarm, and compare the last quarter of the time with the second one; needs Linux.
+
+    The first quarter is passed over: until then, memory is taken for the first time.
+
+    Args:
+        minutes: How long.
+        peers: How many there are at most at the same time.
+        every_s: How often one of them goes, seconds; a quarter of them stay, and are looked at.
+        look_s: How often to look, seconds.
+        picture: Where to draw what was seen, as PNG; empty for nowhere.
+    """
+    # Every death would be a line; what this benchmark says is few.
+    logging.getLogger("rumor").setLevel(logging.ERROR)
+    staying = max(2, peers // 4)
+    _log.info("soak: %d peers for %g minutes", peers, minutes)
+    with TemporaryDirectory() as folder:
+        churn = _Churn(Path(folder), staying, peers - staying)
+        try:
+            found = _soak(churn, 60 * minutes, every_s, look_s)
+        finally:
+            churn.kill()
+    if picture:
+        _draw(found, Path(picture))
+    return Result(
+        name="soak",
+        title=f"{staying} peers that stayed for {minutes:g} minutes while others of {peers} came "
+        "and went: the last quarter next to the second",
+        ours="last quarter",
+        reference="second quarter",
+        rows=tuple(_rows(found)),
+    )
+
+
+def _soak(churn: _Churn, seconds: float, every_s: float, look_s: float) -> _Soaked:
+    start_s = time.monotonic()
+    times_s: list[float] = []
+    looks: list[list[_Vitals]] = [[] for _ in churn.pids]
+    turn_s = look_due_s = start_s
+    while (now := time.monotonic()) < start_s + seconds:
+        if now >= look_due_s:
+            look_due_s += look_s
+            times_s.append(now - start_s)
+            for seen, pid in zip(looks, churn.pids, strict=True):
+                seen.append(_vitals(pid))
+        churn.turn()
+        turn_s += every_s
+        time.sleep(max(0.0, turn_s - time.monotonic()))
+    return _Soaked(times_s, looks, dict(churn.events), churn.end())
+
+
+def _rows(found: _Soaked) -> Iterator[Row]:
+    n = len(found.times_s)
+    early, late = slice(n // 4, max(n // 4 + 1, n // 2)), slice(min(n - 1, 3 * n // 4), n)
+    happened = ", ".join(f"{count} {what}" for what, count in sorted(found.events.items()))
+    for what, (unit, _) in _MEANING.items():
+        lasts, seconds = (
+            [mean(getattr(look, what) for look in looks[part]) for looks in found.looks]
+            for part in (late, early)
+        )
+        most = max(range(len(lasts)), key=lambda i: lasts[i] / seconds[i])
+        for whose, last, second in (
+            ("mean", mean(lasts), mean(seconds)),
+            ("of the peer that grew most", lasts[most], seconds[most]),
+        ):
+            name = f"{what}, {whose}"
+            yield Row(name=name, ours=last, reference=second, unit=unit, note=happened)
+    whole = found.audit
+    accounted = whole.held + whole.in_flight + whole.stranded + whole.burned + whole.died
+    yield Row(
+        name="weight in all ledgers",
+        ours=accounted / ONE,
+        reference=whole.founded / ONE,
+        unit="founders",
+        note=f"difference in units: {in_units(accounted - whole.founded)}; "
+        f"held {whole.held / ONE:.6g}, in flight {whole.in_flight / ONE:.6g}, "
+        f"stranded {whole.stranded / ONE:.6g}, burned {whole.burned / ONE:.6g}, "
+        f"gone with the dead {whole.died / ONE:.6g}",
+    )
+
+
+def _draw(found: _Soaked, path: Path) -> None:
+    from matplotlib import rc_context
+
+    from rumor.sim.results.pictures.curves import DIM, INK, STYLE, new_figure
+
+    came = ", ".join(f"{count:,} {what}" for what, count in found.events.items() if count)
+    with rc_context(STYLE):
+        figure = new_figure(8, 8.4, "constrained", dpi=110)
+        all_axes = figure.subplots(len(_MEANING), 1, sharex=True)
+        for axes, (what, (unit, title)) in zip(all_axes, _MEANING.items(), strict=True):
+            axes.set_title(title)
+            axes.set_ylabel(unit)
+            rows = [[getattr(look, what) for look in looks] for looks in found.looks]
+            for row in rows:
+                axes.plot(found.times_s, row, color=DIM, alpha=0.5, linewidth=0.8)
+            means = [mean(values) for values in zip(*rows, strict=True)]
+            axes.plot(found.times_s, means, color=INK, linewidth=1.8)
+            axes.annotate(
+                f"{means[-1]:.4g} {unit}",
+                (found.times_s[-1], means[-1]),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+            )
+            axes.set_ylim(0, 1.15 * max(map(max, rows)) or 1)
+        all_axes[-1].set_xlabel("seconds; thin lines are peers, thick ones their mean")
+        title = f"{len(found.looks)} peers that stayed; of others, {came or 'none came or went'}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        figure.savefig(path)

@@ -1,3 +1,0 @@
-"""Published figures, reproduced by the code that is deployed."""
-
-__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""Benchmarks of whole swarms: how peers start, join, and notice one another's ends."""
-
-__all__: list[str] = []
