@@ -5,7 +5,7 @@ every invariant is checked after every event; then the faults stop, and everythi
 (`attempt`). `shrink` makes a failing scenario small. `run_campaign` does all this with many seeds.
 """
 
-from .campaign import Broken, Campaign, Order, Progress, Worst, run_campaign
+from .campaign import Broken, Campaign, Order, Progress, run_campaign
 from .mutants import MUTANTS
 from .scenario import OPTIONS, Scenario, draw
 from .shrink import Draft, shrink
@@ -28,7 +28,6 @@ __all__ = [
     "Scenario",
     "Trial",
     "Violation",
-    "Worst",
     "attempt",
     "draw",
     "run_campaign",

@@ -96,8 +96,6 @@ class Trial:
 
     seed: int
     events: int
-    agree_s: float
-    """How long after the faults everybody agreed; 0 where something was broken before."""
     seen: Counter[str]
     """What happened how often."""
     failure: Failure | None = None
@@ -118,12 +116,12 @@ def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
 
 
 def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
-    swarm, agree_s, failure = swarm_of(scenario, mutant, every=every), 0.0, None
+    swarm, failure = swarm_of(scenario, mutant, every=every), None
     try:
         # What liars send may be any number.
         silent: Literal["ignore"] | None = "ignore" if scenario.liars else None
         with np.errstate(over=silent, invalid=silent):
-            agree_s = _go_through(swarm, scenario)
+            _go_through(swarm, scenario)
     except Violation as violation:
         failure = _failure(swarm, violation)
     except Exception as error:  # whatever the core raises is found, and told as the rest is
@@ -132,7 +130,6 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
     return Trial(
         seed=scenario.seed,
         events=swarm.invariants.events,
-        agree_s=agree_s,
         seen=Counter({what: n for what, n in sorted(swarm.invariants.seen.items()) if n}),
         failure=failure,
     )
@@ -268,25 +265,24 @@ def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
     swarm.fleet.at(swarm.now + _LIES_EVERY_S, partial(_lie, swarm, liar))
 
 
-def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> float:
-    """Faults, calm, the end; how long agreeing took, seconds."""
+def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> None:
+    """Faults, calm, the end."""
     swarm.run(scenario.faults_s)
     swarm.processes.calm()
     if scenario.liars:
-        return _outlast(swarm, scenario)
+        _outlast(swarm, scenario)
+        return
     patience_s = _patience_s(swarm, scenario)
     while reason := _disagreement(swarm, scenario):
         if swarm.now >= scenario.faults_s + patience_s:
             raise Violation(LIVENESS, f"no agreement within {patience_s:.0f} s: {reason}")
         swarm.run(swarm.now + _LOOK_S)
-    agree_s = swarm.now - scenario.faults_s
     swarm.finish()
     swarm.run_until_closed(swarm.now + max(END_S, MERGE_TIMES * patience_s))
     _check_rest(swarm)
-    return agree_s
 
 
-def _outlast(swarm: FuzzSwarm, scenario: Scenario) -> float:
+def _outlast(swarm: FuzzSwarm, scenario: Scenario) -> None:
     """What of it can be had where some go on lying: nobody agrees with them, nor waits for them.
 
     A live peer that has finished waits for the others for so long, and then leaves.
@@ -303,7 +299,6 @@ def _outlast(swarm: FuzzSwarm, scenario: Scenario) -> float:
         if peer.id not in scenario.liars:
             what = f"{peer.id} is still {peer.protocol.phase.name} {END_S:.0f} s after it left"
             raise Violation(LIVENESS, what, (peer.id,))
-    return 0.0
 
 
 def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:
