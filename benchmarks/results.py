@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..gossip import IS_COMPILED
 from ..train.storage.environment import processor
 
 __all__ = [
@@ -58,11 +57,10 @@ class Row:
 
 
 def machine() -> str:
-    """One line: CPU model, cores, versions, and whether the core is compiled."""
+    """One line: CPU model, cores and versions."""
     return (
         f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
         f"torch {torch.__version__}, pyzmq {zmq.__version__} (libzmq {zmq.zmq_version()})"
-        f"{', core compiled' if IS_COMPILED else ''}"
     )
 
 

@@ -197,11 +197,8 @@ def _say_version(wanted: bool) -> None:
     if wanted:
         # Here, because it reads the files of what is installed.
         from importlib.metadata import version
-        from importlib.util import find_spec
 
-        # What all compiled modules share.
-        compiled = " (core compiled)" if find_spec("rumor__mypyc") else ""
-        print(f"rumor {version('rumor')}{compiled}")
+        print(f"rumor {version('rumor')}")
         raise typer.Exit
 
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Protocol as Structural
 from typing import TypeVar
 
-from ...gossip import IS_COMPILED, ConfigError, RumorError
+from ...gossip import ConfigError, RumorError
 from ..batched.schedule import paused, settled
 from ..kernel.faults.files import ATTACKS, KINDS, Fault
 from .mutants import MUTANTS
@@ -93,11 +93,6 @@ class Order:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.plant is not None and self.plant not in MUTANTS:
             raise ConfigError(f"unknown plant {self.plant!r}: there are {', '.join(MUTANTS)}")
-        if self.plant is not None and IS_COMPILED:
-            raise ConfigError(
-                "a mutant replaces functions of the core, which is machine code here: "
-                "plant it in an installation without RUMOR_MYPYC"
-            )
         draw(self.seeds[0], self.workers, self.without, self.faults, self.liars)
 
     def is_full(self, seeds: int) -> bool:

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from rumor.cli import main
 from rumor.cli.app import COMMANDS, app, load
-from rumor.gossip import IS_COMPILED
 
 
 def test_the_version_is_said(
@@ -21,8 +20,7 @@ def test_the_version_is_said(
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    compiled = " (core compiled)" if IS_COMPILED else ""
-    assert capsys.readouterr().out == f"rumor {version('rumor')}{compiled}\n"
+    assert capsys.readouterr().out == f"rumor {version('rumor')}\n"
 
 
 HEAVY = {"matplotlib", "networkx", "numpy", "scipy", "torch", "zmq"}

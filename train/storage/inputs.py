@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
     @classmethod
     def of(cls, trained: bool, samples: int | None, lr: float | None) -> "Step":
-        """Take numbers of numpy or torch for what they are: a compiled core takes Python's."""
+        """Take numbers of numpy or torch for Python's."""
         count = None if samples is None else int(samples)
         return cls(trained, count, None if lr is None else float(lr))
 

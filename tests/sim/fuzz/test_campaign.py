@@ -75,7 +75,6 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
     assert (swarm.invariants.events, +swarm.invariants.seen) == (trial.events, trial.seen)
 
 
-@pytest.mark.interpreted
 @pytest.mark.extended
 def test_the_result_hangs_on_no_number_of_processes() -> None:
     # Seeds are tried in parts of four: the last part finds it, at once.
@@ -89,7 +88,6 @@ def test_the_result_hangs_on_no_number_of_processes() -> None:
 QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize(
     "plant",
     [plant if plant in QUICK else pytest.param(plant, marks=pytest.mark.slow) for plant in MUTANTS],
@@ -112,7 +110,6 @@ def test_the_guide_tells_of_every_planted_bug_what_it_breaks() -> None:
     assert told == list(MUTANTS)
 
 
-@pytest.mark.interpreted
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
     order = Order(seeds=tuple(range(1000)), plant=PLANT, shrinks=False, failures_max=1)
     (broken,) = run_campaign(order).broken
@@ -133,7 +130,6 @@ def break_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr("rumor.sim.fuzz.campaign.MUTANTS", {"all": broken})
 
 
-@pytest.mark.interpreted
 def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,7 +140,6 @@ def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_ki
     assert campaign.broken[0].draft.faults == () and campaign.broken[0].draft.workers == 2
 
 
-@pytest.mark.interpreted
 def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -189,7 +184,6 @@ def trial_of(seed: int) -> Trial:
     return Order(seeds=(seed,), workers=3).draft(seed).attempt()
 
 
-@pytest.mark.interpreted
 def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, list[int]]] = []
 
@@ -264,12 +258,6 @@ def test_what_makes_no_campaign_is_refused(make: Callable[[], Order], message: s
     with pytest.raises(ConfigError) as caught:
         make()
     assert message in str(caught.value)
-
-
-def test_no_mutant_is_planted_in_a_core_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[Order.__module__], "IS_COMPILED", True)
-    with pytest.raises(ConfigError, match="which is machine code here: plant it in"):
-        Order(seeds=(0,), plant="no-deduplication")
 
 
 def test_a_violation_names_its_invariant() -> None:

@@ -176,7 +176,6 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     assert spread(hosts) < 1e-4
 
 
-@pytest.mark.interpreted
 def test_a_step_pushes_before_it_mixes() -> None:
     order: list[str] = []
 

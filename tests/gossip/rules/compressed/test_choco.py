@@ -67,7 +67,6 @@ def test_models_are_those_of_the_equation(wire: str, spec: str, weather: Network
     np.testing.assert_allclose(models, found, rtol=0, atol=1e-12)
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("wire", "gammas"),
     [("float32", [1.0, 1.0]), ("int8", [1.0, 1.0]), ("topk:0.25", [1.0, 0.5])],
