@@ -52,7 +52,7 @@ class FuzzConfig:
     """Leave these options of the swarms, or of what is drawn of faults, at their plain values:
     founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells,
     orderly, far-clocks, more-rules, several-registers, formats, damage, two-swarms, tombstones,
-    outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped, judged,
+    outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped,
     progress, pieces, relays, newcomers, leavers, splits; none unless given."""
 
     plant: str | None = None

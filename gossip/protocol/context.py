@@ -65,7 +65,7 @@ class RuleContext:
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
-        if not within_step and state.answers is None:
+        if not within_step and state.distances is None:
             state.called_s = now
 
     @property
@@ -76,7 +76,7 @@ class RuleContext:
     @property
     def measured(self) -> bool:
         """Whether this is the answer to `measure`, at the same step boundary."""
-        return self._state.answers is not None
+        return self._state.distances is not None
 
     @property
     def me(self) -> PeerId:
@@ -342,20 +342,11 @@ class RuleContext:
         before the next optimizer step, with `measured`, and `distance` has the answer."""
         self._state.measuring.append(share.id)
 
-    def judge(self, share: Share, fraction: float = 1.0) -> None:
-        """Ask for the `loss`, likewise, with a share mixed in by a fraction, and without it."""
-        self._state.judging.append((share.id, fraction))
-
     def distance(self, share: Share) -> float | None:
         """Euclidean norm of the difference between a share's first register and its shard of ``x``;
         None where it was not measured, or ``x`` has changed since."""
-        answers = self._state.answers
-        return None if answers is None else answers.distances.get(share.id)
-
-    def loss(self, share: Share | None = None) -> float | None:
-        """Loss on one own batch with a share mixed in, or of the model as it is; None likewise."""
-        answers = self._state.answers
-        return None if answers is None else answers.losses.get(share.id if share else None)
+        distances = self._state.distances
+        return None if distances is None else distances.get(share.id)
 
     def combine(self, register: str, terms: Iterable[tuple[float, Term]]) -> None:
         """Set ``register = sum of coefficient * term``.
@@ -548,8 +539,10 @@ class RuleContext:
     def _changed(self, register: str, shard: int | None = None) -> None:
         if self._fresh:
             self._fresh.forget(register)
-        if self._state.answers is not None and register == X:
-            self._state.answers.forget(shard)
+        distances = self._state.distances
+        if distances and register == X:
+            kept = () if shard is None else distances.items()
+            self._state.distances = {share: far for share, far in kept if share.shard != shard}
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         id, state = transfer.id, self._state

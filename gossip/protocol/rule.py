@@ -18,7 +18,7 @@ from .context import RuleContext
 
 __all__ = [
     *("Requirements", "Rule", "Overlaps", "Starts", "has_start", "overlaps"),
-    *("require_fit", "require_losses", "require_lr", "require_samples", "require_topology"),
+    *("require_fit", "require_lr", "require_samples", "require_topology"),
     *("outstanding_max_of", "requirements_of", "shards_of"),
 ]
 
@@ -132,9 +132,6 @@ class Requirements:
     measures: bool = False
     """Whether it asks how far shares are from the model (`RuleContext.measure`): then a simulation
     computes values while it decides, and a share must have every number."""
-    losses: bool = False
-    """Whether it asks for losses, too (`RuleContext.judge`): then whoever trains must say how one
-    is computed."""
     overlaps: bool = False
     """Whether it wants to push each shard as soon as the optimizer step is through with it, while
     the backward pass goes on (`Overlaps`)."""
@@ -257,19 +254,6 @@ def require_samples(rule: Rule, samples: int | None) -> None:
         )
     elif not 1 <= samples < 2**32:
         raise ConfigError(f"samples is {samples}: it must be at least 1, and below 2^32")
-
-
-def require_losses(rule: Rule, *, known: bool) -> None:
-    """Check that losses can be computed where a rule asks for them.
-
-    Raises:
-        ConfigError: Nobody says how.
-    """
-    if requirements_of(rule).losses and not known:
-        raise ConfigError(
-            f"rule {rule.name!r} compares losses, as robust=mozi has it: give Peer(loss=function), "
-            "which returns that of the model, as it is then, on the batch whose number it is given"
-        )
 
 
 def require_lr(lr: float | None) -> None:

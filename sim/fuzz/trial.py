@@ -389,7 +389,7 @@ def _quarrel(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -
         known = [id for id in ids if id not in strangers]
         if (view := [id for id in live if id not in strangers]) != known:
             return f"{host.id} sees {view} of {known}"
-    if not scenario.agrees or _has_nobody_to_average(group, scenario):
+    if _has_nobody_to_average(group, scenario):
         return ""
     apart = spread(group)
     near = SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED

@@ -186,12 +186,10 @@ class Measured(NamedTuple):
 
     distances: tuple[tuple[ShareId, float], ...]
     """How far each is from the model: Euclidean norms, of those that were still there."""
-    losses: tuple[tuple[ShareId | None, float], ...] = ()
-    """Of the model with each in its place, and of the model itself, under None."""
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
-        return protocol.measured(dict(self.distances), now, dict(self.losses))
+        return protocol.measured(dict(self.distances), now)
 
 
 class Sketched(NamedTuple):

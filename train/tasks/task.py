@@ -312,20 +312,6 @@ class Task:
             return self._mean_over_batches(model)
 
     @torch.no_grad()
-    def loss_of(self, model: nn.Module, batch: Batch) -> float:
-        """The loss of *model* as it is on a batch: in evaluation mode, and without a trace.
-
-        Args:
-            model: On any device.
-            batch: There, too.
-
-        Raises:
-            TrainingError: As for `batch_loss`.
-        """
-        with seeded(0, _device_of(model)), _evaluating(model):
-            return float(self.batch_loss(model, batch))
-
-    @torch.no_grad()
     def _mean_over_batches(self, model: nn.Module) -> Evaluation:
         device = _device_of(model)
         loss_sum = right = 0.0
