@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rumor.sim.study import Axis, Halving, Point, Results, Rung
+from rumor.sim.study import Axis, Point, Results
 from rumor.sim.study.analysis.findings import findings
 
 from .sim.study.made_up import Course, results_of
@@ -186,16 +186,3 @@ def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleT
     assert "| DiLoCo H=128 | 50 Mbit/s | 11.55 % | 12.4 % | +7 % | yes |" in told
     assert "| DiLoCo H=32 | 50 Mbit/s | 2.41 % | 3.41 % | +41 % | missed |" in told
     assert "1 prediction is outside" in told and "GoSGD computes 100 % of the time." in told
-
-
-def test_a_search_is_shown_round_by_round(studies: ModuleType) -> None:
-    axis = Axis("lr", tuple(Point(rate, {"lr": float(rate)}) for rate in ("0.1", "0.2", "0.4")))
-    search = Halving(axis=axis, at={"condition": "equal"}, parts=(0.5, 1.0), seed=7)
-    rungs = (
-        Rung(part=0.5, found={"GoSGD": {"0.1": 2.0, "0.2": 1.5, "0.4": None}},
-             kept={"GoSGD": ("0.2", "0.1")}),
-        Rung(part=1.0, found={"GoSGD": {"0.1": 1.25, "0.2": 1.0}}, kept={"GoSGD": ("0.2",)}),
-    )  # fmt: skip
-    page = studies.page(of_proof(), [], machine="", date="", rungs=rungs, search=search)
-    assert "## Which lr was taken" in page and "condition equal and seed 7" in page
-    assert "| GoSGD | 2 | 1.5 | – | 1.25 | 1 | – | **0.2** |" in page

@@ -146,10 +146,8 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
         found = found.quickly()
     stop_s = None if hours is None else time.monotonic() + 3600 * hours
     if config.dry_run:
-        for asked in _stages(found):
-            _print_plan(_plan(asked, folder, config.backend, config.jobs))
+        _print_plan(_plan(found, folder, config.backend, config.jobs))
         return
-    found = _searched(found, folder, config, stop_s)
     # Where time ends it, timing runs would only take of that.
     plan = _plan(found, folder, config.backend, config.jobs, estimates=stop_s is None)
     ending = _Ending(folder, with_report=not config.no_report)
@@ -159,32 +157,6 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
         print_json(_as_json(results, folder, ending.report))
     if failed := len(results.failures):
         fail(f"{counted(failed, 'trial')} failed; --resume tries them again", FAILED)
-
-
-def _stages(study: "Study") -> "Iterator[Study]":
-    """What can be told of a study beforehand: the first round of its search, and its grid."""
-    from ...sim.study.execution.halving import rung_study
-
-    if study.search is not None:
-        values = study.search.axis.labels
-        yield rung_study(study, study.search, dict.fromkeys(study.axes[0].labels, values), 0)
-    yield replace(study, search=None)
-
-
-def _searched(study: "Study", folder: Path, config: StudyConfig, stop_s: float | None) -> "Study":
-    """The study with the best value of what it searches for at every point."""
-    from ...sim.study.execution.halving import halve
-
-    if study.search is None:
-        return study
-
-    def run(asked: "Study", there: Path) -> "Results":
-        print(f"searching {asked.title}", file=sys.stderr)
-        plan = _plan(asked, there, config.backend, config.jobs, estimates=stop_s is None)
-        return _run(plan, there, _Ending(there, with_report=False), resume=True, stop_s=stop_s)
-
-    found, _ = halve(study, folder, run)
-    return found
 
 
 def _list() -> None:

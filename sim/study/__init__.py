@@ -10,12 +10,11 @@ from ..lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .execution.check import BadCells, InvalidTrials
-    from .execution.halving import Rung, halve
     from .execution.plan import StudyPlan, plan_study
     from .execution.runner import StudyProgress, load_results, run_study
     from .metrics import METRICS, Metric
     from .results import CURVES, Result, Results
-    from .study import Axis, Cell, Halving, Point, Study, Trial
+    from .study import Axis, Cell, Point, Study, Trial
     from .study_file import built_in_studies, find_study, read_study
     from .tables import write_tables
 
@@ -25,20 +24,17 @@ __all__ = [
     "Axis",
     "BadCells",
     "Cell",
-    "Halving",
     "InvalidTrials",
     "Metric",
     "Point",
     "Result",
     "Results",
-    "Rung",
     "Study",
     "StudyPlan",
     "StudyProgress",
     "Trial",
     "built_in_studies",
     "find_study",
-    "halve",
     "load_results",
     "plan_study",
     "read_study",
@@ -48,12 +44,11 @@ __all__ = [
 
 _HOMES = {
     "execution.check": ("BadCells", "InvalidTrials"),
-    "execution.halving": ("Rung", "halve"),
     "execution.plan": ("StudyPlan", "plan_study"),
     "execution.runner": ("StudyProgress", "load_results", "run_study"),
     "metrics": ("METRICS", "Metric"),
     "results": ("CURVES", "Result", "Results"),
-    "study": ("Axis", "Cell", "Halving", "Point", "Study", "Trial"),
+    "study": ("Axis", "Cell", "Point", "Study", "Trial"),
     "study_file": ("built_in_studies", "find_study", "read_study"),
     "tables": ("write_tables",),
 }

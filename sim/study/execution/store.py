@@ -191,8 +191,8 @@ def _as_json(study: Study) -> dict[str, Any]:
         axis.name: [{"label": p.label, "settings": _plain(p.settings)} for p in axis.points]
         for axis in study.axes
     }
-    # Found and short versions are behind a study that is computed.
-    told.pop("search"), told.pop("quick")
+    # The short version is behind a study that is computed.
+    told.pop("quick")
     return told | {
         "settings": _plain(study.settings),
         "axes": [{"name": name, "points": points} for name, points in axes.items()],

@@ -483,7 +483,7 @@ def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
 
 
-SEARCHING = """
+SHORT = """
 question = "Who?"
 seeds = 2
 
@@ -496,11 +496,6 @@ total_steps = 32
 rule = ["gosgd", "allreduce"]
 machines = [{ name = "alike" }, { name = "one slow", slow = ["0:5"] }]
 
-[search]
-lr = [0.05, 0.2]
-at = { machines = "alike" }
-parts = [0.5, 1.0]
-
 [quick]
 hours = 1.0
 seeds = 1
@@ -508,38 +503,13 @@ settings = { total_steps = 16 }
 """
 
 
-@pytest.mark.extended
-def test_a_search_comes_before_the_grid_and_both_go_on_by_resume() -> None:
-    Path("found.toml").write_text(SEARCHING)
-    asked = ("found.toml", "--jobs", "1", "--no-report", "--out", "a")
-    none = study(*asked, "--hours", "1e-9")
-    assert none.exit_code == 1 and "of the search for lr are missing" in none.output
-    done = study(*asked, "--resume", "--hours", "1")
-    assert done.exit_code == 0, done.output
-    assert "which lr, round 2" in done.stderr
-    assert "8 trials (2 rules x 2 machines x 2 seeds)" in done.stderr
-    rows = Path("a/summary.csv").read_text().splitlines()
-    assert len(rows) == 1 + 8
-    again = study(*asked, "--resume")
-    assert again.exit_code == 0 and "nothing is left to compute" in again.stderr
-
-
 def test_the_short_version_is_what_the_file_says() -> None:
-    Path("found.toml").write_text(SEARCHING)
-    done = study("found.toml", "--jobs", "1", "--no-report", "--quick")
+    Path("short.toml").write_text(SHORT)
+    done = study("short.toml", "--jobs", "1", "--no-report", "--quick")
     assert done.exit_code == 0, done.output
     assert "4 trials (2 rules x 2 machines x 1 seed)" in done.stderr
     refused = run("--quick")
     assert refused.exit_code == 2 and "no short version" in refused.output
-
-
-def test_a_dry_run_of_a_search_lists_its_first_round_and_the_grid() -> None:
-    Path("found.toml").write_text(SEARCHING)
-    shown = study("found.toml", "--dry-run", "--jobs", "1")
-    assert shown.exit_code == 0, shown.output
-    assert "4 trials (2 rules x 2 lr x 1 machines x 1 seed)" in shown.stderr
-    assert "8 trials (2 rules x 2 machines x 2 seeds)" in shown.stderr
-    assert not Path("runs").exists()
 
 
 def test_no_hours_are_no_budget() -> None:
