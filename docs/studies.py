@@ -23,7 +23,7 @@ from typing import Final
 from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
 
-from rumor.sim.study import Results, built_in_studies, find_study, load_results
+from rumor.sim.study import Results, built_in_studies, load_results
 from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import Search, searched

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rumor.sim.study import Axis, Point, Results
+from rumor.sim.study import Results
 from rumor.sim.study.analysis.findings import findings
 
 from .sim.study.made_up import Course, results_of

@@ -21,7 +21,7 @@ from ..reports.console import counted, duration, plain_table, print_json, print_
 from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.study import Results, Study, StudyPlan, StudyProgress
+    from ...sim.study import Results, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison, Row
 
 __all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
@@ -94,7 +94,7 @@ def study(
     A study is a file that says what to vary: every combination is simulated with several seeds,
     side by side on all cores. Each finished simulation, a trial, is kept at once; whatever stops
     the study, --resume continues it and arrives at the same tables, to the bit. The results are
-    report.html, which opens without a network, results.parquet with all curves, and summary.csv.
+    report.html, which opens without a network, curves.csv and summary.csv.
 
     Which graph should 64 workers use, and which of its properties predict that:
 
@@ -197,10 +197,10 @@ def _copy(name: str, path: Path) -> None:
 
 def _require_libraries(*, with_report: bool) -> None:
     """See that what is written at the end can be written, before hours go into it."""
-    wanted = ["joblib", "pyarrow", *(["jinja2", "plotly"] if with_report else [])]
+    wanted = ["joblib", *(["jinja2", "plotly"] if with_report else [])]
     missing = [name for name in wanted if find_spec(name) is None]
     if missing:
-        report_only = not {"joblib", "pyarrow"} & {*missing}
+        report_only = "joblib" not in missing
         without = f"; --no-report does without {' and '.join(missing)}" if report_only else ""
         raise ConfigError(
             f"rumor study needs {' and '.join(missing)}, which "

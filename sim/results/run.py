@@ -33,7 +33,6 @@ from .files import (
     WORKERS,
     as_json,
     check_folder,
-    check_format,
     read_arrays,
     read_model,
     read_summary,
@@ -142,27 +141,25 @@ class Run:
         names = worker_names(self.summary["workers"], joined)
         animate(self.summary, self.series, names, Path(path), seconds=seconds, fps=fps)
 
-    def save(self, folder: Path | str, *, format: str = "npz", picture: bool = True) -> None:
+    def save(self, folder: Path | str, *, picture: bool = True) -> None:
         """Write everything to a folder: all files appear there together, or none does.
 
-        ``series`` and ``workers`` (``.npz`` or ``.parquet``), ``summary.json``,
+        ``series.npz`` and ``workers.npz``, ``summary.json``,
         ``model.safetensors`` where there is a model, and ``training.png``.
 
         Args:
             folder: Made where it does not exist; it may hold other files, but no run.
-            format: Of the arrays: ``npz``, or ``parquet`` where pyarrow is installed.
             picture: Whether to draw one.
 
         Raises:
-            ConfigError: The folder holds another run, or the format is not to be had.
+            ConfigError: The folder holds another run.
             OSError: It cannot be written; nothing was left in the folder.
         """
         folder = Path(folder)
-        check_format(format)
         check_folder(folder)
         with staged(folder) as draft:
-            write_arrays(draft / SERIES, self.series, format)
-            write_arrays(draft / WORKERS, self.workers, format)
+            write_arrays(draft / SERIES, self.series)
+            write_arrays(draft / WORKERS, self.workers)
             if self.model is not None:
                 save_model(draft / MODEL, self.model, {"digest": digest(self.model)})
             if picture:

@@ -174,7 +174,7 @@ def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.Monkey
     ) in done.stderr
     assert run().exit_code == 0
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert "rumor study needs joblib and pyarrow, which are not installed" in run().stderr
+    assert "rumor study needs joblib and jinja2 and plotly, which are not installed" in run().stderr
 
 
 def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
@@ -477,7 +477,7 @@ def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
 def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
     code = (
         "import sys\nfrom rumor.cli.app import app\n"
-        "heavy = {'torch', 'joblib', 'pyarrow', 'plotly', 'pandas', 'dask', 'ray'}\n"
+        "heavy = {'torch', 'joblib', 'plotly', 'pandas', 'dask', 'ray'}\n"
         "assert not heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
