@@ -23,7 +23,6 @@
 # make outputs     docs/: what examples print, where that depends on no machine (some minutes)
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make reproductions  docs/reproductions.md: published figures beside measured ones
-# make verdicts    docs/explanation/statistics.md: how often studies are wrong, and what they see (some minutes)
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make pictures    docs/images: all pictures of runs and screens (soak for MINUTES), graphs and sub-packages
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
@@ -43,13 +42,13 @@ TESTS   := test-core test-others test-cluster test-browser test-compiled test-in
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench netcheck soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies verdicts wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench netcheck soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench netcheck soak joining \
-	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies verdicts wires clean
+	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -128,7 +127,7 @@ soak: .venv/.demo
 joining: .venv/.demo
 	$(BIN)/python -c 'from rumor.benchmarks.swarm.joining import report; report(200, "docs/images/joining.png")'
 
-gallery house models outputs reference reproductions rules seen stragglers verdicts wires: .venv/.demo
+gallery house models outputs reference reproductions rules seen stragglers wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 # Longer ones last, and PICTURES picks some of the others.
