@@ -30,7 +30,7 @@ from ..gossip.wire.codec import decode, encode
 from ..gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
 from ..sim.batched.schedule import paused, settled
 from ..sim.models.topology import WorkerTopology
-from ..topology import View, parse
+from ..topology import LiveTopology, parse
 from .results import Result, Row, medians
 
 __all__ = ["GOSSIP_S", "SCHEMA", "Swarm", "measure_protocol"]
@@ -83,7 +83,7 @@ class Swarm:
         else:
             config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
             self._peers = {
-                id: _founder(id, p, config, View(_TOPOLOGY, 0), receipts=roll and roll(id))
+                id: _founder(id, p, config, LiveTopology(_TOPOLOGY, 0), receipts=roll and roll(id))
                 for id in ids
             }
             self._introduce()

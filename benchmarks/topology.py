@@ -11,7 +11,7 @@ from statistics import median
 
 import networkx as nx
 
-from ..topology import View, over
+from ..topology import LiveTopology, over
 from .results import Result, Row, medians, timed
 from .rivals import plain_networkx as alone
 
@@ -55,7 +55,7 @@ def measure_topology(
     peers: int = 1_000,
     rounds: int = 3,
 ) -> Result:
-    """Measure `facts` beside a dense solver and as n grows, and `View` beside networkx.
+    """Measure `facts` beside a dense solver and as n grows, and `LiveTopology` beside networkx.
 
     Args:
         families: Specs; each takes any n of *sizes*.
@@ -143,7 +143,7 @@ def _live_rows(spec: str, peers: int, rounds: int) -> list[Row]:
     one = everybody[peers // 2]
     graph = nx.relabel_nodes(over(spec, 0, everybody).graph(0), dict(enumerate(everybody)))
     edges = list(graph.edges)
-    view, changing = View(spec, 0), View(spec, 0)
+    view, changing = LiveTopology(spec, 0), LiveTopology(spec, 0)
     asked, views = count(), cycle([everybody, without_one])
     known = {
         "ours": _each_us(lambda: view(everybody, one, next(asked)), 300),

@@ -107,7 +107,7 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     names = [picture.name for picture in pictures]
     if _missing(results):
         with tarfile.open(here / TRIALS, "w:xz") as packed:
-            for part in ("study.json", "cells"):
+            for part in ("study.json", "trials"):
                 if (folder / part).exists():
                     packed.add(folder / part, part, filter=_without_dates)
     how = f"{machine}; code of commit {commit}" if commit else machine

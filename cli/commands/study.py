@@ -437,7 +437,7 @@ def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str,
     best, search = searched(results)
     return {
         "study": results.study.name,
-        "cells": sum(1 for _ in results.study.trials()),
+        "trials": sum(1 for _ in results.study.trials()),
         "finished": len(results.results),
         "failures": dict(results.failures),
         "target": results.study.target,

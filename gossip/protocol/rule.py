@@ -151,10 +151,8 @@ class Requirements:
 
 def requirements_of(rule: Rule) -> Requirements:
     """What *rule* requires; the defaults, where it states nothing."""
-    # Rules written for earlier versions name the attribute `demands`, and those whose members are
-    # fixed need not say that they wait.
-    name = "requirements" if hasattr(rule, "requirements") else "demands"
-    stated: Requirements = getattr(rule, name, Requirements())
+    stated: Requirements = getattr(rule, "requirements", Requirements())
+    # Those whose members are fixed need not say that they wait.
     return replace(stated, waits=True) if stated.fixed_members and not stated.waits else stated
 
 

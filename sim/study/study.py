@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 
-__all__ = ["Axis", "Cell", "Condition", "Point", "Study", "Trial", "with_tuples"]
+__all__ = ["Axis", "Condition", "Point", "Study", "Trial", "with_tuples"]
 
 # Tables hold them as 64-bit integers.
 _SEEDS_END: Final = 1 << 63
@@ -106,10 +106,6 @@ class Trial:
 
     def __str__(self) -> str:
         return ", ".join([*self.labels.values(), f"seed {self.seed}"])
-
-
-Cell = Trial
-"""The name it had in version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +227,6 @@ class Study:
                 continue
             for seed in self.seeds:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})
-
-    cells = trials
-    """The name it had in version 0.1."""
 
     def priority(self, trial: Trial) -> tuple[int, ...]:
         """What comes first where time is short: the first seed everywhere, then the next.

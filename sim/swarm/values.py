@@ -35,7 +35,7 @@ from ...gossip.effects.events import Event, PeerRefused
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import ShareId
 from ...gossip.wire.codec import decode, encode
-from ...topology import View
+from ...topology import LiveTopology
 from ...train.tasks.random_state import kept_random_state
 from ...train.tensors.blocks import widened
 from ...train.tensors.store import TensorStore
@@ -193,7 +193,7 @@ class SwarmValues:
             schema=vector.schema,
             anchor=anchor,
             rule=rule,
-            neighbors=View(made.topology, made.seed),
+            neighbors=LiveTopology(made.topology, made.seed),
             rng=partial(stream, made.seed, id),
             config=made.config,
             addresses=(address_of(id),),

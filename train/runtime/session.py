@@ -46,7 +46,7 @@ from ...gossip.transport.keys.signing import Signer
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import NATIVE, Form
-from ...topology import View
+from ...topology import LiveTopology
 from ..config import PeerConfig
 from ..model import travelling_tensors
 from ..storage.checkpointer import Past
@@ -360,7 +360,7 @@ class PeerSession:
             schema=vector.schema,
             anchor=anchor or self._anchor(),
             rule=made.rule,
-            neighbors=View(config.topology, config.seed),
+            neighbors=LiveTopology(config.topology, config.seed),
             # Without the peer: what the protocol keeps must not keep a vector.
             rng=partial(stream, config.seed, made.id),
             config=config.protocol,

@@ -178,11 +178,3 @@ def test_progress_says_what_failed_and_how_long_the_rest_takes(
     done: int, failed: int, wall_s: float, expected: str
 ) -> None:
     assert words(done, 100, failed, wall_s) == expected
-
-
-def test_the_old_name_works_and_says_the_new_one() -> None:
-    done = CliRunner().invoke(app, ["torture", "--processes", "1", "--seeds", "1", "--json"])
-    assert done.exit_code == 0, done.output
-    assert done.stderr.splitlines()[0] == "rumor torture is now called rumor fuzz"
-    assert json.loads(done.stdout)["seeds"] == 1
-    assert "torture" not in CliRunner().invoke(app, ["--help"]).output

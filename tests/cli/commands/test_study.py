@@ -73,7 +73,7 @@ def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
     done = run("--json", "--target", "0.5")
     (line,) = done.stdout.splitlines()
     told = json.loads(line)
-    assert (told["cells"], told["finished"], told["failures"]) == (4, 4, {})
+    assert (told["trials"], told["finished"], told["failures"]) == (4, 4, {})
     assert told["target"] == 0.5 and len(told["findings"]) == 3
     assert set(told["rankings"][0]["order"]) == {"ring", "complete"}
     assert (told["out"], told["report"]) == ("runs/study-mine", None)
@@ -199,7 +199,7 @@ def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None
         "1000000.0, seed 0",
         "1000000.0, seed 1",
     }
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 2
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 2
 
 
 class Broken:
@@ -310,7 +310,7 @@ def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() 
     done = run()
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
     assert "ValueError: a bug of the user" in done.stdout and "1 trial failed" in done.stderr
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
 
 
 @pytest.mark.extended
@@ -322,7 +322,7 @@ def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_
     said = log.read_text()
     assert status == 1 and "Traceback" not in said, said
     assert "its process was killed" in said and "1 trial failed" in said
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
 
 
 @pytest.mark.extended
@@ -383,7 +383,7 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
     done = run("--out", str(small_disk / "a"))
     assert done.exit_code == 1
     assert "No space left on device" in done.stderr and "of 16 trials are kept" in done.stderr
-    kept = len(list((small_disk / "a" / "cells").glob("*.json")))
+    kept = len(list((small_disk / "a" / "trials").glob("*.json")))
     assert kept > 0
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     again = run("--out", str(small_disk / "a"), "--resume")
@@ -394,7 +394,7 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
 
 def test_a_torn_trial_and_trials_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
-    first, *_ = sorted(Path("runs/study-mine/cells").iterdir())
+    first, *_ = sorted(Path("runs/study-mine/trials").iterdir())
     first.write_text("{")
     done = run("--resume")
     assert f"{first} is no whole trial: it is computed again" in done.stderr

@@ -18,7 +18,7 @@ from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
 from rumor.sim.models.network import Cut
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -81,7 +81,7 @@ ROUNDS = 7  # the longest schedule of seven peers has a period of 5
 def test_every_round_mixes_with_the_matrix_of_its_topology(
     spec: str, n: int, weather: NetworkConfig
 ) -> None:
-    crowd = Crowd(rule, n, View(spec, 3), weather)
+    crowd = Crowd(rule, n, LiveTopology(spec, 3), weather)
     models = crowd.history(ROUNDS)
     topology = over(spec, 3, crowd.ids)
     matrices = [topology.matrix(round).toarray() for round in range(ROUNDS)]

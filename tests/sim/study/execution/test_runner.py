@@ -180,7 +180,7 @@ def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
 def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
     before = run(tmp_path / "a")
     tables = tables_of(tmp_path / "a")
-    path = tmp_path / "a" / "cells" / f"{before.results[1].key}.json"
+    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
     path.write_text(path.read_text()[:100])
     plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert plan.torn == (path,) and len(plan.to_do) == 1
