@@ -14,7 +14,6 @@ from torch import Tensor
 from ...gossip import Audit, PeerId, Rule
 from ...gossip.weight import founders, in_units
 from ...train.storage.merge import digest, save_model
-from ...train.tasks.html_table import html_table
 from ...train.tasks.partition import partition_name
 from ..batched.models import Models
 from ..batched.parameters import CPU
@@ -25,7 +24,6 @@ from ..config import SimulationConfig
 from ..kernel.faults.files import Fault, faults_as_json
 from ..kernel.plan import Attack, worker_names
 from .efficiency import time_figures, token_figures
-from .figures import notebook_rows
 from .files import (
     MODEL,
     PICTURE,
@@ -100,9 +98,6 @@ class Run:
         known = {name: self.summary.get(name) for name in ("accuracy", "loss")}
         figures = [f"{name} {value:.4g}" for name, value in known.items() if value is not None]
         return f"<Run: {', '.join([describe(self.summary), *figures])}>"
-
-    def _repr_html_(self) -> str:
-        return html_table(describe(self.summary), notebook_rows(self.summary))
 
     def plot(self, path: Path | str | None = None) -> "Figure":
         """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.
