@@ -94,11 +94,6 @@ class RuleContext:
         return self._state.config.roll_s
 
     @property
-    def is_copy(self) -> bool:
-        """Whether this peer came as a copy of a donor, in place of founding."""
-        return self._state.is_copy
-
-    @property
     def rests(self) -> bool:
         """True once this peer has pushed enough in this round of merging, and begins no more."""
         return self._state.rests
@@ -417,8 +412,7 @@ class RuleContext:
                 they are: send the model first, and corrections or gradients behind it. What was
                 kept goes as it was copied.
             shard: Which part of it.
-            copy: Whether local buffers go along, for a newcomer, and the registers that
-                `Requirements.copied` names.
+            copy: Whether local buffers go along, for a newcomer.
             anchor: Whether the anchor goes along, for a newcomer that needs it.
             whole: Whether all numbers must arrive as they are, whatever format this peer uses.
             epoch: The rule's own count of memberships.
@@ -437,9 +431,7 @@ class RuleContext:
         form = _PLAIN
         if copy or state.config.wire != NATIVE:
             form = form_of(state, peer, copy=copy, anchor=anchor, whole=whole or self.merging)
-        if form.registers > 1:
-            register = state.copied
-        elif not isinstance(register, str):
+        if not isinstance(register, str):
             register, form = registers_of(state, self._fresh, register, form)
         send_share(
             *(state, shard_state, peer, self.now, self._fresh, register, form),

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Stage, TakeSketch, X
+from ..effects.effects import Effect, Stage, TakeSketch
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -129,7 +129,6 @@ class Protocol:
             anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
             outstanding_max=outstanding_max_of(rule),
             share_registers=requirements.share_registers,
-            copied=(X, *requirements.copied),
             bare=requirements.bare,
             caps=not requirements.whole,
             validate=self._validate_offer,

@@ -62,8 +62,6 @@ class Starts(Protocol):
     def start(self, context: RuleContext, /) -> None:
         """Fill registers; ``x`` is what this peer founds with, or its donor's copy.
 
-        Those that `Requirements.copied` names are the donor's, too, where ``context.is_copy``.
-
         Called each time the peer comes to belong to a swarm, before it trains there. What founders
         know of one another by then is not complete, so that nothing can be pushed yet.
         """
@@ -123,8 +121,6 @@ class Requirements:
     """Into how many pieces the vector is cut, where the rule says so itself."""
     scattered: bool = False
     """Whether each of these has numbers from all over the vector, in place of neighboring ones."""
-    copied: tuple[str, ...] = ()
-    """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
     by_samples: bool = False
     """Whether it weighs steps by their samples, of which each must then say how many it took."""
     lr: bool = False
@@ -195,12 +191,11 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     """
     requirements, format = requirements_of(rule), parse_wire(wire)
     most = REGISTERS_MAX if requirements.whole else 1
-    for count in (requirements.share_registers, 1 + len(requirements.copied)):
-        if not 1 <= count <= most:
-            raise ConfigError(
-                f"rule {rule.name!r} pushes {count} registers in one share: it must be from 1 to "
-                f"{REGISTERS_MAX}, and 1 for a rule that mixes by weight"
-            )
+    if not 1 <= requirements.share_registers <= most:
+        raise ConfigError(
+            f"rule {rule.name!r} pushes {requirements.share_registers} registers in one share: it "
+            f"must be from 1 to {REGISTERS_MAX}, and 1 for a rule that mixes by weight"
+        )
     if requirements.whole and shards > 1:
         raise ConfigError(
             f"shards is {shards}: rule {rule.name!r} works on whole vectors; {_OTHERWISE}"

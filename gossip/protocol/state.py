@@ -104,8 +104,6 @@ class State:
     """Shares that may be outstanding at once, as the rule says."""
     share_registers: int
     """Registers that one share may carry, as the rule says."""
-    copied: tuple[str, ...]
-    """Registers that a copy carries, ``x`` first."""
     bare: bool
     """Whether what is rounded is written by itself, as the rule says."""
     caps: bool
@@ -145,8 +143,6 @@ class State:
     """When the rule was last called, seconds."""
     founders: int = 1
     """How many peers found together, this one included."""
-    is_copy: bool = False
-    """Whether this peer has become the copy of a donor, in place of founding."""
     may_close: bool | None = None
     """True if the rule has nothing to push in this round of merging, False if it must end something
     first; None if the count of its pushes decides."""
@@ -316,7 +312,6 @@ def make_state(
     anchor: bytes,
     outstanding_max: int,
     share_registers: int,
-    copied: tuple[str, ...],
     bare: bool,
     caps: bool,
     validate: Callable[[ShareId, Offer], str],
@@ -334,7 +329,6 @@ def make_state(
         anchor: Hash of the anchor that the vector keeps; empty where it keeps none.
         outstanding_max: Shares that may be outstanding at once.
         share_registers: Registers that one share may carry.
-        copied: Registers that a copy carries, ``x`` first.
         bare: Whether what is rounded is written by itself.
         caps: Whether a part of a share may be accepted.
         validate: Says why an offer is refused, or nothing where it is let in.
@@ -366,7 +360,6 @@ def make_state(
         anchor=anchor,
         outstanding_max=outstanding_max,
         share_registers=share_registers,
-        copied=copied,
         bare=bare,
         caps=caps,
         swarm_steps=table.clock.total,
