@@ -24,11 +24,10 @@ from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
 
 from rumor.sim.study import Results, built_in_studies, load_results
-from rumor.sim.study.analysis.findings import findings, margin
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import Search, searched
-from rumor.sim.study.analysis.verdicts import verdict_words
-from rumor.sim.study.format import count, listed, number, percent, sentence, spread
+from rumor.sim.study.analysis.verdicts import headlines, verdict_words
+from rumor.sim.study.format import count, listed, number, percent, spread
 from rumor.sim.study.metrics import METRICS, Metric
 
 __all__ = [
@@ -156,7 +155,7 @@ def page(
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
         study.question,
         "## What came out",
-        "\n".join(f"- {sentence}" for sentence in findings(results)),
+        "\n".join(f"- {line}" for line in headlines(results)),
         *_note(results),
         *_failures(results),
         *(f"![{_caption(name)}]({name})" for name in pictures),
@@ -285,7 +284,7 @@ def _wide_table(comparison: Comparison, results: Results) -> str:
             failed = any(_is_of(trial, place) for trial in results.failures)
             words = "cannot go on" if failed else ""
             lines.append(table_row([label, words, *[""] * len(metrics)]))
-    return "\n".join([*lines, "", sentence(margin(comparison))])
+    return "\n".join(lines)
 
 
 def _is_of(trial: str, place: Mapping[str, str]) -> bool:
@@ -309,7 +308,6 @@ def _table(comparison: Comparison) -> str:
     lines = [f"### {at}", ""] if at else []
     lines += [table_row(columns), table_row(["---", *["---:"] * (len(columns) - 2), "---"])]
     lines += [table_row(_cells(row, comparison)) for row in comparison.rows]
-    lines += ["", sentence(margin(comparison))]
     return "\n".join(lines)
 
 

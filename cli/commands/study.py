@@ -366,19 +366,18 @@ def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
 
 
 def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:
-    """Print what came out: findings, who is first, and where all is."""
-    from ...sim.study.analysis.findings import findings
+    """Print what came out: who is first, and where all is."""
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
     results, search = searched(results)
     console.print()
     console.print(Text(results.study.title, style="bold"), soft_wrap=True)
-    for sentence in findings(results):
-        console.print(Text(f"- {sentence}"))
     if search is not None:
         console.print(Text(f"- {search.words}"))
     found = comparisons(results)
+    if not found:
+        console.print("no trial has a result")
     for comparison in found[:PLACES_MAX]:
         _print_comparison(comparison, console)
     if len(found) > PLACES_MAX:
@@ -430,7 +429,6 @@ def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
     """What ``--json`` prints."""
-    from ...sim.study.analysis.findings import findings
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
@@ -441,7 +439,6 @@ def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str,
         "finished": len(results.results),
         "failures": dict(results.failures),
         "target": results.study.target,
-        "findings": list(findings(best)),
         "taken": [
             {"at": dict(one.at), search.axis.name: dict(one.taken), "edge": one.edge}
             for one in search.tried

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....train.storage.files import drafted
-from ..analysis.findings import findings, margin
 from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
 from ..analysis.search import Search, searched
-from ..analysis.verdicts import p_words, seen_words, verdict_words
+from ..analysis.verdicts import headlines, p_words, seen_words, verdict_words
 from ..execution.cache_key import code_version, versions
-from ..format import count, listed, number, percent, sentence, signed
+from ..format import count, listed, number, percent, signed
 from ..metrics import METRICS, Metric, metrics_known
 from ..results import Results
 from ..study import Axis, Study
@@ -82,7 +81,7 @@ def page(results: Results) -> str:
         css=_asset("page.css"),
         warning=_warning(results),
         failures=results.failures,
-        findings=findings(best) if found else (),
+        headlines=headlines(best),
         facts=_facts(results),
         labels=best.study.axes[0].labels,
         further={str(at): _choices(axis) for at, axis in enumerate(best.study.axes[1:])},
@@ -184,7 +183,6 @@ class _Book:
                 for key, comparison in self._places.items()
                 for panel in ranking_panels(comparison)
             ],
-            "notes": [(f"facet={key}", sentence(margin(one))) for key, one in self._places.items()],
         }
 
     def _predictions(self) -> Iterator[dict[str, Any]]:

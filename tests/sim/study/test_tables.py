@@ -34,7 +34,7 @@ def test_there_is_a_row_for_each_trial_and_evaluation(tmp_path: Path) -> None:
     found = [row for row in table if row["trial"] == first.key]
     assert [row["evaluation"] for row in found] == ["0", "1", "2", "3", "4"]
     for curve, values in first.series.items():
-        assert [float(row[curve]) for row in found] == list(values)
+        assert [float(row[curve]) if row[curve] else None for row in found] == list(values)
     assert {(row["topology"], row["p"], row["seed"]) for row in found} == {("ring", "0.1", "0")}
 
 

@@ -155,7 +155,7 @@ def test_a_page_names_no_address_but_its_own_parts(name: str) -> None:
     assert [one for one in addresses if not one.startswith(("#", "data:"))] == []
 
 
-def test_the_question_and_three_findings_come_first() -> None:
+def test_the_question_and_who_leads_come_first() -> None:
     text = read(results_of({"topology": GRAPHS}, title="Graphs", question="Which one?")).text
     assert re.search(r"Graphs Which one\? .*complete.* Trials 12 of 12", text)
 
