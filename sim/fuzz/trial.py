@@ -23,7 +23,7 @@ from .scenario.scenario import OUTER, Scenario
 from .swarm import FuzzSwarm
 from .violation import LIVENESS, Violation
 
-__all__ = ["Failure", "Trial", "attempt", "run", "swarm_of"]
+__all__ = ["Failure", "Mutant", "Trial", "attempt", "run", "swarm_of"]
 
 AGREE_S = 60.0
 """Within this time all must belong to one swarm and agree, once the faults are over."""
@@ -108,7 +108,7 @@ def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
 
     Args:
         scenario: What is to happen.
-        mutant: Plants a known bug in every protocol, see `MUTANTS`.
+        mutant: Plants a known bug in every protocol.
     """
     trial = _attempt(scenario, mutant, every=_COMPARED_EVERY)
     if trial.failure is None:
