@@ -22,6 +22,7 @@ from typing import Final
 
 from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
+from scripts.study_pictures import draw_pictures
 
 from rumor.sim.study import Results, built_in_studies, load_results
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
@@ -89,7 +90,7 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     Of one that is not finished its trials lie beside them, for whoever goes on with it.
 
     Args:
-        folder: Where it was computed, with ``summary.csv`` and ``pictures``.
+        folder: Where it was computed, with ``summary.csv``.
         out: Of all pages; this one comes into a folder of the study's name.
         machine: In words.
         date: As 2026-11-21.
@@ -100,9 +101,9 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir(parents=True)
     shutil.copyfile(folder / "summary.csv", here / "summary.csv")
-    pictures = sorted((folder / "pictures").glob("*.png"), key=_place)
+    pictures = sorted(draw_pictures(results, here), key=_place)
     for picture in pictures:
-        shrink(picture, here / picture.name)
+        shrink(picture, picture)
     names = [picture.name for picture in pictures]
     if _missing(results):
         with tarfile.open(here / TRIALS, "w:xz") as packed:

@@ -186,3 +186,11 @@ def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleT
     assert "| DiLoCo H=128 | 50 Mbit/s | 11.55 % | 12.4 % | +7 % | yes |" in told
     assert "| DiLoCo H=32 | 50 Mbit/s | 2.41 % | 3.41 % | +41 % | missed |" in told
     assert "1 prediction is outside" in told and "GoSGD computes 100 % of the time." in told
+
+
+@pytest.mark.extended
+def test_all_charts_are_drawn(studies: ModuleType, tmp_path: Path) -> None:
+    results = results_of({"topology": ["ring", "complete", "star", "torus"], "p": [0.1, 0.5, 1.0]})
+    found = {path.stem for path in studies.draw_pictures(results, tmp_path)}
+    assert {"curves", "ranking", "graphs", "heat"} <= found
+    assert all(path.stat().st_size > 5000 for path in tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The report of a study: one file that needs nothing but a browser, and its pictures."""
+"""The report of a study: one file that needs nothing but a browser."""
 
 import json
 import math
@@ -36,19 +36,18 @@ from .charts import (
 )
 from .commands import asked, command
 from .panels import Matrix, Panel
-from .pictures import draw_pictures
 
 __all__ = ["page", "write_report"]
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write a report that opens without a network, and its pictures as PNG.
+    """Write a report that opens without a network.
 
     Nothing in it depends on the machine or the time that it is written on.
 
     Args:
         results: Some or all trials may be missing.
-        folder: The study's; ``report.html`` and ``pictures`` in it are replaced.
+        folder: The study's; ``report.html`` in it is replaced.
 
     Returns:
         Where the page is.
@@ -56,8 +55,6 @@ def write_report(results: Results, folder: Path) -> Path:
     Raises:
         OSError: It cannot be written; an older page is kept.
     """
-    if results.results:
-        draw_pictures(results, folder / "pictures")
     path = folder / "report.html"
     with drafted(path) as draft:
         draft.write_text(page(results), encoding="utf-8")
