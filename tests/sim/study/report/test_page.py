@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from plotly.offline import get_plotlyjs
