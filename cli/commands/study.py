@@ -46,7 +46,7 @@ class StudyConfig:
     given."""
 
     dry_run: bool = False
-    """Check all trials, list them, estimate, and compute nothing."""
+    """Check all trials, list them, and compute nothing."""
 
     hours: float | None = None
     """Begin no further trial after so many hours. The first seed comes first, then the next; what
@@ -148,8 +148,7 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     if config.dry_run:
         _print_plan(_plan(found, folder, config.backend, config.jobs))
         return
-    # Where time ends it, timing runs would only take of that.
-    plan = _plan(found, folder, config.backend, config.jobs, estimates=stop_s is None)
+    plan = _plan(found, folder, config.backend, config.jobs)
     ending = _Ending(folder, with_report=not config.no_report)
     results = _run(plan, folder, ending, resume=config.resume, stop_s=stop_s)
     _print_results(results, folder, Console(stderr=as_json), ending.report)
@@ -209,15 +208,13 @@ def _require_libraries(*, with_report: bool) -> None:
         )
 
 
-def _plan(
-    study: Any, folder: Path, backend: str, jobs: int | None, *, estimates: bool = True
-) -> "StudyPlan":
+def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
     """Look it through; a terminal shows that something happens meanwhile."""
     from ...sim.study import plan_study
 
     try:
         with Console(stderr=True).status("looking through the trials"):
-            plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=estimates)
+            plan = plan_study(study, folder, backend=backend, jobs=jobs)
     except KeyboardInterrupt:
         fail("stopped before anything was computed", STOPPED)
     plan.require_runnable()
@@ -243,11 +240,11 @@ def outline(plan: "StudyPlan") -> str:
         return f"{', '.join(parts)}: nothing is left to compute"
     processes = None if plan.jobs is None else f"{plan.jobs} process{'es' * (plan.jobs != 1)}"
     side_by_side = "" if processes is None else f" on {processes}"
-    basis = "going by finished trials" if plan.finished else "going by short test runs"
     if plan.wall_s is not None:
-        parts.append(f"about {duration(plan.wall_s)}{side_by_side} if nothing else runs, {basis}")
+        took = f"about {duration(plan.wall_s)}{side_by_side} if nothing else runs"
+        parts.append(f"{took}, going by finished trials")
     elif plan.seconds is not None:
-        parts.append(f"about {duration(sum(plan.seconds))} of one core, {basis}")
+        parts.append(f"about {duration(sum(plan.seconds))} of one core, going by finished trials")
     else:
         parts.append(f"{len(plan.to_do):,} to compute{side_by_side}")
     return ", ".join([*parts, f"{plan.memory_gib:.1f} GiB each"])

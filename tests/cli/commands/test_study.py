@@ -54,7 +54,7 @@ def test_a_study_leaves_tables_and_says_who_was_first() -> None:
     assert done.exit_code == 0, done.output
     folder = Path("runs/study-mine")
     assert all(tables_of(folder))
-    assert "4 trials (2 topologies x 2 seeds), about " in done.stderr
+    assert "4 trials (2 topologies x 2 seeds), 4 to compute on 1 process" in done.stderr
     assert "A small one" in done.stdout and f"Folder: {folder}" in done.stdout
     assert "topology by" in done.stdout and "complete" in done.stdout
 
@@ -305,7 +305,7 @@ def study_of_a_task(module: str, what: str) -> None:
 
 
 @pytest.mark.live
-def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
+def test_a_task_that_raises_is_a_failure_of_its_trial() -> None:
     study_of_a_task("raising_task", "raise ValueError('a bug of the user')")
     done = run()
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
@@ -315,7 +315,7 @@ def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
+def test_a_task_that_kills_its_process_is_a_failure_of_its_trial() -> None:
     study_of_a_task("own", "os.kill(os.getpid(), signal.SIGKILL)")
     log = Path("log.txt")
     status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
@@ -456,19 +456,19 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "14/40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
-def test_the_outline_says_what_its_estimate_rests_on(tmp_path: Path) -> None:
-    plan = plan_study(small_study(seeds=2), tmp_path, jobs=2, estimates=False)
+def test_the_outline_says_how_long_it_takes(tmp_path: Path) -> None:
+    plan = plan_study(small_study(seeds=2), tmp_path, jobs=2)
     timed = replace(plan, seconds=(40.0,) * len(plan.to_do))
-    assert "on 2 processes if nothing else runs, going by short test runs," in outline(timed)
+    assert "on 2 processes if nothing else runs, going by finished trials," in outline(timed)
     resumed = replace(timed, to_do=plan.to_do[1:], seconds=(40.0,) * len(plan.to_do[1:]))
     assert "1 finished before" in outline(resumed)
     assert "going by finished trials," in outline(resumed)
     on_cluster = replace(timed, jobs=None)
-    assert "about 3 min of one core, going by short test runs," in outline(on_cluster)
+    assert "about 3 min of one core, going by finished trials," in outline(on_cluster)
 
 
 def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
-    plan = plan_study(small_study(seeds=1), tmp_path, jobs=1, estimates=False)
+    plan = plan_study(small_study(seeds=1), tmp_path, jobs=1)
     assert (
         outline(plan) == "2 trials (2 topologies x 1 seed), 2 to compute on 1 process, 0.5 GiB each"
     )

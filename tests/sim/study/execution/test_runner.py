@@ -111,7 +111,7 @@ def test_other_code_uses_nothing_of_what_was_finished(
     run(tmp_path / "a")
     for name in ("cache_key", "worker"):
         monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
-    plan = plan_study(small_study(), tmp_path / "a", jobs=1, estimates=False)
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
     run(tmp_path / "a", resume=True)
     assert len(computed) == 8
@@ -344,7 +344,7 @@ def test_what_was_killed_is_tried_alone_before_it_has_failed(
 ) -> None:
     deadly = Deadly()
     monkeypatch.setattr(module, "answers", deadly.answers)
-    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
+    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a")
     plan = replace(plan, backend=backend, jobs=jobs)
     results = run_study(plan.study, tmp_path / "a", plan=plan)
     assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
