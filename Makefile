@@ -3,8 +3,7 @@
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    pages in a browser
 # make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
-# make test-compiled   the fast path of simulations in machine code, and the core of the protocol, once they are compiled
-# make test-mypyc  the core as machine code: builds it, and runs its tests against it
+# make test-compiled   the fast path of simulations in machine code, once it is compiled
 # make test-extended  tests that take a second or more, all of them (SHARE=1/4 a part)
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
@@ -23,7 +22,6 @@
 # make outputs     docs/: what examples print, where that depends on no machine (some minutes)
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make reproductions  docs/reproductions/README.md: published figures beside measured ones
-# make verdicts    docs/explanation/statistics.md: how often studies are wrong, and what they see (some minutes)
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
 # make pictures    docs/images: all pictures of runs and screens (soak for MINUTES), graphs and sub-packages
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
@@ -38,19 +36,19 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
-TESTS   := test-core test-others test-cluster test-browser test-compiled test-mypyc test-integrations test-extended \
+TESTS   := test-core test-others test-cluster test-browser test-compiled test-integrations test-extended \
 	test-share
 REPRODUCTIONS ?= relaysgd moshpit noise graphs
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies verdicts wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo dist mypyc site test $(TESTS) check cover campaign bench soak joining \
-	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies verdicts wires clean
+.PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench soak joining \
+	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -89,25 +87,8 @@ test-cluster: .venv/.test
 test-browser: .venv/.test
 	$(BIN)/python $(PYTEST) -m "browser and not slow"
 
-test-compiled: .venv/.test test-mypyc
+test-compiled: .venv/.test
 	$(BIN)/python $(PYTEST) -m "compiled and not slow"
-
-COMPILED := PYTHONPATH=build/compiled/rumor $(BIN)/python
-INCLUDE   = $(shell $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')
-COMPILES  = $(and $(shell command -v gcc || command -v cc),$(wildcard $(INCLUDE)/Python.h))
-
-# Core, simulator's kernel and fuzz as machine code: frozen decisions, and their own tests.
-test-mypyc: .venv/.check
-	$(if $(COMPILES),$(MAKE) mypyc,@echo "no C compiler, or no headers of Python: nothing to try")
-
-mypyc:
-	rm -rf build/compiled
-	RUMOR_MYPYC=1 $(BIN)/python -m pip wheel -q --no-deps --no-build-isolation -w build/compiled .
-	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/rumor
-	$(COMPILED) -c "from rumor.gossip import IS_COMPILED; assert IS_COMPILED"
-	$(COMPILED) $(PYTEST) -n auto tests/sim/fuzz/test_trace.py -m "$(FULL)"
-	$(COMPILED) $(PYTEST) -n auto tests/gossip $(addprefix tests/sim/,fuzz kernel models) -m "not live and not interpreted and $(QUICK)"
-	rm -rf build/lib* build/bdist.*
 
 test-integrations: .venv/.integrations
 	$(BIN)/python $(PYTEST) -n 2 tests/train/integrations tests/test_exports.py -m "integrations or not live and $(QUICK)"
@@ -143,7 +124,7 @@ soak: .venv/.demo
 joining: .venv/.demo
 	$(BIN)/python -m benchmarks joining --joiners 8 --size-mb 200 --rounds 1 --picture docs/images/joining.png $(ARGS)
 
-gallery house models outputs reference rules seen stragglers verdicts wires: .venv/.demo
+gallery house models outputs reference rules seen stragglers wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 # Longer ones last, and PICTURES picks some of the others.
@@ -157,7 +138,7 @@ site: .venv/.docs
 # setuptools packs whatever an earlier build left behind in build/.
 dist: .venv/.release
 	rm -rf build/lib build/bdist.* dist
-	RUMOR_MYPYC= $(BIN)/python -m build -q
+	$(BIN)/python -m build -q
 	$(BIN)/python -m twine check --strict dist/*
 	rm -rf build/lib build/bdist.*
 

@@ -42,9 +42,6 @@ class Command:
     """``module:function`` of a context in which it is run, for what takes long and may begin while
     its options are read."""
 
-    now: str = ""
-    """The new name of a renamed command. The old one still works, is not listed, and says so."""
-
 
 COMMANDS = {
     "launch": Command(
@@ -140,7 +137,6 @@ COMMANDS = {
         home="commands.fuzz:fuzz",
         summary="Fuzz the protocol: inject random faults until an invariant breaks or none does.",
     ),
-    "torture": Command(home="commands.fuzz:fuzz", summary="", now="fuzz"),
 }
 """By name, in the order in which ``rumor --help`` lists them."""
 
@@ -159,8 +155,6 @@ class _LazyCommand(TyperCommand):
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Parse its arguments, by the options of the command itself."""
         name = str(self.name)
-        if COMMANDS[name].now:
-            print(f"rumor {name} is now called rumor {COMMANDS[name].now}", file=sys.stderr)
         return load(name).make_context(*args, **kwargs)
 
 
@@ -177,7 +171,7 @@ def _imported(home: str) -> Any:
 
 
 def _register(name: str, command: Command) -> None:
-    decorate = app.command(name, help=command.summary, hidden=bool(command.now), cls=_LazyCommand)
+    decorate = app.command(name, help=command.summary, cls=_LazyCommand)
     decorate(lambda: None)
 
 
@@ -189,11 +183,8 @@ def _say_version(wanted: bool) -> None:
     if wanted:
         # Here, because it reads the files of what is installed.
         from importlib.metadata import version
-        from importlib.util import find_spec
 
-        # What all compiled modules share.
-        compiled = " (core compiled)" if find_spec("rumor__mypyc") else ""
-        print(f"rumor {version('rumor')}{compiled}")
+        print(f"rumor {version('rumor')}")
         raise typer.Exit
 
 

@@ -22,16 +22,14 @@ from typing import Final
 
 from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
+from scripts.study_pictures import draw_pictures
 
-from rumor.sim.study import Results, built_in_studies, find_study, load_results
-from rumor.sim.study.analysis.findings import findings, margin
+from rumor.sim.study import Results, built_in_studies, load_results
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import Search, searched
-from rumor.sim.study.analysis.verdicts import verdict_words
-from rumor.sim.study.execution.halving import Rung, load_rungs
-from rumor.sim.study.format import count, listed, number, percent, sentence, spread
+from rumor.sim.study.analysis.verdicts import headlines, verdict_words
+from rumor.sim.study.format import count, listed, number, percent, spread
 from rumor.sim.study.metrics import METRICS, Metric
-from rumor.sim.study.study import Halving
 
 __all__ = [
     "NOTES",
@@ -92,7 +90,7 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     Of one that is not finished its trials lie beside them, for whoever goes on with it.
 
     Args:
-        folder: Where it was computed, with ``summary.csv`` and ``pictures``.
+        folder: Where it was computed, with ``summary.csv``.
         out: Of all pages; this one comes into a folder of the study's name.
         machine: In words.
         date: As 2026-11-21.
@@ -103,20 +101,17 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir(parents=True)
     shutil.copyfile(folder / "summary.csv", here / "summary.csv")
-    pictures = sorted((folder / "pictures").glob("*.png"), key=_place)
+    pictures = sorted(draw_pictures(results, here), key=_place)
     for picture in pictures:
-        shrink(picture, here / picture.name)
+        shrink(picture, picture)
     names = [picture.name for picture in pictures]
-    asked = find_study(results.study.name) if results.study.name in NAMES else None
-    search = None if asked is None else asked.search
-    rungs = () if search is None else load_rungs(folder, search)
     if _missing(results):
         with tarfile.open(here / TRIALS, "w:xz") as packed:
-            for part in ("study.json", "cells", "search"):
+            for part in ("study.json", "trials"):
                 if (folder / part).exists():
                     packed.add(folder / part, part, filter=_without_dates)
     how = f"{machine}; code of commit {commit}" if commit else machine
-    text = page(results, names, machine=how, date=date, rungs=rungs, search=search)
+    text = page(results, names, machine=how, date=date)
     (here / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -145,8 +140,6 @@ def page(
     *,
     machine: str,
     date: str,
-    rungs: Sequence[Rung] = (),
-    search: Halving | None = None,
 ) -> str:
     """The page of a study, in Markdown.
 
@@ -155,8 +148,6 @@ def page(
         pictures: Names of files beside the page.
         machine: In words.
         date: As 2026-11-21.
-        rungs: Of the search by successive halving that was before them, if there was one, and
-        search: What it looked for.
     """
     study = results.study
     everything, (results, found) = results, searched(results)
@@ -165,7 +156,7 @@ def page(
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
         study.question,
         "## What came out",
-        "\n".join(f"- {sentence}" for sentence in findings(results)),
+        "\n".join(f"- {line}" for line in headlines(results)),
         *_note(results),
         *_failures(results),
         *(f"![{_caption(name)}]({name})" for name in pictures),
@@ -173,7 +164,6 @@ def page(
         *_reference(study.reference),
         *_tables(results),
         *_searched(found, comparisons(results)),
-        *_halved(rungs, search),
         "## How it was computed",
         _how(everything, machine, date),
     ]
@@ -190,31 +180,6 @@ def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[st
         at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
         rows = [table_row(heads), table_row(["---"] * len(heads)), *map(table_row, lines)]
         yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
-
-
-def _halved(rungs: Sequence[Rung], search: Halving | None) -> Iterator[str]:
-    """What each round of a search by successive halving gave."""
-    if search is None:
-        return
-    metric, name = METRICS[search.metric], search.axis.name
-    where = listed([f"{axis} {label}" for axis, label in search.at.items()])
-    yield f"""## Which {name} was taken
-
-Searched first, with {where} and seed {search.seed}, by successive halving, with the same trials for
-all: each value for {listed([percent(rung.part) for rung in rungs])} of the steps in turn. After a
-round the better half goes on; the best of the last one is taken. Figures: {metric.words}."""
-    labels = search.axis.labels
-    heads = ["", *(f"{label}, round {n}" for n in range(1, len(rungs) + 1) for label in labels)]
-    lines = [table_row([*heads, "taken"]), table_row(["---", *["---:"] * len(heads)])]
-    for point, kept in rungs[-1].kept.items():
-        figures = [
-            metric.shown(value) if (value := rung.found[point].get(label)) is not None else "–"
-            for rung in rungs
-            for label in labels
-        ]
-        edge = ", the edge of what was tried" if kept[0] in (labels[0], labels[-1]) else ""
-        lines.append(table_row([point, *figures, f"**{kept[0]}**{edge}"]))
-    yield "\n".join(lines)
 
 
 LEGEND: Final = """\
@@ -320,7 +285,7 @@ def _wide_table(comparison: Comparison, results: Results) -> str:
             failed = any(_is_of(trial, place) for trial in results.failures)
             words = "cannot go on" if failed else ""
             lines.append(table_row([label, words, *[""] * len(metrics)]))
-    return "\n".join([*lines, "", sentence(margin(comparison))])
+    return "\n".join(lines)
 
 
 def _is_of(trial: str, place: Mapping[str, str]) -> bool:
@@ -344,7 +309,6 @@ def _table(comparison: Comparison) -> str:
     lines = [f"### {at}", ""] if at else []
     lines += [table_row(columns), table_row(["---", *["---:"] * (len(columns) - 2), "---"])]
     lines += [table_row(_cells(row, comparison)) for row in comparison.rows]
-    lines += ["", sentence(margin(comparison))]
     return "\n".join(lines)
 
 

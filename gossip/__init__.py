@@ -35,7 +35,6 @@ from .wire.schema import Schema, TensorSpec
 __all__ = [
     "ADPSGD",
     "DPSGD",
-    "IS_COMPILED",
     "ONE",
     "SGP",
     "UNIT",
@@ -73,6 +72,3 @@ __all__ = [
     "make_rule",
     "stream",
 ]
-
-IS_COMPILED = not hasattr(Protocol.step, "__code__")
-"""Whether this is a build with ``RUMOR_MYPYC=1``, in which the core is machine code."""

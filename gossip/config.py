@@ -160,10 +160,7 @@ class ProtocolConfig:
 
 
 def plain_numbers(config: Any) -> None:
-    """Put Python's numbers in place of numpy's in a frozen dataclass.
-
-    Where the core is compiled, nothing else is an ``int``, a ``float`` or a ``bool``.
-    """
+    """Put Python's numbers in place of numpy's in a frozen dataclass."""
     for field in fields(config):
         value = getattr(config, field.name)
         if isinstance(value, np.generic):

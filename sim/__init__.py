@@ -48,5 +48,5 @@ _HOMES = {
     "simulate": "simulate",
 }
 
-# Torch takes a second, and torture needs none.
+# Torch takes a second, and fuzzing needs none.
 _be_lazy(__name__, _HOMES)

@@ -83,7 +83,7 @@ class SimulationConfig:
     robust: str = NONE
     """Short for the rule's parameter ``robust``, what is taken of a share by how far it is from
     the model, so that members who lie move it by little: ``none``, ``clip``, ``scc``, ``cs+``,
-    ``nna`` or ``mozi``, as in ``clip:tau=0.5``, ``nna:byzantine=2`` or ``mozi:rho=0.4``."""
+    or ``nna``, as in ``clip:tau=0.5`` or ``nna:byzantine=2``."""
     wire: str = NATIVE
     """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
     ``topk:FRACTION``; ``topk2bit:FRACTION`` for choco and sparseloco. All but the first

@@ -46,7 +46,7 @@ def say(found):
 import rumor.train
 say([name for name in told["unwanted"] if name in sys.modules])
 import rumor.sim.results.run
-say([name for name in ("matplotlib", "pyarrow", "rich") if name in sys.modules])
+say([name for name in ("matplotlib", "rich") if name in sys.modules])
 from rumor.train.tensors.buffers import give_pages_back, keep_pages
 say(keep_pages())
 import torch
@@ -118,7 +118,7 @@ def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
     assert fresh.unwanted_of_train == []
 
 
-def test_neither_matplotlib_nor_pyarrow_is_loaded_for_its_own_sake(fresh: Fresh) -> None:
+def test_matplotlib_is_not_loaded_for_its_own_sake(fresh: Fresh) -> None:
     assert fresh.unwanted_of_results == []
 
 

@@ -1,10 +1,6 @@
 """What is installed is what the repository says."""
 
-import ast
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import entry_points, version
@@ -54,28 +50,6 @@ def test_every_folder_of_modules_is_packed() -> None:
     folders = [path.parent for layer in LAYERS for path in (ROOT / layer).rglob("__init__.py")]
     found = {f"rumor.{folder.relative_to(ROOT).as_posix().replace('/', '.')}" for folder in folders}
     assert found == set(config["tool"]["setuptools"]["packages"])
-
-
-@pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="there is no checkout")
-def test_what_is_compiled_is_there_and_has_nothing_that_mypyc_takes_for_something_else() -> None:
-    (modules,) = [
-        ast.literal_eval(statement.value)
-        for statement in ast.parse((ROOT / "setup.py").read_text()).body
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "COMPILED"
-    ]
-    texts = [(ROOT / f"{module}.py").read_text() for module in modules]
-    # It is computed again at each look there, and a random stream begins anew.
-    assert not any("cached_property" in text for text in texts)
-
-
-@pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="there is no checkout")
-def test_a_core_that_is_edited_is_not_compiled() -> None:
-    done = subprocess.run(
-        [sys.executable, "setup.py", "editable_wheel"],
-        cwd=ROOT, env=os.environ | {"RUMOR_MYPYC": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "RUMOR_MYPYC: compiled modules would hide what is edited" in done.stderr
 
 
 def test_the_console_script_can_be_called() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rumor.sim.study import Axis, Halving, Point, Results, Rung
-from rumor.sim.study.analysis.findings import findings
+from rumor.sim.study import Results
+from rumor.sim.study.analysis.verdicts import headlines
 
 from .sim.study.made_up import Course, results_of
 
@@ -118,8 +118,8 @@ def test_the_list_of_pages_has_what_came_out(studies: ModuleType, tmp_path: Path
     (tmp_path / "two" / "README.md").write_text(page, encoding="utf-8")
     shown = studies.index(tmp_path)
     assert "## [Two graphs](two/README.md)\n" in shown
-    sentences = findings(results)
-    assert len(sentences) == 3 and all(f"\n- {sentence}\n" in shown for sentence in sentences)
+    (line,) = headlines(results)
+    assert f"\n- {line}\n" in shown
 
 
 def of_proof(leave_out: str = "seed 9") -> Results:
@@ -188,14 +188,9 @@ def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleT
     assert "1 prediction is outside" in told and "GoSGD computes 100 % of the time." in told
 
 
-def test_a_search_is_shown_round_by_round(studies: ModuleType) -> None:
-    axis = Axis("lr", tuple(Point(rate, {"lr": float(rate)}) for rate in ("0.1", "0.2", "0.4")))
-    search = Halving(axis=axis, at={"condition": "equal"}, parts=(0.5, 1.0), seed=7)
-    rungs = (
-        Rung(part=0.5, found={"GoSGD": {"0.1": 2.0, "0.2": 1.5, "0.4": None}},
-             kept={"GoSGD": ("0.2", "0.1")}),
-        Rung(part=1.0, found={"GoSGD": {"0.1": 1.25, "0.2": 1.0}}, kept={"GoSGD": ("0.2",)}),
-    )  # fmt: skip
-    page = studies.page(of_proof(), [], machine="", date="", rungs=rungs, search=search)
-    assert "## Which lr was taken" in page and "condition equal and seed 7" in page
-    assert "| GoSGD | 2 | 1.5 | – | 1.25 | 1 | – | **0.2** |" in page
+@pytest.mark.extended
+def test_all_charts_are_drawn(studies: ModuleType, tmp_path: Path) -> None:
+    results = results_of({"topology": ["ring", "complete", "star", "torus"], "p": [0.1, 0.5, 1.0]})
+    found = {path.stem for path in studies.draw_pictures(results, tmp_path)}
+    assert {"curves", "ranking", "graphs", "heat"} <= found
+    assert all(path.stat().st_size > 5000 for path in tmp_path.iterdir())

@@ -19,13 +19,9 @@ __all__ = [
     "LiveTopology",
     "Topology",
     "TopologyError",
-    "View",
     "advise",
     "facts",
     "neighbors",
     "over",
     "parse",
 ]
-
-View = LiveTopology
-"""The earlier name of `LiveTopology`."""

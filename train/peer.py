@@ -16,7 +16,7 @@ from torch import nn
 
 from ..gossip import LocalProtocolError, Protocol, Rule, RumorError, TransportError
 from ..gossip.protocol.leave import STOPPED
-from ..gossip.protocol.rule import require_losses, require_lr, require_samples, requirements_of
+from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import Units, founders, in_units
 from .config import PeerConfig
@@ -41,7 +41,6 @@ from .storage.inputs import ShardTrained
 from .storage.journal import Journal
 from .tasks.live_partition import training_of
 from .tensors.buffers import MemoryUse
-from .tensors.staging import Loss as OwnLoss
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
@@ -86,7 +85,6 @@ class Peer:
         metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
         evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
         evaluate_every: Steps between two such evaluations; both or neither of the two.
-        loss: Given a number, gives *model*'s loss on the batch of that number, for ``robust=mozi``.
         checkpoints: Whether any are written into *out*; False where others keep its `state_dict`.
 
     Defaults come from the environment, where `rumor run`, Slurm or torchrun started the script.
@@ -114,7 +112,6 @@ class Peer:
         metrics_port: int | None = None,
         evaluate: Evaluate | None = None,
         evaluate_every: int | None = None,
-        loss: OwnLoss | None = None,
         checkpoints: bool = True,
     ) -> None:
         given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
@@ -130,9 +127,8 @@ class Peer:
         self.id = self.config.named()
         self.rule = self.config.make_rule()
         """The algorithm."""
-        require_losses(self.rule, known=loss is not None)
         require_own_process(model)
-        self._model, self._loss = model, loss
+        self._model = model
         wire, requirements = self.config.protocol.wire, requirements_of(self.rule)
         self.vector = Vector(
             model,
@@ -297,7 +293,6 @@ class Peer:
             notes=self.notes,
             opens=self.opens,
             told=self._telemetry.told,
-            loss=self._loss,
             goes_on=self._told.resume,
             order=self._order,
         )

@@ -51,16 +51,8 @@ class FuzzConfig:
     """Leave these options of the swarms, or of what is drawn of faults, at their plain values:
     founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells,
     orderly, far-clocks, more-rules, several-registers, formats, damage, two-swarms, tombstones,
-    outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped, judged,
+    outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped,
     progress, pieces, relays, newcomers, leavers, splits; none unless given."""
-
-    plant: str | None = None
-    """Run a mutant, a protocol with a known bug, to see that it is found: no-deduplication,
-    lost-fence, accepts-more, partial-as-whole, impatient, number-reused, snapshot-kept,
-    staged-kept, exact-without-values, wrong-part-back, first-shard-asked, copy-blended,
-    unwritten-fence, credit-lost, stall-never-over, never-dead, dead-for-ever, dead-not-dialled,
-    later-life-ignored, old-addressee, any-swarm, no-tombstones, asks-once, hasty-leave,
-    leaver-keeps-weight, leaver-lets-in, steps-added or merge-by-count; none unless given."""
 
     liars: float = 0.0
     """Let up to this share of the peers lie, 0.3 at most: within the grammar of messages, in their
@@ -95,7 +87,6 @@ class FuzzConfig:
             workers=self.workers,
             without=tuple(filter(None, map(str.strip, (self.without or "").split(",")))),
             faults=None if self.faults is None else read_faults(self.faults),
-            plant=self.plant,
             liars=self.liars,
             shrinks=self.shrink,
             failures_max=self.failures_max,
@@ -123,10 +114,6 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     A thousand seeds take minutes:
 
     `rumor fuzz --seeds 0-999`
-
-    A mutant, a protocol with a known bug, is found and reported in a few lines:
-
-    `rumor fuzz --seeds 0-999 --plant lost-fence`
 
     The same seed always gives the same result. A failure is shown with its last events and with a
     command that repeats it. How to read it, and what faults there are: docs/how-to/fuzz.md.
@@ -177,7 +164,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def command_of(broken: "Broken", plant: str | None) -> str:
+def command_of(broken: "Broken") -> str:
     """The command that repeats a failure."""
     from ...sim.kernel.faults.files import faults_as_json
 
@@ -185,8 +172,6 @@ def command_of(broken: "Broken", plant: str | None) -> str:
     words = ["rumor", "fuzz", "--seeds", str(draft.seed), "--workers", str(draft.workers)]
     if draft.without:
         words += ["--without", ",".join(draft.without)]
-    if plant is not None:
-        words += ["--plant", plant]
     if draft.liars:
         words += ["--liars", f"{draft.liars:g}"]
     words += ["--faults", json.dumps(faults_as_json(draft.faults)), "--no-shrink"]
@@ -197,16 +182,15 @@ def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "seeds": campaign.seeds,
-        "violations": [_told(broken, order.plant) for broken in campaign.broken],
+        "violations": [_told(broken) for broken in campaign.broken],
         "events": campaign.events,
         "never": list(campaign.never),
         "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
         "workers": order.workers,
-        "plant": order.plant,
     }
 
 
-def _told(broken: "Broken", plant: str | None) -> dict[str, Any]:
+def _told(broken: "Broken") -> dict[str, Any]:
     from ...sim.kernel.faults.files import faults_as_json
 
     failure, draft = broken.failure, broken.draft
@@ -219,7 +203,7 @@ def _told(broken: "Broken", plant: str | None) -> dict[str, Any]:
         "workers": draft.workers,
         "without": list(draft.without),
         "faults": faults_as_json(draft.faults),
-        "command": command_of(broken, plant),
+        "command": command_of(broken),
         "trace": list(failure.trace),
     }
 

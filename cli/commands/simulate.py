@@ -34,9 +34,6 @@ class SimulateConfig:
     out: Path | None = None
     """The run's folder; runs/sim-TASK-TIME unless given."""
 
-    format: str = "npz"
-    """Of the files of arrays; parquet needs pyarrow."""
-
     no_plot: bool = False
     """Draw nothing."""
 
@@ -99,7 +96,6 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
     from ...sim import SimulationConfig
-    from ...sim.results.files import check_format
     from ...sim.results.pictures.animation import check_film
     from ...train.tensors.buffers import keep_pages
 
@@ -108,12 +104,11 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     if own.from_file is not None:
         config = start_from(own.from_file, config, given(ctx))
     keep_pages()
-    check_format(own.format)
     if own.animate is not None:
         check_film(own.animate)
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config, own.loggers, folder)
-        unwritten = _keep(run, folder, own.format, picture=not own.no_plot)
+        unwritten = _keep(run, folder, picture=not own.no_plot)
         undrawn = _film(run, own.animate)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
@@ -162,10 +157,10 @@ def _run(config: "SimulationConfig", loggers: tuple[str, ...], folder: Path) -> 
         fail(f"stopped {where}; nothing was kept", STOPPED)
 
 
-def _keep(run: "Run", folder: Path, format: str, *, picture: bool) -> str:
+def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
     """Write a run's folder; says what went wrong, because the figures are worth showing even so."""
     try:
-        run.save(folder, format=format, picture=picture)
+        run.save(folder, picture=picture)
     except OSError as error:
         return f"{not_written(folder, error)}; no file was kept"
     except ConfigError as error:

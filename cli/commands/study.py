@@ -21,7 +21,7 @@ from ..reports.console import counted, duration, plain_table, print_json, print_
 from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.study import Results, Study, StudyPlan, StudyProgress
+    from ...sim.study import Results, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison, Row
 
 __all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
@@ -46,7 +46,7 @@ class StudyConfig:
     given."""
 
     dry_run: bool = False
-    """Check all trials, list them, estimate, and compute nothing."""
+    """Check all trials, list them, and compute nothing."""
 
     hours: float | None = None
     """Begin no further trial after so many hours. The first seed comes first, then the next; what
@@ -94,7 +94,7 @@ def study(
     A study is a file that says what to vary: every combination is simulated with several seeds,
     side by side on all cores. Each finished simulation, a trial, is kept at once; whatever stops
     the study, --resume continues it and arrives at the same tables, to the bit. The results are
-    report.html, which opens without a network, results.parquet with all curves, and summary.csv.
+    report.html, which opens without a network, curves.csv and summary.csv.
 
     Which graph should 64 workers use, and which of its properties predict that:
 
@@ -146,12 +146,9 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
         found = found.quickly()
     stop_s = None if hours is None else time.monotonic() + 3600 * hours
     if config.dry_run:
-        for asked in _stages(found):
-            _print_plan(_plan(asked, folder, config.backend, config.jobs))
+        _print_plan(_plan(found, folder, config.backend, config.jobs))
         return
-    found = _searched(found, folder, config, stop_s)
-    # Where time ends it, timing runs would only take of that.
-    plan = _plan(found, folder, config.backend, config.jobs, estimates=stop_s is None)
+    plan = _plan(found, folder, config.backend, config.jobs)
     ending = _Ending(folder, with_report=not config.no_report)
     results = _run(plan, folder, ending, resume=config.resume, stop_s=stop_s)
     _print_results(results, folder, Console(stderr=as_json), ending.report)
@@ -159,32 +156,6 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
         print_json(_as_json(results, folder, ending.report))
     if failed := len(results.failures):
         fail(f"{counted(failed, 'trial')} failed; --resume tries them again", FAILED)
-
-
-def _stages(study: "Study") -> "Iterator[Study]":
-    """What can be told of a study beforehand: the first round of its search, and its grid."""
-    from ...sim.study.execution.halving import rung_study
-
-    if study.search is not None:
-        values = study.search.axis.labels
-        yield rung_study(study, study.search, dict.fromkeys(study.axes[0].labels, values), 0)
-    yield replace(study, search=None)
-
-
-def _searched(study: "Study", folder: Path, config: StudyConfig, stop_s: float | None) -> "Study":
-    """The study with the best value of what it searches for at every point."""
-    from ...sim.study.execution.halving import halve
-
-    if study.search is None:
-        return study
-
-    def run(asked: "Study", there: Path) -> "Results":
-        print(f"searching {asked.title}", file=sys.stderr)
-        plan = _plan(asked, there, config.backend, config.jobs, estimates=stop_s is None)
-        return _run(plan, there, _Ending(there, with_report=False), resume=True, stop_s=stop_s)
-
-    found, _ = halve(study, folder, run)
-    return found
 
 
 def _list() -> None:
@@ -225,10 +196,10 @@ def _copy(name: str, path: Path) -> None:
 
 def _require_libraries(*, with_report: bool) -> None:
     """See that what is written at the end can be written, before hours go into it."""
-    wanted = ["joblib", "pyarrow", *(["jinja2", "plotly"] if with_report else [])]
+    wanted = ["joblib", *(["jinja2", "plotly"] if with_report else [])]
     missing = [name for name in wanted if find_spec(name) is None]
     if missing:
-        report_only = not {"joblib", "pyarrow"} & {*missing}
+        report_only = "joblib" not in missing
         without = f"; --no-report does without {' and '.join(missing)}" if report_only else ""
         raise ConfigError(
             f"rumor study needs {' and '.join(missing)}, which "
@@ -237,15 +208,13 @@ def _require_libraries(*, with_report: bool) -> None:
         )
 
 
-def _plan(
-    study: Any, folder: Path, backend: str, jobs: int | None, *, estimates: bool = True
-) -> "StudyPlan":
+def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
     """Look it through; a terminal shows that something happens meanwhile."""
     from ...sim.study import plan_study
 
     try:
         with Console(stderr=True).status("looking through the trials"):
-            plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=estimates)
+            plan = plan_study(study, folder, backend=backend, jobs=jobs)
     except KeyboardInterrupt:
         fail("stopped before anything was computed", STOPPED)
     plan.require_runnable()
@@ -271,11 +240,11 @@ def outline(plan: "StudyPlan") -> str:
         return f"{', '.join(parts)}: nothing is left to compute"
     processes = None if plan.jobs is None else f"{plan.jobs} process{'es' * (plan.jobs != 1)}"
     side_by_side = "" if processes is None else f" on {processes}"
-    basis = "going by finished trials" if plan.finished else "going by short test runs"
     if plan.wall_s is not None:
-        parts.append(f"about {duration(plan.wall_s)}{side_by_side} if nothing else runs, {basis}")
+        took = f"about {duration(plan.wall_s)}{side_by_side} if nothing else runs"
+        parts.append(f"{took}, going by finished trials")
     elif plan.seconds is not None:
-        parts.append(f"about {duration(sum(plan.seconds))} of one core, {basis}")
+        parts.append(f"about {duration(sum(plan.seconds))} of one core, going by finished trials")
     else:
         parts.append(f"{len(plan.to_do):,} to compute{side_by_side}")
     return ", ".join([*parts, f"{plan.memory_gib:.1f} GiB each"])
@@ -394,19 +363,18 @@ def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
 
 
 def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:
-    """Print what came out: findings, who is first, and where all is."""
-    from ...sim.study.analysis.findings import findings
+    """Print what came out: who is first, and where all is."""
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
     results, search = searched(results)
     console.print()
     console.print(Text(results.study.title, style="bold"), soft_wrap=True)
-    for sentence in findings(results):
-        console.print(Text(f"- {sentence}"))
     if search is not None:
         console.print(Text(f"- {search.words}"))
     found = comparisons(results)
+    if not found:
+        console.print("no trial has a result")
     for comparison in found[:PLACES_MAX]:
         _print_comparison(comparison, console)
     if len(found) > PLACES_MAX:
@@ -458,18 +426,16 @@ def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
     """What ``--json`` prints."""
-    from ...sim.study.analysis.findings import findings
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
     best, search = searched(results)
     return {
         "study": results.study.name,
-        "cells": sum(1 for _ in results.study.trials()),
+        "trials": sum(1 for _ in results.study.trials()),
         "finished": len(results.results),
         "failures": dict(results.failures),
         "target": results.study.target,
-        "findings": list(findings(best)),
         "taken": [
             {"at": dict(one.at), search.axis.name: dict(one.taken), "edge": one.edge}
             for one in search.tried

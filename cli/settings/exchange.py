@@ -34,7 +34,7 @@ class RuleConfig:
 
     robust: str = NONE
     """What is taken of a share by how far it is from the model, so that members who lie move it by
-    little (gosgd, sgp and dpsgd): none, clip, scc, cs+, nna or mozi, as in clip:tau=0.5 or
+    little (gosgd, sgp and dpsgd): none, clip, scc, cs+ or nna, as in clip:tau=0.5 or
     nna:byzantine=2. All peers should give the same."""
 
 

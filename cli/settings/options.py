@@ -103,7 +103,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
         *("out", "resume", "trust", "log_every", "eval_every", "eval_average_every"),
         *("tested", "workers_tested"),
         *("checkpoint_every", "journal", "loggers", "metrics_host", "metrics_port"),
-        *("format", "no_plot", "no_report", "draw"),
+        *("no_plot", "no_report", "draw"),
     ),
 }
 """Options that are not shown in the panel of their source."""
@@ -131,7 +131,6 @@ _METAVARS: Final[Mapping[str, str]] = {
     "degree": "D",
     "duplicates": "PART",
     "faults": "FILE.json",
-    "format": "npz|parquet",
     "join": "HOST:PORT",
     "loggers": "SPEC",
     "loss": "PART",

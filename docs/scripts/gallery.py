@@ -11,11 +11,10 @@ from PIL import Image
 from rumor.cli.commands.topology import about
 from rumor.cli.reports.topology import describe
 from rumor.topology import Facts, Topology, facts, parse
-from rumor.topology.analysis.churn import churn
 from rumor.topology.drawing import draw
 from rumor.topology.families.registry import CATALOG
 
-__all__ = ["MARKER", "PAGE", "PICTURES", "below", "churn_row", "facts_row", "main", "section"]
+__all__ = ["MARKER", "PAGE", "PICTURES", "below", "facts_row", "main", "section"]
 
 PAGE = Path("docs/reference/topologies.md")
 PICTURES = Path("docs/images/topologies")
@@ -72,20 +71,10 @@ def below() -> str:
         parts += [f"## Facts at n = {n}", "", *_table_head("family", *COLUMNS.values())]
         parts += [facts_row(name, n) for name in CATALOG if spec_of(name, n)]
         parts += [""]
-    parts += ["## When one of 64 peers comes or goes", "", CHURN, ""]
-    parts += _table_head("family", "links", "moved by a leave", "moved by a join")
-    parts += [churn_row(name) for name in CATALOG]
-    parts += ["", "## The families", ""]
+    parts += ["## The families", ""]
     for name in CATALOG:
         parts += [*section(name), ""]
     return "\n".join(parts).rstrip() + "\n"
-
-
-CHURN = """\
-Links of a round on a live view, in the mean over 20 swarms and 4 rounds of each. A link counts for
-each way that it may be used, and only among peers that stay; it has moved when it is there before
-or after, but not both. A star moves nothing unless its middle leaves. Rounds drawn at random move
-nearly all links at any time, churn or not. The file's swarm has 16 peers, its own."""
 
 
 def known(name: str, n: int) -> tuple[Topology, Facts]:
@@ -107,16 +96,6 @@ def facts_row(name: str, n: int) -> str:
     values = {row.name: row.value for row in describe(found, topology.names)}
     cells = (values[column].removesuffix(" rounds").removesuffix(" round") for column in COLUMNS)
     return _row(f"[{name}](#{name})", *cells)
-
-
-def churn_row(name: str) -> str:
-    """A family's row in the table of churn."""
-    spec, n = spec_of(name, 64), 64
-    if spec is None:
-        spec, n = spec_of(name, 16) or name, 16
-    moved = churn(spec, n)
-    figures = (f"{value:.4g}" for value in (moved.edges, moved.moved_leave, moved.moved_join))
-    return _row(f"[{name}](#{name})", *figures)
 
 
 def section(name: str) -> list[str]:

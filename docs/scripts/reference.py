@@ -44,9 +44,9 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Every command, with its options by panel; former names of commands left out."""
+    """Every command, with its options by panel."""
     lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
-    for name in sorted(name for name, entry in COMMANDS.items() if not entry.now):
+    for name in sorted(COMMANDS):
         command = load(name)
         usage = " ".join([f"rumor {name}", *_arguments(command.params)])
         lines += [f"## rumor {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]

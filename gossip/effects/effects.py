@@ -165,11 +165,6 @@ class Measure:
     and so does what follows from it."""
 
     shares: tuple[ShareId, ...]
-    losses: tuple[tuple[ShareId, float], ...] = ()
-    """Shares and fractions: the loss is to be computed that ``x`` would have if each were mixed
-    into its shard by that fraction, and that of ``x`` itself; all on one batch of one's own."""
-    batch: int = 0
-    """Names that batch: how many optimizer steps the peer has taken."""
 
 
 @frozen

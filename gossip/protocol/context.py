@@ -65,7 +65,7 @@ class RuleContext:
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
-        if not within_step and state.answers is None:
+        if not within_step and state.distances is None:
             state.called_s = now
 
     @property
@@ -76,7 +76,7 @@ class RuleContext:
     @property
     def measured(self) -> bool:
         """Whether this is the answer to `measure`, at the same step boundary."""
-        return self._state.answers is not None
+        return self._state.distances is not None
 
     @property
     def me(self) -> PeerId:
@@ -92,11 +92,6 @@ class RuleContext:
     def roll_s(self) -> float:
         """How long founders wait for one another, seconds."""
         return self._state.config.roll_s
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether this peer came as a copy of a donor, in place of founding."""
-        return self._state.is_copy
 
     @property
     def rests(self) -> bool:
@@ -342,20 +337,11 @@ class RuleContext:
         before the next optimizer step, with `measured`, and `distance` has the answer."""
         self._state.measuring.append(share.id)
 
-    def judge(self, share: Share, fraction: float = 1.0) -> None:
-        """Ask for the `loss`, likewise, with a share mixed in by a fraction, and without it."""
-        self._state.judging.append((share.id, fraction))
-
     def distance(self, share: Share) -> float | None:
         """Euclidean norm of the difference between a share's first register and its shard of ``x``;
         None where it was not measured, or ``x`` has changed since."""
-        answers = self._state.answers
-        return None if answers is None else answers.distances.get(share.id)
-
-    def loss(self, share: Share | None = None) -> float | None:
-        """Loss on one own batch with a share mixed in, or of the model as it is; None likewise."""
-        answers = self._state.answers
-        return None if answers is None else answers.losses.get(share.id if share else None)
+        distances = self._state.distances
+        return None if distances is None else distances.get(share.id)
 
     def combine(self, register: str, terms: Iterable[tuple[float, Term]]) -> None:
         """Set ``register = sum of coefficient * term``.
@@ -426,8 +412,7 @@ class RuleContext:
                 they are: send the model first, and corrections or gradients behind it. What was
                 kept goes as it was copied.
             shard: Which part of it.
-            copy: Whether local buffers go along, for a newcomer, and the registers that
-                `Requirements.copied` names.
+            copy: Whether local buffers go along, for a newcomer.
             anchor: Whether the anchor goes along, for a newcomer that needs it.
             whole: Whether all numbers must arrive as they are, whatever format this peer uses.
             epoch: The rule's own count of memberships.
@@ -446,9 +431,7 @@ class RuleContext:
         form = _PLAIN
         if copy or state.config.wire != NATIVE:
             form = form_of(state, peer, copy=copy, anchor=anchor, whole=whole or self.merging)
-        if form.registers > 1:
-            register = state.copied
-        elif not isinstance(register, str):
+        if not isinstance(register, str):
             register, form = registers_of(state, self._fresh, register, form)
         send_share(
             *(state, shard_state, peer, self.now, self._fresh, register, form),
@@ -548,8 +531,10 @@ class RuleContext:
     def _changed(self, register: str, shard: int | None = None) -> None:
         if self._fresh:
             self._fresh.forget(register)
-        if self._state.answers is not None and register == X:
-            self._state.answers.forget(shard)
+        distances = self._state.distances
+        if distances and register == X:
+            kept = () if shard is None else distances.items()
+            self._state.distances = {share: far for share, far in kept if share.shard != shard}
 
     def _accepted(self, transfer: IncomingTransfer, weight: int) -> None:
         id, state = transfer.id, self._state

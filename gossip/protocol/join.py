@@ -143,8 +143,6 @@ class Joining:
             if shard_state.copied:
                 others.append(share)
                 continue
-            for part, register in enumerate(state.copied[1:], 1):
-                context.combine(register, [(1.0, share.part(part))])
             context.mix(share)
             donor, shard_state.copied, shard_state.anchored = share.sender, True, share.form.anchor
         if donor and all([each.copied for each in state.shard_states]):
@@ -159,7 +157,6 @@ class Joining:
 
     def joined(self, donor: PeerId) -> None:
         """Note that the first share was mixed, so that this peer is a copy of its donor."""
-        self._state.is_copy = True
         self._state.table.advance(phase=Phase.TRAINING)
         self._state.log.ask(Joined(donor))
 
@@ -185,7 +182,6 @@ class Joining:
 
     def _found(self) -> None:
         state = self._state
-        state.is_copy = False
         state.enter(self._own_anchor())
         if self._founders > 1:
             # While it called the roll, members of other swarms may have said hello, too.
@@ -379,5 +375,4 @@ class StateTransfer:
     def _is_large(self) -> bool:
         """Whether a copy takes more than one message."""
         state = self._state
-        size = state.schema.copy_bytes + (len(state.copied) - 1) * state.schema.share_bytes
-        return size > state.config.inline_bytes_max
+        return state.schema.copy_bytes > state.config.inline_bytes_max

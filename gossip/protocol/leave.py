@@ -140,7 +140,7 @@ class Agreement:
         """Check that only another peer's push can change this peer's model."""
         state = self._state
         returned = any([each.outbox.returned for each in state.busy_shards])
-        return not (returned or state.measuring or state.judging)
+        return not (returned or state.measuring)
 
     def _compare(self, others: list[Member]) -> None:
         table = self._state.table

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Stage, TakeSketch, X
+from ..effects.effects import Effect, Stage, TakeSketch
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -48,7 +48,7 @@ from .limits import Limits
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
-from .state import Answers, Losses, Neighbors, make_state
+from .state import Neighbors, make_state
 from .validation import MessageFilter, why_refused
 
 __all__ = ["Protocol"]
@@ -129,7 +129,6 @@ class Protocol:
             anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
             outstanding_max=outstanding_max_of(rule),
             share_registers=requirements.share_registers,
-            copied=(X, *requirements.copied),
             bare=requirements.bare,
             caps=not requirements.whole,
             validate=self._validate_offer,
@@ -298,7 +297,7 @@ class Protocol:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
         state = self._state
-        state.samples, state.lr, state.gave, state.answers = samples, lr, False, None
+        state.samples, state.lr, state.gave, state.distances = samples, lr, False, None
         if len(state.shard_states) > 1:
             state.list_idle()
         phase = state.table.phase
@@ -351,7 +350,7 @@ class Protocol:
         if self.phase is Phase.TRAINING and not state.closing and overlaps(rule):
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
             # What the step before gave was a step ago.
-            state.steps_going_on, state.gave, state.answers = 1, False, None
+            state.steps_going_on, state.gave, state.distances = 1, False, None
             try:
                 rule.trained_shard(context, shard)
             finally:
@@ -431,15 +430,13 @@ class Protocol:
         """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
         return self._state.in_memory()
 
-    def measured(
-        self, distances: Mapping[ShareId, float], now: float, losses: Losses | None = None
-    ) -> list[Effect | Event]:
+    def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
         """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
-        measured, and losses; without shares that were dropped. The rule is called again."""
+        measured; without shares that were dropped. The rule is called again."""
         takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing
         if takes_part and not self.agreement.compares:
-            answers = (self._state.answers or Answers()).add(distances, losses or {})
-            self._call_rule(now, False, merging=self.merging, answers=answers)
+            known = (self._state.distances or {}) | dict(distances)
+            self._call_rule(now, False, merging=self.merging, distances=known)
         return self._finish_call(now)
 
     def sketched(self, sketch: Sequence[float], now: float) -> list[Effect | Event]:
@@ -491,7 +488,7 @@ class Protocol:
             self._begin_phase(now)
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
-        if state.measuring or state.judging:
+        if state.measuring:
             state.ask_to_measure()
         effects = state.log.effects
         taken = effects.copy()
@@ -502,7 +499,7 @@ class Protocol:
         """Tell others of a phase, and the rule of the one in which it is called."""
         state = self._state
         if state.table.phase is _TRAINING and has_start(self._rule):
-            state.answers = None
+            state.distances = None
             self._rule.start(RuleContext(state, now, trained=False, merging=False))
         self._membership.tell_phase()
 
@@ -565,13 +562,18 @@ class Protocol:
                 self.receipts.told(envelope, body, now)
 
     def _call_rule(
-        self, now: float, trained: bool, *, merging: bool, answers: Answers | None = None
+        self,
+        now: float,
+        trained: bool,
+        *,
+        merging: bool,
+        distances: dict[ShareId, float] | None = None,
     ) -> None:
         state = self._state
-        before, state.answers = state.round, answers
+        before, state.distances = state.round, distances
         context = RuleContext(state, now, trained=trained, merging=merging)
         # Once at each step boundary: an answer to what was measured comes at the same one.
-        is_first = answers is None
+        is_first = distances is None
         if is_first and self._is_open:
             state.copies = False
             if self._donations.asking or self._donations.given:

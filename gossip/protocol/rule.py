@@ -18,7 +18,7 @@ from .context import RuleContext
 
 __all__ = [
     *("Requirements", "Rule", "Overlaps", "Starts", "has_start", "overlaps"),
-    *("require_fit", "require_losses", "require_lr", "require_samples", "require_topology"),
+    *("require_fit", "require_lr", "require_samples", "require_topology"),
     *("outstanding_max_of", "requirements_of", "shards_of"),
 ]
 
@@ -61,8 +61,6 @@ class Starts(Protocol):
 
     def start(self, context: RuleContext, /) -> None:
         """Fill registers; ``x`` is what this peer founds with, or its donor's copy.
-
-        Those that `Requirements.copied` names are the donor's, too, where ``context.is_copy``.
 
         Called each time the peer comes to belong to a swarm, before it trains there. What founders
         know of one another by then is not complete, so that nothing can be pushed yet.
@@ -123,8 +121,6 @@ class Requirements:
     """Into how many pieces the vector is cut, where the rule says so itself."""
     scattered: bool = False
     """Whether each of these has numbers from all over the vector, in place of neighboring ones."""
-    copied: tuple[str, ...] = ()
-    """Registers that a newcomer's copy brings along, as its donor holds them; of whole vectors."""
     by_samples: bool = False
     """Whether it weighs steps by their samples, of which each must then say how many it took."""
     lr: bool = False
@@ -132,9 +128,6 @@ class Requirements:
     measures: bool = False
     """Whether it asks how far shares are from the model (`RuleContext.measure`): then a simulation
     computes values while it decides, and a share must have every number."""
-    losses: bool = False
-    """Whether it asks for losses, too (`RuleContext.judge`): then whoever trains must say how one
-    is computed."""
     overlaps: bool = False
     """Whether it wants to push each shard as soon as the optimizer step is through with it, while
     the backward pass goes on (`Overlaps`)."""
@@ -154,10 +147,8 @@ class Requirements:
 
 def requirements_of(rule: Rule) -> Requirements:
     """What *rule* requires; the defaults, where it states nothing."""
-    # Rules written for earlier versions name the attribute `demands`, and those whose members are
-    # fixed need not say that they wait.
-    name = "requirements" if hasattr(rule, "requirements") else "demands"
-    stated: Requirements = getattr(rule, name, Requirements())
+    stated: Requirements = getattr(rule, "requirements", Requirements())
+    # Those whose members are fixed need not say that they wait.
     return replace(stated, waits=True) if stated.fixed_members and not stated.waits else stated
 
 
@@ -200,12 +191,11 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     """
     requirements, format = requirements_of(rule), parse_wire(wire)
     most = REGISTERS_MAX if requirements.whole else 1
-    for count in (requirements.share_registers, 1 + len(requirements.copied)):
-        if not 1 <= count <= most:
-            raise ConfigError(
-                f"rule {rule.name!r} pushes {count} registers in one share: it must be from 1 to "
-                f"{REGISTERS_MAX}, and 1 for a rule that mixes by weight"
-            )
+    if not 1 <= requirements.share_registers <= most:
+        raise ConfigError(
+            f"rule {rule.name!r} pushes {requirements.share_registers} registers in one share: it "
+            f"must be from 1 to {REGISTERS_MAX}, and 1 for a rule that mixes by weight"
+        )
     if requirements.whole and shards > 1:
         raise ConfigError(
             f"shards is {shards}: rule {rule.name!r} works on whole vectors; {_OTHERWISE}"
@@ -257,19 +247,6 @@ def require_samples(rule: Rule, samples: int | None) -> None:
         )
     elif not 1 <= samples < 2**32:
         raise ConfigError(f"samples is {samples}: it must be at least 1, and below 2^32")
-
-
-def require_losses(rule: Rule, *, known: bool) -> None:
-    """Check that losses can be computed where a rule asks for them.
-
-    Raises:
-        ConfigError: Nobody says how.
-    """
-    if requirements_of(rule).losses and not known:
-        raise ConfigError(
-            f"rule {rule.name!r} compares losses, as robust=mozi has it: give Peer(loss=function), "
-            "which returns that of the model, as it is then, on the batch whose number it is given"
-        )
 
 
 def require_lr(lr: float | None) -> None:

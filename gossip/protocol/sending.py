@@ -66,8 +66,7 @@ def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool
         copy, anchor, whole: See `RuleContext.push`.
     """
     if copy:
-        is_anchor_sent = anchor and state.is_anchored
-        return Form(copy=True, anchor=is_anchor_sent, registers=len(state.copied))
+        return Form(copy=True, anchor=anchor and state.is_anchored)
     if whole or state.bare:
         return _PLAIN
     needs_anchor = parse_wire(state.config.wire).needs_anchor

@@ -24,8 +24,6 @@ from ..wire.messages import Chunk, Envelope, Member, Offer
 from ..wire.schema import Schema
 
 __all__ = [
-    "Answers",
-    "Losses",
     "Neighbors",
     "ShardState",
     "State",
@@ -33,9 +31,6 @@ __all__ = [
     "has_weights",
     "make_state",
 ]
-
-Losses = Mapping[ShareId | None, float]
-"""Of the model as it would be with a share mixed into it; of the model itself, under None."""
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
@@ -51,27 +46,6 @@ class Weighing(Protocol):
 def has_weights(neighbors: Neighbors) -> TypeGuard[Weighing]:
     """Whether they are `Weighing`."""
     return hasattr(neighbors, "weights")
-
-
-class Answers:
-    """What a rule was told of values at this step boundary; nothing once they have changed."""
-
-    def __init__(self) -> None:
-        self.distances: dict[ShareId, float] = {}
-        """How far shares are from the model."""
-        self.losses: Losses = {}
-
-    def add(self, distances: Mapping[ShareId, float], losses: Losses) -> "Answers":
-        """Take more in; losses are compared with others of the same answer, on the same batch."""
-        self.distances |= distances
-        self.losses = losses or self.losses
-        return self
-
-    def forget(self, shard: int | None = None) -> None:
-        """Forget what is no longer so after a change of one shard of the model, or of all."""
-        self.losses = {}
-        kept = () if shard is None else self.distances.items()
-        self.distances = {share: far for share, far in kept if share.shard != shard}
 
 
 @dataclass(slots=True)
@@ -130,8 +104,6 @@ class State:
     """Shares that may be outstanding at once, as the rule says."""
     share_registers: int
     """Registers that one share may carry, as the rule says."""
-    copied: tuple[str, ...]
-    """Registers that a copy carries, ``x`` first."""
     bare: bool
     """Whether what is rounded is written by itself, as the rule says."""
     caps: bool
@@ -140,10 +112,9 @@ class State:
     """Snapshots that the rule keeps, whether a share reads them or not."""
     measuring: list[ShareId] = field(default_factory=list)
     """Shares whose distance from ``x`` the rule has asked for in this call."""
-    judging: list[tuple[ShareId, float]] = field(default_factory=list)
-    """Shares and fractions by which they would be mixed: the rule has asked for the loss then."""
-    answers: Answers | None = None
-    """What it was told at this step boundary; None before it has asked."""
+    distances: dict[ShareId, float] | None = None
+    """How far shares are from the model, of those measured at this step boundary since it last
+    changed; None before the rule has asked."""
     cursor: int = 0
     """The shard to be pushed next."""
     rooted: bool = False
@@ -172,8 +143,6 @@ class State:
     """When the rule was last called, seconds."""
     founders: int = 1
     """How many peers found together, this one included."""
-    is_copy: bool = False
-    """Whether this peer has become the copy of a donor, in place of founding."""
     may_close: bool | None = None
     """True if the rule has nothing to push in this round of merging, False if it must end something
     first; None if the count of its pushes decides."""
@@ -245,9 +214,8 @@ class State:
 
     def ask_to_measure(self) -> None:
         """Ask for what the rule wants to know of values."""
-        asked = tuple(self.measuring), tuple(self.judging)
-        self.log.ask(Measure(*asked, self.table.step if self.judging else 0))
-        self.measuring, self.judging = [], []
+        self.log.ask(Measure(tuple(self.measuring)))
+        self.measuring = []
 
     def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:
         """Take a snapshot that lasts until it is let go."""
@@ -344,7 +312,6 @@ def make_state(
     anchor: bytes,
     outstanding_max: int,
     share_registers: int,
-    copied: tuple[str, ...],
     bare: bool,
     caps: bool,
     validate: Callable[[ShareId, Offer], str],
@@ -362,7 +329,6 @@ def make_state(
         anchor: Hash of the anchor that the vector keeps; empty where it keeps none.
         outstanding_max: Shares that may be outstanding at once.
         share_registers: Registers that one share may carry.
-        copied: Registers that a copy carries, ``x`` first.
         bare: Whether what is rounded is written by itself.
         caps: Whether a part of a share may be accepted.
         validate: Says why an offer is refused, or nothing where it is let in.
@@ -394,7 +360,6 @@ def make_state(
         anchor=anchor,
         outstanding_max=outstanding_max,
         share_registers=share_registers,
-        copied=copied,
         bare=bare,
         caps=caps,
         swarm_steps=table.clock.total,

@@ -35,7 +35,7 @@ def why_refused(
     if phase is _SEEKING:
         return "not asked for"
     if phase is _JOINING:
-        if form != Form(copy=True, anchor=form.anchor, registers=len(state.copied)):
+        if form != Form(copy=True, anchor=form.anchor):
             return "not a copy"
         # Two donors may have been asked; the bytes of the second would only slow the first.
         if any([each.inbox.expects_copy(but=share.sender) for each in state.busy_shards]):
@@ -48,7 +48,7 @@ def why_refused(
 def _why_useless(form: Form, requirements: Requirements, state: State, rule: str) -> str:
     """Why a share in this format is of no use to a rule, or nothing."""
     wire = parse_wire(form.wire)
-    most = len(state.copied) if form.copy else requirements.share_registers
+    most = 1 if form.copy else requirements.share_registers
     if form.registers > most:
         return f"of {form.registers} registers, and {rule} takes {most}"
     if form.needs_anchor() and not state.is_anchored:

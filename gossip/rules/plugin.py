@@ -105,7 +105,6 @@ def _is_users(filename: str) -> bool:
     not_theirs = (*(root / layer for layer in _LAYERS), Path(sysconfig.get_path("stdlib")))
     return (
         not filename.startswith("<")
-        # What is compiled names the folder where mypyc found it.
-        and not {"site-packages", "dist-packages", "mypyc"} & set(path.parts)
+        and not {"site-packages", "dist-packages"} & set(path.parts)
         and not any(path.is_relative_to(folder) for folder in not_theirs)
     )

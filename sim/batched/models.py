@@ -1,7 +1,7 @@
 """The models of all workers: trained by a stepper, measured one by one and merged."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,8 +15,6 @@ from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.fast_path.levels import AnyLevel
-from ..kernel.plan import Question
-from .batches import Batches
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
 from .steppers.gradients import why_unstacked
 from .steppers.stepper import Failures, Stepper
@@ -39,8 +37,6 @@ class Models:
     """Rows of parameters, and what trains them.
 
     Args:
-        judges: Makes the batches on which losses are computed that a rule asks for; None where
-            none does.
         may_overflow: Whether finite values may not fit into the wire's format.
         workers_tested: Single workers that are measured, at most.
     """
@@ -51,7 +47,6 @@ class Models:
         stepper: Stepper,
         failures: Failures,
         task: Task,
-        judges: Callable[[], Batches] | None = None,
         *,
         may_overflow: bool = False,
         workers_tested: int | None = None,
@@ -60,8 +55,6 @@ class Models:
         self.task = task
         self.stepper = stepper
         self._failures = failures
-        self._make_judges = judges
-        self._judges: Batches | None = None
         self._may_overflow = may_overflow
         self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
         # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
@@ -97,31 +90,14 @@ class Models:
         self._failures.check()
         self.stepper.check()
 
-    def measure(
-        self, levels: Iterable[AnyLevel], question: Question
-    ) -> tuple[list[float], list[float]]:
-        """Do what was scheduled, and see how far shares then are from a worker's model; and what
-        the losses are, of the model itself and with shares mixed into it.
+    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Sequence[int]) -> list[float]:
+        """Do what was scheduled, and see how far shares then are from a worker's model.
 
         Raises:
             Failure: As `execute` does.
         """
         self.execute(levels)
-        distances = [self.rows.shares.distance(question.worker, slot) for slot in question.slots]
-        return distances, [*self._losses(question)] if question.judged else []
-
-    def _losses(self, question: Question) -> Iterator[float]:
-        if self._judges is None:
-            assert self._make_judges is not None
-            self._judges = self._make_judges()
-        worker, batch = question.worker, self._judges.one(question.worker, question.batch)
-        state = self._state_of(worker)
-        lent = self._lent(tensors_of(self.rows.module) | state)
-        with self.stepper.shown(worker), lent as module:
-            yield self.task.loss_of(module, batch)
-            for slot, fraction in question.judged:
-                with self.rows.shares.mixed(worker, slot, fraction):
-                    yield self.task.loss_of(module, batch)
+        return [self.rows.shares.distance(worker, slot) for slot in slots]
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
         """Average all workers' models, each by its weight, in float64, in the order of ids.

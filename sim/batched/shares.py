@@ -8,7 +8,6 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -271,24 +270,6 @@ class Shares:
         numbers = self._part(self._rows[X][worker], self._rooms[slot].shard)
         each = zip(numbers, self._first(slot), strict=True)
         return math.sqrt(math.fsum([squared_distance(part, row) for row, part in each]))
-
-    @contextmanager
-    def mixed(self, worker: int, slot: int, fraction: float) -> Iterator[None]:
-        """Have the first register in a slot mixed into its shard of a worker's ``x``, inside; then
-        that is what it was, bit for bit."""
-        kept = tuple(part.clone() for part in self._rows[X][worker])
-        with torch.no_grad():
-            row, shard = self._rows[X][worker], self._rooms[slot].shard
-            numbers = self._part(row, shard)
-            for own, told in zip(numbers, self._first(slot), strict=True):
-                _toward(own, told.to(own.dtype), fraction)
-            self._put(row, shard, numbers)
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for part, before in zip(self._rows[X][worker], kept, strict=True):
-                    part.copy_(before)
 
     def _first(self, slot: int) -> Iterator[Tensor]:
         """The numbers of the first register in a slot, part by part."""

@@ -18,9 +18,7 @@ from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.model import deep_copy
-from ...train.tasks.data import judge_of
-from ...train.tasks.live_partition import Epoch, live_passes
-from ...train.tasks.partition import Partition
+from ...train.tasks.live_partition import Epoch
 from ...train.tasks.registry import build_task
 from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task, require_optimizer
@@ -327,19 +325,12 @@ def _workshop(
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
     sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
 
-    def batches(ids: Sequence[PeerId], partition: Partition) -> Batches:
-        given = task, ids, partition, sizes, config.seed, config.workers
-        return Batches(*given, device=device, flipped=flipped)
-
-    # Nobody deals samples to be judged on.
-    judged = "shared" if live_passes(config.partition) is not None else config.partition
-
+    given = task, ids, config.partition, sizes, config.seed, config.workers
     lr_factor = _lr_factor(config, task)
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
-        batches=batches(ids, config.partition),
-        judges=partial(batches, [judge_of(id) for id in ids], judged),
+        batches=Batches(*given, device=device, flipped=flipped),
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
@@ -398,7 +389,7 @@ def _of_models(
         stepper = choice.make(rows, failures)
         may_overflow = not parse_wire(config.wire).is_native
         return Models(
-            *(rows, stepper, failures, task, workshop.judges),
+            *(rows, stepper, failures, task),
             may_overflow=may_overflow,
             workers_tested=config.workers_tested,
         )

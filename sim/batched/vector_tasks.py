@@ -17,7 +17,6 @@ from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.plan import Question, half_square
 from ..kernel.program import (
     Combine,
     Exchange,
@@ -268,29 +267,13 @@ class VectorRows:
             for worker in workers:
                 self.x[worker] += next(self._steps[worker])
 
-    def measure(
-        self, levels: Iterable[AnyLevel], question: Question
-    ) -> tuple[list[float], list[float]]:
-        """Do what was scheduled, and see how far shares then are from a worker's vector; and what
-        the losses are, of the vector itself and with others mixed into it: the task's objective, or
-        half of the squared norm where it has none."""
+    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Sequence[int]) -> list[float]:
+        """Do what was scheduled, and see how far shares then are from a worker's vector."""
         self.execute(levels)
-        losses = [*self._losses(question)] if question.judged else []
-        shares, worker = self._shares, question.worker
-        if shares is not None:
-            return [shares.distance(worker, slot) for slot in question.slots], losses
-        apart = [self._slots[slot][0] - self.x[worker] for slot in question.slots]
-        return [math.sqrt(float(np.square(each).sum())) for each in apart], losses
-
-    def _losses(self, question: Question) -> Iterator[float]:
-        loss, x = self.task.objective or half_square, self.x[question.worker]
-        yield loss(x)
-        for slot, fraction in question.judged:
-            if self._shares is None:
-                yield loss(x + fraction * (self._slots[slot][0] - x))
-            else:
-                with self._shares.mixed(question.worker, slot, fraction):
-                    yield loss(x)
+        if self._shares is not None:
+            return [self._shares.distance(worker, slot) for slot in slots]
+        apart = [self._slots[slot][0] - self.x[worker] for slot in slots]
+        return [math.sqrt(float(np.square(each).sum())) for each in apart]
 
     def _carry_out_with(self, shares: Shares, operations: Sequence[Operation]) -> None:
         """Do what was scheduled where vectors are cut, or do not travel as they are."""

@@ -6,19 +6,13 @@ every invariant is checked after every event; then the faults stop, and everythi
 """
 
 from .campaign import Broken, Campaign, Order, Progress, run_campaign
-from .mutants import MUTANTS
 from .scenario import OPTIONS, Scenario, draw
 from .shrink import Draft, shrink
 from .trial import Failure, Trial, attempt
 from .violation import Violation
 
-PLANTS = MUTANTS
-"""The former name of `MUTANTS`."""
-
 __all__ = [
-    "MUTANTS",
     "OPTIONS",
-    "PLANTS",
     "Broken",
     "Campaign",
     "Draft",

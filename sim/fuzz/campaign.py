@@ -15,13 +15,12 @@ from types import MappingProxyType
 from typing import Protocol as Structural
 from typing import TypeVar
 
-from ...gossip import IS_COMPILED, ConfigError, RumorError
+from ...gossip import ConfigError, RumorError
 from ..batched.schedule import paused, settled
 from ..kernel.faults.files import Fault
-from .mutants import MUTANTS
 from .scenario import draw, workers_of
 from .shrink import Draft, shrink
-from .trial import Failure, Trial
+from .trial import Failure, Mutant, Trial
 
 __all__ = [
     "EVENT_COVERAGE",
@@ -54,7 +53,7 @@ class Order:
     """What a campaign is to do.
 
     Raises:
-        ConfigError: No seeds, too few workers, an unknown option or plant, or a fault of no peer.
+        ConfigError: No seeds, too few workers, an unknown option, or a fault of no peer.
     """
 
     seeds: tuple[int, ...]
@@ -64,8 +63,8 @@ class Order:
     """Options of a swarm that are left as they are in a plain one."""
     faults: tuple[Fault, ...] | None = None
     """What goes wrong with each swarm; drawn for each seed unless given."""
-    plant: str | None = None
-    """The mutant to run, a key of `MUTANTS`; the protocol as it is unless given."""
+    mutant: Mutant | None = None
+    """Plants a known bug in every protocol, to see that it is found."""
     liars: float = 0.0
     """Which share of the peers lies, at most; above 0, not every event can be met."""
     shrinks: bool = True
@@ -80,18 +79,11 @@ class Order:
         for name in ("failures_max", "processes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        if self.plant is not None and self.plant not in MUTANTS:
-            raise ConfigError(f"unknown plant {self.plant!r}: there are {', '.join(MUTANTS)}")
-        if self.plant is not None and IS_COMPILED:
-            raise ConfigError(
-                "a mutant replaces functions of the core, which is machine code here: "
-                "plant it in an installation without RUMOR_MYPYC"
-            )
         draw(self.seeds[0], self.workers, self.without, self.faults, self.liars)
 
     def is_full(self, seeds: int) -> bool:
         """Whether so many seeds of this campaign should meet every event there is."""
-        drawn = self.faults is None and not self.without and self.plant is None and not self.liars
+        drawn = self.faults is None and not self.without and self.mutant is None and not self.liars
         return drawn and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def draft(self, seed: int) -> Draft:
@@ -170,7 +162,7 @@ def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -
 
 def _try(order: Order, seed: int) -> Trial:
     with settled(), paused():
-        return order.draft(seed).attempt(MUTANTS[order.plant] if order.plant else None)
+        return order.draft(seed).attempt(order.mutant)
 
 
 def _chosen(order: Order, failed: list[Trial]) -> list[tuple[Trial, bool]]:
@@ -191,9 +183,8 @@ def _tell(order: Order, chosen: tuple[Trial, bool]) -> Broken:
     if failure is None:
         raise ValueError(f"seed {trial.seed} did not fail")
     if smaller:
-        mutant = MUTANTS[order.plant] if order.plant else None
-        draft = shrink(draft, failure.invariant, mutant)
-        failure = draft.attempt(mutant).failure or failure
+        draft = shrink(draft, failure.invariant, order.mutant)
+        failure = draft.attempt(order.mutant).failure or failure
     return Broken(seed=trial.seed, failure=failure, draft=draft, shrunk=smaller)
 
 

@@ -31,7 +31,7 @@ from ...gossip.effects.effects import (
     TakeSketch,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
-from ...gossip.types import Incarnation
+from ...gossip.types import Incarnation, ShareId
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Offer, later_life
@@ -40,7 +40,7 @@ from ..kernel.clock import Priority
 from ..kernel.faults.files import Fault
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint, FaultPlan
-from ..kernel.worker import Handler, Measured, Worker
+from ..kernel.worker import Handler, Worker
 from ..models.links import address_of, uniform
 from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
@@ -451,8 +451,8 @@ class FuzzSwarm:
             raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
         return found, frame
 
-    def measure(self, worker: Worker, effect: Measure) -> Measured:
-        """How far staged shares are from a peer's model, and half squares in place of losses."""
+    def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
+        """How far staged shares are from a peer's model."""
         return self.peers[worker.id].vector.measured(effect)
 
     def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:

@@ -23,7 +23,7 @@ from .scenario.scenario import OUTER, Scenario
 from .swarm import FuzzSwarm
 from .violation import LIVENESS, Violation
 
-__all__ = ["Failure", "Trial", "attempt", "run", "swarm_of"]
+__all__ = ["Failure", "Mutant", "Trial", "attempt", "run", "swarm_of"]
 
 AGREE_S = 60.0
 """Within this time all must belong to one swarm and agree, once the faults are over."""
@@ -106,7 +106,7 @@ def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
 
     Args:
         scenario: What is to happen.
-        mutant: Plants a known bug in every protocol, see `MUTANTS`.
+        mutant: Plants a known bug in every protocol.
     """
     trial = _attempt(scenario, mutant, every=_COMPARED_EVERY)
     if trial.failure is None:
@@ -384,7 +384,7 @@ def _quarrel(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -
         known = [id for id in ids if id not in strangers]
         if (view := [id for id in live if id not in strangers]) != known:
             return f"{host.id} sees {view} of {known}"
-    if not scenario.agrees or _has_nobody_to_average(group, scenario):
+    if _has_nobody_to_average(group, scenario):
         return ""
     apart = spread(group)
     near = SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED

@@ -28,7 +28,6 @@ from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer
 from ...gossip.wire.formats import Form, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES
-from ..kernel.plan import half_square
 from .violation import Violation
 
 __all__ = ["SCHEMA", "SIZE", "Machine", "Values", "Vector", "decoded", "encoded", "schema_of"]
@@ -210,17 +209,9 @@ class Vector:
         places = self._parts[share.shard]
         return float(np.linalg.norm(self._term(share) - self.x[places]))
 
-    def measured(self, effect: Measure) -> tuple[dict[ShareId, float], dict[ShareId | None, float]]:
-        """What is asked for, of those shares that are still staged; a loss is half of the squared
-        norm of the model."""
-        near = {share: self.distance(share) for share in effect.shares if share in self.staged}
-        losses: dict[ShareId | None, float] = {None: half_square(self.x)}
-        for share, fraction in effect.losses:
-            if share in self.staged:
-                there, part = self.x.copy(), self._parts[share.shard]
-                there[part] += fraction * (self._term(share) - there[part])
-                losses[share] = half_square(there)
-        return near, losses if effect.losses else {}
+    def measured(self, effect: Measure) -> dict[ShareId, float]:
+        """What is asked for, of those shares that are still staged."""
+        return {share: self.distance(share) for share in effect.shares if share in self.staged}
 
     def staged_values(self, share: ShareId) -> Values:
         """The numbers of a staged share."""

@@ -25,10 +25,10 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import SharePart
+from ...gossip.types import ShareId, SharePart
 from .plan import Traffic
 from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Measured, Payload, Worker
+from .worker import Handler, Harness, Payload, Worker
 
 __all__ = ["Carrier"]
 
@@ -59,7 +59,7 @@ class Carrier:
         harness: Harness | None = None,
         crash: Callable[[Worker], None] | None = None,
         *,
-        measure: Callable[[Worker, Measure], Measured],
+        measure: Callable[[Worker, Measure], Mapping[ShareId, float]],
     ) -> None:
         self.payload: Payload = None
         self.waits = False
@@ -192,8 +192,7 @@ class Carrier:
             self.carry_out(worker, effects, now)
 
     def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
-        distances, losses = self._measured(worker, effect)
-        effects = worker.protocol.measured(distances, now, losses)
+        effects = worker.protocol.measured(self._measured(worker, effect), now)
         # The rule's answer to what was measured stands for that of the whole turn.
         self.waits = False
         self.carry_out(worker, effects, now, "measured")

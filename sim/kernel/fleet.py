@@ -7,7 +7,7 @@ is there; where faults are planned, each has its own, and `Processes` sees to th
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
@@ -17,6 +17,7 @@ from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtoco
 from ...gossip.effects.effects import Effect, Measure
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
+from ...gossip.types import ShareId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
 from .clock import Clock, Priority
@@ -25,10 +26,10 @@ from .execution import Carrier
 from .faults.attacks import Attacks
 from .faults.kinds import KINDS
 from .observers import Times
-from .plan import FleetPlan, Question, Stop, Traffic
+from .plan import FleetPlan, Stop, Traffic
 from .processes import Processes
 from .program import Program
-from .worker import Harness, Incarnations, Measured, Payload, Values, Worker
+from .worker import Harness, Incarnations, Payload, Values, Worker
 
 if TYPE_CHECKING:
     from .dealing import Dealing
@@ -470,18 +471,15 @@ class Fleet:
         """Carry out what a worker's protocol has asked for; see `Carrier.carry_out`."""
         self.carrier.carry_out(worker, effects, now, cause)
 
-    def _measure(self, worker: Worker, effect: Measure) -> Measured:
+    def _measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
         """Have computed what was decided by now, and see how far shares are from a model."""
         measure = self._plan.measure
         if measure is None:
             raise LocalProtocolError("values are computed later: requirements.measures is not set")
         there = worker.shares
         shares = {share: there[share].number for share in effect.shares if share in there}
-        mixed = {s: (there[s].number, part) for s, part in effect.losses if s in there}
-        question = Question(worker.index, [*shares.values()], [*mixed.values()], effect.batch)
-        distances, losses = measure(self.program.take(), question)
-        told = dict(zip([None, *mixed], losses, strict=True)) if mixed else {}
-        return dict(zip(shares, distances, strict=True)), told
+        distances = measure(self.program.take(), worker.index, [*shares.values()])
+        return dict(zip(shares, distances, strict=True))
 
     def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         whole, traffic, links = encoded_bytes(envelope), self.traffic, self.deliveries.links

@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...gossip import PeerId, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import frozen
@@ -20,8 +17,8 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
     from ...train.tasks.live_partition import Epoch
 
 __all__ = [
-    *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring", "Question"),
-    *("Stop", "Traffic", "half_square", "joining", "names_of", "names_of_newcomers"),
+    *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring"),
+    *("Stop", "Traffic", "joining", "names_of", "names_of_newcomers"),
     "worker_names",
 ]
 
@@ -107,22 +104,9 @@ class Attack(NamedTuple):
     stop_s: float
 
 
-class Question(NamedTuple):
-    """What a rule asks of values."""
-
-    worker: int
-    """Whose."""
-    slots: Sequence[int]
-    """How far these are from its model."""
-    judged: Sequence[tuple[int, float]] = ()
-    """Of which losses are wanted, with each mixed in by a fraction; that of the model as it is
-    comes first, where there are any."""
-    batch: int = 0
-    """Names the batch."""
-
-
-Measuring = Callable[[Sequence[Level], Question], tuple[Sequence[float], Sequence[float]]]
-"""Computes what was decided by now, and then how far shares are from a model, and the losses."""
+Measuring = Callable[[Sequence[Level], int, Sequence[int]], Sequence[float]]
+"""Computes what was decided by now, and then how far the shares in these slots are from a worker's
+model."""
 
 
 class Stop(NamedTuple):
@@ -252,8 +236,3 @@ def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
 def joining(faults: Iterable[Fault]) -> int:
     """How many newcomers these faults are."""
     return sum([fault.count or 1 for fault in faults if fault.kind == "join"])
-
-
-def half_square(vector: NDArray[np.float64]) -> float:
-    """The loss of tasks that have none: half of the squared norm of a vector, axes ``(dim,)``."""
-    return float(np.square(vector).sum()) / 2

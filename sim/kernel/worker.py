@@ -12,7 +12,6 @@ from ...gossip import Account, Audit, Envelope, PeerId, Protocol, Rule, audit
 from ...gossip.effects.effects import Effect, Measure
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
-from ...gossip.protocol.state import Losses
 from ...gossip.types import Incarnation, ShareId, SnapshotId, stream
 from ...gossip.wire.formats import parse_wire
 from ..models.links import address_of
@@ -21,7 +20,7 @@ from .plan import Checkpoint, FleetPlan, Traffic
 from .program import Slot
 
 __all__ = [
-    *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Measured", "Payload"),
+    *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Payload"),
     *("Slowness", "Values", "Worker"),
 ]
 
@@ -242,9 +241,6 @@ class Incarnations:
         )
 
 
-Measured = tuple[Mapping[ShareId, float], Losses]
-"""How far shares are from a worker's model, and losses with them."""
-
 Handler = Callable[[Worker, Any, float], None]
 """Carries out one effect of a worker, at a time on that worker's clock."""
 
@@ -309,8 +305,8 @@ class Harness(Values, Structural):
     def refused(self, worker: Worker) -> None:
         """Take note that a message was refused since it breaks the protocol."""
 
-    def measure(self, worker: Worker, effect: Measure) -> Measured:
-        """What is asked for, now; of those shares that are still there."""
+    def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
+        """How far shares are from a worker's model, now; of those that are still there."""
 
 
 class FleetControl(Structural):

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from ...gossip import ConfigError, PeerId, Rule
 from ...gossip.protocol.rule import requirements_of
-from ...topology import Topology, View, over
+from ...topology import LiveTopology, Topology, over
 
 __all__ = ["LiveWorkerTopology", "WorkerTopology", "machines_of", "require_machines"]
 
@@ -76,8 +76,10 @@ class LiveWorkerTopology:
     """
 
     def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
-        self._view_of = lru_cache(_VIEWS_KEPT)(lambda live: (live, View(spec, seed, mixing)))
-        self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], View]] = {}
+        self._view_of = lru_cache(_VIEWS_KEPT)(
+            lambda live: (live, LiveTopology(spec, seed, mixing))
+        )
+        self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], LiveTopology]] = {}
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
         """Whom *peer* may push to in a round."""
@@ -89,7 +91,9 @@ class LiveWorkerTopology:
         known, view = self._view(live, peer)
         return view.weights(known, peer, round)
 
-    def _view(self, live: Sequence[PeerId], peer: PeerId) -> tuple[tuple[PeerId, ...], View]:
+    def _view(
+        self, live: Sequence[PeerId], peer: PeerId
+    ) -> tuple[tuple[PeerId, ...], LiveTopology]:
         last = self._last.get(peer)
         # A roster hands out the same tuple until it changes; a list may be changed in place.
         if last is not None and last[0] is live and isinstance(live, tuple):

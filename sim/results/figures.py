@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ...gossip.weight import from_units
 
-__all__ = ["Row", "describe_faults", "describe_run", "named", "notebook_rows", "sized"]
+__all__ = ["Row", "describe_faults", "describe_run", "named", "sized"]
 
 
 class Row(NamedTuple):
@@ -56,19 +56,6 @@ def describe_run(summary: dict[str, Any]) -> list[Row]:
         Row("engine", str(summary["engine"]), summary.get("engine_why") or ""),
         *_device(summary),
     ]
-
-
-# What the terminal tells beside them is about this machine, or for who looks for a fault.
-_IN_NOTEBOOKS = (
-    *("accuracy", "loss", "consensus distance", "disagreement", "stationary", "weight"),
-    *("weight lost", "virtual time", "reached after", "messages", "pushes", "idle", "diverged"),
-    *("faults", "stranded", "engine"),
-)
-
-
-def notebook_rows(summary: dict[str, Any]) -> list[Row]:
-    """The figures that a notebook shows, without those that only the terminal does."""
-    return [row for row in describe_run(summary) if row.name in _IN_NOTEBOOKS]
 
 
 def _seen(summary: dict[str, Any]) -> Iterator[Row]:

@@ -14,7 +14,6 @@ from torch import Tensor
 from ...gossip import Audit, PeerId, Rule
 from ...gossip.weight import founders, in_units
 from ...train.storage.merge import digest, save_model
-from ...train.tasks.html_table import html_table
 from ...train.tasks.partition import partition_name
 from ..batched.models import Models
 from ..batched.parameters import CPU
@@ -25,7 +24,6 @@ from ..config import SimulationConfig
 from ..kernel.faults.files import Fault, faults_as_json
 from ..kernel.plan import Attack, worker_names
 from .efficiency import time_figures, token_figures
-from .figures import notebook_rows
 from .files import (
     MODEL,
     PICTURE,
@@ -33,7 +31,6 @@ from .files import (
     WORKERS,
     as_json,
     check_folder,
-    check_format,
     read_arrays,
     read_model,
     read_summary,
@@ -102,9 +99,6 @@ class Run:
         figures = [f"{name} {value:.4g}" for name, value in known.items() if value is not None]
         return f"<Run: {', '.join([describe(self.summary), *figures])}>"
 
-    def _repr_html_(self) -> str:
-        return html_table(describe(self.summary), notebook_rows(self.summary))
-
     def plot(self, path: Path | str | None = None) -> "Figure":
         """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.
 
@@ -142,27 +136,25 @@ class Run:
         names = worker_names(self.summary["workers"], joined)
         animate(self.summary, self.series, names, Path(path), seconds=seconds, fps=fps)
 
-    def save(self, folder: Path | str, *, format: str = "npz", picture: bool = True) -> None:
+    def save(self, folder: Path | str, *, picture: bool = True) -> None:
         """Write everything to a folder: all files appear there together, or none does.
 
-        ``series`` and ``workers`` (``.npz`` or ``.parquet``), ``summary.json``,
+        ``series.npz`` and ``workers.npz``, ``summary.json``,
         ``model.safetensors`` where there is a model, and ``training.png``.
 
         Args:
             folder: Made where it does not exist; it may hold other files, but no run.
-            format: Of the arrays: ``npz``, or ``parquet`` where pyarrow is installed.
             picture: Whether to draw one.
 
         Raises:
-            ConfigError: The folder holds another run, or the format is not to be had.
+            ConfigError: The folder holds another run.
             OSError: It cannot be written; nothing was left in the folder.
         """
         folder = Path(folder)
-        check_format(format)
         check_folder(folder)
         with staged(folder) as draft:
-            write_arrays(draft / SERIES, self.series, format)
-            write_arrays(draft / WORKERS, self.workers, format)
+            write_arrays(draft / SERIES, self.series)
+            write_arrays(draft / WORKERS, self.workers)
             if self.model is not None:
                 save_model(draft / MODEL, self.model, {"digest": digest(self.model)})
             if picture:

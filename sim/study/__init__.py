@@ -9,13 +9,12 @@ import typing
 from ..lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
-    from .execution.check import BadCells, InvalidTrials
-    from .execution.halving import Rung, halve
+    from .execution.check import InvalidTrials
     from .execution.plan import StudyPlan, plan_study
     from .execution.runner import StudyProgress, load_results, run_study
     from .metrics import METRICS, Metric
     from .results import CURVES, Result, Results
-    from .study import Axis, Cell, Halving, Point, Study, Trial
+    from .study import Axis, Point, Study, Trial
     from .study_file import built_in_studies, find_study, read_study
     from .tables import write_tables
 
@@ -23,22 +22,17 @@ __all__ = [
     "CURVES",
     "METRICS",
     "Axis",
-    "BadCells",
-    "Cell",
-    "Halving",
     "InvalidTrials",
     "Metric",
     "Point",
     "Result",
     "Results",
-    "Rung",
     "Study",
     "StudyPlan",
     "StudyProgress",
     "Trial",
     "built_in_studies",
     "find_study",
-    "halve",
     "load_results",
     "plan_study",
     "read_study",
@@ -47,13 +41,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "execution.check": ("BadCells", "InvalidTrials"),
-    "execution.halving": ("Rung", "halve"),
+    "execution.check": ("InvalidTrials",),
     "execution.plan": ("StudyPlan", "plan_study"),
     "execution.runner": ("StudyProgress", "load_results", "run_study"),
     "metrics": ("METRICS", "Metric"),
     "results": ("CURVES", "Result", "Results"),
-    "study": ("Axis", "Cell", "Halving", "Point", "Study", "Trial"),
+    "study": ("Axis", "Point", "Study", "Trial"),
     "study_file": ("built_in_studies", "find_study", "read_study"),
     "tables": ("write_tables",),
 }

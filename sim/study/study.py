@@ -6,12 +6,12 @@ import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 
-__all__ = ["Axis", "Cell", "Condition", "Halving", "Point", "Study", "Trial", "with_tuples"]
+__all__ = ["Axis", "Condition", "Point", "Study", "Trial", "with_tuples"]
 
 # Tables hold them as 64-bit integers.
 _SEEDS_END: Final = 1 << 63
@@ -108,10 +108,6 @@ class Trial:
         return ", ".join([*self.labels.values(), f"seed {self.seed}"])
 
 
-Cell = Trial
-"""The name it had in version 0.1."""
-
-
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Something that holds for some trials of a study.
@@ -143,41 +139,6 @@ class Condition:
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.wanted.items())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Halving:
-    """A search for the best value of a setting, for every point of the first axis, before the grid:
-    by successive halving, with the same trials for all points.
-
-    Raises:
-        ConfigError: A part is out of range, or they do not increase.
-
-    Source: Jamieson and Talwalkar, AISTATS 2016.
-    """
-
-    axis: Axis
-    """The setting, such as ``lr``, and what is tried."""
-
-    at: Mapping[str, str]
-    """Where it is searched: a label for every axis but the first."""
-
-    parts: tuple[float, ...] = (0.15, 0.4)
-    """Of a trial's steps, in each round; after a round the better half goes on, of the last one the
-    best is taken."""
-
-    seed: int = 1000
-    """Of these trials; best none that the grid has."""
-
-    metric: str = "loss"
-    """What values are ranked by, a name of `METRICS`."""
-
-    def __post_init__(self) -> None:
-        rising = all(low < high for low, high in pairwise(self.parts))
-        if not (self.parts and rising and 0 < self.parts[0] and self.parts[-1] <= 1):
-            raise ConfigError(
-                f"search.parts is {list(self.parts)}: they must increase, from above 0 to 1 at most"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,8 +186,6 @@ class Study:
     """The point of the first axis that the others are to be held against, named before anything is
     known: where it is first, as many comparisons count as there are others, and not all pairs.
     Empty for none."""
-    search: Halving | None = None
-    """How the best value of a setting is found first; None where there is nothing to find."""
 
     quick: Mapping[str, Any] = field(default_factory=dict)
     """What a short version has in place of this: ``hours``, ``seeds`` and ``settings``."""
@@ -252,7 +211,6 @@ class Study:
         self._check_skips()
         self._check_tuned()
         self._check_reference()
-        self._check_search()
 
     @property
     def goal(self) -> str:
@@ -269,9 +227,6 @@ class Study:
                 continue
             for seed in self.seeds:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})
-
-    cells = trials
-    """The name it had in version 0.1."""
 
     def priority(self, trial: Trial) -> tuple[int, ...]:
         """What comes first where time is short: the first seed everywhere, then the next.
@@ -299,21 +254,6 @@ class Study:
             seeds=tuple(self.quick.get("seeds", self.seeds)),
             quick={},
         )
-
-    def _check_search(self) -> None:
-        search = self.search
-        if search is None:
-            return
-        _check_apart(self.settings, (*self.axes, search.axis))
-        if self.tune:
-            raise ConfigError(f"tune is {self.tune!r} and there is a [search]: one has to do")
-        for axis in self.axes[1:]:
-            if search.at.get(axis.name) not in axis.labels:
-                labels = ", ".join(axis.labels)
-                raise ConfigError(f"search.at must say which {axis.name}: one of {labels}")
-        others = [axis.name for axis in self.axes[1:]]
-        if extra := sorted(set(search.at) - set(others)):
-            raise ConfigError(f"search.at has {extra[0]}, which is none of the axes but the first")
 
     def _check_tuned(self) -> None:
         if not self.tune:

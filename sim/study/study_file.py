@@ -13,7 +13,7 @@ from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
 from ..models.network import check_keys
 from .metrics import METRICS
-from .study import Axis, Condition, Halving, Point, Study, with_tuples
+from .study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
     "RUNNER_SETTINGS",
@@ -38,7 +38,7 @@ SETTINGS: Final = tuple(
 
 _KEYS: Final = (
     *("title", "question", "seeds", "target", "metrics", "tune", "reference", "source"),
-    *("settings", "grid", "skip", "search", "quick"),
+    *("settings", "grid", "skip", "quick"),
 )
 _SEEDS: Final = 3
 _SEEDS_MAX: Final = 10_000
@@ -73,7 +73,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
     settings = _given(content, "settings", {}, "a table, [settings]")
     _check_keys(settings, SETTINGS, "settings")
     grid = _given(content, "grid", {}, "a table, [grid]")
-    axes = tuple(_axis("grid", axis, values) for axis, values in grid.items())
+    axes = tuple(_axis(axis, values) for axis, values in grid.items())
     return Study(
         name=name,
         title=_given(content, "title", name, "a text").strip(),
@@ -87,32 +87,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         tune=_given(content, "tune", "", "the name of an axis"),
         reference=_given(content, "reference", "", "the name of a point").strip(),
         source=_given(content, "source", "", "a text").strip(),
-        search=_search(content["search"]) if "search" in content else None,
         quick=_quick(_given(content, "quick", {}, "a table, [quick]")),
-    )
-
-
-_SEARCH_KEYS: Final = ("at", "parts", "seed", "metric")
-
-
-def _search(table: object) -> Halving:
-    if not isinstance(table, dict):
-        raise ConfigError("search must be a table, [search]")
-    names = [key for key in table if key not in _SEARCH_KEYS]
-    if len(names) != 1:
-        raise ConfigError("[search] must have one setting with a list of values, such as lr")
-    axis = _axis("search", names[0], table[names[0]])
-    parts = _given(table, "parts", [0.15, 0.4], "a list of numbers")
-    if not all(isinstance(part, int | float) for part in parts):
-        raise ConfigError(f"search.parts is {_shown(parts)}: it must be a list of numbers")
-    metric = _given(table, "metric", "loss", "the name of a metric")
-    _check_keys([metric], METRICS, "search.metric")
-    return Halving(
-        axis=axis,
-        at=_given(table, "at", {}, "a table of labels"),
-        parts=tuple(float(part) for part in parts),
-        seed=_given(table, "seed", 1000, "a whole number"),
-        metric=metric,
     )
 
 
@@ -130,8 +105,8 @@ def _quick(table: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _axis(table: str, name: str, values: object) -> Axis:
-    where = f"{table}.{name}"
+def _axis(name: str, values: object) -> Axis:
+    where = f"grid.{name}"
     if not isinstance(values, list):
         raise ConfigError(f"{where} is {_shown(values)}: it must be a list")
     if name not in SETTINGS and any(isinstance(value, dict) for value in values):
@@ -140,7 +115,7 @@ def _axis(table: str, name: str, values: object) -> Axis:
                 raise ConfigError(f"{where}, number {place}, has no name: each point needs one")
     if values and all(isinstance(value, dict) and "name" in value for value in values):
         return Axis(name, tuple(_point(where, value) for value in values))
-    _check_keys({name: values}, SETTINGS, table)
+    _check_keys({name: values}, SETTINGS, "grid")
     return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
 
 

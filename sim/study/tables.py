@@ -1,9 +1,9 @@
-"""Tables of a study: a Parquet file of all curves, a CSV of trials."""
+"""Tables of a study: all curves, and a row for each trial."""
 
 import csv
 import io
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...train.storage.files import drafted, write_json
 from .metrics import FACTS, METRICS
@@ -11,7 +11,7 @@ from .results import CURVES, Results
 
 __all__ = ["CURVES_FILE", "FAILURES", "SUMMARY", "axis_columns", "write_tables"]
 
-CURVES_FILE: Final = "results.parquet"
+CURVES_FILE: Final = "curves.csv"
 SUMMARY: Final = "summary.csv"
 FAILURES: Final = "failures.json"
 
@@ -19,8 +19,8 @@ FAILURES: Final = "failures.json"
 def write_tables(results: Results, folder: Path) -> None:
     """Write tables in which nothing depends on when, where and in which order trials were computed.
 
-    ``results.parquet`` has a row for each trial and evaluation: a column of text for each axis,
-    ``seed``, ``cell`` (the trial's name in the store), ``evaluation`` (counted from 0) and the
+    ``curves.csv`` has a row for each trial and evaluation: a column for each axis, ``seed``,
+    ``trial`` (its name in the store), ``evaluation`` (counted from 0) and the
     curves. ``summary.csv`` has a row for each trial. ``failures.json`` says which trials failed,
     and why; it exists only if some did.
 
@@ -28,7 +28,7 @@ def write_tables(results: Results, folder: Path) -> None:
         OSError: One cannot be written; what was there still is.
     """
     with drafted(folder / CURVES_FILE) as draft:
-        _write_curves(results, draft)
+        draft.write_text(_curves(results), encoding="utf-8")
     with drafted(folder / SUMMARY) as draft:
         draft.write_text(_summary(results), encoding="utf-8")
     if results.failures:
@@ -42,31 +42,23 @@ def axis_columns(results: Results) -> dict[str, str]:
 
     An axis may be called ``loss``, for what the network loses.
     """
-    taken = {"seed", "cell", "evaluation", "digest", *CURVES, *_figures()}
+    taken = {"seed", "trial", "evaluation", "digest", *CURVES, *_figures()}
     names = [axis.name for axis in results.study.axes]
     return {name: f"axis_{name}" if name in taken else name for name in names}
 
 
-def _write_curves(results: Results, path: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    columns: dict[str, Any] = {}
-    rows = [
-        (result, index)
-        for result in results.results
-        for index in range(len(result.series["time_s"]))
-    ]
-    for axis, column in axis_columns(results).items():
-        columns[column] = pa.array([r.trial.labels[axis] for r, _ in rows], pa.string())
-    columns["seed"] = pa.array([r.trial.seed for r, _ in rows], pa.int64())
-    columns["cell"] = pa.array([r.key for r, _ in rows], pa.string())
-    columns["evaluation"] = pa.array([index for _, index in rows], pa.int64())
-    for curve in CURVES:
-        if any(curve in result.series for result in results.results):
-            values = [r.series[curve][i] if curve in r.series else None for r, i in rows]
-            columns[curve] = pa.array(values, pa.float64())
-    parquet.write_table(pa.table(columns), path)
+def _curves(results: Results) -> str:
+    axes = axis_columns(results)
+    curves = [name for name in CURVES if any(name in one.series for one in results.results)]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*axes.values(), "seed", "trial", "evaluation", *curves])
+    for result in results.results:
+        trial = [*(result.trial.labels[axis] for axis in axes), result.trial.seed, result.key]
+        for index in range(len(result.series["time_s"])):
+            row = [result.series[name][index] if name in result.series else "" for name in curves]
+            table.writerow([*trial, index, *row])
+    return text.getvalue()
 
 
 def _figures() -> list[str]:
@@ -81,7 +73,7 @@ def _summary(results: Results) -> str:
     sources = METRICS | FACTS
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*axes.values(), "seed", "cell", *figures, "digest"])
+    table.writerow([*axes.values(), "seed", "trial", *figures, "digest"])
     for result in results.results:
         values = [sources[name].source(result, target) for name in figures]
         trial = [*(result.trial.labels[axis] for axis in axes), result.trial.seed, result.key]

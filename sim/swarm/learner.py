@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ...gossip import PeerId, Protocol, TrainingError
 from ...gossip.weight import UNIT, in_floats
 from ...topology.hashing import key
-from ...train.tasks.data import Loader, judge_of, make_loader
+from ...train.tasks.data import Loader, make_loader
 from ...train.tasks.live_partition import live_passes, training_of
 from ...train.tasks.partition import Partition
 from ...train.tasks.precision import descend, make_scaler
@@ -100,9 +100,7 @@ class Learner:
         trainable = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = task.optimizer(trainable, task.lr)
         self._scaler = make_scaler(task.precision, _CPU)
-        self._make_loader = make_loader
         self._loader = make_loader(peer=rng_key[1], passes=passes)
-        self._judge: Loader | None = None
         self._rng_key = rng_key
 
     def look(self, protocol: Protocol) -> None:
@@ -141,12 +139,6 @@ class Learner:
         if self._scaler is not None:
             self._scaler.load_state_dict(kept["scaler"])
         self.steps = kept["steps"]
-
-    def loss_on(self, number: int) -> float:
-        """The loss of the model as it is on a batch of the peer's own, see `judge_of`."""
-        if self._judge is None:
-            self._judge = self._make_loader(peer=judge_of(self._rng_key[1]))
-        return self._task.loss_of(self.model, self._judge.take(number))
 
 
 def _seed_all(word: int) -> None:

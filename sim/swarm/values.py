@@ -33,8 +33,9 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PeerRefused
 from ...gossip.protocol.rule import requirements_of
+from ...gossip.types import ShareId
 from ...gossip.wire.codec import decode, encode
-from ...topology import View
+from ...topology import LiveTopology
 from ...train.tasks.random_state import kept_random_state
 from ...train.tensors.blocks import widened
 from ...train.tensors.store import TensorStore
@@ -43,7 +44,7 @@ from ..batched.shares import always_there
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint
 from ..kernel.processes import LEAVE_S, Processes
-from ..kernel.worker import Handler, Measured, Worker
+from ..kernel.worker import Handler, Worker
 from ..models.links import address_of
 from .learner import Course, Learner
 from .observers import PeerClosed, PeerCrashed, PeerFailed, PeerStarted, SwarmObserver
@@ -192,7 +193,7 @@ class SwarmValues:
             schema=vector.schema,
             anchor=anchor,
             rule=rule,
-            neighbors=View(made.topology, made.seed),
+            neighbors=LiveTopology(made.topology, made.seed),
             rng=partial(stream, made.seed, id),
             config=made.config,
             addresses=(address_of(id),),
@@ -229,7 +230,6 @@ class SwarmValues:
         shared = _HeldSegments(self._segments, lambda: worker.running)
         rng = partial(stream, self._made.seed, worker.id)
         store = TensorStore(vector, lambda id: rng(f"rounding:{id}"), shared=shared)
-        store.loss = learner.loss_on
         # A peer that comes back keeps its place among them.
         self.peers[worker.id] = SwarmPeer(worker, learner, vector, store)
         self.observer.opened(worker.protocol.accounts)
@@ -315,10 +315,9 @@ class SwarmValues:
     def let_go(self, slot: _Message) -> None:
         """Do nothing: memory is no concern here."""
 
-    def measure(self, worker: Worker, effect: Measure) -> Measured:
-        """How far staged shares are from a peer's model, and losses with them."""
-        distances, losses = self.peers[worker.id].store.measured(effect)
-        return dict(distances), dict(losses)
+    def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
+        """How far staged shares are from a peer's model."""
+        return dict(self.peers[worker.id].store.measured(effect))
 
     def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:
         sketch = self.peers[worker.id].store.sketch()

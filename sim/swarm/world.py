@@ -8,7 +8,7 @@ from itertools import product
 
 from ...gossip import ConfigError, PeerId, Phase
 from ...gossip.protocol.rule import require_topology
-from ...topology import TopologyError, View, over
+from ...topology import LiveTopology, TopologyError, over
 from ...train.runtime.shutdown import nap_s
 from ...train.tasks.random_state import kept_random_state
 from ..kernel.clock import Clock
@@ -82,7 +82,7 @@ class World:
             schema=vector.schema,
             anchor=vector.anchor(),
             rule=made.rule,
-            neighbors=View(made.topology, made.seed),
+            neighbors=LiveTopology(made.topology, made.seed),
             pace=self._paces,
             links=partial(Links, network, everybody, made.seed),
             seed=made.seed,

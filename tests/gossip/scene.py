@@ -237,14 +237,9 @@ class Scene:
         )
         return effects + self._inspect(id, effects, finite=True)
 
-    def measured(
-        self,
-        id: PeerId,
-        distances: Mapping[ShareId, float],
-        losses: Mapping[ShareId | None, float] | None = None,
-    ) -> list[Effect | Event]:
-        """Tell a peer how far shares are from its model, and losses with them."""
-        return self._do(id, "has measured", lambda p, now: p.measured(distances, now, losses))
+    def measured(self, id: PeerId, distances: Mapping[ShareId, float]) -> list[Effect | Event]:
+        """Tell a peer how far shares are from its model."""
+        return self._do(id, "has measured", lambda p, now: p.measured(distances, now))
 
     def unsent(self, envelope: Envelope) -> list[Effect | Event]:
         """Tell the sender of a message that it can never arrive."""

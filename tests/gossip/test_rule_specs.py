@@ -9,7 +9,7 @@ import pytest
 
 from rumor.gossip import ConfigError, Parameter, RuleContext, checked
 from rumor.gossip.effects.effects import Wait
-from rumor.gossip.protocol.rule import Requirements, requirements_of
+from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.rules.parameter import parameters_of
 from rumor.gossip.rules.registry import (
     RULES,
@@ -256,16 +256,3 @@ def test_a_module_that_raises_is_named_with_the_line(
     }.items():
         with pytest.raises(ConfigError, match=words):
             make_rule(f"{name}:Rule")
-
-
-def test_requirements_under_their_earlier_name_are_honoured() -> None:
-    class Earlier:
-        name = "earlier"
-        registers: tuple[str, ...] = ()
-        outstanding_max = 1
-        demands = Requirements(whole=False)
-
-        def step(self, turn: RuleContext) -> None:
-            """Do nothing."""
-
-    assert requirements_of(Earlier()) == Requirements(whole=False)

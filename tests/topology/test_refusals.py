@@ -2,7 +2,7 @@
 
 import pytest
 
-from rumor.topology import FAMILIES, TopologyError, View, over, parse
+from rumor.topology import FAMILIES, LiveTopology, TopologyError, over, parse
 
 from .samples import BRIDGE
 
@@ -150,7 +150,11 @@ SPECS = [
 
 @pytest.mark.parametrize(("spec", "reason"), SPECS)
 def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reason: str) -> None:
-    for ask in (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: View(spec, 0)):
+    for ask in (
+        lambda: parse(spec, 4),
+        lambda: over(spec, 0, ["a"]),
+        lambda: LiveTopology(spec, 0),
+    ):
         with pytest.raises(TopologyError) as caught:
             ask()
         assert str(caught.value) == f"topology {spec!r}: {reason}"
@@ -158,7 +162,11 @@ def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reaso
 
 @pytest.mark.parametrize("spec", ["", "7", "RANDOM", "_", "k=2"])
 def test_an_unknown_name_is_answered_with_the_valid_ones(spec: str) -> None:
-    for ask in (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: View(spec, 0)):
+    for ask in (
+        lambda: parse(spec, 4),
+        lambda: over(spec, 0, ["a"]),
+        lambda: LiveTopology(spec, 0),
+    ):
         with pytest.raises(TopologyError) as caught:
             ask()
         assert str(caught.value) == f"unknown topology {spec!r}. {VALID}"

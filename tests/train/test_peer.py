@@ -261,40 +261,6 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
         peer.step(samples=8)
 
 
-@pytest.mark.extended
-def test_losses_that_a_rule_asks_for_come_from_the_callers_function() -> None:
-    with pytest.raises(ConfigError, match="compares losses"):
-        Peer(linear(0.0), rule=GoSGD(robust="mozi"))
-    model, asked = linear(0.0), list[tuple[int, bool]]()
-    trained = 0.0
-
-    def loss(batch: int) -> torch.Tensor:
-        asked.append((batch, float(model.bias.detach()[0]) != trained))
-        return model.bias.square().sum()
-
-    rule = GoSGD(p=0.5, robust="mozi:rho=1")
-    with Peer(model, config("a", rule=rule, linger_s=1.0), loss=loss) as peer:
-        # The rule here may refuse all that the other would hand on at its end.
-        ends = {"linger_s": 0.0, "leave_s": 0.0}
-        other = Member(linear(0.0), config("b", join=(str(peer.address),), **ends))
-
-        def was_asked_of_a_mix() -> bool:
-            nonlocal trained
-            nn.init.constant_(model.bias, trained := trained + 0.01)
-            peer.step()
-            trained = float(model.bias.detach()[0])
-            return any(mixed for _, mixed in asked)
-
-        until(was_asked_of_a_mix, poll_s=0.001)
-        other.end()
-        steps = peer.steps
-    numbers = [batch for batch, _ in asked]
-    # Each answer is on one batch: that of the model, and with the share.
-    assert numbers[::2] == numbers[1::2] and 0 < max(numbers) <= steps
-    assert any(mixed for _, mixed in asked[1::2])
-    assert other.error is None
-
-
 def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
     with pytest.raises(LocalProtocolError, match="with Peer"):
         Peer(linear(0.0)).step()

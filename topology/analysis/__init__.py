@@ -1,4 +1,4 @@
-"""What a topology does: its shape, how fast it mixes, and what moves when a peer comes or goes.
+"""What a topology does: its shape, and how fast it mixes.
 
 Only this sub-package computes spectra and shortest paths; it never changes a graph.
 """

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from ...gossip import ConfigError
 from ...gossip.wire.schema import Schema
 from ..config import RunConfig
-from ..tasks.data import Loader, judge_of, make_loader
+from ..tasks.data import make_loader
 from ..tasks.live_partition import LiveSampler, live_passes
 from ..tasks.partition import partition_name
 from ..tasks.precision import descend, make_scaler
@@ -88,8 +87,7 @@ class Learner:
         prefetch = config.prefetch
         if prefetch is None:
             prefetch = _PREFETCH.get(self.device.type, 0)
-        self._make_loader = partial(
-            make_loader,
+        self._loader = make_loader(
             self.task,
             samples,
             batch_size=batch_size,
@@ -97,9 +95,10 @@ class Learner:
             index=config.index,
             count=config.count,
             device=self.device,
+            peer=peer,
+            prefetch=prefetch,
+            passes=passes,
         )
-        self._loader = self._make_loader(peer=peer, prefetch=prefetch, passes=passes)
-        self._judge: Loader | None = None
 
     @property
     def live(self) -> LiveSampler | None:
@@ -131,16 +130,6 @@ class Learner:
     def batch(self) -> NDArray[np.int64]:
         """The samples of the next step: int64, axes ``(batch_size,)``, see `Loader.samples`."""
         return self._loader.samples(self.taken)
-
-    def loss_on(self, number: int) -> float:
-        """The loss of the model as it is on a batch of this peer's samples, which *number* names.
-
-        The samples come in another order than those of the steps: on the batch of the last step
-        this peer's model would do better than any other that is as good.
-        """
-        if self._judge is None:
-            self._judge = self._make_loader(peer=judge_of(self._peer))
-        return self.task.loss_of(self.model, self._judge.take(number))
 
     @property
     def lr(self) -> float:

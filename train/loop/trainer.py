@@ -100,7 +100,6 @@ class _Training:
             peer_config,
             evaluate=None if every is None else self._evaluate,
             evaluate_every=every,
-            loss=self.learner.loss_on,
         )
         if config.journal:
             self.peer.journaled = _settings(config, self.learner)

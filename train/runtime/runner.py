@@ -379,7 +379,7 @@ class PeerRuntime:
                     self._carry_out(self._decide(Attached(effect.share, usable)))
                 case Measure():
                     # The rule's answer to what was measured stands for that of the whole turn.
-                    answer = Measured(*self._store.measured(effect))
+                    answer = Measured(self._store.measured(effect))
                     waits = self._carry_out(self._decide(answer))
                 case TakeSketch():
                     waits = self._carry_out(self._decide(Sketched(self._store.sketch())))

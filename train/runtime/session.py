@@ -46,7 +46,7 @@ from ...gossip.transport.keys.signing import Signer
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import NATIVE, Form
-from ...topology import View
+from ...topology import LiveTopology
 from ..config import PeerConfig
 from ..model import travelling_tensors
 from ..storage.checkpointer import Past
@@ -56,7 +56,6 @@ from ..storage.journal import JOURNAL, Head, Journal
 from ..storage.ledger_file import LedgerFile, new_ledger_path
 from ..tensors.buffers import give_pages_back
 from ..tensors.shared_memory import Attachments, SegmentPool, host_id
-from ..tensors.staging import Loss
 from ..tensors.store import Preallocation, TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
@@ -122,9 +121,6 @@ class Made:
 
     told: Callable[[], Mapping[str, float]] = dict
     """See `Peer.told`."""
-
-    loss: Loss | None = None
-    """Computes the model's own on a batch of a given number; see `Peer`."""
 
     goes_on: bool = False
     """True if the whole run was resumed, so that all founders come back."""
@@ -301,7 +297,6 @@ class PeerSession:
             mixing=config.mixing,
             shared=self._share(protocol.account.life),
         )
-        store.loss = made.loss
         wire = NATIVE if config.protocol.exact else config.protocol.wire
         form = Form(wire, registers=requirements_of(made.rule).share_registers)
         self._preallocation = Preallocation(
@@ -365,7 +360,7 @@ class PeerSession:
             schema=vector.schema,
             anchor=anchor or self._anchor(),
             rule=made.rule,
-            neighbors=View(config.topology, config.seed),
+            neighbors=LiveTopology(config.topology, config.seed),
             # Without the peer: what the protocol keeps must not keep a vector.
             rng=partial(stream, config.seed, made.id),
             config=config.protocol,

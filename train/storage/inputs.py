@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
     @classmethod
     def of(cls, trained: bool, samples: int | None, lr: float | None) -> "Step":
-        """Take numbers of numpy or torch for what they are: a compiled core takes Python's."""
+        """Take numbers of numpy or torch for Python's."""
         count = None if samples is None else int(samples)
         return cls(trained, count, None if lr is None else float(lr))
 
@@ -186,12 +186,10 @@ class Measured(NamedTuple):
 
     distances: tuple[tuple[ShareId, float], ...]
     """How far each is from the model: Euclidean norms, of those that were still there."""
-    losses: tuple[tuple[ShareId | None, float], ...] = ()
-    """Of the model with each in its place, and of the model itself, under None."""
 
     def feed(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Let *protocol* take it in at *now*, seconds."""
-        return protocol.measured(dict(self.distances), now, dict(self.losses))
+        return protocol.measured(dict(self.distances), now)
 
 
 class Sketched(NamedTuple):

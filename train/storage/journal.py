@@ -41,7 +41,7 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule, spec_of
 from ...gossip.wire.codec import HEADER_BYTES_MAX
 from ...gossip.wire.messages import is_name
-from ...topology import View
+from ...topology import LiveTopology
 from ..config import PeerConfig
 from ..model import fingerprint
 from ..tensors.vector import Vector
@@ -423,7 +423,7 @@ class Head:
             schema=schema,
             anchor=self.anchor,
             rule=rule,
-            neighbors=View(self.topology, self.seed),
+            neighbors=LiveTopology(self.topology, self.seed),
             rng=lambda purpose: stream(self.seed, self.id, purpose),
             config=self.protocol,
             addresses=self.addresses,

@@ -225,19 +225,11 @@ def _unpack_step(body: bytes) -> Step:
 def _pack_measured(event: Measured) -> bytes:
     # Floats are written so that they are read again bit for bit.
     rows: list[list[Any]] = [[*share, distance] for share, distance in event.distances]
-    if not event.losses:
-        return json.dumps(rows).encode()
-    losses = [[*(share or ()), loss] for share, loss in event.losses]
-    return json.dumps({"distances": rows, "losses": losses}).encode()
+    return json.dumps(rows).encode()
 
 
 def _unpack_measured(body: bytes) -> Measured:
-    found = json.loads(body)
-    # Without losses it is a list, as it was before there were any.
-    told = found if isinstance(found, dict) else {"distances": found, "losses": []}
-    distances = tuple((ShareId(*share), far) for *share, far in told["distances"])
-    losses = tuple((ShareId(*share) if share else None, loss) for *share, loss in told["losses"])
-    return Measured(distances, losses)
+    return Measured(tuple((ShareId(*share), far) for *share, far in json.loads(body)))
 
 
 def _pack_join(event: Join) -> bytes:

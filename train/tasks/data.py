@@ -26,7 +26,7 @@ from .sources import (
 )
 from .task import Task
 
-__all__ = ["Loader", "Sampler", "judge_of", "make_loader"]
+__all__ = ["Loader", "Sampler", "make_loader"]
 
 
 class Sampler:
@@ -240,11 +240,6 @@ class Loader:
 def _record_stream(stream: torch.cuda.Stream, part: Tensor) -> Tensor:
     part.record_stream(stream)
     return part
-
-
-def judge_of(peer: str) -> str:
-    """Whose batches are those on which a peer computes the losses that its rule asks for."""
-    return f"{peer}:loss"
 
 
 def make_loader(

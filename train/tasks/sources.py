@@ -25,7 +25,6 @@ __all__ = [
     "batch_length",
     "batches_in_order",
     "check_data",
-    "described",
     "is_dataset",
     "is_pair",
     "is_tensors",
@@ -167,31 +166,6 @@ def targets_of(data: Data) -> Tensor | NDArray[Any] | None:
     if found is None or isinstance(found, Tensor):
         return found
     return np.asarray(found)
-
-
-def described(data: Data, n_samples: int | None = None) -> str:
-    """Data in words.
-
-    >>> described((torch.zeros(5, 64), torch.zeros(5, dtype=torch.int64)))
-    '5 samples: float32 (64), int64'
-    """
-    found = n_samples_of(data) if n_samples is None else n_samples
-    several = "samples" if found is None else "1 sample" if found == 1 else f"{found:,} samples"
-    if is_tensors(data):
-        sides = [
-            f"{f'{name} ' if isinstance(name, str) else ''}{_described(side)}"
-            for name, side in _sides(data).items()
-        ]
-        return f"{several}: {', '.join(sides)}"
-    if is_dataset(data):
-        return f"{several} of a {type(data).__name__}"
-    return f"{several} from {getattr(data, '__name__', type(data).__name__)}()"
-
-
-def _described(side: Tensor) -> str:
-    shape = " x ".join(map(str, side.shape[1:]))
-    dtype = str(side.dtype).removeprefix("torch.")
-    return f"{dtype} ({shape})" if shape else dtype
 
 
 def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:

@@ -17,7 +17,6 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
 from ..timing.lr_schedule import parse_lr_schedule
-from .html_table import html_table
 from .partition import Partition, needs_targets, partition_name, split
 from .precision import autocast, check_precision
 from .random_state import seeded
@@ -28,7 +27,6 @@ from .sources import (
     batch_length,
     batches_in_order,
     check_data,
-    described,
     is_pair,
     is_tensors,
     map_tensors,
@@ -188,24 +186,6 @@ class Task:
             if (value := getattr(self, field)) < 1:
                 raise ConfigError(f"{field} is {value}: it must be 1 or more")
 
-    def _repr_html_(self) -> str:
-        return html_table(f"Task {self.name}", self._rows())
-
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        """What there is to know, without building the model."""
-        yield "train", described(self.train, self.n_samples)
-        yield "test", described(self.test)
-        for field in ("model", "loss", "training_step", "accuracy", "evaluation_step", "augment"):
-            function = getattr(self, field)
-            if function is not None:
-                yield field.replace("_", " "), _name_of(function)
-        yield "optimizer", f"{_name_of(self.optimizer)}, learning rate {self.lr:g}"
-        if self.lr_schedule != "constant":
-            yield "learning rate schedule", self.lr_schedule
-        yield "steps", f"{self.steps:,} of {self.batch_size:,} samples"
-        if self.precision != "float32":
-            yield "precision", self.precision
-
     def with_optimizer(self, name: str | None) -> "Task":
         """The same task with another optimizer, one of `OPTIMIZERS`; None for the one it has.
 
@@ -310,20 +290,6 @@ class Task:
         draws = nullcontext() if is_tensors(self.test) else seeded(0)
         with draws, _evaluating(model):
             return self._mean_over_batches(model)
-
-    @torch.no_grad()
-    def loss_of(self, model: nn.Module, batch: Batch) -> float:
-        """The loss of *model* as it is on a batch: in evaluation mode, and without a trace.
-
-        Args:
-            model: On any device.
-            batch: There, too.
-
-        Raises:
-            TrainingError: As for `batch_loss`.
-        """
-        with seeded(0, _device_of(model)), _evaluating(model):
-            return float(self.batch_loss(model, batch))
 
     @torch.no_grad()
     def _mean_over_batches(self, model: nn.Module) -> Evaluation:

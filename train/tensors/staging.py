@@ -7,16 +7,15 @@ share that is refused while a frame of it lands keeps its memory until that fram
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ...gossip.effects.effects import Attach, Measure, Stage
+from ...gossip.effects.effects import Attach, Stage
 from ...gossip.errors import DecodeError, LocalProtocolError, TrainingError
 from ...gossip.transport.received import Received
 from ...gossip.types import ShareId
@@ -30,19 +29,10 @@ from .frames import Frames, Payload, as_tensor
 from .shared_memory import Attachments
 from .vector import Vector
 
-__all__ = [
-    *("Distances", "Loss", "Losses", "Progress", "Staged", "Staging", "distances_of", "losses_of"),
-]
-
-Loss = Callable[[int], float | Tensor]
-"""Given the number of a batch: the loss on it of the model as it is then, the same batch for the
-same number."""
+__all__ = ["Distances", "Progress", "Staged", "Staging", "distances_of"]
 
 Distances = tuple[tuple[ShareId, float], ...]
 """How far shares are from the model: Euclidean norms."""
-
-Losses = tuple[tuple[ShareId | None, float], ...]
-"""Of the model as it would be with a share mixed into it; of the model itself, under None."""
 
 # What was decided is never asked for again, but a frame of it may be landing just then.
 _GONE_MAX: Final = 1024
@@ -386,35 +376,3 @@ def distances_of(staging: Staging, vector: Vector, shares: Iterable[ShareId]) ->
                 parts = [squared_distance(theirs, own) for theirs, own, _ in pairs]
                 found.append((share, math.sqrt(math.fsum(parts))))
     return tuple(found)
-
-
-@torch.no_grad()
-def losses_of(staging: Staging, vector: Vector, effect: Measure, loss: Loss | None) -> Losses:
-    """The loss of the model, and what it would be with each share mixed into it; of those that were
-    not dropped by now. ``x`` then is what it was, bit for bit. Takes a copy of the model meanwhile.
-
-    Raises:
-        LocalProtocolError: Nobody says how a loss is computed.
-    """
-    if not effect.losses:
-        return ()
-    if loss is None:
-        raise LocalProtocolError("no loss can be computed: requirements.losses is not set")
-    found: list[tuple[ShareId | None, float]] = [(None, float(loss(effect.batch)))]
-    kept = [flat.clone() for flat in vector.flats]
-    for share, fraction in effect.losses:
-        with staging.reading(share) as staged:
-            if staged is None:
-                continue
-            for theirs, own, piece in vector.numbers_in(staged.payload, staged.form, staged.shard):
-                piece.put(vector.flats, _mixed(own, theirs, fraction))
-        try:
-            found.append((share, float(loss(effect.batch))))
-        finally:
-            for flat, numbers in zip(vector.flats, kept, strict=True):
-                flat.copy_(numbers)
-    return tuple(found)
-
-
-def _mixed(own: Tensor, theirs: Tensor, fraction: float) -> Tensor:
-    return own.copy_(theirs) if fraction == 1.0 else own.lerp_(theirs.to(own.dtype), fraction)

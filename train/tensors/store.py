@@ -35,7 +35,7 @@ from .buffers import IDLE_S, not_finite
 from .cuda import DeviceSnapshot, Held, Mark
 from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
-from .staging import Distances, Loss, Losses, Progress, Staged, Staging, distances_of, losses_of
+from .staging import Distances, Progress, Staged, Staging, distances_of
 from .vector import Term, Vector
 
 __all__ = ["Preallocation", "Segments", "TensorStore"]
@@ -129,8 +129,6 @@ class TensorStore:
         straight = vector.is_here and self._mixer is None
         self.staging = Staging(vector, attachments, straight=straight)
         """Shares on their way in: frames land there, and neighbors' memory is attached."""
-        self.loss: Loss | None = None
-        """Computes the model's own, for rules that compare losses; None where nobody can."""
         self._snapshots: dict[SnapshotId, _Kept] = {}
         self._lock = threading.Lock()
         self._released: OrderedDict[SnapshotId, None] = OrderedDict()
@@ -237,12 +235,11 @@ class TensorStore:
             return staged is not None
         return self._vector.anchor_matches(staged.payload, staged.form, staged.shard, swarm)
 
-    def measured(self, effect: Measure) -> tuple[Distances, Losses]:
+    def measured(self, effect: Measure) -> Distances:
         """What a `Measure` asks for, of those shares that were not dropped by now."""
         with self._values:
             self.settle()
-            given = self.staging, self._vector
-            return distances_of(*given, effect.shares), losses_of(*given, effect, self.loss)
+            return distances_of(self.staging, self._vector, effect.shares)
 
     def sketch(self) -> tuple[float, ...]:
         """A sketch of the model, see `sketch_of`."""

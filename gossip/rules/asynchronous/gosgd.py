@@ -88,7 +88,6 @@ class GoSGD:
             whole=False,
             by_samples=samples > 0,
             measures=method is not None,
-            losses=method is not None and method.compares_losses,
             shards=layers,
             overlaps=layers > 1,
         )

@@ -60,7 +60,6 @@ class SGP:
             staged_max=outstanding_max,
             whole=False,
             measures=method is not None,
-            losses=method is not None and method.compares_losses,
         )
         self._round = 0
         self._passed_over: PeerId | None = None

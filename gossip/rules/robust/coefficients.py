@@ -15,7 +15,7 @@ one's own is not among them. ``byzantine`` is the weight b of neighbors that may
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Coefficients", "clip", "cs_plus", "median_clip", "mozi", "nearest", "nna", "scc"]
+__all__ = ["Coefficients", "clip", "cs_plus", "median_clip", "nna", "scc"]
 
 Coefficients = Callable[[Sequence[float], Sequence[float]], list[float]]
 """Distances and weights to the part that is taken of each neighbor."""
@@ -104,50 +104,6 @@ def nna(distances: Sequence[float], weights: Sequence[float], byzantine: float) 
         found[index] = 1.0 if is_whole else min(1.0, max(0.0, part))
         if distances[index] == math.inf:
             found[index] = 0.0
-    return found
-
-
-def nearest(distances: Sequence[float], rho: float) -> list[int]:
-    """Which neighbors are the nearest, a part *rho* of all and at least one, by distance."""
-    finite = [index for index, distance in enumerate(distances) if distance < math.inf]
-    count = max(1, math.floor(rho * len(distances) * (1 + 1e-12)))
-    return sorted(finite, key=lambda index: (distances[index], index))[:count]
-
-
-def mozi(
-    distances: Sequence[float],
-    weights: Sequence[float],
-    losses: Sequence[float],
-    own: float,
-    rho: float,
-    alpha: float,
-) -> list[float]:
-    """Take those of the nearest that do as well: ``x_i <- alpha x_i + (1 - alpha) mean x_j``.
-
-    The mean is over those of `nearest` whose loss is no worse than one's own; where there are none,
-    over the one of them with the least. Weights do not count, so that ``w_j c_j`` is the same for
-    each that is taken, and c_j may be above 1.
-
-    Args:
-        distances: As for the others.
-        weights: Likewise.
-        losses: With each neighbor's model, on a batch of one's own; of the others than the nearest,
-            nan will do.
-        own: The same with one's own model.
-        rho: Part of the neighbors that is near.
-        alpha: Part of one's own model that is kept.
-
-    Source: Guo, Zhang, Yu, Xie, Ma, Xiang and Liu 2021, *Byzantine-resilient decentralized
-    stochastic gradient descent* (UBAR; MOZI in its first version).
-    """
-    near = nearest(distances, rho)
-    chosen = [index for index in near if losses[index] <= own]
-    if not chosen:
-        numbers = [index for index in near if not math.isnan(losses[index])]
-        chosen = [min(numbers, key=lambda index: losses[index])] if numbers else []
-    found = [0.0] * len(distances)
-    for index in chosen:
-        found[index] = (1 - alpha) / (len(chosen) * weights[index])
     return found
 
 

@@ -5,7 +5,7 @@ import math
 from ...protocol.context import RuleContext
 from ...protocol.share import Share
 from ...types import PeerId
-from ...weight import coarse, mixing_fraction
+from ...weight import coarse
 from .registry import RobustMethod
 
 __all__ = ["RobustMixing", "accepted_weight"]
@@ -51,15 +51,13 @@ class RobustMixing:
 
         ``x += w_s / (w_s + w) c (x_s - x)``, where c is what the method takes, and distances are
         those of the share's shard. So much of its weight is accepted as goes with such a move.
-        Where losses are compared, c is 1 for one of the nearest with which the model does no worse,
-        but of the model a part ``kept`` stays; else it is 0.
 
         Args:
             context: Of a rule whose `Requirements.measures` is set; called at each of its turns.
         """
         if not context.measured:
             self._counts = {peer: _MEMORY * n for peer, n in self._counts.items() if n > 0.01}
-        measuring = set()
+        measuring: set[int] = set()
         for share in context.shares():
             shard, distance = share.id.shard, context.distance(share)
             if shard in measuring:
@@ -70,36 +68,24 @@ class RobustMixing:
                     continue
                 context.measure(share)
                 measuring.add(shard)
-            elif self._take(context, share, distance):
-                measuring.add(shard)
+            else:
+                self._take(context, share, distance)
 
-    def _take(self, context: RuleContext, share: Share, distance: float) -> bool:
-        """Mix a share, or refuse it; returns whether its loss is to be computed before."""
+    def _take(self, context: RuleContext, share: Share, distance: float) -> None:
         key = share.id.shard, share.sender
         self._votes[key] = distance
         own, part, why = context.weight_of(share.id.shard), 0.0, "too far from the model"
         if math.isfinite(distance):
             part = self._part(context, share)
             why = "too far from the model, or of nobody to compare it with yet"
-        if part and self._method.compares_losses:
-            part = min(part, (1 - self._method.kept) * (1 + own / share.weight))
-            loss, ours = context.loss(share), context.loss()
-            if loss is None or ours is None:
-                accepted = accepted_weight(share.weight, own, part)
-                context.judge(share, mixing_fraction(own, accepted) if accepted else 0.0)
-                return True
-            if not loss <= ours:
-                part, why = 0.0, "the model would be worse with it on a batch of one's own"
         self._counts[key] = self._counts.get(key, 0.0) + 1.0
         if part:
             context.mix(share, accepted_weight(share.weight, own, part))
         else:
             context.refuse(share, why)
-        return False
 
     def _part(self, context: RuleContext, share: Share) -> float:
-        """What the method takes of a share whose distance is among the votes; where losses are
-        compared, too, all of one that is near enough for that."""
+        """What the method takes of a share whose distance is among the votes."""
         shard = share.id.shard
         live = {*context.live(), share.sender}
         self._votes = {key: far for key, far in self._votes.items() if key[1] in live}
@@ -109,8 +95,6 @@ class RobustMixing:
             return 0.0
         distances = [self._votes[shard, peer] for peer in voters]
         place = voters.index(share.sender)
-        if self._method.compares_losses:
-            return float(place in self._method.candidates(distances))
         if self._method.by_median:
             distances += [min(distances)] * (min(_PADDED_MAX, n_neighbors) - len(voters))
         return self._method.coefficients(distances, [1.0] * len(distances))[place]

@@ -1,4 +1,4 @@
-"""Robust mixing by name, as people type it: ``nna:byzantine=2``, ``mozi:rho=0.4:alpha=0.5``."""
+"""Robust mixing by name, as people type it: ``clip:tau=0.5``, ``nna:byzantine=2``."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Annotated
 
 from ...errors import ConfigError, did_you_mean
 from ..parameter import Parameter
-from .coefficients import clip, cs_plus, median_clip, mozi, nearest, nna, scc
+from .coefficients import clip, cs_plus, median_clip, nna, scc
 
 __all__ = ["NONE", "ROBUST", "Robust", "RobustMethod", "parse_robust"]
 
@@ -24,10 +24,8 @@ class _Kind:
     """One method, as it is declared."""
 
     help: str
-    takes: tuple[Parameter, ...]
-    """Numbers, the first of which is the method's own and the second what it keeps."""
-    coefficients: Bounded | None
-    """None where losses are compared, too."""
+    takes: Parameter
+    coefficients: Bounded
 
 
 def _clip(distances: Sequence[float], weights: Sequence[float], tau: float) -> list[float]:
@@ -61,44 +59,27 @@ _SECOND = Parameter(
     default=0.0,
 )
 _ONE = Parameter("neighbors that may lie.", low=0, name="byzantine", default=1.0)
-_RHO = Parameter(
-    "part of the neighbors that counts as near, of which there is always one.",
-    low=0,
-    high=1,
-    name="rho",
-    default=0.5,
-)
-_ALPHA = Parameter(
-    "part of one's own model that stays in any case.", low=0, high=1, name="alpha", default=0.5
-)
-
 ROBUST: Mapping[str, _Kind] = MappingProxyType(
     {
         "clip": _Kind(
             help="moves the model no further than a share at a given distance would",
-            takes=(_TAU,),
+            takes=_TAU,
             coefficients=_clip,
         ),
         "scc": _Kind(
             help="self-centered clipping: the radius follows from the nearest neighbors",
-            takes=(_SECOND,),
+            takes=_SECOND,
             coefficients=_by_weight(scc),
         ),
         "cs+": _Kind(
             help="clips at the distance of a neighbor that twice as many as may lie are beyond",
-            takes=(_ONE,),
+            takes=_ONE,
             coefficients=_by_weight(cs_plus),
         ),
         "nna": _Kind(
             help="leaves the farthest neighbors out",
-            takes=(_ONE,),
+            takes=_ONE,
             coefficients=_by_weight(nna),
-        ),
-        "mozi": _Kind(
-            help="takes those of the nearest neighbors whose loss is no worse than one's own, on a "
-            "batch of one's own",
-            takes=(_RHO, _ALPHA),
-            coefficients=None,
         ),
     }
 )
@@ -111,8 +92,6 @@ class RobustMethod:
 
     name: str
     value: float
-    kept: float = 0.0
-    """Part of one's own model that stays in any case."""
 
     @property
     def is_relative(self) -> bool:
@@ -124,42 +103,21 @@ class RobustMethod:
         """Whether it looks at the neighbor in the middle, and need not be told how many lie."""
         return self.name == "clip" and not self.value
 
-    @property
-    def compares_losses(self) -> bool:
-        """Whether distances alone do not say it."""
-        return ROBUST[self.name].coefficients is None
-
-    def candidates(self, distances: Sequence[float]) -> list[int]:
-        """Which neighbors are near enough for their losses to be looked at."""
-        return nearest(distances, self.value) if self.compares_losses else []
-
-    def coefficients(
-        self,
-        distances: Sequence[float],
-        weights: Sequence[float],
-        losses: Sequence[float] = (),
-        own: float = math.inf,
-    ) -> list[float]:
-        """What part of each neighbor's difference is taken: in [0, 1], but for `mozi`.
+    def coefficients(self, distances: Sequence[float], weights: Sequence[float]) -> list[float]:
+        """What part of each neighbor's difference is taken, in [0, 1].
 
         Args:
             distances: Of neighbors' models from one's own, Euclidean norms.
             weights: How much each is to count, above 0, in any unit.
-            losses: With each one's model, on one batch, where they are compared; nan for those that
-                are no `candidates`.
-            own: The same with one's own model.
         """
-        bounded = ROBUST[self.name].coefficients
-        if bounded is None:
-            return mozi(distances, weights, losses, own, self.value, self.kept)
-        return bounded(distances, weights, self.value)
+        return ROBUST[self.name].coefficients(distances, weights, self.value)
 
 
 def parse_robust(spec: str) -> RobustMethod | None:
     """Read what was typed.
 
     Args:
-        spec: ``none``, or a name of `ROBUST`, perhaps with ``:key=value``, once or twice.
+        spec: ``none``, or a name of `ROBUST`, perhaps with ``:key=value``.
 
     Returns:
         None for plain mixing.
@@ -167,8 +125,8 @@ def parse_robust(spec: str) -> RobustMethod | None:
     Raises:
         ConfigError: There is no such method, or it does not take this.
 
-    >>> parse_robust("mozi:rho=0.4")
-    RobustMethod(name='mozi', value=0.4, kept=0.5)
+    >>> parse_robust("clip:tau=0.5")
+    RobustMethod(name='clip', value=0.5)
     """
     name, colon, given = spec.partition(":")
     if spec == NONE:
@@ -178,26 +136,25 @@ def parse_robust(spec: str) -> RobustMethod | None:
         raise ConfigError(
             f"robust is {spec!r}, which is unknown{hint} Valid names: {', '.join([NONE, *ROBUST])}"
         )
-    takes = {each.name: each for each in ROBUST[name].takes}
-    values = {each.name: each.default for each in ROBUST[name].takes}
-    for pair in given.split(":") if colon else ():
-        key, equals, text = pair.partition("=")
-        if key not in takes or not equals:
-            known = " and ".join(f"{each.name}= ({each.allowed})" for each in takes.values())
-            raise ConfigError(f"robust is {spec!r}: {name} takes {known}")
-        try:
-            values[key] = takes[key].read(text)
-        except ConfigError as error:
-            raise ConfigError(f"robust is {spec!r}: {error}") from None
-    return RobustMethod(name, *[float(value) for value in values.values() if value is not None])
+    takes = ROBUST[name].takes
+    if not colon:
+        assert takes.default is not None
+        return RobustMethod(name, float(takes.default))
+    key, equals, text = given.partition("=")
+    if key != takes.name or not equals:
+        raise ConfigError(f"robust is {spec!r}: {name} takes {takes.name}= ({takes.allowed})")
+    try:
+        return RobustMethod(name, float(takes.read(text)))
+    except ConfigError as error:
+        raise ConfigError(f"robust is {spec!r}: {error}") from None
 
 
 Robust = Annotated[
     str,
     Parameter(
         "what is taken of a share, by how far it is from the model, so that members who lie move "
-        "it by little: none, clip, scc, cs+, nna or mozi, as in clip:tau=0.5, nna:byzantine=2 or "
-        "mozi:rho=0.4:alpha=0.5. The weight for the rest goes back.",
+        "it by little: none, clip, scc, cs+ or nna, as in clip:tau=0.5 or nna:byzantine=2. The "
+        "weight for the rest goes back.",
     ),
 ]
 """A rule's parameter ``robust``."""

@@ -175,8 +175,7 @@ class MatrixRule(RoundRule):
     def _robust(
         self, context: RuleContext, method: RobustMethod, terms: Sequence[tuple[float, Share]]
     ) -> Terms | None:
-        """``x + sum_j w_j c_j (x_j - x)``; None while it is not known how far the shares are, or
-        what the losses with them are."""
+        """``x + sum_j w_j c_j (x_j - x)``; None while it is not known how far the shares are."""
         known = [context.distance(s) if s.is_finite else math.inf for _, s in terms]
         distances = [distance for distance in known if distance is not None]
         if len(distances) < len(terms):
@@ -184,19 +183,7 @@ class MatrixRule(RoundRule):
                 if share.is_finite:
                     context.measure(share)
             return None
-        near = [terms[index][1] for index in method.candidates(distances)]
-        losses = {share.id: loss for share in near if (loss := context.loss(share)) is not None}
-        if len(losses) < len(near):
-            for share in near:
-                context.judge(share)
-            return None
-        own = context.loss()
-        parts = method.coefficients(
-            distances,
-            [weight for weight, _ in terms],
-            [losses.get(share.id, math.nan) for _, share in terms],
-            math.inf if own is None else own,
-        )
+        parts = method.coefficients(distances, [weight for weight, _ in terms])
         # Left out, not times 0: numbers too large to be measured would become nan.
         each = zip(distances, parts, terms, strict=True)
         taken = [(c * w, share) for far, c, (w, share) in each if far < math.inf]

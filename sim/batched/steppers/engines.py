@@ -53,8 +53,6 @@ class Workshop:
     seed: int
     cores: Cores
     """What to use."""
-    judges: Callable[[], Batches] | None = None
-    """Makes those on which losses are computed that a rule asks for; None where none does."""
     device: torch.device = CPU
     """Where the rows of `make_rows` and the batches lie."""
     gradients: dict[bool, Gradient] = field(default_factory=dict)

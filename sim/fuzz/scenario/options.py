@@ -244,12 +244,6 @@ def _clipped(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, rule="clipped", config=config) if is_chosen else scenario
 
 
-def _judged(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    """The rule that asks for losses, too."""
-    is_chosen = rng.random() < 0.5 and scenario.rule == "clipped"
-    return replace(scenario, rule="judged") if is_chosen else scenario
-
-
 def _progress(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     """Training ends for all with that of the first who has finished."""
     is_chosen = rng.random() < 0.5 and scenario.rule == "seasgd"
@@ -297,7 +291,6 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "machines": _machines,
         "reading": _reading,
         "clipped": _clipped,
-        "judged": _judged,
         "progress": _progress,
         "pieces": _layers,
         "relays": _relays,

@@ -186,11 +186,6 @@ class Scenario:
         """Whether its models only ever become averages of models of its peers."""
         return self.rule not in _BEYOND and not self.liars
 
-    @property
-    def agrees(self) -> bool:
-        """Whether its models come together; who compares losses may refuse all others for good."""
-        return self.rule != "judged"
-
     def host_of(self, peer: PeerId) -> bytes:
         """Where a peer runs."""
         place = self.ids.index(peer) % self.machines if self.machines else 0
@@ -222,7 +217,6 @@ RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
         "gosgd": lambda: GoSGD(0.6),
         "layers": lambda: GoSGD(0.6, layers=3),
         "clipped": lambda: GoSGD(0.6, robust="clip:tau=2"),
-        "judged": lambda: GoSGD(0.6, robust="mozi:rho=1"),
         "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
         "sgp": SGP,
         "adpsgd": ADPSGD,

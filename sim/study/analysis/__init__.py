@@ -1,3 +1,3 @@
-"""What a study came to: rankings, curves, findings, and what graphs predict."""
+"""What a study came to: rankings, curves, and what graphs predict."""
 
 __all__: list[str] = []

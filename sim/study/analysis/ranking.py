@@ -177,44 +177,14 @@ class Comparison:
         )
 
     @property
-    def unknown(self) -> tuple[Row, ...]:
-        """Those of which the noise is not known: they share too few seeds with the first."""
-        return self._of(Verdict.NOISE_UNKNOWN)
-
-    @property
-    def incomplete(self) -> tuple[Row, ...]:
-        """Those that lack seeds."""
-        return tuple(row for row in self.rows if row.missing)
-
-    @property
-    def ties(self) -> tuple[Row, ...]:
-        """Those that have the same figure as the first with every seed."""
-        return self._of(Verdict.TIE)
-
-    @property
     def undecided(self) -> tuple[Row, ...]:
         """Those that are not told apart from the first, and do not tie with it."""
-        return self._of(Verdict.UNDECIDED)
-
-    def _of(self, verdict: Verdict) -> tuple[Row, ...]:
-        return tuple(row for row in self.rows if row.verdict is verdict)
+        return tuple(row for row in self.rows if row.verdict is Verdict.UNDECIDED)
 
     @property
     def end(self) -> Metric | None:
         """What says how far trials came that do not reach the target."""
         return METRICS[self.metric.end] if self.metric.to_target else None
-
-    @property
-    def never(self) -> tuple[Row, ...]:
-        """Those of which no seed reached the target; none where the task has no accuracy."""
-        if not self.has_target:
-            return ()
-        return tuple(row for row in self.rows if row.n and not self.reached(row))
-
-    @property
-    def sometimes(self) -> tuple[Row, ...]:
-        """Those of which some seeds reached the target and some did not."""
-        return tuple(row for row in self.rows if 0 < self.reached(row) < row.n)
 
     def reached(self, row: Row) -> int:
         """With how many seeds a row arrives at the target that this comparison is about."""

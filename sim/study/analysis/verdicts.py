@@ -1,27 +1,54 @@
-"""How a row of a ranking stands to the first, and what its comparison could have seen, in words."""
+"""Who leads a ranking, how a row stands to the first, and what that could have seen, in words."""
 
 import math
 from typing import Final
 
-from ..format import number, of_seeds
+from ..format import listed, named, number, of_seeds, place, sentence
 from ..metrics import Metric
-from .ranking import Comparison, Row, Verdict
+from ..results import Results
+from .ranking import Comparison, Row, Verdict, comparisons
 
 __all__ = [
-    "NONE_SEEN",
-    "end_words",
-    "gap_words",
+    "headlines",
     "p_words",
     "seen_words",
     "verdict_words",
-    "would_be_seen",
 ]
+
+# Places that have a headline; tables and charts have them all.
+_PLACES_MAX: Final = 3
 
 # Above such a factor people say how many times, below it how many percent.
 _TIMES_FROM = 3.0
 
-NONE_SEEN: Final = "none"
-"""In place of a difference, where not even the largest would have been seen."""
+# In place of a difference, where not even the largest would have been seen.
+_NONE_SEEN: Final = "none"
+
+
+def headlines(results: Results) -> tuple[str, ...]:
+    """Who leads, and who is not told apart from that: a sentence for each of the first places."""
+    found = comparisons(results)
+    lines = [
+        sentence(f"with {place(one.at)}, {_headline(one)}" if one.at else _headline(one))
+        for one in found[:_PLACES_MAX]
+    ]
+    more = len(found) - _PLACES_MAX
+    return (*lines, f"And {more} more such rankings.") if more > 0 else tuple(lines)
+
+
+def _headline(comparison: Comparison) -> str:
+    metric = comparison.metric
+    if not comparison.ranked:
+        return f"there is no {metric.words} to compare"
+    leaders = listed([named(comparison.axis, row.label) for row in comparison.leaders])
+    most = "lowest" if metric.lower_is_better else "highest"
+    by = metric.words.replace("to target", f"to target {number(comparison.study.target)}", 1)
+    figure = metric.spread(comparison.rows[0].figures[metric.name])
+    text = f"the {most} mean {by} is that of {leaders}: {figure}"
+    if not comparison.noise_known:
+        return f"{text}; with one seed the noise is not known"
+    others = [named(comparison.axis, row.label) for row in comparison.undecided]
+    return f"{text}; not told apart: {listed(others)}" if others else text
 
 
 def verdict_words(row: Row, comparison: Comparison) -> str:
@@ -37,10 +64,10 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
     if row in comparison.late:
         return _late(row, comparison)
     if row.verdict is Verdict.APART:
-        return f"{gap_words(row, comparison)}, {p_words(row.p)}"
+        return f"{_gap_words(row, comparison)}, {p_words(row.p)}"
     if row.verdict is Verdict.NOISE_UNKNOWN:
-        return f"{gap_words(row, comparison)}; noise unknown"
-    return f"not told apart; {would_be_seen(seen_words(row, comparison))}"
+        return f"{_gap_words(row, comparison)}; noise unknown"
+    return f"not told apart; {_would_be_seen(seen_words(row, comparison))}"
 
 
 def _first(comparison: Comparison) -> str:
@@ -55,13 +82,13 @@ def _late(row: Row, comparison: Comparison) -> str:
     if row.verdict is Verdict.NOISE_UNKNOWN:
         return f"{arrived}; noise unknown"
     if row.verdict is Verdict.UNDECIDED:
-        return f"{arrived}: not told apart; {would_be_seen(seen_words(row, comparison))}"
+        return f"{arrived}: not told apart; {_would_be_seen(seen_words(row, comparison))}"
     if row.is_by_arrivals:
         return f"{arrived}, {p_words(row.p)}"
-    return f"{arrived}; {end_words(row, comparison)}, {p_words(row.p)}"
+    return f"{arrived}; {_end_words(row, comparison)}, {p_words(row.p)}"
 
 
-def gap_words(row: Row, comparison: Comparison) -> str:
+def _gap_words(row: Row, comparison: Comparison) -> str:
     """The difference to the first, with its interval: ``1.5 × (1.2 to 1.9)``."""
     if row.gap is None:
         return ""
@@ -71,7 +98,7 @@ def gap_words(row: Row, comparison: Comparison) -> str:
     return f"{number(row.gap.mean * scale)} {unit or '×'}".strip() + around
 
 
-def end_words(row: Row, comparison: Comparison) -> str:
+def _end_words(row: Row, comparison: Comparison) -> str:
     """How much less far a row came that does not always arrive."""
     gap, end = row.end_gap, comparison.end
     assert gap is not None and end is not None
@@ -91,7 +118,7 @@ def seen_words(row: Row, comparison: Comparison) -> str:
     end = comparison.end
     metric = end if end is not None and row in comparison.late else comparison.metric
     if metric.unit == "%" and row.seen_from >= 1:
-        return NONE_SEEN
+        return _NONE_SEEN
     if metric is end:
         scale, unit = _unit_of(end)
         return f"{number(row.seen_from * scale, 2)} {unit} of {end.words}"
@@ -103,13 +130,8 @@ def seen_words(row: Row, comparison: Comparison) -> str:
     return f"{number(row.seen_from, 2)} times"
 
 
-def would_be_seen(seen: str) -> str:
-    """The same as a clause.
-
-    >>> would_be_seen("23 %"), would_be_seen("none")
-    ('23 % would have been seen', 'no difference would have been seen')
-    """
-    return f"{'no difference' if seen == NONE_SEEN else seen} would have been seen"
+def _would_be_seen(seen: str) -> str:
+    return f"{'no difference' if seen == _NONE_SEEN else seen} would have been seen"
 
 
 def p_words(p: float, least: float = 1e-4) -> str:

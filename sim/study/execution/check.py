@@ -16,7 +16,7 @@ from ...simulate import Simulation
 from ..study import Trial
 from .cache_key import config_of, settings_as_json, trial_key
 
-__all__ = ["BadCells", "InvalidTrial", "InvalidTrials", "ReadyTrial", "check_trials"]
+__all__ = ["InvalidTrial", "InvalidTrials", "ReadyTrial", "check_trials"]
 
 # What a process takes that has loaded torch and has computed nothing yet, as measured.
 _PROCESS_GIB = 0.45
@@ -60,10 +60,6 @@ class InvalidTrials(ConfigError):
     def __init__(self, bad: Sequence[InvalidTrial], trials: Sequence[Trial]) -> None:
         super().__init__("\n".join([_headline(len(bad), len(trials)), *_reasons(bad, trials)]))
         self.bad = tuple(bad)
-
-
-BadCells = InvalidTrials
-"""The name it had in version 0.1."""
 
 
 def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[InvalidTrial]]:

@@ -2,20 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
-from time import perf_counter, process_time
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ....gossip.errors import ConfigError
 from ...batched.cores import usable_cores
-from ...batched.steppers.engines import alone
 from ...batched.values import free_gib
-from ...simulate import Simulation
 from ..study import Study
 from .backends import Backend, read_backend
-from .cache_key import config_of
 from .check import InvalidTrial, InvalidTrials, ReadyTrial, check_trials
 from .store import Store
 
@@ -26,15 +22,6 @@ _START_S = 5.0
 
 # A name like lr, p or dim has no plural.
 _SHORT = 3
-
-# Evaluations of a run, unless told otherwise: so many steps lie between two.
-_EVALUATIONS = 40
-
-# A timing run takes so many times that many steps, and as it begins once that many.
-_TIMED = 3
-
-# Timing other rules would take longer than it is worth.
-_KINDS_MAX = 6
 
 _Key = TypeVar("_Key")
 
@@ -111,7 +98,6 @@ def plan_study(
     *,
     backend: str = "loky",
     jobs: int | None = None,
-    estimates: bool = True,
 ) -> StudyPlan:
     """Look a study through, and see what is finished of it. Nothing is written.
 
@@ -121,7 +107,6 @@ def plan_study(
         backend: Where trials are computed: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
             ``ray:ADDRESS``.
         jobs: Processes; as many as cores and memory allow unless given.
-        estimates: Whether to find out how long it takes; timing runs may take some seconds.
 
     Raises:
         ConfigError: The study has no trials, or the backend is not to be had.
@@ -138,7 +123,7 @@ def plan_study(
     # Two points may come to the same arguments: that is computed once.
     to_do = list({trial.key: trial for trial in good if trial.key not in took_s}.values())
     finished = [trial for trial in good if trial.key in took_s]
-    seconds = estimate_s(to_do, finished, took_s) if estimates and not bad and to_do else None
+    seconds = estimate_s(to_do, finished, took_s) if to_do else None
     work = [work_of(trial) for trial in to_do] if seconds is None else seconds
     order = sorted(range(len(to_do)), key=lambda index: -work[index])
     memory_gib = max((trial.memory_gib for trial in to_do), default=0.0)
@@ -179,7 +164,7 @@ def estimate_s(
     """Estimate how long trials take, each on one core, by what finished ones took.
 
     Returns:
-        Seconds of each trial; None where timing runs failed, or a task is the user's own.
+        Seconds of each trial; None where none is finished.
     """
     by_kind, by_group = _grouped(finished, _kind), _grouped(finished, lambda one: one.trial.group)
     rates = {
@@ -187,9 +172,6 @@ def estimate_s(
         for kind, these in by_kind.items()
     }
     alike = {group: mean(took_s[one.key] for one in these) for group, these in by_group.items()}
-    for kind, these in list(_grouped(trials, _kind).items())[:_KINDS_MAX]:
-        if kind not in rates and (rate := _timed(min(these, key=work_of))) is not None:
-            rates[kind] = rate
     if not rates:
         return None
     worst = max(rates.values())
@@ -215,38 +197,3 @@ def _grouped(
     for trial in trials:
         found.setdefault(key(trial), []).append(trial)
     return found
-
-
-def _timed(trial: ReadyTrial) -> float | None:
-    """Run a little of a trial: what it takes for each step of each worker, seconds."""
-    # What a user wrote may do whatever it likes to a process: not to this one.
-    if ":" in trial.task:
-        return None
-    every = max(1, math.ceil(trial.steps / _EVALUATIONS))
-    short_s, long_s = (_run_s(trial.settings, every * times, every) for times in (1, 1 + _TIMED))
-    if short_s is None or long_s is None:
-        return None
-    per_step_s = max(0.0, long_s - short_s) / (_TIMED * every)
-    # What a run costs at its start is spread over its steps.
-    return (short_s + per_step_s * max(0.0, trial.steps - every)) / work_of(trial)
-
-
-def _run_s(settings: Mapping[str, Any], steps: int, every: int) -> float | None:
-    try:
-        short = replace(
-            config_of(settings),
-            steps=steps,
-            total_steps=None,
-            time_s=None,
-            eval_every=every,
-            threads=1,
-        )
-        with alone():
-            simulation = Simulation(short)
-            # Not by a clock on the wall: what else runs now need not run then.
-            start_s = process_time()
-            simulation.prepare()
-            simulation.run((), perf_counter(), None)
-        return process_time() - start_s
-    except Exception:  # whatever it is, the trial will tell
-        return None

@@ -105,7 +105,7 @@ def run_study(
     """
     check_folder(folder, resume=resume)
     if plan is None:
-        plan = plan_study(study, folder, backend=backend, jobs=jobs, estimates=False)
+        plan = plan_study(study, folder, backend=backend, jobs=jobs)
     plan.require_runnable()
     with locked(folder):
         store, keys = Store(folder), [trial.key for trial in plan.trials]

@@ -26,7 +26,7 @@ __all__ = [
     "write_folder",
 ]
 
-TRIALS: Final = "cells"
+TRIALS: Final = "trials"
 """Their folder inside a study's."""
 
 _FORMAT: Final = 1
@@ -156,7 +156,7 @@ def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any 
     Raises:
         OSError: It cannot be written; what was there still is.
     """
-    told = {"format": _FORMAT, "study": _as_json(study), "cells": list(keys)}
+    told = {"format": _FORMAT, "study": _as_json(study), "trials": list(keys)}
     write_json(folder / STUDY, told | {"failures": dict(failures or {})})
 
 
@@ -180,7 +180,7 @@ def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
         if told["format"] != _FORMAT:
             raise ConfigError(f"{path} was written by another version of this project")
         study = _study(told["study"])
-        return study, tuple(told["cells"]), dict(told["failures"])
+        return study, tuple(told["trials"]), dict(told["failures"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not what a study writes: {error!r}") from error
 
@@ -191,8 +191,8 @@ def _as_json(study: Study) -> dict[str, Any]:
         axis.name: [{"label": p.label, "settings": _plain(p.settings)} for p in axis.points]
         for axis in study.axes
     }
-    # Found and short versions are behind a study that is computed.
-    told.pop("search"), told.pop("quick")
+    # The short version is behind a study that is computed.
+    told.pop("quick")
     return told | {
         "settings": _plain(study.settings),
         "axes": [{"name": name, "points": points} for name, points in axes.items()],
@@ -218,8 +218,7 @@ def _study(told: Mapping[str, Any]) -> Study:
         "settings": with_tuples(told["settings"]),
         "axes": tuple(Axis(name, points) for name, points in axes.items()),
         "seeds": tuple(told["seeds"]),
-        # Files of before have none.
-        "metrics": tuple(told.get("metrics", ())),
+        "metrics": tuple(told["metrics"]),
         "skip": tuple(Condition(wanted) for wanted in told["skip"]),
     }
     return Study(**{**told, **changed})

@@ -1,4 +1,4 @@
-"""The report of a study: one file that needs nothing but a browser, and its pictures."""
+"""The report of a study: one file that needs nothing but a browser."""
 
 import json
 import math
@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....train.storage.files import drafted
-from ..analysis.findings import findings, margin
 from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
 from ..analysis.search import Search, searched
-from ..analysis.verdicts import p_words, seen_words, verdict_words
+from ..analysis.verdicts import headlines, p_words, seen_words, verdict_words
 from ..execution.cache_key import code_version, versions
-from ..format import count, listed, number, percent, sentence, signed
+from ..format import count, listed, number, percent, signed
 from ..metrics import METRICS, Metric, metrics_known
 from ..results import Results
 from ..study import Axis, Study
@@ -37,19 +36,18 @@ from .charts import (
 )
 from .commands import asked, command
 from .panels import Matrix, Panel
-from .pictures import draw_pictures
 
 __all__ = ["page", "write_report"]
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write a report that opens without a network, and its pictures as PNG.
+    """Write a report that opens without a network.
 
     Nothing in it depends on the machine or the time that it is written on.
 
     Args:
         results: Some or all trials may be missing.
-        folder: The study's; ``report.html`` and ``pictures`` in it are replaced.
+        folder: The study's; ``report.html`` in it is replaced.
 
     Returns:
         Where the page is.
@@ -57,8 +55,6 @@ def write_report(results: Results, folder: Path) -> Path:
     Raises:
         OSError: It cannot be written; an older page is kept.
     """
-    if results.results:
-        draw_pictures(results, folder / "pictures")
     path = folder / "report.html"
     with drafted(path) as draft:
         draft.write_text(page(results), encoding="utf-8")
@@ -82,7 +78,7 @@ def page(results: Results) -> str:
         css=_asset("page.css"),
         warning=_warning(results),
         failures=results.failures,
-        findings=findings(best) if found else (),
+        headlines=headlines(best),
         facts=_facts(results),
         labels=best.study.axes[0].labels,
         further={str(at): _choices(axis) for at, axis in enumerate(best.study.axes[1:])},
@@ -184,7 +180,6 @@ class _Book:
                 for key, comparison in self._places.items()
                 for panel in ranking_panels(comparison)
             ],
-            "notes": [(f"facet={key}", sentence(margin(one))) for key, one in self._places.items()],
         }
 
     def _predictions(self) -> Iterator[dict[str, Any]]:

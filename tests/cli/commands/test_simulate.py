@@ -177,17 +177,10 @@ def test_a_folder_is_made_up_where_none_is_named(fake: Fake) -> None:
     assert len(folders) == 2 and all(name.startswith("sim-a-b-") for name in folders)
 
 
-def test_parquet_is_written_where_it_is_asked_for(fake: Fake) -> None:
-    pytest.importorskip("pyarrow")
-    assert simulate("--format", "parquet", "--no-plot", "--out", "run").exit_code == 0
-    assert Path("run/series.parquet").exists() and not Path("run/series.npz").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--workers", "0"], "workers is 0"),
-        (["--format", "csv"], "'csv': it must be npz or parquet"),
         (["--out", "file"], "is a file"),
         (["--out", "file/run"], "takes no new files"),
         (["--out", "."], "holds another run (series.npz)"),

@@ -54,7 +54,7 @@ def test_a_study_leaves_tables_and_says_who_was_first() -> None:
     assert done.exit_code == 0, done.output
     folder = Path("runs/study-mine")
     assert all(tables_of(folder))
-    assert "4 trials (2 topologies x 2 seeds), about " in done.stderr
+    assert "4 trials (2 topologies x 2 seeds), 4 to compute on 1 process" in done.stderr
     assert "A small one" in done.stdout and f"Folder: {folder}" in done.stdout
     assert "topology by" in done.stdout and "complete" in done.stdout
 
@@ -73,8 +73,8 @@ def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
     done = run("--json", "--target", "0.5")
     (line,) = done.stdout.splitlines()
     told = json.loads(line)
-    assert (told["cells"], told["finished"], told["failures"]) == (4, 4, {})
-    assert told["target"] == 0.5 and len(told["findings"]) == 3
+    assert (told["trials"], told["finished"], told["failures"]) == (4, 4, {})
+    assert told["target"] == 0.5
     assert set(told["rankings"][0]["order"]) == {"ring", "complete"}
     assert (told["out"], told["report"]) == ("runs/study-mine", None)
 
@@ -174,7 +174,7 @@ def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.Monkey
     ) in done.stderr
     assert run().exit_code == 0
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert "rumor study needs joblib and pyarrow, which are not installed" in run().stderr
+    assert "rumor study needs joblib, which is not installed" in run().stderr
 
 
 def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
@@ -199,7 +199,7 @@ def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None
         "1000000.0, seed 0",
         "1000000.0, seed 1",
     }
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 2
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 2
 
 
 class Broken:
@@ -305,24 +305,24 @@ def study_of_a_task(module: str, what: str) -> None:
 
 
 @pytest.mark.live
-def test_a_task_that_raises_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
+def test_a_task_that_raises_is_a_failure_of_its_trial() -> None:
     study_of_a_task("raising_task", "raise ValueError('a bug of the user')")
     done = run()
     assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
     assert "ValueError: a bug of the user" in done.stdout and "1 trial failed" in done.stderr
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_task_that_kills_its_process_is_a_failure_of_its_trial_and_not_of_the_estimate() -> None:
+def test_a_task_that_kills_its_process_is_a_failure_of_its_trial() -> None:
     study_of_a_task("own", "os.kill(os.getpid(), signal.SIGKILL)")
     log = Path("log.txt")
     status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
     said = log.read_text()
     assert status == 1 and "Traceback" not in said, said
     assert "its process was killed" in said and "1 trial failed" in said
-    assert len(list(Path("runs/study-mine/cells").iterdir())) == 1
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1
 
 
 @pytest.mark.extended
@@ -383,7 +383,7 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
     done = run("--out", str(small_disk / "a"))
     assert done.exit_code == 1
     assert "No space left on device" in done.stderr and "of 16 trials are kept" in done.stderr
-    kept = len(list((small_disk / "a" / "cells").glob("*.json")))
+    kept = len(list((small_disk / "a" / "trials").glob("*.json")))
     assert kept > 0
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     again = run("--out", str(small_disk / "a"), "--resume")
@@ -394,7 +394,7 @@ def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
 
 def test_a_torn_trial_and_trials_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     run()
-    first, *_ = sorted(Path("runs/study-mine/cells").iterdir())
+    first, *_ = sorted(Path("runs/study-mine/trials").iterdir())
     first.write_text("{")
     done = run("--resume")
     assert f"{first} is no whole trial: it is computed again" in done.stderr
@@ -456,19 +456,19 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "14/40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
-def test_the_outline_says_what_its_estimate_rests_on(tmp_path: Path) -> None:
-    plan = plan_study(small_study(seeds=2), tmp_path, jobs=2, estimates=False)
+def test_the_outline_says_how_long_it_takes(tmp_path: Path) -> None:
+    plan = plan_study(small_study(seeds=2), tmp_path, jobs=2)
     timed = replace(plan, seconds=(40.0,) * len(plan.to_do))
-    assert "on 2 processes if nothing else runs, going by short test runs," in outline(timed)
+    assert "on 2 processes if nothing else runs, going by finished trials," in outline(timed)
     resumed = replace(timed, to_do=plan.to_do[1:], seconds=(40.0,) * len(plan.to_do[1:]))
     assert "1 finished before" in outline(resumed)
     assert "going by finished trials," in outline(resumed)
     on_cluster = replace(timed, jobs=None)
-    assert "about 3 min of one core, going by short test runs," in outline(on_cluster)
+    assert "about 3 min of one core, going by finished trials," in outline(on_cluster)
 
 
 def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
-    plan = plan_study(small_study(seeds=1), tmp_path, jobs=1, estimates=False)
+    plan = plan_study(small_study(seeds=1), tmp_path, jobs=1)
     assert (
         outline(plan) == "2 trials (2 topologies x 1 seed), 2 to compute on 1 process, 0.5 GiB each"
     )
@@ -477,13 +477,13 @@ def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
 def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
     code = (
         "import sys\nfrom rumor.cli.app import app\n"
-        "heavy = {'torch', 'joblib', 'pyarrow', 'plotly', 'pandas', 'dask', 'ray'}\n"
+        "heavy = {'torch', 'joblib', 'plotly', 'pandas', 'dask', 'ray'}\n"
         "assert not heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
 
 
-SEARCHING = """
+SHORT = """
 question = "Who?"
 seeds = 2
 
@@ -496,11 +496,6 @@ total_steps = 32
 rule = ["gosgd", "allreduce"]
 machines = [{ name = "alike" }, { name = "one slow", slow = ["0:5"] }]
 
-[search]
-lr = [0.05, 0.2]
-at = { machines = "alike" }
-parts = [0.5, 1.0]
-
 [quick]
 hours = 1.0
 seeds = 1
@@ -508,38 +503,13 @@ settings = { total_steps = 16 }
 """
 
 
-@pytest.mark.extended
-def test_a_search_comes_before_the_grid_and_both_go_on_by_resume() -> None:
-    Path("found.toml").write_text(SEARCHING)
-    asked = ("found.toml", "--jobs", "1", "--no-report", "--out", "a")
-    none = study(*asked, "--hours", "1e-9")
-    assert none.exit_code == 1 and "of the search for lr are missing" in none.output
-    done = study(*asked, "--resume", "--hours", "1")
-    assert done.exit_code == 0, done.output
-    assert "which lr, round 2" in done.stderr
-    assert "8 trials (2 rules x 2 machines x 2 seeds)" in done.stderr
-    rows = Path("a/summary.csv").read_text().splitlines()
-    assert len(rows) == 1 + 8
-    again = study(*asked, "--resume")
-    assert again.exit_code == 0 and "nothing is left to compute" in again.stderr
-
-
 def test_the_short_version_is_what_the_file_says() -> None:
-    Path("found.toml").write_text(SEARCHING)
-    done = study("found.toml", "--jobs", "1", "--no-report", "--quick")
+    Path("short.toml").write_text(SHORT)
+    done = study("short.toml", "--jobs", "1", "--no-report", "--quick")
     assert done.exit_code == 0, done.output
     assert "4 trials (2 rules x 2 machines x 1 seed)" in done.stderr
     refused = run("--quick")
     assert refused.exit_code == 2 and "no short version" in refused.output
-
-
-def test_a_dry_run_of_a_search_lists_its_first_round_and_the_grid() -> None:
-    Path("found.toml").write_text(SEARCHING)
-    shown = study("found.toml", "--dry-run", "--jobs", "1")
-    assert shown.exit_code == 0, shown.output
-    assert "4 trials (2 rules x 2 lr x 1 machines x 1 seed)" in shown.stderr
-    assert "8 trials (2 rules x 2 machines x 2 seeds)" in shown.stderr
-    assert not Path("runs").exists()
 
 
 def test_no_hours_are_no_budget() -> None:

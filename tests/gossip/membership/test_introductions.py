@@ -95,7 +95,6 @@ def test_what_others_say_again_changes_nothing_about_whose_turn_it_is() -> None:
     assert met(effects) == list(NAMES[:UNKNOWN_MAX])
 
 
-@pytest.mark.interpreted
 def test_one_of_a_crowd_that_answers_makes_room_at_the_next_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

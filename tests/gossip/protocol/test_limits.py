@@ -170,7 +170,6 @@ def test_a_bucket_is_refilled_and_may_owe_some() -> None:
     assert buckets.level("a", 1.0) == -2 and buckets.level("a", 100.0) == 4
 
 
-@pytest.mark.interpreted
 def test_buckets_of_those_who_have_not_spent_for_longest_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

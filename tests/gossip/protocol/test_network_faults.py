@@ -26,7 +26,7 @@ def campaign_of(seeds: Sequence[int], workers: int) -> Campaign:
 
 def complaints(campaign: Campaign) -> list[str]:
     """A failure says what broke, and how to run it again."""
-    return [f"{b.failure.what}\nagain: {command_of(b, None)}" for b in campaign.broken]
+    return [f"{b.failure.what}\nagain: {command_of(b)}" for b in campaign.broken]
 
 
 @pytest.fixture(scope="module")

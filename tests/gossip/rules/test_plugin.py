@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip import ConfigError
-from rumor.gossip.rules.plugin import _is_users, function_of, name_of
+from rumor.gossip.rules.plugin import function_of, name_of
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,3 @@ def test_an_object_that_can_be_called_is_named_by_its_class() -> None:
 def test_what_is_no_function_is_refused_with_those_that_there_are(name: str) -> None:
     with pytest.raises(ConfigError, match=f"has no function '{name}'; it has first"):
         function_of(f"halves:{name}", "partition")
-
-
-def test_what_is_compiled_is_not_the_users() -> None:
-    assert not _is_users("build/mypyc/sources/rumor/gossip/weight.py")
-    assert _is_users("my/rule.py")

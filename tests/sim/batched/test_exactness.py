@@ -123,33 +123,10 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
 
 
-@pytest.mark.parametrize("robust", ["clip:tau=0.05", "mozi:rho=1"])
 @pytest.mark.parametrize("change", [{"window": 1}, {"engine": "batched", "threads": 2}], ids=str)
-def test_how_measured_values_are_computed_changes_no_bit(
-    change: dict[str, Any], robust: str
-) -> None:
-    settings = SETTINGS | {"rule": f"gosgd:p=0.7,robust={robust}", "steps": 8}
+def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
+    settings = SETTINGS | {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8}
     check_same(simulate(**settings | change), simulate(**settings))
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("case", MEASURED)
-def test_losses_are_computed_wherever_values_are(case: str) -> None:
-    settings = SETTINGS | {"steps": 12} | MEASURED[case]
-    found = simulate(**settings, rule="gosgd:p=0.7,robust=mozi:rho=1").summary
-    plain = simulate(**settings, rule="gosgd:p=0.7").summary
-    assert 0 < found["mixed"] < plain["mixed"]
-    assert case == "faults" or found["weight_units_total"] == found["weight_units_expected"]
-
-
-@pytest.mark.parametrize("case", ["digits", "vectors"])
-def test_losses_are_computed_within_a_round(case: str) -> None:
-    settings = SETTINGS | {"steps": 12} | MEASURED[case]
-    found = simulate(**settings, rule="dpsgd:robust=mozi").summary
-    plain = simulate(**settings, rule="dpsgd").summary
-    name = "disagreement" if case == "vectors" else "consensus_distance"
-    assert found[name] != plain[name] and found["mixed"] == plain["mixed"]
-    assert found["weight_units_total"] == found["weight_units_expected"]
 
 
 def test_two_levels_of_all_reduce_agree_and_come_to_what_one_does() -> None:

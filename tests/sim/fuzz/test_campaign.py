@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,12 +13,13 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError, Protocol, RumorError
-from rumor.sim.fuzz import MUTANTS, Order, Trial, Violation, attempt, draw, run_campaign
+from rumor.sim.fuzz import Order, Trial, Violation, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run
 from rumor.sim.kernel.faults.files import Fault
 
 from ...waiting import until
+from .mutants import MUTANTS
 
 PLANT = "no-deduplication"
 
@@ -75,12 +75,16 @@ def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
     assert (swarm.invariants.events, +swarm.invariants.seen) == (trial.events, trial.seen)
 
 
-@pytest.mark.interpreted
+def broken_everywhere(protocol: Protocol) -> None:
+    def wake(now: float) -> Any:
+        raise KeyError("x")
+
+    setattr(protocol, "wake", wake)  # noqa: B010
+
+
 @pytest.mark.extended
 def test_the_result_hangs_on_no_number_of_processes() -> None:
-    # Seeds are tried in parts of four: the last part finds it, at once.
-    seeds = tuple(range(5, 13))
-    order = Order(seeds=seeds, workers=2, plant="partial-as-whole", failures_max=1)
+    order = Order(seeds=tuple(range(5, 13)), workers=2, mutant=broken_everywhere, failures_max=1)
     one, two = (run_campaign(replace(order, processes=processes)) for processes in (1, 2))
     assert one == two
     assert one.broken and one.broken[0].shrunk
@@ -89,7 +93,6 @@ def test_the_result_hangs_on_no_number_of_processes() -> None:
 QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize(
     "plant",
     [plant if plant in QUICK else pytest.param(plant, marks=pytest.mark.slow) for plant in MUTANTS],
@@ -97,7 +100,7 @@ QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
 def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faults(
     plant: str,
 ) -> None:
-    order = Order(seeds=tuple(range(1000)), plant=plant, failures_max=1)
+    order = Order(seeds=tuple(range(1000)), mutant=MUTANTS[plant], failures_max=1)
     campaign = run_campaign(order)
     (broken,) = campaign.broken
     assert broken.shrunk and len(broken.draft.faults) <= 3
@@ -105,16 +108,8 @@ def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faul
     assert broken.draft.attempt().failure is None
 
 
-def test_the_guide_tells_of_every_planted_bug_what_it_breaks() -> None:
-    guide = (Path(__file__).parents[3] / "docs/how-to/fuzz.md").read_text(encoding="utf-8")
-    row = r"^\| `([a-z-]+)` \| (?:I\d|[a-z]+) \| \d+ \| [0-3] \|$"
-    told = re.findall(row, guide, re.MULTILINE)
-    assert told == list(MUTANTS)
-
-
-@pytest.mark.interpreted
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
-    order = Order(seeds=tuple(range(1000)), plant=PLANT, shrinks=False, failures_max=1)
+    order = Order(seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrinks=False, failures_max=1)
     (broken,) = run_campaign(order).broken
     failure = broken.failure
     assert failure.invariant == "I3" and "accepted" in failure.trace[-1]
@@ -123,33 +118,16 @@ def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
     assert broken.draft == order.draft(broken.seed)
 
 
-def break_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def broken(protocol: Protocol) -> None:
-        def wake(now: float) -> Any:
-            raise error
-
-        setattr(protocol, "wake", wake)  # noqa: B010
-
-    monkeypatch.setattr("rumor.sim.fuzz.campaign.MUTANTS", {"all": broken})
-
-
-@pytest.mark.interpreted
-def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    break_all(monkeypatch, KeyError("x"))
-    campaign = run_campaign(Order(seeds=tuple(range(50)), workers=2, plant="all", failures_max=4))
+def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind() -> None:
+    order = Order(seeds=tuple(range(50)), workers=2, mutant=broken_everywhere, failures_max=4)
+    campaign = run_campaign(order)
     assert campaign.seeds == len(campaign.broken) == 4
     assert [broken.shrunk for broken in campaign.broken] == [True, False, False, False]
     assert campaign.broken[0].draft.faults == () and campaign.broken[0].draft.workers == 2
 
 
-@pytest.mark.interpreted
-def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    break_all(monkeypatch, KeyError("x"))
-    (broken,) = run_campaign(Order(seeds=(0,), plant="all", shrinks=False)).broken
+def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place() -> None:
+    (broken,) = run_campaign(Order(seeds=(0,), mutant=broken_everywhere, shrinks=False)).broken
     assert broken.failure.invariant == "error"
     assert broken.failure.what.startswith("KeyError: 'x' (test_campaign.py:")
 
@@ -175,8 +153,7 @@ def trial_of(seed: int) -> Trial:
     return Order(seeds=(seed,), workers=3).draft(seed).attempt()
 
 
-@pytest.mark.interpreted
-def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_after_every_seed() -> None:
     told: list[tuple[int, list[int]]] = []
 
     def note(done: int, failed: Sequence[Trial]) -> None:
@@ -185,8 +162,8 @@ def test_progress_is_told_after_every_seed(monkeypatch: pytest.MonkeyPatch) -> N
     run_campaign(Order(seeds=(0, 1, 2), workers=2), note)
     assert told == [(1, []), (2, []), (3, [])]
     told.clear()
-    break_all(monkeypatch, KeyError("x"))
-    run_campaign(Order(seeds=(5, 6), workers=2, plant="all", failures_max=2, shrinks=False), note)
+    order = Order(seeds=(5, 6), workers=2, mutant=broken_everywhere, failures_max=2, shrinks=False)
+    run_campaign(order, note)
     assert told == [(1, [5]), (2, [5, 6])]
 
 
@@ -237,7 +214,6 @@ def test_given_faults_fall_on_exactly_so_many_workers() -> None:
     [
         (lambda: Order(seeds=()), "seeds is empty"),
         (lambda: Order(seeds=(0,), processes=0), "processes is 0: it must be at least 1"),
-        (lambda: Order(seeds=(0,), plant="weeds"), "unknown plant 'weeds': there are no-dedup"),
         (lambda: Order(seeds=(0,), workers=1), "workers is 1"),
         (lambda: Order(seeds=(0,), without=("x",)), "unknown option 'x'"),
         (
@@ -250,12 +226,6 @@ def test_what_makes_no_campaign_is_refused(make: Callable[[], Order], message: s
     with pytest.raises(ConfigError) as caught:
         make()
     assert message in str(caught.value)
-
-
-def test_no_mutant_is_planted_in_a_core_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[Order.__module__], "IS_COMPILED", True)
-    with pytest.raises(ConfigError, match="which is machine code here: plant it in"):
-        Order(seeds=(0,), plant="no-deduplication")
 
 
 def test_a_violation_names_its_invariant() -> None:

@@ -6,11 +6,13 @@ import pytest
 
 from rumor.gossip import ONE, Kind, Phase
 from rumor.gossip.effects.ledger import Entry
-from rumor.sim.fuzz import MUTANTS, OPTIONS, Scenario, Violation, attempt, draw
+from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.trial import _go_through, run, swarm_of
 from rumor.sim.kernel.faults.files import ATTACKS, KINDS, Fault, read_faults
+
+from .mutants import MUTANTS
 
 THREE = ("p0", "p1", "p2")
 

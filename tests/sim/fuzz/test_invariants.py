@@ -24,9 +24,8 @@ def abandon(protocol: Protocol) -> None:
 
 
 @pytest.mark.extended
-def test_a_leaver_that_abandons_its_escrow_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rumor.sim.fuzz.campaign.MUTANTS", {"abandon": abandon})
-    order = Order(seeds=tuple(range(50)), plant="abandon", failures_max=1)
+def test_a_leaver_that_abandons_its_escrow_is_a_violation() -> None:
+    order = Order(seeds=tuple(range(50)), mutant=abandon, failures_max=1)
     (broken,) = run_campaign(order).broken
     assert broken.failure.invariant == LIVENESS
     assert "leaves on open escrow" in broken.failure.what

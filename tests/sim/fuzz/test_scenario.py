@@ -38,7 +38,6 @@ def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(o
         "kept-shares": {"more-rules"},
         "cutting-rules": {"wide"},
         "progress": {"segments"},
-        "judged": {"clipped"},
         "relays": {"dial-out"},
         "pieces": {"cutting-rules", "wide"},
     }.get(option, set())
@@ -52,7 +51,7 @@ def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(o
     wide = {"wide", "frames", "shards", "more-rules", "outer-rules", "cutting-rules"}
     wide |= {"segments", "machines"}
     ruling = {"rules", "more-rules", "outer-rules", "several-registers", "wide", "cutting-rules"}
-    ruling |= {"kept-shares", "segments", "machines", "clipped", "judged", "progress", "pieces"}
+    ruling |= {"kept-shares", "segments", "machines", "clipped", "progress", "pieces"}
     for seed in range(20):
         full, less = draw(seed, 6, (), ()), draw(seed, 6, (option,), ())
         if option not in ruling:

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.sim.fuzz import MUTANTS, OPTIONS, Order, run_campaign, shrink
+from rumor.sim.fuzz import OPTIONS, Order, run_campaign, shrink
 from rumor.sim.fuzz.shrink import among, minimize
 from rumor.sim.kernel.faults.files import Fault
+
+from .mutants import MUTANTS
 
 
 @given(st.sets(st.integers(0, 39)))
@@ -37,7 +39,7 @@ def test_items_are_tried_in_their_order_and_no_set_twice_in_a_row() -> None:
 @pytest.mark.extended
 def test_the_same_failure_is_always_made_as_small() -> None:
     plant = MUTANTS["first-shard-asked"]
-    order = Order(seeds=tuple(range(1000)), plant="first-shard-asked", failures_max=1)
+    order = Order(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
     (broken,) = run_campaign(order).broken
     drawn, small = order.draft(broken.seed), broken.draft
     assert shrink(drawn, broken.failure.invariant, plant) == small

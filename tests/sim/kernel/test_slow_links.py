@@ -68,7 +68,6 @@ def readers_of(fleet: Fleet) -> Counter[Slot]:
     return found
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("fair", [False, True], ids=["queues", "cables"])
 def test_what_is_on_its_way_is_let_go_once_nobody_refers_to_it(
     fair: bool, monkeypatch: pytest.MonkeyPatch
@@ -90,7 +89,6 @@ def test_what_is_on_its_way_is_let_go_once_nobody_refers_to_it(
     assert len(made) >= 20
 
 
-@pytest.mark.interpreted
 def test_what_nobody_listens_to_holds_up_nobody() -> None:
     """Its host refuses it at once: no other message of its sender waits for it."""
     fleet = fleet_of(fault(1.0, "crash", peer="peer-1"), steps=None, p=1.0, network=FAIR)
@@ -109,7 +107,6 @@ def test_what_nobody_listens_to_holds_up_nobody() -> None:
     assert len(late) > 100 and max(late) == pytest.approx(FAIR.latency_s)
 
 
-@pytest.mark.interpreted
 def test_what_is_sent_over_a_way_that_is_cut_is_lost_though_it_leaves_after_healing() -> None:
     fleet = fleet_of(steps=None, p=1.0, network=replace(FAIR, bandwidth_mbit=1.0), schema=LARGE)
     assert fleet.faults is not None

@@ -241,27 +241,6 @@ def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
     assert min(distances) <= 1 < max(distances) and len(distances) > 20
 
 
-@pytest.mark.extended
-@pytest.mark.live
-@pytest.mark.parametrize("rule", ["gosgd:p=0.5,robust=mozi:rho=1", "dpsgd:robust=mozi"])
-def test_losses_that_a_rule_has_asked_for_are_repeated(
-    rule: str, place: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    given = ("--rule", rule, "--steps", "40", "--peers", "4", "--journal")
-    launched("--task", "digits", *given, "--out", str(run), settings=())
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    answers = [
-        dict(record.losses)
-        for peer in found.peers
-        for record in records_of(peer.folder / JOURNAL)
-        if isinstance(record, Measured) and record.losses
-    ]
-    worse = [loss > losses[None] for losses in answers for share, loss in losses.items() if share]
-    assert len(answers) > 20 and 0 < sum(worse) < len(worse)
-
-
 @pytest.mark.live
 def test_pushes_within_a_step_are_repeated_where_they_happened(place: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

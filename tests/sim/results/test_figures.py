@@ -1,14 +1,8 @@
 """What a person reads of the faults of a simulation."""
 
-from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 
-import torch
-
-from rumor.sim import simulate
-from rumor.sim.results.figures import describe_faults, describe_run
-from rumor.train import load_task
+from rumor.sim.results.figures import describe_faults
 
 SUMMARY: dict[str, Any] = {
     "faults": [{"at_s": 1.0, "kind": "crash", "peer": "a"}, {"at_s": 2.0, "kind": "join"}],
@@ -90,72 +84,3 @@ def test_the_parts_of_a_partition_are_held_against_one_another() -> None:
     found = rows(heal_s=2.0, accuracy_of_groups=[0.75, 0.5])
     assert found["healed after"][0] == "2 s"
     assert found["before healing"][0] == "0.7500 and 0.5000"
-
-
-class Cells(HTMLParser):
-    """What a browser finds in a table: its caption, and the texts of each row."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.caption = ""
-        self.rows: list[list[str]] = []
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.tags.add(tag)
-        self._open.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("th", "td"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] == "caption":
-            self.caption += data
-        elif self._open and self._open[-1] in ("th", "td"):
-            self.rows[-1][-1] += data
-
-
-def test_a_notebook_shows_what_the_terminal_prints() -> None:
-    run = simulate(task="quadratic", workers=4, steps=5, p=0.5)
-    shown = Cells(run._repr_html_())
-    assert shown.caption == "quadratic on 4 workers, exponential, gosgd with p = 0.5 per step"
-    printed = [list(row) for row in describe_run(run.summary)]
-    assert all(row in printed for row in shown.rows)
-    names = [row[0] for row in shown.rows]
-    assert {"loss", "weight", "virtual time", "pushes", "engine"} <= set(names)
-    assert "steps/s" not in names
-
-
-def test_names_in_a_table_are_text_and_nothing_else() -> None:
-    name = "<script>alert('a & b')</script>"
-    task = replace(load_task("quadratic", seed=0), name=name)
-    for html in (task._repr_html_(), simulate(task=task, workers=2, steps=2)._repr_html_()):
-        shown = Cells(html)
-        assert name in shown.caption and shown.tags == {"table", "caption", "tr", "th", "td"}
-        assert "<script" not in html
-
-
-def test_a_task_is_shown_without_building_its_model() -> None:
-    def never() -> torch.nn.Module:
-        raise AssertionError
-
-    task = replace(load_task("digits", seed=0), model=never, precision="bfloat16")
-    rows = dict(Cells(task._repr_html_()).rows)
-    assert rows == {
-        "train": "1,437 samples: float32 (64), int64",
-        "test": "360 samples: float32 (64), int64",
-        "model": "never",
-        "loss": "cross_entropy",
-        "accuracy": "fraction_right",
-        "optimizer": "sgd, learning rate 0.1",
-        "steps": "600 of 32 samples",
-        "precision": "bfloat16",
-    }

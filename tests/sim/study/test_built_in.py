@@ -33,7 +33,6 @@ def test_a_study_says_what_it_trains_with_and_why(study: Study) -> None:
     given = set(study.settings).union(
         *(point.settings for axis in study.axes for point in axis.points)
     )
-    given |= {study.search.axis.name} if study.search else set()
     # That of a language model is the task's own: AdamW, which has no momentum to choose.
     own = {"optimizer", "momentum"} if study.settings["task"] == "code" else set()
     assert {"optimizer", "momentum", "lr"} <= given | own

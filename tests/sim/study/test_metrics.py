@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rumor.sim.study.analysis.findings import findings
 from rumor.sim.study.analysis.ranking import compare, comparisons
+from rumor.sim.study.analysis.verdicts import headlines
 from rumor.sim.study.metrics import METRICS, Metric
 from rumor.sim.study.report.charts import curves_of, heatmaps, response_panel
 from rumor.sim.study.report.page import page
@@ -44,7 +44,7 @@ def test_a_metric_from_outside_is_compared_drawn_and_written_everywhere(
     assert float(rows[0]["regret"]) == area(results.results[0], 0.9)
     found = compare(results, at={"rule": "sgp"})
     assert found.metric is own and [row.label for row in found.rows] == ["0.1", "0.5", "1.0"]
-    assert "the lowest mean regret of learning is that of p = 0.1: " in findings(results)[0]
+    assert "the lowest mean regret of learning is that of p = 0.1: " in headlines(results)[0]
     assert heatmaps(results, {})["regret"].title == "Regret of learning"
     assert response_panel(results, own).y.title == "Regret of learning, s"
     text = page(results)

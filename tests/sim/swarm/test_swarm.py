@@ -28,9 +28,8 @@ from rumor.gossip import (
     TrainingError,
     stream,
 )
-from rumor.gossip.effects.effects import Halt, Wait, X
+from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerRefused, ShareMixed
-from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.weight import founders
 from rumor.gossip.wire.formats import Form
@@ -815,32 +814,6 @@ def test_a_rule_of_ones_own_drives_a_swarm() -> None:
     swarm.run(5.0)
     assert min(swarm.tally(id).pushes for id in swarm.peers) > 40
     assert_agreed(swarm)
-
-
-class Remembering(Flood):
-    """A rule that keeps the model that its swarm began with, in newcomers, too."""
-
-    registers = ("first",)
-    requirements = Requirements(copied=("first",))
-
-    def start(self, turn: RuleContext) -> None:
-        """Keep it, unless it came from a donor."""
-        if not turn.is_copy:
-            turn.combine("first", [(1.0, X)])
-
-
-@pytest.mark.parametrize("protocol", [QUICK, replace(QUICK, inline_bytes_max=1)])
-def test_registers_come_with_a_copy_where_the_rule_says_so(protocol: ProtocolConfig) -> None:
-    swarm = swarm_of(3, task=wide(), rule=Remembering, network=BAD, protocol=protocol)
-    first = swarm._world.peers["peer-0"].vector.flats[0].clone()
-    swarm.run(3.0)
-    swarm.join("zoe")
-    swarm.run(6.0)
-    assert {event for event in told(swarm, Joined)}
-    for id in ("peer-0", "zoe"):
-        vector = swarm._world.peers[id].vector
-        assert torch.equal(vector.snapshot("first").view(torch.float64), first)
-        assert not torch.equal(vector.flats[0], first)
 
 
 class Forger(Flood):

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from rumor.topology import Topology, TopologyError, View, over, parse
+from rumor.topology import LiveTopology, Topology, TopologyError, over, parse
 from rumor.topology.families.files import forget_files
 
 from ..samples import BRIDGE, STREETS, WIRES, dense, is_connected
@@ -357,7 +357,7 @@ def test_a_tree_inside_a_file_has_the_file_s_names() -> None:
 def test_a_file_is_read_once_for_all_views(tmp_path: Path) -> None:
     path = tmp_path / "graph.txt"
     path.write_text("a b\nb c\n")
-    view = View(f"file:path={path}", 0)
+    view = LiveTopology(f"file:path={path}", 0)
     assert view(["a", "b", "c"], "b", 0) == ("a", "c")
     path.unlink()
     assert view(["a", "c"], "a", 0) == ("c",)
@@ -366,7 +366,7 @@ def test_a_file_is_read_once_for_all_views(tmp_path: Path) -> None:
 def test_a_file_that_was_forgotten_is_read_as_it_is_now(tmp_path: Path) -> None:
     path = tmp_path / "graph.txt"
     path.write_text("a b\nb c\n")
-    assert View(f"file:path={path}", 0)(["a", "b", "c"], "a", 0) == ("b",)
+    assert LiveTopology(f"file:path={path}", 0)(["a", "b", "c"], "a", 0) == ("b",)
     path.write_text("a c\nb c\n")
     forget_files()
-    assert View(f"file:path={path}", 0)(["a", "b", "c"], "a", 0) == ("c",)
+    assert LiveTopology(f"file:path={path}", 0)(["a", "b", "c"], "a", 0) == ("c",)

@@ -97,7 +97,6 @@ class OnceItHolds(threading.Event):
         return self.weight > 0
 
 
-@pytest.mark.interpreted
 def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,8 +114,6 @@ INPUTS: list[Input] = [
     Sketched((0.1, -2.5e-300, 3.0)),
     ShardTrained(7),
     Measured(((SHARE, 0.1), (SHARE._replace(shard=2), math.inf))),
-    Measured((), ((None, 0.1), (SHARE, math.inf))),
-    Measured(((SHARE, 0.1),), ((None, 2.5), (SHARE, 0.3))),
 ]
 
 

@@ -587,8 +587,7 @@ def test_a_staged_share_is_measured_where_it_lies(mixing: Mixing, shards: int, w
         shares.append(share)
     # What is still to be mixed is mixed first.
     store.carry_out(Mix(shares[0], 0.5, form))
-    found, losses = store.measured(Measure((*shares[1:], shares[0])))
-    assert losses == ()
+    found = store.measured(Measure((*shares[1:], shares[0])))
     assert [share for share, _ in found] == shares[1:]
     apart = (theirs.flats[0].double() - ours.flats[0].double()).square().sum()
     assert math.fsum(d**2 for _, d in found) == pytest.approx(float(apart), rel=2e-2)
@@ -596,53 +595,5 @@ def test_a_staged_share_is_measured_where_it_lies(mixing: Mixing, shards: int, w
         assert math.fsum(d**2 for _, d in found) == pytest.approx(float(apart), rel=1e-12)
     for share in shares[1:]:
         store.carry_out(Drop(share))
-    assert store.measured(Measure(tuple(shares))) == ((), ())
+    assert store.measured(Measure(tuple(shares))) == ()
     store.close()
-
-
-@pytest.mark.parametrize("wire", ["float32", "int8"])
-@pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("fraction", [1.0, 0.25])
-def test_a_loss_is_that_of_the_mix_and_leaves_every_bit_as_it_was(
-    fraction: float, shards: int, wire: str
-) -> None:
-    form, share = Form(wire), ShareId("b", 1, 1, shards - 1)
-    ours, theirs = (Vector(model(), shards=shards, keeps_anchor=True) for _ in range(2))
-    theirs.flats[0].add_(torch.randn_like(theirs.flats[0]), alpha=0.1)
-    store = TensorStore(ours)
-    land(store, theirs.snapshot("x", form, share.shard, stream(0, "b", "rounding:1")), form, share)
-    before, asked = ours.flats[0].clone(), list[int]()
-
-    def loss(batch: int) -> float:
-        asked.append(batch)
-        return float(ours.flats[0].double().square().sum())
-
-    store.loss = loss
-    gone = ShareId("b", 1, 7)
-    distances, losses = store.measured(Measure((), ((share, fraction), (gone, 1.0)), 5))
-    assert distances == () and asked == [5, 5] and torch.equal(ours.flats[0], before)
-    assert [each for each, _ in losses] == [None, share]
-    store.carry_out(Mix(share, fraction, form))
-    assert [told for _, told in losses] == [
-        float(before.double().square().sum()),
-        pytest.approx(loss(5), rel=1e-6),
-    ]
-    store.close()
-
-
-def test_a_loss_that_nobody_computes_is_a_mistake_and_one_that_fails_leaves_the_model() -> None:
-    vector = Vector(model())
-    store, before = TensorStore(vector), vector.flats[0].clone()
-    land(store, Vector(model()).snapshot() * 2)
-    with pytest.raises(LocalProtocolError, match=r"requirements\.losses is not set"):
-        store.measured(Measure((), ((SHARE, 1.0),)))
-
-    def fail(batch: int) -> float:
-        if not torch.equal(vector.flats[0], before):
-            raise ZeroDivisionError
-        return 1.0
-
-    store.loss = fail
-    with pytest.raises(ZeroDivisionError):
-        store.measured(Measure((), ((SHARE, 1.0),)))
-    assert torch.equal(vector.flats[0], before)

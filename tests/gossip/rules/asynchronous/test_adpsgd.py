@@ -15,7 +15,7 @@ from rumor.sim.fuzz import Scenario, attempt
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.kernel.faults.files import Fault
-from rumor.topology import View
+from rumor.topology import LiveTopology
 
 from ...crowd import BAD, CONFIG, Crowd, starts
 from ...scene import Scene
@@ -65,7 +65,7 @@ def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]
     return tuple(live[1:]) if peer == live[0] else (live[0],)
 
 
-GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (View("exponential", 0), 5)]
+GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (LiveTopology("exponential", 0), 5)]
 
 
 @pytest.mark.extended

@@ -40,7 +40,6 @@ class Logged(Epidemic):
         return outcome
 
 
-@pytest.mark.interpreted
 @WEATHERS
 def test_each_takes_the_mean_of_its_own_model_and_of_all_that_came(weather: NetworkConfig) -> None:
     log: list[tuple[Any, ...]] = []

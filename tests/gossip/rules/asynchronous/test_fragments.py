@@ -141,7 +141,6 @@ def test_weight_is_exact_part_by_part_whoever_dies(name: str, dies: bool) -> Non
             assert sum(held) == N * ONE
 
 
-@pytest.mark.interpreted
 def test_a_fragment_goes_to_as_many_peers_as_asked_and_its_weight_is_split_evenly() -> None:
     given: list[tuple[int, PeerId, int]] = []
 

@@ -12,7 +12,7 @@ from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm
-from rumor.topology import View
+from rumor.topology import LiveTopology
 
 from ...crowd import run_until_agreed
 from ...scene import Scene
@@ -152,7 +152,7 @@ SCHEDULES = ["one-peer-exponential", "base-k", "random-matching", "random-regula
         (complete, 8),
         (ring, 2),
         (ring, 8),
-        *((View(spec, 0), 7) for spec in SCHEDULES),
+        *((LiveTopology(spec, 0), 7) for spec in SCHEDULES),
     ],
 )
 def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
@@ -176,7 +176,6 @@ def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
     assert spread(hosts) < 1e-4
 
 
-@pytest.mark.interpreted
 def test_a_step_pushes_before_it_mixes() -> None:
     order: list[str] = []
 

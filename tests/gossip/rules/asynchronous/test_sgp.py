@@ -17,7 +17,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import Values
-from rumor.topology import View
+from rumor.topology import LiveTopology
 
 from ...crowd import BAD, LR, PATIENT, Crowd, gradient, run_until_agreed, starts
 from ...scene import Scene
@@ -128,7 +128,7 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
     crowd = Crowd(
         lambda peer: Logged(peer, log),
         7,
-        View(spec, 0),
+        LiveTopology(spec, 0),
         NetworkConfig(latency_s=0.001, jitter=1.0),
         config=PATIENT,
     )
@@ -165,7 +165,7 @@ def test_it_is_the_published_algorithm_on_numerators_and_weights(spec: str) -> N
 def test_without_training_all_find_the_mean_of_where_they_began(spec: str) -> None:
     """Kempe, Dobra and Gehrke 2003: sums of x and w are kept, so that z tends to the mean."""
     ids = tuple(f"p{index}" for index in range(7))
-    peers = Peers(rule=rule, neighbors=View(spec, 0), config=PATIENT)
+    peers = Peers(rule=rule, neighbors=LiveTopology(spec, 0), config=PATIENT)
     swarm = FuzzSwarm(5, peers, ids, 7, NetworkConfig(latency_s=0.001, jitter=1.0))
     start = np.mean([host.vector.x for host in swarm.running()], axis=0)
     run_until_agreed(swarm, 20.0)
@@ -175,7 +175,7 @@ def test_without_training_all_find_the_mean_of_where_they_began(spec: str) -> No
 
 
 def test_on_a_bad_network_no_weight_is_lost_and_all_end_close_together() -> None:
-    crowd = Crowd(rule, 8, View("exponential", 0), BAD, steps=60, descend=False)
+    crowd = Crowd(rule, 8, LiveTopology("exponential", 0), BAD, steps=60, descend=False)
     crowd.run(1000.0)
     assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}

@@ -23,7 +23,7 @@ from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
 from rumor.sim.kernel.faults.files import Fault
 from rumor.sim.kernel.worker import Worker
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -60,14 +60,13 @@ def expected(matrix: Values, x: Values, rounds: int, wire: str, gamma: float) ->
 @pytest.mark.parametrize(("spec", "weather"), [("star", CALM), ("ring", BAD)], ids=["calm", "bad"])
 @EVERY_WIRE
 def test_models_are_those_of_the_equation(wire: str, spec: str, weather: NetworkConfig) -> None:
-    crowd = Crowd(choco(), 6, View(spec, 3), weather, config=replace(CONFIG, wire=wire))
+    crowd = Crowd(choco(), 6, LiveTopology(spec, 3), weather, config=replace(CONFIG, wire=wire))
     models = crowd.history(ROUNDS)
     matrix = over(spec, 3, crowd.ids).matrix(0).toarray()
     found = expected(matrix, starts(6), ROUNDS, wire, 0.3)
     np.testing.assert_allclose(models, found, rtol=0, atol=1e-12)
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("wire", "gammas"),
     [("float32", [1.0, 1.0]), ("int8", [1.0, 1.0]), ("topk:0.25", [1.0, 0.5])],
@@ -87,7 +86,8 @@ def test_unless_it_is_given_gamma_suits_the_format(wire: str, gammas: list[float
 
 def test_of_exact_shares_with_gamma_1_it_is_dpsgd() -> None:
     mine, theirs = (
-        Crowd(rule, 5, View("ring", 3)).history(8) for rule in (choco(1.0), lambda peer: DPSGD())
+        Crowd(rule, 5, LiveTopology("ring", 3)).history(8)
+        for rule in (choco(1.0), lambda peer: DPSGD())
     )
     np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12)
 
@@ -134,7 +134,9 @@ HARM = (
 @pytest.mark.parametrize("wire", ["int8", "topk:0.3"])
 def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -> None:
     """To the last bit, whatever gets lost, late or sent again."""
-    crowd = Crowd(choco(), 6, View("ring", 3), BAD, config=replace(CONFIG, wire=wire), faults=HARM)
+    crowd = Crowd(
+        choco(), 6, LiveTopology("ring", 3), BAD, config=replace(CONFIG, wire=wire), faults=HARM
+    )
     told: dict[PeerId, list[Values]] = defaultdict(list)
     heard: dict[tuple[PeerId, PeerId], list[Values]] = defaultdict(list)
     sent: dict[tuple[PeerId, int], set[int | None]] = defaultdict(set)
@@ -187,7 +189,7 @@ def halts(crowd: Crowd, peer: PeerId) -> list[str]:
 
 
 def test_weights_that_change_are_refused() -> None:
-    reasons = halts(Crowd(choco(), 6, View("random-matching", 3)), "p00")
+    reasons = halts(Crowd(choco(), 6, LiveTopology("random-matching", 3)), "p00")
     assert reasons == [
         "choco needs the same weights in every round, and those of p00 change in round 1: use a "
         "topology such as ring, torus or complete"

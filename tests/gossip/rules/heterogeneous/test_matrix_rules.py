@@ -32,7 +32,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
 from rumor.sim.kernel.worker import Worker
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, LR, PATIENT, Crowd, gradient, starts
 from ...scene import Scene
@@ -149,7 +149,7 @@ EVERY = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize("spec", ["ring", "exponential", "random-matching", "base-k:k=1"])
 def test_models_are_those_of_the_equation(case: Case, spec: str, weather: NetworkConfig) -> None:
-    crowd = Crowd(lambda peer: case.make(), 7, View(spec, 3), weather)
+    crowd = Crowd(lambda peer: case.make(), 7, LiveTopology(spec, 3), weather)
     if spec == "exponential" and getattr(case.make(), "both_ways", False):
         crowd.run(5.0)
         halts = [why for rule in crowd.rules.values() for why in rule.halts]
@@ -166,7 +166,7 @@ def test_what_is_in_proportion_to_the_learning_rate_changes_with_it(case: Case) 
     def lr(round: int) -> float:
         return (0.1, 0.1, 0.05, 0.2)[round % 4]
 
-    crowd = Crowd(lambda peer: case.make(), 5, View("ring", 3), lr=lr)
+    crowd = Crowd(lambda peer: case.make(), 5, LiveTopology("ring", 3), lr=lr)
     models = crowd.history(ROUNDS)
     matrices = [over("ring", 3, crowd.ids).matrix(round).toarray() for round in range(ROUNDS)]
     np.testing.assert_allclose(models, case.expected(matrices, starts(5), lr), rtol=0, atol=1e-12)
@@ -175,13 +175,15 @@ def test_what_is_in_proportion_to_the_learning_rate_changes_with_it(case: Case) 
 
 @EVERY
 def test_a_learning_rate_of_zero_says_nothing_about_the_next(case: Case) -> None:
-    crowd = Crowd(lambda peer: case.make(), 3, View("ring", 3), lr=lambda round: LR * (round != 2))
+    crowd = Crowd(
+        lambda peer: case.make(), 3, LiveTopology("ring", 3), lr=lambda round: LR * (round != 2)
+    )
     assert np.isfinite(crowd.history(ROUNDS)).all()
 
 
 @EVERY
 def test_alone_it_is_its_equation_for_one(case: Case) -> None:
-    crowd = Crowd(lambda peer: case.make(), 1, View("ring", 0), steps=6)
+    crowd = Crowd(lambda peer: case.make(), 1, LiveTopology("ring", 0), steps=6)
     expected = case.expected([np.eye(1)] * 5, starts(1))
     np.testing.assert_allclose(crowd.history(5), expected, rtol=0, atol=1e-12)
 
@@ -196,7 +198,7 @@ def test_it_is_known_by_its_name(spec: str) -> None:
 @cache
 def after(rule: Callable[[], Rule], rounds: int = 400) -> float:
     """How far apart models of unequal data end on a ring, at most."""
-    models = np.array(Crowd(lambda peer: rule(), 5, View("ring", 0)).history(rounds)[-1])
+    models = np.array(Crowd(lambda peer: rule(), 5, LiveTopology("ring", 0)).history(rounds)[-1])
     return float(np.ptp(models, axis=0).max())
 
 
@@ -209,7 +211,7 @@ def test_where_dpsgd_is_pulled_apart_others_are_not(rule: Callable[[], Rule]) ->
 
 def pushed(rule: Callable[[], Rule]) -> tuple[set[Form], int]:
     """What shares consist of, and how many were pushed, in some rounds on a calm network."""
-    crowd = Crowd(lambda peer: rule(), 4, View("ring", 0), steps=5, config=PATIENT)
+    crowd = Crowd(lambda peer: rule(), 4, LiveTopology("ring", 0), steps=5, config=PATIENT)
     forms, escrows, carried = set[Form](), list[Entry](), crowd.swarm.carried
 
     def look(worker: Worker, effect: Effect | Event) -> None:
@@ -224,7 +226,6 @@ def pushed(rule: Callable[[], Rule]) -> tuple[set[Form], int]:
     return forms, len(escrows)
 
 
-@pytest.mark.interpreted
 @pytest.mark.parametrize("rule", [GradientTracking, MomentumTracking])
 def test_two_vectors_go_in_one_share_with_one_escrow(rule: Callable[[], Rule]) -> None:
     forms, escrows = pushed(DPSGD)
@@ -252,7 +253,7 @@ class Twice(MatrixRule):
 
 @pytest.mark.parametrize("spec", ["ring", "random-matching"])
 def test_what_goes_along_is_averaged_as_the_model_is(spec: str) -> None:
-    crowd = Crowd(lambda peer: Twice(), 7, View(spec, 3), BAD, descend=False)
+    crowd = Crowd(lambda peer: Twice(), 7, LiveTopology(spec, 3), BAD, descend=False)
     models = crowd.history(ROUNDS)
     assert np.abs(models[-1] - starts(7)).max() > 0.1
     for host in crowd.hosts:
@@ -272,7 +273,7 @@ def test_two_registers_that_belong_to_no_round_are_sent_back() -> None:
 
 def test_a_peer_with_another_rule_is_named() -> None:
     rules: dict[str, Callable[[], Rule]] = {"p00": DPSGD, "p01": GradientTracking}
-    crowd = Crowd(lambda peer: rules[peer](), 2, View("complete", 0))
+    crowd = Crowd(lambda peer: rules[peer](), 2, LiveTopology("complete", 0))
     crowd.run(60.0, steps=2)
     assert crowd.rules["p01"].halts == [
         "a share of p00 carries 1 of the 2 registers that gradient-tracking needs: give all peers "

@@ -17,7 +17,7 @@ from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from rumor.gossip.rules.heterogeneous.relaysgd import RelaySGD
 from rumor.sim.fuzz.peers import FuzzPeer, Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
-from rumor.topology import View
+from rumor.topology import LiveTopology
 
 from ...crowd import PATIENT
 
@@ -94,7 +94,7 @@ def steps_to_enough(rule: Callable[[], Rule], topology: str, zeta2: float, lr: f
     peers = Peers(
         rule=lambda peer: rule(),
         config=PATIENT,
-        neighbors=View(topology, 0),
+        neighbors=LiveTopology(topology, 0),
         train=train,
         values=lambda peer: np.zeros(DIM),
         size=DIM,

@@ -17,7 +17,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 
@@ -69,7 +69,7 @@ def expected(edges: Sequence[Sequence[int]], x: Values, rounds: int, wire: str) 
 @WEATHERS
 @pytest.mark.parametrize("spec", ["path", "star", "tree"])
 def test_models_are_those_of_the_equation(spec: str, weather: NetworkConfig) -> None:
-    crowd = Crowd(rule, 7, View(spec, 3), weather)
+    crowd = Crowd(rule, 7, LiveTopology(spec, 3), weather)
     models = crowd.history(ROUNDS)
     found = expected(edges_of(spec, crowd.ids), starts(7), ROUNDS, "float32")
     np.testing.assert_allclose(models, found, rtol=0, atol=1e-12)
@@ -79,7 +79,7 @@ def test_models_are_those_of_the_equation(spec: str, weather: NetworkConfig) -> 
 @pytest.mark.parametrize("wire", ["float16", "bfloat16", "int8"])
 def test_what_is_rounded_is_a_mean(wire: str) -> None:
     """The toy's anchor is zero, and each rounds to nearest, or toward zero."""
-    crowd = Crowd(rule, 5, View("tree", 3), BAD, config=replace(CONFIG, wire=wire))
+    crowd = Crowd(rule, 5, LiveTopology("tree", 3), BAD, config=replace(CONFIG, wire=wire))
     models = crowd.history(ROUNDS)
     found = expected(edges_of("tree", crowd.ids), starts(5), ROUNDS, wire)
     np.testing.assert_allclose(models, found, rtol=0, atol=1e-12)
@@ -87,7 +87,7 @@ def test_what_is_rounded_is_a_mean(wire: str) -> None:
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_are_a_tree_on_any_graph(n: int) -> None:
-    models = Crowd(rule, n, View("ring", 3)).history(4)
+    models = Crowd(rule, n, LiveTopology("ring", 3)).history(4)
     found = expected([[1], [0]] if n == 2 else [[]], starts(n), 4, "float32")
     np.testing.assert_allclose(models, found, rtol=0, atol=1e-12)
 
@@ -135,7 +135,7 @@ def test_registers_are_those_of_neighbors_and_the_start_is_forgotten_when_all_ar
 
 @WEATHERS
 def test_all_end_with_the_weight_they_brought_and_keep_nothing(weather: NetworkConfig) -> None:
-    crowd = Crowd(rule, 7, View("tree", 3), weather, steps=9)
+    crowd = Crowd(rule, 7, LiveTopology("tree", 3), weather, steps=9)
     crowd.run(1000.0)
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     assert sum(host.ledger.weight for host in crowd.hosts) == 7 * ONE
@@ -176,7 +176,7 @@ def test_what_is_no_tree_is_refused(graph: nx.Graph, words: str) -> None:
 
 
 def test_a_tree_that_changes_is_refused() -> None:
-    reasons = refusals(Crowd(rule, 6, View("random-matching", 3)))
+    reasons = refusals(Crowd(rule, 6, LiveTopology("random-matching", 3)))
     assert "relaysgd needs the same tree in every round, and the neighbors of p0" in reasons[0]
 
 

@@ -18,7 +18,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, spread
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.models.network import Cut
-from rumor.topology import View
+from rumor.topology import LiveTopology
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, run_until_agreed, starts
 
@@ -34,7 +34,7 @@ WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
 def crowd_of(name: str, n: int = 5, weather: NetworkConfig = CALM, **more: Any) -> Crowd:
     make: Callable[[], Rule] = partial((ALL | PAIRS)[name], h=H)
-    neighbors = complete if name in ALL else View("random-matching", 3)
+    neighbors = complete if name in ALL else LiveTopology("random-matching", 3)
     return Crowd(lambda peer: make(), n, neighbors, weather, **{"config": MORTAL} | more)
 
 

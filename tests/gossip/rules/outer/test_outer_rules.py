@@ -17,7 +17,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 
@@ -132,7 +132,7 @@ def test_with_fixed_members_models_are_those_of_the_equation(
 @pytest.mark.parametrize("spec", ["random-matching", "ring", "exponential", "one-peer-exponential"])
 @pytest.mark.parametrize("case", NEIGHBORS.values(), ids=NEIGHBORS)
 def test_over_neighbors_too(case: Case, spec: str, weather: NetworkConfig) -> None:
-    crowd = Crowd(lambda peer: case.make(), N, View(spec, 3), weather)
+    crowd = Crowd(lambda peer: case.make(), N, LiveTopology(spec, 3), weather)
     models = crowd.history(ROUNDS * H)
     topology = over(spec, 3, crowd.ids)
     matrices = [topology.matrix(round).toarray() for round in range(ROUNDS)]
@@ -141,7 +141,7 @@ def test_over_neighbors_too(case: Case, spec: str, weather: NetworkConfig) -> No
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_alone_it_is_its_equation_for_one(case: Case) -> None:
-    crowd = Crowd(lambda peer: case.make(), 1, View("ring", 0))
+    crowd = Crowd(lambda peer: case.make(), 1, LiveTopology("ring", 0))
     expected = case.expected([np.eye(1)] * ROUNDS, starts(1))
     np.testing.assert_allclose(crowd.history(ROUNDS * H), expected, rtol=0, atol=1e-12)
 
@@ -199,7 +199,7 @@ def test_diloco_that_steps_to_the_mean_is_local_sgd() -> None:
 
 
 def test_gasloc_without_momentum_is_gossip_of_local_steps() -> None:
-    crowd = Crowd(lambda peer: GASLoC(h=H, eta=1.0, gamma=0.0), N, View("ring", 0), BAD)
+    crowd = Crowd(lambda peer: GASLoC(h=H, eta=1.0, gamma=0.0), N, LiveTopology("ring", 0), BAD)
     x, after = starts(N), crowd.history(ROUNDS * H)[H - 1 :: H]
     matrix = over("ring", 0, crowd.ids).matrix(0).toarray()
     for models in after:

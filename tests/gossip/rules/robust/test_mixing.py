@@ -8,10 +8,8 @@ from rumor.gossip.effects.effects import Effect, Measure, Mix, Snapshot
 from rumor.gossip.protocol.rule import (
     Requirements,
     require_fit,
-    require_losses,
     requirements_of,
 )
-from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import ShareId
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete
@@ -293,93 +291,23 @@ def spread(swarm: FuzzSwarm) -> float:
     return float(np.linalg.norm(models - models.mean(axis=0)))
 
 
-def judged(effects: list[object]) -> Measure:
-    """What losses are to be computed, which comes last."""
-    last = effects[-1]
-    assert isinstance(last, Measure) and last.losses and not last.shares
-    return last
-
-
-@pytest.mark.parametrize(("alpha", "fraction"), [(0.5, 1 / 3), (0.75, 1 / 4), (1.0, 0.0)])
-def test_of_the_nearest_those_are_mixed_with_which_the_model_does_no_worse(
-    alpha: float, fraction: float
-) -> None:
-    scene = arrived(rule=GoSGD(0.0, robust=f"mozi:rho=1:alpha={alpha}"))
-    (share,) = measured(scene, [*scene.step("b")])
-    asked = judged([*scene.measured("b", {share: 2.0})])
-    ((of, part),) = asked.losses
-    assert of == share and part == pytest.approx(fraction) and asked.batch == 1
-    effects = scene.measured("b", {}, {share: 0.25, None: 0.25})
-    mixed = [effect.fraction for effect in effects if isinstance(effect, Mix)]
-    assert mixed == ([part] if fraction else [])
-    scene.deliver()
-    assert sum(peer.account.weight for peer in scene.peers.values()) == 2 * ONE
-
-
-@pytest.mark.parametrize("loss", [0.26, float("nan"), float("inf")])
-def test_what_makes_the_model_worse_goes_back(loss: float) -> None:
-    scene = arrived(rule=GoSGD(0.0, robust="mozi:rho=1"))
-    (share,) = measured(scene, [*scene.step("b")])
-    judged([*scene.measured("b", {share: 2.0})])
-    effects = scene.measured("b", {}, {share: loss, None: 0.25})
-    assert not any(isinstance(effect, Mix) for effect in effects)
-    scene.deliver()
-    assert [peer.account.weight for peer in scene.peers.values()] == [ONE, ONE]
-
-
-def test_what_is_not_among_the_nearest_is_refused_without_a_look_at_its_loss() -> None:
-    scene = crowd("mozi:rho=0.5")
-    for sender, far in (("b", 1.0), ("c", 2.0)):
-        assert take(scene, sender, far) == 0  # of nobody to compare it with yet
-    scene.push("d", "a", ONE // 4)
-    scene.deliver()
-    (share,) = measured(scene, [*scene.step("a")])
-    assert not any(isinstance(e, Mix | Measure) for e in scene.measured("a", {share: 3.0}))
-    scene.deliver()
-    scene.push("e", "a", ONE // 4)
-    scene.deliver()
-    (share,) = measured(scene, [*scene.step("a")])
-    judged([*scene.measured("a", {share: 0.5})])
-
-
-def test_losses_are_known_until_the_model_changes_and_compared_within_one_answer() -> None:
+def test_distances_are_known_until_their_shard_of_the_model_changes() -> None:
     scene = arrived(shards=2)
     seen: list[object] = []
 
     def ask(context: RuleContext) -> None:
-        assert context.loss() is None
         for share in context.shares():
             context.measure(share)
-            context.judge(share, 0.5)
-
-    def ask_again(context: RuleContext) -> None:
-        first, second = context.shares()
-        seen.append((context.loss(first), context.loss(second), context.loss()))
-        context.judge(second)
 
     def look(context: RuleContext) -> None:
         first, second = context.shares()
-        seen.append((context.loss(first), context.loss(second), context.loss()))
         seen.append((context.distance(first), context.distance(second)))
         context.mix(first)
-        seen.append((context.loss(second), context.loss(), context.distance(second)))
+        seen.append((context.distance(first), context.distance(second)))
 
     *_, asked = scene.act("b", ask)
     assert isinstance(asked, Measure)
     one, two = asked.shares
-    assert asked.losses == ((one, 0.5), (two, 0.5))
-    scene.rules["b"].next = lambda context: ask_again(context)
-    scene.measured("b", {one: 1.0, two: 2.0}, {one: 0.1, two: 0.2, None: 0.3})
-    scene.rules["b"].next = lambda context: look(context)
-    scene.measured("b", {}, {two: 0.4, None: 0.5})
-    assert seen == [(0.1, 0.2, 0.3), (None, 0.4, 0.5), (1.0, 2.0), (None, None, 2.0)]
-
-
-def test_a_rule_that_compares_losses_needs_somebody_who_computes_them() -> None:
-    assert requirements_of(GoSGD(robust="mozi")).losses
-    assert not requirements_of(GoSGD(robust="nna")).losses
-    require_losses(GoSGD(robust="mozi"), known=True)
-    require_losses(GoSGD(), known=False)
-    for rule in (GoSGD(robust="mozi"), SGP(robust="mozi"), DPSGD(robust="mozi")):
-        with pytest.raises(ConfigError, match=r"compares losses.*give Peer\(loss=function\)"):
-            require_losses(rule, known=False)
+    scene.rules["b"].next = look
+    scene.measured("b", {one: 1.0, two: 2.0})
+    assert seen == [(1.0, 2.0), (None, 2.0)]

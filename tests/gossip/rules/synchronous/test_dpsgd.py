@@ -17,9 +17,8 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
-from rumor.sim.kernel.plan import half_square
 from rumor.sim.models.network import Cut
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -82,7 +81,7 @@ ROUNDS = 7  # the longest schedule of seven peers has a period of 5
 def test_every_round_mixes_with_the_matrix_of_its_topology(
     spec: str, n: int, weather: NetworkConfig
 ) -> None:
-    crowd = Crowd(rule, n, View(spec, 3), weather)
+    crowd = Crowd(rule, n, LiveTopology(spec, 3), weather)
     models = crowd.history(ROUNDS)
     topology = over(spec, 3, crowd.ids)
     matrices = [topology.matrix(round).toarray() for round in range(ROUNDS)]
@@ -91,7 +90,7 @@ def test_every_round_mixes_with_the_matrix_of_its_topology(
 
 @pytest.mark.extended
 @WEATHERS
-@pytest.mark.parametrize("robust", ["clip", "clip:tau=0.3", "scc", "cs+", "nna", "mozi:rho=0.8"])
+@pytest.mark.parametrize("robust", ["clip", "clip:tau=0.3", "scc", "cs+", "nna"])
 def test_robust_rounds_take_a_part_of_each_neighbor(robust: str, weather: NetworkConfig) -> None:
     """``x_i <- x_i + sum_j w_ij c_j (x_j - x_i)``, c by the distances of the round."""
     n, method = 6, parse_robust(robust)
@@ -104,9 +103,7 @@ def test_robust_rounds_take_a_part_of_each_neighbor(robust: str, weather: Networ
         for me in range(n):
             others = [place for place in range(n) if place != me]
             apart = [float(np.linalg.norm(stepped[other] - stepped[me])) for other in others]
-            losses = [half_square(stepped[other]) for other in others]
-            given = apart, [1 / n] * len(others), losses, half_square(stepped[me])
-            parts = method.coefficients(*given)
+            parts = method.coefficients(apart, [1 / n] * len(others))
             x[me] += sum(
                 c / n * (stepped[j] - stepped[me]) for c, j in zip(parts, others, strict=True)
             )

@@ -8,7 +8,7 @@ from rumor.gossip.rules.synchronous.swap import Swap
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import ring
 from rumor.sim.fuzz.swarm import CALM
-from rumor.topology import View, over
+from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 
@@ -19,7 +19,7 @@ ROUNDS = 9
 @pytest.mark.parametrize("spec", ["random-matching", "base-k:k=1"])
 @pytest.mark.parametrize("n", [2, 6, 7])
 def test_models_travel_as_the_pairs_say(spec: str, n: int, weather: NetworkConfig) -> None:
-    crowd = Crowd(lambda peer: Swap(), n, View(spec, 3), weather)
+    crowd = Crowd(lambda peer: Swap(), n, LiveTopology(spec, 3), weather)
     found = crowd.history(ROUNDS)
     topology, x = over(spec, 3, crowd.ids), starts(n)
     for round in range(ROUNDS):

@@ -111,7 +111,7 @@ def test_other_code_uses_nothing_of_what_was_finished(
     run(tmp_path / "a")
     for name in ("cache_key", "worker"):
         monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
-    plan = plan_study(small_study(), tmp_path / "a", jobs=1, estimates=False)
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
     run(tmp_path / "a", resume=True)
     assert len(computed) == 8
@@ -180,7 +180,7 @@ def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
 def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
     before = run(tmp_path / "a")
     tables = tables_of(tmp_path / "a")
-    path = tmp_path / "a" / "cells" / f"{before.results[1].key}.json"
+    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
     path.write_text(path.read_text()[:100])
     plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert plan.torn == (path,) and len(plan.to_do) == 1
@@ -344,7 +344,7 @@ def test_what_was_killed_is_tried_alone_before_it_has_failed(
 ) -> None:
     deadly = Deadly()
     monkeypatch.setattr(module, "answers", deadly.answers)
-    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a", estimates=False)
+    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a")
     plan = replace(plan, backend=backend, jobs=jobs)
     results = run_study(plan.study, tmp_path / "a", plan=plan)
     assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]

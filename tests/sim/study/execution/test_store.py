@@ -46,7 +46,7 @@ def test_a_file_that_is_not_as_it_was_written_counts_as_missing_and_is_told(
 ) -> None:
     store = Store(tmp_path)
     store.put(KEY, RECORD)
-    path = tmp_path / "cells" / f"{KEY}.json"
+    path = tmp_path / "trials" / f"{KEY}.json"
     path.write_text(spoil(path.read_text()))
     assert store.get(KEY) is None and store.get(KEY) is None
     assert store.torn == [path]
@@ -55,7 +55,7 @@ def test_a_file_that_is_not_as_it_was_written_counts_as_missing_and_is_told(
 def test_bytes_that_are_no_text_count_as_missing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(KEY, RECORD)
-    (tmp_path / "cells" / f"{KEY}.json").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "trials" / f"{KEY}.json").write_bytes(b"\xff\xfe\x00")
     assert store.get(KEY) is None
 
 
@@ -74,15 +74,15 @@ def test_a_full_disk_leaves_the_old_trial_and_no_draft(
     with pytest.raises(OSError, match="No space left"):
         store.put("cd" * 16, RECORD)
     assert store.get(KEY) == RECORD
-    assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{KEY}.json"]
+    assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
 
 
 def test_drafts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(KEY, RECORD)
-    (tmp_path / "cells" / f"{'cd' * 16}.json.draft").write_text("{")
+    (tmp_path / "trials" / f"{'cd' * 16}.json.draft").write_text("{")
     store.tidy()
-    assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{KEY}.json"]
+    assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
 
 
 def test_trials_of_other_studies_are_counted(tmp_path: Path) -> None:

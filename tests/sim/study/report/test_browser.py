@@ -34,7 +34,7 @@ BACKGROUND = "return getComputedStyle(document.documentElement).backgroundColor"
 
 
 def written(results: Results, folder: Path) -> Path:
-    """The page alone: pictures take longer, and are none of a browser's business."""
+    """The page in a folder."""
     path = folder / "report.html"
     path.write_text(page_of(results), encoding="utf-8")
     return path

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from rumor.sim.study.analysis.ranking import comparisons
@@ -22,7 +21,6 @@ from rumor.sim.study.report.charts import (
 )
 from rumor.sim.study.report.page import page
 from rumor.sim.study.report.panels import Matrix, Panel, log_ticks
-from rumor.sim.study.report.pictures import apart
 from rumor.sim.study.results import Results
 from rumor.sim.study.statistics import Interval
 from rumor.sim.study.study import Axis, Point
@@ -53,22 +51,6 @@ def test_a_logarithmic_axis_has_round_ticks_neither_too_few_nor_too_many(
     low: float, high: float, ticks: list[float]
 ) -> None:
     assert log_ticks(low, high) == pytest.approx(ticks)
-
-
-def test_labels_keep_apart_and_stay_where_they_need_not_move() -> None:
-    assert apart([0.0, 100.0], 10, 100.0) == [0.0, 100.0]
-    moved = apart([50.0, 50.0, 50.0], 10, 100.0)
-    assert sorted(moved) == [40.0, 50.0, 60.0]
-    assert apart([], 10, 100.0) == []
-
-
-@pytest.mark.parametrize("at", [0.0, 97.0, 100.0])
-@pytest.mark.parametrize("count", [2, 5, 30])
-def test_labels_stay_beside_their_axes_and_off_titles(at: float, count: int) -> None:
-    moved = sorted(apart([at] * count, 10.5, 100.0))
-    assert moved[0] >= 0 and moved[-1] <= 100.0
-    gap = min(10.5, 100 / (count - 1))
-    assert np.diff(moved) == pytest.approx(np.full(count - 1, gap))
 
 
 def test_a_few_lines_have_colors_of_their_own_and_numbers_have_shades_in_order() -> None:

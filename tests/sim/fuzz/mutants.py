@@ -8,15 +8,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from ...gossip import Entry, Kind, Member, PeerId, Phase, Protocol
-from ...gossip.effects.effects import Drop, Mix, Part, Reclaim
-from ...gossip.effects.events import PeerDied
-from ...gossip.exchange.escrow import EscrowEvent
-from ...gossip.protocol.state import ShardState
-from ...gossip.types import Incarnation, ShareId
-from ...gossip.wire.messages import Ack, Envelope, Offer, Query
-from .trial import Mutant
-from .weighted_sum import Life
+from rumor.gossip import Entry, Kind, Member, PeerId, Phase, Protocol
+from rumor.gossip.effects.effects import Drop, Mix, Part, Reclaim
+from rumor.gossip.effects.events import PeerDied
+from rumor.gossip.exchange.escrow import EscrowEvent
+from rumor.gossip.protocol.state import ShardState
+from rumor.gossip.types import Incarnation, ShareId
+from rumor.gossip.wire.messages import Ack, Envelope, Offer, Query
+from rumor.sim.fuzz.trial import Mutant
+from rumor.sim.fuzz.weighted_sum import Life
 
 __all__ = ["MUTANTS"]
 

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from ....topology.layout import Sketch
-from ....train.storage.files import drafted
-from ...results.pictures.curves import STYLE, new_figure
-from ..analysis.ranking import comparisons
-from ..analysis.search import searched
-from ..format import number
-from ..metrics import METRICS
-from ..results import Result, Results
-from .charts import (
+from rumor.sim.results.pictures.curves import STYLE, new_figure
+from rumor.sim.study.analysis.ranking import comparisons
+from rumor.sim.study.analysis.search import searched
+from rumor.sim.study.format import number
+from rumor.sim.study.metrics import METRICS
+from rumor.sim.study.report.charts import (
     curve_panels,
     graphs_of,
     heatmaps,
@@ -30,7 +27,10 @@ from .charts import (
     sketch_of,
     standing,
 )
-from .panels import Matrix, Panel, Scale, Series
+from rumor.sim.study.report.panels import Matrix, Panel, Scale, Series
+from rumor.sim.study.results import Result, Results
+from rumor.topology.layout import Sketch
+from rumor.train.storage.files import drafted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
