@@ -5,7 +5,6 @@ import collections.abc
 from . import (
     memory,
     protocol,
-    receipts,
     simulator,
     topology,
 )
@@ -19,7 +18,6 @@ __all__ = ["BENCHMARKS", "Result", "Row"]
 
 BENCHMARKS: dict[str, collections.abc.Callable[..., Result]] = {
     "protocol": protocol.measure_protocol,
-    "receipts": receipts.measure_receipts,
     "exchange": exchange.measure_exchange,
     "stall": stall.measure_stall,
     "straggler": stall.measure_straggler,

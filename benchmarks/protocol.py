@@ -24,7 +24,6 @@ from ..gossip import (
 from ..gossip.effects.effects import Effect, Inspect, Send
 from ..gossip.effects.events import Event
 from ..gossip.membership.static import StaticMembership
-from ..gossip.protocol.receipting import Roll
 from ..gossip.protocol.state import Neighbors
 from ..gossip.wire.codec import decode, encode
 from ..gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
@@ -55,17 +54,9 @@ class Swarm:
         p: Probability of a push at a step.
         crew: Whether all share one view of the swarm, as simulated workers do; else each keeps a
             roster of its own, as live peers do.
-        roll: Makes the keys of a peer, where the swarm has receipts.
     """
 
-    def __init__(
-        self,
-        n: int,
-        *,
-        p: float,
-        crew: bool = False,
-        roll: Callable[[str], Roll] | None = None,
-    ) -> None:
+    def __init__(self, n: int, *, p: float, crew: bool = False) -> None:
         self.now = 0.0
         self.events = 0
         """How often a protocol was told something."""
@@ -82,10 +73,7 @@ class Swarm:
                 protocol.join(self.now)
         else:
             config = ProtocolConfig(gossip_s=GOSSIP_S, dead_s=_NEVER_S)
-            self._peers = {
-                id: _founder(id, p, config, View(_TOPOLOGY, 0), receipts=roll and roll(id))
-                for id in ids
-            }
+            self._peers = {id: _founder(id, p, config, View(_TOPOLOGY, 0)) for id in ids}
             self._introduce()
         self.events = 0
 
@@ -140,7 +128,6 @@ def _founder(
     config: ProtocolConfig,
     neighbors: Neighbors,
     crew: StaticMembership | None = None,
-    receipts: Roll | None = None,
 ) -> Protocol:
     return Protocol(
         id=id,
@@ -153,7 +140,6 @@ def _founder(
         config=config,
         addresses=(f"tcp://{id}:7700",),
         membership=crew,
-        receipts=receipts,
     )
 
 

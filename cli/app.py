@@ -87,12 +87,7 @@ COMMANDS = {
     ),
     "roster": Command(
         home="trust.keys:roster",
-        summary="Say who may take part in a swarm: `init`, `add`, `revoke`, `found` and `show`.",
-    ),
-    "audit": Command(
-        home="trust.audit:audit",
-        summary="Check the receipts of a run: all signatures, and that nobody gave more than it "
-        "had.",
+        summary="Say who may take part in a swarm: `init`, `add`, `revoke` and `show`.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",

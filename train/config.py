@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.config import plain_numbers
-from ..gossip.protocol.receipting import RECEIPTS_CHECKS
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import PORT_MAX, key_in, parse_address, parse_seed
@@ -110,16 +109,6 @@ class PeerConfig:
     """With ``key``: let models come in by this port, too (0: the system's choice), authenticated by
     a keyed hash but not encrypted, so that whoever watches the network can read them. Faster, and
     only between peers that both give it; all is encrypted unless given."""
-
-    receipts: bool = False
-    """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
-    and ``roster``, which names the founders; all peers of a swarm alike."""
-
-    receipts_check: str = "share"
-    """When receipts are checked against those of others; all peers of a swarm alike. share: before
-    a share is let in, so that made-up weight is kept out, and whoever signs twice is evicted;
-    audit: by `rumor audit` alone, which costs each exchange the same however many peers there
-    are."""
 
     relay_bytes_s: float = 12.5e6
     """What this peer passes on, at most, between members that only dial out and so cannot reach
@@ -236,11 +225,6 @@ class PeerConfig:
             raise ConfigError("bulk_port is for peers with keys: give key and roster, too")
         if self.bulk_port is not None and not 0 <= self.bulk_port <= PORT_MAX:
             raise ConfigError(f"bulk_port is {self.bulk_port}: it must be 0 to {PORT_MAX}")
-        if self.receipts and self.key is None:
-            raise ConfigError("receipts are signed: give key and roster, too")
-        if self.receipts_check not in RECEIPTS_CHECKS:
-            allowed = " or ".join(RECEIPTS_CHECKS)
-            raise ConfigError(f"receipts_check is {self.receipts_check!r}: it must be {allowed}")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:

@@ -152,7 +152,6 @@ class Action(StrEnum):
     INIT = "init"
     ADD = "add"
     REVOKE = "revoke"
-    FOUND = "found"
     SHOW = "show"
 
 
@@ -161,9 +160,9 @@ def roster(
     action: Annotated[
         Action,
         typer.Argument(
-            metavar="init|add|revoke|found|show",
-            help="Begin a roster; add a person; shut a person or a machine out for ever; say which "
-            "peers may found, where weight has receipts; show who is let in.",
+            metavar="init|add|revoke|show",
+            help="Begin a roster; add a person; shut a person or a machine out for ever; show who "
+            "is let in.",
         ),
     ],
     file: Annotated[Path, typer.Argument(metavar="ROSTER", help="The file of the roster.")],
@@ -171,8 +170,7 @@ def roster(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="Whom to add or revoke; for `revoke` also a machine or a key; for `found` all "
-            "peers that may found, with commas between them.",
+            help="Whom to add or revoke; for `revoke` also a machine or a key.",
         ),
     ] = None,
     public: Annotated[
@@ -198,7 +196,7 @@ def roster(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say who may take part in a swarm: `init`, `add`, `revoke`, `found` and `show`.
+    """Say who may take part in a swarm: `init`, `add`, `revoke` and `show`.
 
     A roster is a file that its owner signs. Peers read it again when it changes, and tell all
     other members: `rumor roster revoke` on one machine shuts somebody out everywhere.
@@ -240,10 +238,6 @@ def _changed(
         if public is not None or names is not None:
             raise ConfigError("`rumor roster revoke` takes one name, and nothing behind it")
         return before.without(owner, who)
-    if action is Action.FOUND:
-        if public is not None or names is not None:
-            raise ConfigError("`rumor roster found` takes the names of peers, with commas between")
-        return before.with_founders(owner, who.split(","))
     if public is None:
         raise ConfigError(f"`rumor roster add {file} {who}` needs the key that keygen printed")
     try:
@@ -272,7 +266,6 @@ def _as_json(roster: Roster) -> dict[str, Any]:
             for each in roster.people
         ],
         "revoked": [key_text(each) for each in roster.revoked],
-        "founders": list(roster.founders),
         "machines": [
             {**each.as_json(), "let_in": not roster.why_not(each, now_s)}
             for each in roster.machines.values()
@@ -290,8 +283,6 @@ def _in_words(roster: Roster) -> list[str]:
             if each.by == person.key:
                 state = roster.why_not(each, now_s) or f"until {_day(each.until)}"
                 lines.append(f"  {each.names}: {state}, {key_text(each.key)}")
-    if roster.founders:
-        lines.append(f"may found: {', '.join(roster.founders)}")
     lines.extend(f"revoked: {key_text(each)}" for each in roster.revoked)
     return lines
 

@@ -2,7 +2,6 @@
 
 from rumor.benchmarks import BENCHMARKS, Row
 from rumor.benchmarks.protocol import measure_protocol
-from rumor.benchmarks.receipts import measure_receipts
 
 from .checked import checked
 
@@ -12,7 +11,6 @@ __all__: list[str] = []
 def test_names_are_those_of_the_results() -> None:
     assert list(BENCHMARKS) == [
         "protocol",
-        "receipts",
         "exchange",
         "stall",
         "straggler",
@@ -54,18 +52,6 @@ def test_protocol_compares_swarms_with_the_smallest_and_the_codec_with_msgpack()
     ]
     assert result.rows[0].ratio == 1.0
     assert {row.unit for row in result.rows} == {"events/s", "us"}
-
-
-def test_receipts_compares_a_swarm_that_signs_with_one_that_does_not() -> None:
-    result = checked(measure_receipts(swarm_sizes=(2, 3), steps=20, rounds=1))
-    assert result.name == "receipts"
-    assert [row.name for row in result.rows] == [
-        "a transfer among 2, checked by all before it",
-        "a transfer among 2, checked by audits",
-        "a transfer among 3, checked by all before it",
-        "a transfer among 3, checked by audits",
-        "of which two signatures and two checks",
-    ]
 
 
 def test_a_ratio_to_nothing_is_zero() -> None:

@@ -82,10 +82,6 @@ class ScriptConfig:
 
     roster: Path | None = None
 
-    receipts: bool = False
-
-    receipts_check: str = "share"
-
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""
 

@@ -6,7 +6,6 @@ and a certificate: a person's signed word on which peers run there, and until wh
 
 import time
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -35,8 +34,6 @@ __all__ = [
     "PersonKey",
     "covers",
     "is_signed_by",
-    "public_of",
-    "signing_seed",
 ]
 
 CLOCK_ERROR_S: Final = 300
@@ -47,7 +44,6 @@ _CERTIFICATE_FORMAT: Final = "rumor machine 1"
 _SIGNATURE_BYTES: Final = 64
 _SIGNED: Final = frozenset(("key", "names", "by", "since", "until"))
 _CERTIFICATE: Final = _SIGNED | {"signature"}
-_SIGNING: Final = _CERTIFICATE | {"signs"}
 _TIME_MAX: Final = 2**40
 
 
@@ -109,8 +105,6 @@ class Certificate:
     until: int
     """And until when."""
     signature: bytes = b""
-    signs: bytes = b""
-    """Public key (Ed25519) with which its peers sign receipts, 32 bytes; none in older ones."""
 
     @property
     def signed(self) -> bytes:
@@ -139,7 +133,7 @@ class Certificate:
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in files and messages."""
-        content = {
+        return {
             "key": key_text(self.key),
             "names": self.names,
             "by": key_text(self.by),
@@ -147,7 +141,6 @@ class Certificate:
             "until": self.until,
             "signature": key_text(self.signature),
         }
-        return content | ({"signs": key_text(self.signs)} if self.signs else {})
 
     @classmethod
     def from_json(cls, content: object) -> Self:
@@ -156,8 +149,7 @@ class Certificate:
         Raises:
             ValueError: This is none.
         """
-        has_more = isinstance(content, dict) and "signs" in content
-        told = require_fields(content, _SIGNING if has_more else _CERTIFICATE)
+        told = require_fields(content, _CERTIFICATE)
         since, until = field_of(told, "since", int), field_of(told, "until", int)
         if not 0 <= since <= until <= _TIME_MAX or not is_pattern(told["names"]):
             raise ValueError("a certificate has a name or a time that is none")
@@ -168,7 +160,6 @@ class Certificate:
             since,
             until,
             key_bytes(told["signature"], _SIGNATURE_BYTES),
-            key_bytes(told["signs"]) if has_more else b"",
         )
 
 
@@ -205,14 +196,13 @@ class PersonKey:
         """A signature, 64 bytes."""
         return bytes(self._private().sign(signed))
 
-    def certify(self, key: bytes, names: str, days: float, signs: bytes = b"") -> Certificate:
+    def certify(self, key: bytes, names: str, days: float) -> Certificate:
         """Vouch for a machine from now on.
 
         Args:
             key: Its public key of CURVE.
             names: Which peers run there.
             days: For how long.
-            signs: Public key with which its peers sign receipts.
 
         Raises:
             ConfigError: These can be no names, or no time.
@@ -226,7 +216,7 @@ class PersonKey:
             raise ConfigError(f"--days is {days:g}: it must be above 0 and at most 3650")
         now_s = int(time.time())
         until = now_s + int(days * 86_400)
-        draft = Certificate(key, names, self.public, now_s, until, signs=signs)
+        draft = Certificate(key, names, self.public, now_s, until)
         return replace(draft, signature=self.sign(draft.signed))
 
     def write(self, path: Path) -> None:
@@ -280,7 +270,7 @@ class MachineKey:
         public, secret = map(z85.decode, zmq.curve_keypair())
         while not _is_typed_easily(public):
             public, secret = map(z85.decode, zmq.curve_keypair())
-        return cls(secret, person.certify(public, names, days, public_of(signing_seed(secret))))
+        return cls(secret, person.certify(public, names, days))
 
     def renewed(self, person: PersonKey, days: float) -> Self:
         """The same key with a new certificate.
@@ -289,8 +279,7 @@ class MachineKey:
             ConfigError: As `PersonKey.certify` does.
         """
         before = self.certificate
-        signs = public_of(signing_seed(self.secret))
-        return type(self)(self.secret, person.certify(before.key, before.names, days, signs))
+        return type(self)(self.secret, person.certify(before.key, before.names, days))
 
     def write(self, path: Path, *, replaces: bool = False) -> None:
         """Write it to a new file, or over the one that it renews.
@@ -329,24 +318,6 @@ class MachineKey:
         except ValueError as error:
             raise ConfigError(f"{path} is no key of `rumor keygen`: {error}") from None
         return cls(secret, certificate)
-
-
-def signing_seed(secret: bytes) -> bytes:
-    """The seed of the key with which a machine's peers sign receipts, from its secret of CURVE.
-
-    A key of CURVE cannot sign, and one more secret would be one more to keep.
-    """
-    return blake2b(b"rumor receipts 1", key=secret, digest_size=32).digest()
-
-
-def public_of(seed: bytes) -> bytes:
-    """The public key of a seed of Ed25519, 32 bytes.
-
-    Raises:
-        ConfigError: The library is not installed.
-    """
-    private = _ed25519().Ed25519PrivateKey.from_private_bytes(seed)
-    return bytes(private.public_key().public_bytes_raw())
 
 
 def _is_typed_easily(key: bytes) -> bool:

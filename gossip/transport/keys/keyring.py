@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from ...errors import ConfigError, TransportError
-from .certificates import Certificate, MachineKey, covers, signing_seed
+from .certificates import Certificate, MachineKey, covers
 from .files import key_text
 from .roster import Roster
-from .signing import Signer
 
 __all__ = ["Keyring"]
 
@@ -64,8 +63,6 @@ class Keyring:
         """Machines that are let in now, by key."""
         self._text = b""
         self._told: Roster | None = None
-        self._signers: dict[bytes, str] = {}
-        self._evicted: set[bytes] = set()
         self._recount()
 
     @classmethod
@@ -92,28 +89,6 @@ class Keyring:
     def names(self) -> str:
         """What peers on this machine may be called."""
         return self._own.certificate.names
-
-    def signer(self, check: str = "share") -> Signer:
-        """Signs receipts for this machine's peers, and checks those of all.
-
-        Args:
-            check: When receipts are looked at: ``share`` or ``audit``.
-
-        Raises:
-            ConfigError: The own certificate, or the roster, knows of no receipts.
-        """
-        if not self._own.certificate.signs:
-            raise ConfigError(
-                f"{self._paths[1]} is of a time before receipts: sign it anew with `rumor keygen "
-                f"{self._paths[1]} --by PERSON.key --renew --roster {self._paths[0]}`"
-            )
-        if not self._roster.founders:
-            raise ConfigError(
-                f"{self._paths[0]} names no founders, so that nobody could bring weight: its owner "
-                "names them with `rumor roster found`"
-            )
-        seed = signing_seed(self._own.secret)
-        return Signer(seed, self._signers, lambda: self._roster.founders, check)
 
     @property
     def owner(self) -> bytes:
@@ -152,15 +127,6 @@ class Keyring:
         the own one where there is none."""
         others = [key for key in self.valid if key != self.public]
         return others[:_CANDIDATES_MAX] or [self.public]
-
-    def evict(self, name: str) -> None:
-        """Let a machine in no more whose peer was convicted; the next `look` sees to it.
-
-        A key that is for several names stays: whoever runs its other peers has done nothing.
-        """
-        machines = self._roster.machines.items()
-        self._evicted |= {key for key, each in machines if each.names == name}
-        self._looked_s = float("-inf")
 
     def look(self) -> bool:
         """Read files that have changed, and see what has expired; whether anything changed.
@@ -226,9 +192,6 @@ class Keyring:
             raise TransportError(f"this machine is let in no more: {why}")
         self._warn_of_end(now_s)
         valid, before = self._roster.valid(now_s), self.valid
-        # What somebody signed before they were shut out still says where weight has gone.
-        self._signers.update({each.signs: each.names for each in valid.values() if each.signs})
-        valid = {key: each for key, each in valid.items() if key not in self._evicted}
         self.valid = valid
         if self._roster is self._told and valid == before:
             return False

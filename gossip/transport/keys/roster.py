@@ -62,8 +62,6 @@ class Roster:
     signature: bytes = b""
     machines: Mapping[bytes, Certificate] = field(default_factory=dict)
     """Certificates by the machine's key."""
-    founders: tuple[str, ...] = ()
-    """Peers that may found, each once, where weight has receipts; sorted."""
 
     @classmethod
     def found(cls, owner: PersonKey) -> Self:
@@ -125,20 +123,6 @@ class Roster:
             people=tuple(each for each in self.people if each.key not in keys),
             revoked=tuple(sorted({*self.revoked, *keys})),
         )._signed(owner)
-
-    def with_founders(self, owner: PersonKey, names: Iterable[str]) -> Self:
-        """The next version, in which exactly these peers may found.
-
-        Raises:
-            ConfigError: The key is not the owner's, or one can be no peer's name.
-        """
-        listed = tuple(sorted(set(names)))
-        for name in listed:
-            if not is_pattern(name) or "*" in name:
-                raise ConfigError(
-                    f"founder {name!r} can be no peer: each is named in full, without '*'"
-                )
-        return replace(self, founders=listed)._signed(owner)
 
     def with_machines(self, certificates: Iterable[Certificate], now_s: float) -> Self:
         """The same version with more machines: those whose person is in it, that hold still, whose
@@ -242,9 +226,7 @@ class Roster:
         if told["format"] != _FORMAT:
             raise ValueError("it is of another format")
         content = require_fields(
-            told["roster"],
-            frozenset(("owner", "version", "people", "revoked"))
-            | ({"founders"} if "founders" in _object(told["roster"]) else set()),
+            told["roster"], frozenset(("owner", "version", "people", "revoked"))
         )
         version = field_of(content, "version", int)
         people = [_person(each) for each in _listed(content, "people", _PEOPLE_MAX)]
@@ -254,7 +236,6 @@ class Roster:
             tuple(people),
             tuple(key_bytes(each) for each in _listed(content, "revoked", _REVOKED_MAX)),
             key_bytes(told["signature"], _SIGNATURE_BYTES),
-            founders=_founders(content) if "founders" in content else (),
         )
         if not 1 <= version <= _VERSION_MAX:
             raise ValueError("its version is out of range")
@@ -335,7 +316,7 @@ class Roster:
                 for each in self.people
             ],
             "revoked": [key_text(each) for each in self.revoked],
-        } | ({"founders": list(self.founders)} if self.founders else {})
+        }
 
     def _signed_bytes(self) -> bytes:
         return canonical(_FORMAT, self._content())
@@ -347,18 +328,6 @@ def _person(content: object) -> Person:
     if not is_pattern(name) or "*" in name or not is_pattern(names):
         raise ValueError("it names somebody by what is no name")
     return Person(name, key_bytes(told["key"]), names)
-
-
-def _object(content: object) -> Mapping[str, Any]:
-    return content if isinstance(content, dict) else {}
-
-
-def _founders(content: Mapping[str, Any]) -> tuple[str, ...]:
-    names = _listed(content, "founders", _MACHINES_MAX)
-    told = tuple([name for name in names if isinstance(name, str) and is_pattern(name)])
-    if not told or len(told) != len(names) or "*" in "".join(told):
-        raise ValueError("it names a founder by what is no name")
-    return told
 
 
 def _listed(content: Mapping[str, Any], name: str, most: int) -> list[object]:
