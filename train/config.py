@@ -11,7 +11,7 @@ from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.config import plain_numbers
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
-from ..gossip.transport.addresses import PORT_MAX, key_in, parse_address, parse_seed
+from ..gossip.transport.addresses import key_in, parse_address, parse_seed
 from ..gossip.transport.keys.certificates import MachineKey
 from ..gossip.transport.keys.keyring import Keyring
 from ..gossip.wire.messages import is_name
@@ -104,11 +104,6 @@ class PeerConfig:
     roster: Path | None = None
     """Who may take part: the file of `rumor roster`, which is read again when it changes, and
     written when other members know a newer one; needed with ``key``."""
-
-    bulk_port: int | None = None
-    """With ``key``: let models come in by this port, too (0: the system's choice), authenticated by
-    a keyed hash but not encrypted, so that whoever watches the network can read them. Faster, and
-    only between peers that both give it; all is encrypted unless given."""
 
     relay_bytes_s: float = 12.5e6
     """What this peer passes on, at most, between members that only dial out and so cannot reach
@@ -221,10 +216,6 @@ class PeerConfig:
             )
         if (self.key is None) is not (self.roster is None):
             raise ConfigError("key and roster belong together: give both or neither")
-        if self.bulk_port is not None and self.key is None:
-            raise ConfigError("bulk_port is for peers with keys: give key and roster, too")
-        if self.bulk_port is not None and not 0 <= self.bulk_port <= PORT_MAX:
-            raise ConfigError(f"bulk_port is {self.bulk_port}: it must be 0 to {PORT_MAX}")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:

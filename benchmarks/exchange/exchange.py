@@ -72,8 +72,6 @@ class Way:
     shared_memory: bool = False
     keys: bool = False
     """Whether all is encrypted, the references as well."""
-    clear: bool = False
-    """With keys: whether models are not, and are authenticated alone."""
 
     def make_keys(self, folder: Path) -> None:
         """Put a key for each end, and the roster that lists both, into a folder."""
@@ -90,8 +88,6 @@ class Way:
     def config(self, end: str, folder: Path, **given: Any) -> PeerConfig:
         """The settings of the peer at one end; its keys lie in *folder*."""
         protocol = ProtocolConfig(wire=self.wire, shared_memory=self.shared_memory)
-        if self.clear:
-            given["bulk_port"] = 0
         if self.keys:
             given |= {"key": folder / f"{end}.key", "roster": folder / "roster.json"}
         return PeerConfig(linger_s=0, leave_s=1, protocol=protocol, **given)
@@ -103,7 +99,6 @@ WAYS: Final = (
     Way(name="TCP, bfloat16", wire="bfloat16"),
     Way(name="TCP, int8", wire="int8"),
     Way(name="TCP, keys", keys=True),
-    Way(name="TCP, keys, bulk in the clear", keys=True, clear=True),
 )
 
 _RAW: Final = "pyzmq over TCP, nothing checked, frames of 1 MiB"
@@ -180,7 +175,7 @@ def _measure(size_mb: float, way: Way, rounds: int, device: str) -> list[Row]:
 
 
 def _note(name: str, way: Way) -> str:
-    if way.keys and not way.clear and name.startswith("raw"):
+    if way.keys and name.startswith("raw"):
         return f"{_NOTES[name]}; with CURVE ({_LIBSODIUM[has_libsodium()]})"
     return _NOTES[name]
 
@@ -274,9 +269,7 @@ def _serve(pipe: Pipe, address: str, n_params: int, way: Way, device: str, folde
     with Peer(model, config) as peer, ExitStack() as stack:
         buffers = torch.ones(n_params), torch.zeros(n_params)
         ends = {
-            name: stack.enter_context(
-                RawReceiver(n_params, name, buffers, keys=way.keys and not way.clear)
-            )
+            name: stack.enter_context(RawReceiver(n_params, name, buffers, keys=way.keys))
             for name in raw.WAYS
         }
         pipe.send({name: (end.address, end.key) for name, end in ends.items()})

@@ -88,7 +88,6 @@ def open_transport(config: PeerConfig) -> Transport:
         config.bind,
         bulk_messages_max=messages_max(config.shards),
         keyring=config.keyring(),
-        bulk_port=config.bulk_port,
     )
 
 

@@ -108,9 +108,7 @@ def free_port() -> int:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(
-    "more", [(), ("--no-shared-memory",), ("--no-shared-memory", "--bulk-port", "0")], ids=str
-)
+@pytest.mark.parametrize("more", [(), ("--no-shared-memory",)], ids=str)
 def test_members_train_together_by_the_address_alone(run: Run, more: tuple[str, ...]) -> None:
     run.machine("m1")
     run.machine("m2")
