@@ -83,11 +83,11 @@ COMMANDS = {
     ),
     "keygen": Command(
         home="trust.keys:keygen",
-        summary="Make a key: of a person, who signs, or of a machine, whose peers take part.",
+        summary="Make a machine's key, and print the line by which a roster lets it in.",
     ),
     "roster": Command(
         home="trust.keys:roster",
-        summary="Say who may take part in a swarm: `init`, `add`, `revoke` and `show`.",
+        summary="Say which machines may take part in a swarm: `init`, `add`, `revoke` and `show`.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",

@@ -12,7 +12,6 @@ from ..gossip.config import plain_numbers
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import key_in, parse_address, parse_seed
-from ..gossip.transport.keys.certificates import MachineKey
 from ..gossip.transport.keys.keyring import Keyring
 from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
@@ -98,8 +97,8 @@ class PeerConfig:
     headless Service; may be given several times. Without one, this peer founds a swarm."""
 
     key: Path | None = None
-    """This machine's key, a file of `rumor keygen --by`: messages are encrypted, and nobody takes
-    part who is not in ``roster``; without keys unless given."""
+    """This machine's key, a file of `rumor keygen`: messages are encrypted, and nobody takes part
+    who is not in ``roster``; without keys unless given."""
 
     roster: Path | None = None
     """Who may take part: the file of `rumor roster`, which is read again when it changes, and
@@ -303,14 +302,14 @@ class PeerConfig:
         return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
-        """The id. Where none was given it is what the key is for, or drawn by chance.
+        """The id. Where none was given it is what the roster calls the machine, or drawn by chance.
 
         Raises:
-            ConfigError: The key cannot be read.
+            ConfigError: As `keyring` does.
         """
-        if self.id is not None or self.key is None:
+        if self.id is not None or (keyring := self.keyring()) is None:
             return self.id or os.urandom(6).hex()
-        names = MachineKey.read(self.key).certificate.names
+        names = keyring.names
         return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
 
     def keyring(self) -> Keyring | None:

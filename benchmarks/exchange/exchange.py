@@ -15,8 +15,8 @@ from typing import Any, Final
 import torch
 
 from ...gossip import ONE, ConfigError, GoSGD, ProtocolConfig, RuleContext
-from ...gossip.transport.curve import has_libsodium
-from ...gossip.transport.keys.certificates import MachineKey, PersonKey
+from ...gossip.transport.keys.curve import has_libsodium
+from ...gossip.transport.keys.key import Key
 from ...gossip.transport.keys.roster import Roster
 from ...train import Peer, PeerConfig
 from ...train.tensors.buffers import keep_pages
@@ -77,19 +77,17 @@ class Way:
         """Put a key for each end, and the roster that lists both, into a folder."""
         if not self.keys:
             return
-        owner = PersonKey.generate("owner")
-        machines = {end: MachineKey.generate(owner, end, days=2.0) for end in (_SENDER, _RECEIVER)}
-        roster = Roster.found(owner)
-        for end, machine in machines.items():
-            machine.write(folder / f"{end}.key")
-        certificates = [machine.certificate for machine in machines.values()]
-        roster.with_machines(certificates, time.time()).write(folder / "roster.json")
+        sender, receiver = keys = [Key.generate(end) for end in (_SENDER, _RECEIVER)]
+        for key in keys:
+            key.write(folder / f"{key.name}.key")
+        roster = Roster.init(sender).with_machines(sender, [(receiver.name, receiver.public)])
+        roster.write(folder / "roster")
 
     def config(self, end: str, folder: Path, **given: Any) -> PeerConfig:
         """The settings of the peer at one end; its keys lie in *folder*."""
         protocol = ProtocolConfig(wire=self.wire, shared_memory=self.shared_memory)
         if self.keys:
-            given |= {"key": folder / f"{end}.key", "roster": folder / "roster.json"}
+            given |= {"key": folder / f"{end}.key", "roster": folder / "roster"}
         return PeerConfig(linger_s=0, leave_s=1, protocol=protocol, **given)
 
 

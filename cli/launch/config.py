@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.rules.robust.registry import NONE
-from ...gossip.transport.keys.certificates import covers
+from ...gossip.transport.keys.key import covers
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ..run_folder import new_folders
@@ -114,8 +114,8 @@ class LaunchConfig:
     eval_average_every: int | None = None
 
     key: Path | None = None
-    """This machine's key, of `rumor keygen --name`: it must be for the names of all peers, such as
-    peer-*; without keys unless given."""
+    """This machine's key, of `rumor keygen`: the roster must list it under a name that is for all
+    peers, such as peer-*; without keys unless given."""
 
     roster: Path | None = None
 
@@ -309,8 +309,8 @@ def require_keys(key: Path | None, roster: Path | None, ids: Sequence[str]) -> N
     for id in ids:
         if not covers(keyring.names, id):
             raise ConfigError(
-                f"--key {key} is for peers called {keyring.names}, and one of these is called "
-                f"{id}: make a key with `rumor keygen --name`, such as --name 'peer-*'"
+                f"{roster} lists --key {key} as {keyring.names}, and one of these is called {id}: "
+                "its owner adds the key as 'peer-*'"
             )
 
 

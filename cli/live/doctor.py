@@ -216,18 +216,15 @@ def _keyring(config: DoctorConfig) -> "tuple[Keyring | None, list[Finding]]":
     """
     if config.key is None or config.roster is None:
         return None, []
-    import time
-
-    from ...gossip.transport.keys.certificates import MachineKey
+    from ...gossip.transport.keys.key import Key
     from ...gossip.transport.keys.keyring import Keyring
     from ...gossip.transport.keys.roster import Roster
     from ...train.observe.diagnosis import Cause, Finding
 
-    own, roster = MachineKey.read(config.key), Roster.read(config.roster, time.time())
-    why = roster.why_not(own.certificate, time.time())
-    if not why:
-        return Keyring.read(config.key, config.roster), []
-    told = f"version {roster.version} of the roster here lets {config.key} not in"
+    own, roster = Key.read(config.key), Roster.read(config.roster)
+    if not (why := roster.why_not(own)):
+        return Keyring(own, roster, config.roster), []
+    told = f"the roster here does not let {config.key} in"
     return None, [Finding(cause=Cause.KEYS, why=told, advice=why)]
 
 

@@ -11,8 +11,8 @@ import zmq
 
 from ..wire.codec import Buffer
 from .addresses import key_in, without_key
-from .curve import Curve, HandshakeMonitor
-from .keys.files import key_bytes
+from .keys.curve import Curve, HandshakeMonitor
+from .keys.key import key_bytes
 from .sockets import open_socket, reason, try_send
 
 __all__ = ["Dealers"]

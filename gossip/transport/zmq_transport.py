@@ -27,8 +27,8 @@ from .addresses import (
     split_address,
     without_key,
 )
-from .curve import ROSTER_MAGIC, Curve
 from .dealers import Dealers
+from .keys.curve import ROSTER_MAGIC, Curve
 from .keys.keyring import Keyring
 from .listener import Listener
 from .receive_limit import GLANCE_S, ReceiveLimit
@@ -80,7 +80,7 @@ class Transport:
         if self._curve is not None:
             self._poller.register(self._curve.zap, zmq.POLLIN)
         self._expelled: set[PeerId] = set()
-        self._members: set[bytes] = set() if keyring is None else {*keyring.valid}
+        self._members: set[bytes] = set() if keyring is None else {*keyring.machines}
         self._ways = Dealers(self._context, self._poller, bulk_messages_max, self._curve)
         self._places: dict[str, tuple[str, ...]] = {}
         self._peers: dict[PeerId, tuple[str, ...]] = {}
@@ -317,8 +317,8 @@ class Transport:
         Raises:
             TransportError: The address cannot be bound again.
         """
-        lost = self._members - curve.keyring.valid.keys()
-        self._members = {*curve.keyring.valid}
+        lost = self._members - curve.keyring.machines.keys()
+        self._members = {*curve.keyring.machines}
         for place in self._ways.places():
             if not curve.is_member(key_in(place)):
                 self._ways.close([place], linger_ms=0)

@@ -36,7 +36,7 @@ from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import spec_of
-from ...gossip.transport.keys.certificates import covers
+from ...gossip.transport.keys.key import covers
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, SnapshotId
@@ -400,12 +400,12 @@ def _named(id: PeerId, keyring: Keyring | None) -> Keyring | None:
     """The keyring, where there is one.
 
     Raises:
-        ConfigError: Its key is for peers of other names.
+        ConfigError: Its roster gives peers here another name.
     """
     if keyring is not None and not covers(keyring.names, id):
         raise ConfigError(
-            f"id is {id}: this machine's key is for peers called {keyring.names}; change the id, "
-            "or make a key with `rumor keygen --name`"
+            f"id is {id}: the roster lists this machine as {keyring.names}; change the id, or let "
+            "the roster's owner add the key under another name"
         )
     return keyring
 

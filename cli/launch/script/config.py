@@ -77,8 +77,8 @@ class ScriptConfig:
     leave_s: float = 10.0
 
     key: Path | None = None
-    """This machine's key, of `rumor keygen --name`: it must be for the names of all peers, such as
-    peer-*; the script's own, or none, unless given."""
+    """This machine's key, of `rumor keygen`: the roster must list it under a name that is for all
+    peers, such as peer-*; the script's own, or none, unless given."""
 
     roster: Path | None = None
 
