@@ -12,7 +12,7 @@ from ..gossip.config import plain_numbers
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import key_in, parse_address, parse_seed
-from ..gossip.transport.keys.keyring import Keyring
+from ..gossip.transport.keys.keyring import Keyring, read_keyring
 from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .loggers.logger import LoggerSpec
@@ -318,9 +318,7 @@ class PeerConfig:
         Raises:
             ConfigError: One cannot be read, others could read the key, or it is not let in.
         """
-        if self.key is None or self.roster is None:
-            return None
-        return Keyring.read(self.key, self.roster)
+        return read_keyring(self.key, self.roster)
 
     def make_rule(self) -> Rule:
         """The algorithm, made with its defaults where only its name was given."""

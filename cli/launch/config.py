@@ -13,6 +13,7 @@ from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.rules.robust.registry import NONE
 from ...gossip.transport.keys.key import covers
+from ...gossip.transport.keys.keyring import read_keyring
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ..run_folder import new_folders
@@ -301,9 +302,7 @@ def require_keys(key: Path | None, roster: Path | None, ids: Sequence[str]) -> N
     Raises:
         ConfigError: They cannot; it says why.
     """
-    from ...train.config import PeerConfig
-
-    keyring = PeerConfig(key=key, roster=roster).keyring()
+    keyring = read_keyring(key, roster)
     if keyring is None:
         return
     for id in ids:

@@ -57,16 +57,14 @@ def stop(
     Exit status: 0 if all have ended; 1 if somebody has not in time, was lost or does not obey; 2
     for wrong arguments.
     """
-    if (key is None) is not (roster is None):
-        raise ConfigError("--key and --roster belong together: give both or neither")
     if not 0 < timeout <= 86_400:
         raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")
     from ...gossip.transport.addresses import allow_more_files
-    from ...gossip.transport.keys.keyring import Keyring
+    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.stop import SwarmStop
 
     allow_more_files()
-    keyring = None if key is None or roster is None else Keyring.read(key, roster)
+    keyring = read_keyring(key, roster)
     if keyring is not None and keyring.own.signs != keyring.roster.signs:
         raise ConfigError(f"{key} is not the key of the owner of {roster}: no peer obeys")
     try:

@@ -4,13 +4,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from ...errors import ConfigError, TransportError
 from .key import Key, covers, key_text
 from .roster import Roster
 
-__all__ = ["Keyring"]
+__all__ = ["Keyring", "read_keyring"]
 
 _log = logging.getLogger("rumor")
 
@@ -50,15 +50,6 @@ class Keyring:
         self._seen = self._stamp()
         self._looked_s = clock()
         self._take(roster)
-
-    @classmethod
-    def read(cls, key: Path, roster: Path) -> Self:
-        """Read both from files.
-
-        Raises:
-            ConfigError: One cannot be read, others could read the key, or it is not let in.
-        """
-        return cls(Key.read(key), Roster.read(roster), roster)
 
     @property
     def machines(self) -> Mapping[bytes, str]:
@@ -162,3 +153,17 @@ class Keyring:
         except OSError:
             return 0, 0
         return status.st_mtime_ns, status.st_ino
+
+
+def read_keyring(key: Path | None, roster: Path | None) -> Keyring | None:
+    """Read a key and a roster from files; None without keys.
+
+    Raises:
+        ConfigError: One of the two is missing or cannot be read, others could read the key, or it
+            is not let in.
+    """
+    if key is None and roster is None:
+        return None
+    if key is None or roster is None:
+        raise ConfigError("key and roster belong together: give both or neither")
+    return Keyring(Key.read(key), Roster.read(roster), roster)

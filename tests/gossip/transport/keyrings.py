@@ -42,7 +42,7 @@ class Swarm:
         """The keyring of a machine, made unless there is its key, with a roster file of its own."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
         key = path if path.exists() else self.machine(name)
-        return Keyring.read(key, self.file(f"{name}.roster"))
+        return Keyring(Key.read(key), self.roster, self.file(f"{name}.roster"))
 
     def revoke(self, named: str) -> None:
         """Shut somebody out in the roster; files stay as they are."""

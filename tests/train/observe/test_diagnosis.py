@@ -13,7 +13,7 @@ from torch import nn
 
 from rumor.gossip import Member as Entry
 from rumor.gossip import Phase, ProtocolConfig
-from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.keys.keyring import read_keyring
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
@@ -336,7 +336,7 @@ def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
         nonlocal patience_s
         patience_s *= 2
         before.write(swarm.folder / "old")
-        older = Keyring.read(swarm.folder / "m3.key", swarm.folder / "old")
+        older = read_keyring(swarm.folder / "m3.key", swarm.folder / "old")
         found = diagnose(where(member), replace(HERE, keyring=older), timeout_s=patience_s)
         return found.can_join and any("brought up to date" in str(each) for each in found.findings)
 

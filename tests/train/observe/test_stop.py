@@ -8,7 +8,7 @@ import pytest
 
 from rumor.gossip import ONE, Account, Phase, TransportError
 from rumor.gossip import Member as Entry
-from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.keys.keyring import read_keyring
 from rumor.gossip.wire.messages import Stopping
 from rumor.train.observe import stop as stopping
 from rumor.train.observe.stop import End, Stopped, SwarmStop
@@ -155,7 +155,7 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
         assert {peer.end for peer in request.peers.values()} == {End.REFUSED}
         assert "only the roster's owner can stop it" in request.peers["m1"].why
     assert all(not member.peer.ended_by for member in started)
-    owner = Keyring.read(swarm.owner_key(), swarm.file())
+    owner = read_keyring(swarm.owner_key(), swarm.file())
     with SwarmStop(address, keyring=owner, timeout_s=LIMIT_S) as request:
         run(request)
         assert request.is_clean and sorted(request.peers) == ["m1", "m2"]

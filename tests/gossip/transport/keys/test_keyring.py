@@ -6,7 +6,7 @@ import pytest
 
 from rumor.gossip.errors import ConfigError, TransportError
 from rumor.gossip.transport.keys.key import Key
-from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.keys.keyring import Keyring, read_keyring
 from rumor.gossip.transport.keys.roster import Roster
 
 from ..keyrings import Swarm
@@ -53,10 +53,17 @@ def test_members_speak_in_their_own_names(swarm: Swarm, keyring: Keyring) -> Non
     assert keyring.why_refused(others[1]) == "it is let in"
 
 
+def test_a_key_and_a_roster_belong_together(swarm: Swarm) -> None:
+    assert read_keyring(None, None) is None
+    for key, roster in ((swarm.folder / "m1.key", None), (None, swarm.file())):
+        with pytest.raises(ConfigError, match="belong together"):
+            read_keyring(key, roster)
+
+
 def test_one_that_is_alone_may_dial_itself(tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
-    keyring = Keyring.read(swarm.owner_key(), swarm.file())
-    assert keyring.candidates() == [keyring.public]
+    keyring = read_keyring(swarm.owner_key(), swarm.file())
+    assert keyring is not None and keyring.candidates() == [keyring.public]
 
 
 def test_a_changed_roster_file_is_read_while_the_peer_runs(
@@ -138,4 +145,4 @@ def test_a_peer_that_is_revoked_itself_is_told_so_and_remembers_it(
     with pytest.raises(TransportError, match="let in no more: version 4 of the roster"):
         keyring.take(swarm.roster.text.encode())
     with pytest.raises(ConfigError, match="is not let in by"):
-        Keyring.read(swarm.folder / "m1.key", swarm.folder / "roster")
+        read_keyring(swarm.folder / "m1.key", swarm.folder / "roster")
