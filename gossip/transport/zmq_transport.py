@@ -489,7 +489,7 @@ class Transport:
             self._ways.heard(socket)
         if received.header.startswith(ROSTER_MAGIC):
             received.finish()
-            if curve.take(received.header, key):
+            if curve.take(received.header):
                 self._follow_roster(curve)
             return None
         if not curve.is_told(link):

@@ -20,7 +20,6 @@ from ...errors import ConfigError, TransportError
 from ...types import PeerId
 from .key import key_bytes, key_text
 from .keyring import Keyring
-from .roster import ROSTER_BYTES_MAX
 
 __all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor", "has_libsodium"]
 
@@ -34,10 +33,6 @@ _DOMAIN: Final = b"rumor"
 _SAY_S: Final = 10.0
 _NAMES_MAX: Final = 256
 _LINKS_MAX: Final = 16_384
-
-# A member may tell that many rosters at once, then one a second: signatures cost time to check.
-_ROSTERS_MAX: Final = 10
-_ROSTERS_S: Final = 1.0
 
 _OUTCOMES: Final = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -140,7 +135,6 @@ class Curve:
         self._keys: dict[str, bytes] = {}
         self._spoken: dict[bytes, set[PeerId]] = {}
         self._told: OrderedDict[str | bytes, bytes] = OrderedDict()
-        self._rosters: dict[bytes, tuple[float, float]] = {}
         self.zap: _Socket = context.socket(zmq.REP)
         try:
             self.zap.bind(_ZAP)
@@ -217,8 +211,6 @@ class Curve:
     def gone(self, lost: set[bytes]) -> set[PeerId]:
         """Names in which only machines spoke that are let in no more."""
         names = {name for key in lost for name in self._spoken.pop(key, ())}
-        for key in lost:
-            self._rosters.pop(key, None)
         return {
             name for name in names if not any(name in spoken for spoken in self._spoken.values())
         }
@@ -241,19 +233,12 @@ class Curve:
         """What tells others the roster."""
         return [ROSTER_MAGIC + self.keyring.text]
 
-    def take(self, message: bytes, key: bytes) -> bool:
+    def take(self, message: bytes) -> bool:
         """Take in a member's message with a roster; whether that changed who is let in.
 
         Raises:
             TransportError: This machine is let in no more.
         """
-        now_s = time.monotonic()
-        left, since_s = self._rosters.get(key, (float(_ROSTERS_MAX), now_s))
-        left = min(_ROSTERS_MAX, left + (now_s - since_s) / _ROSTERS_S)
-        if left < 1 or len(message) > len(ROSTER_MAGIC) + ROSTER_BYTES_MAX:
-            self.refuse("rosters: a member sends too many, or too large ones")
-            return False
-        self._rosters[key] = left - 1, now_s
         try:
             return self.keyring.take(message[len(ROSTER_MAGIC) :])
         except ValueError as error:
