@@ -80,16 +80,11 @@ COMMANDS = {
     ),
     "keygen": Command(
         home="trust.keys:keygen",
-        summary="Make a key: of a person, who signs, or of a machine, whose peers take part.",
+        summary="Make a machine's key, and print the line by which a roster lets it in.",
     ),
     "roster": Command(
         home="trust.keys:roster",
-        summary="Say who may take part in a swarm: `init`, `add`, `revoke`, `found` and `show`.",
-    ),
-    "audit": Command(
-        home="trust.audit:audit",
-        summary="Check the receipts of a run: all signatures, and that nobody gave more than it "
-        "had.",
+        summary="Say which machines may take part in a swarm: `init`, `add`, `revoke` and `show`.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",

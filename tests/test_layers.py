@@ -29,7 +29,6 @@ THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
 THIRD_PARTY_OF_MODULE = {
     "rumor.gossip.wire.codec": {"msgpack", "xxhash"},
     "rumor.gossip.transport.*": {"zmq"},
-    "rumor.gossip.transport.authenticated": {"cryptography"},
     "rumor.gossip.transport.keys.*": {"cryptography"},
     "rumor.topology.drawing": {"matplotlib"},
     "rumor.topology.schedules.reweigh": {"cvxpy"},

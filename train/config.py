@@ -9,12 +9,10 @@ from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
 from ..gossip.config import plain_numbers
-from ..gossip.protocol.receipting import RECEIPTS_CHECKS
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
-from ..gossip.transport.addresses import PORT_MAX, key_in, parse_address, parse_seed
-from ..gossip.transport.keys.certificates import MachineKey
-from ..gossip.transport.keys.keyring import Keyring
+from ..gossip.transport.addresses import key_in, parse_address, parse_seed
+from ..gossip.transport.keys.keyring import Keyring, read_keyring
 from ..gossip.wire.messages import is_name
 from ..topology import TopologyError, over
 from .loggers.logger import LoggerSpec
@@ -99,27 +97,12 @@ class PeerConfig:
     headless Service; may be given several times. Without one, this peer founds a swarm."""
 
     key: Path | None = None
-    """This machine's key, a file of `rumor keygen --by`: messages are encrypted, and nobody takes
-    part who is not in ``roster``; without keys unless given."""
+    """This machine's key, a file of `rumor keygen`: messages are encrypted, and nobody takes part
+    who is not in ``roster``; without keys unless given."""
 
     roster: Path | None = None
     """Who may take part: the file of `rumor roster`, which is read again when it changes, and
     written when other members know a newer one; needed with ``key``."""
-
-    bulk_port: int | None = None
-    """With ``key``: let models come in by this port, too (0: the system's choice), authenticated by
-    a keyed hash but not encrypted, so that whoever watches the network can read them. Faster, and
-    only between peers that both give it; all is encrypted unless given."""
-
-    receipts: bool = False
-    """Let both ends sign for all weight that moves, so that nobody can make any up: needs ``key``
-    and ``roster``, which names the founders; all peers of a swarm alike."""
-
-    receipts_check: str = "share"
-    """When receipts are checked against those of others; all peers of a swarm alike. share: before
-    a share is let in, so that made-up weight is kept out, and whoever signs twice is evicted;
-    audit: by `rumor audit` alone, which costs each exchange the same however many peers there
-    are."""
 
     relay_bytes_s: float = 12.5e6
     """What this peer passes on, at most, between members that only dial out and so cannot reach
@@ -232,15 +215,6 @@ class PeerConfig:
             )
         if (self.key is None) is not (self.roster is None):
             raise ConfigError("key and roster belong together: give both or neither")
-        if self.bulk_port is not None and self.key is None:
-            raise ConfigError("bulk_port is for peers with keys: give key and roster, too")
-        if self.bulk_port is not None and not 0 <= self.bulk_port <= PORT_MAX:
-            raise ConfigError(f"bulk_port is {self.bulk_port}: it must be 0 to {PORT_MAX}")
-        if self.receipts and self.key is None:
-            raise ConfigError("receipts are signed: give key and roster, too")
-        if self.receipts_check not in RECEIPTS_CHECKS:
-            allowed = " or ".join(RECEIPTS_CHECKS)
-            raise ConfigError(f"receipts_check is {self.receipts_check!r}: it must be {allowed}")
         if self.founders < 1:
             raise ConfigError(f"founders is {self.founders}: it must be at least 1")
         if self.mixing not in MIXINGS:
@@ -328,14 +302,14 @@ class PeerConfig:
         return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
-        """The id. Where none was given it is what the key is for, or drawn by chance.
+        """The id. Where none was given it is what the roster calls the machine, or drawn by chance.
 
         Raises:
-            ConfigError: The key cannot be read.
+            ConfigError: As `keyring` does.
         """
-        if self.id is not None or self.key is None:
+        if self.id is not None or (keyring := self.keyring()) is None:
             return self.id or os.urandom(6).hex()
-        names = MachineKey.read(self.key).certificate.names
+        names = keyring.names
         return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
 
     def keyring(self) -> Keyring | None:
@@ -344,9 +318,7 @@ class PeerConfig:
         Raises:
             ConfigError: One cannot be read, others could read the key, or it is not let in.
         """
-        if self.key is None or self.roster is None:
-            return None
-        return Keyring.read(self.key, self.roster)
+        return read_keyring(self.key, self.roster)
 
     def make_rule(self) -> Rule:
         """The algorithm, made with its defaults where only its name was given."""

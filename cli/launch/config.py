@@ -12,7 +12,8 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_topology
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.rules.robust.registry import NONE
-from ...gossip.transport.keys.certificates import covers
+from ...gossip.transport.keys.key import covers
+from ...gossip.transport.keys.keyring import read_keyring
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ..run_folder import new_folders
@@ -32,7 +33,6 @@ STEP_S_MIN_SLOW = 0.02
 _OF_LAUNCHER: Final = frozenset(
     (
         *("peers", "exchange", "step_s_min", "slow", "batch_sizes", "steps", "journal", "out"),
-        *("receipts", "receipts_check"),
         *("faults", "loggers", "metrics_port"),
     )
 )
@@ -115,14 +115,10 @@ class LaunchConfig:
     eval_average_every: int | None = None
 
     key: Path | None = None
-    """This machine's key, of `rumor keygen --name`: it must be for the names of all peers, such as
-    peer-*; without keys unless given."""
+    """This machine's key, of `rumor keygen`: the roster must list it under a name that is for all
+    peers, such as peer-*; without keys unless given."""
 
     roster: Path | None = None
-
-    receipts: bool = False
-
-    receipts_check: str = "share"
 
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
@@ -280,7 +276,7 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
 
     # Each peer would refuse it, after the folders were made.
     PeerConfig(rule=config.rule_spec.make(), loggers=config.loggers, **config.exchange.settings())
-    require_keys(config.key, config.roster, config.ids(), receipts=config.receipts)
+    require_keys(config.key, config.roster, config.ids())
     if config.metrics_port is not None:
         require_free_ports(config.metrics_port, config.peers)
     parse_interval(config.checkpoint_every)
@@ -295,32 +291,25 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
     return task, out
 
 
-def require_keys(
-    key: Path | None, roster: Path | None, ids: Sequence[str], *, receipts: bool = False
-) -> None:
+def require_keys(key: Path | None, roster: Path | None, ids: Sequence[str]) -> None:
     """See that peers of these names can take part with a key.
 
     Args:
         key: The machine's; None without keys.
         roster: The swarm's.
         ids: Names of the peers.
-        receipts: Whether both ends are to sign for weight.
 
     Raises:
         ConfigError: They cannot; it says why.
     """
-    from ...train.config import PeerConfig
-
-    keyring = PeerConfig(key=key, roster=roster, receipts=receipts).keyring()
+    keyring = read_keyring(key, roster)
     if keyring is None:
         return
-    if receipts:
-        keyring.signer()
     for id in ids:
         if not covers(keyring.names, id):
             raise ConfigError(
-                f"--key {key} is for peers called {keyring.names}, and one of these is called "
-                f"{id}: make a key with `rumor keygen --name`, such as --name 'peer-*'"
+                f"{roster} lists --key {key} as {keyring.names}, and one of these is called {id}: "
+                "its owner adds the key as 'peer-*'"
             )
 
 

@@ -164,9 +164,6 @@ class RunFolder:
         command = (*command, *self._config.exchange.arguments())
         if self._config.journal:
             command = (*command, "--journal")
-        if self._config.receipts:
-            check = f"--receipts-check={self._config.receipts_check}"
-            command = (*command, "--receipts", check)
         return Place(index=index, id=id, folder=folder, command=command)
 
     def _options(self, index: int) -> dict[str, Any]:

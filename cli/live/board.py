@@ -302,7 +302,6 @@ _WORDS: Final = {
     "recovered": "is heard again",
     "died": "is considered dead",
     "left": "has left",
-    "evicted": "is let in no more",
     "full": "has no room for more names",
 }
 

@@ -14,9 +14,8 @@ from ..reports.console import print_json
 from ..settings.options import GOSSIP, Json, Source, given, options_of
 
 if TYPE_CHECKING:
-    from ...gossip.transport.keys.keyring import Keyring
     from ...gossip.wire.schema import Schema
-    from ...train.observe.diagnosis import Diagnosis, Finding, Newcomer
+    from ...train.observe.diagnosis import Diagnosis, Newcomer
 
 __all__ = ["DoctorConfig", "doctor"]
 
@@ -73,8 +72,6 @@ class DoctorConfig:
     """Most that is sent to measure how fast the way is, in millions of bytes."""
 
     def __post_init__(self) -> None:
-        if (self.key is None) is not (self.roster is None):
-            raise ConfigError("--key and --roster belong together: give both or neither")
         if not 0 < self.timeout_s <= 600:
             raise ConfigError(f"--timeout-s is {self.timeout_s:g}: it must be above 0, at most 600")
         if not 0.1 <= self.probe_mb <= 1000:
@@ -152,18 +149,18 @@ def _newcomer(config: DoctorConfig, typed: set[str], swarm: bytes = b"") -> "New
     """Who would join.
 
     Raises:
-        ConfigError: A setting is out of range, or a key or roster cannot be read.
+        ConfigError: A setting is out of range, or the roster here does not let the key in.
     """
     from ...gossip.protocol.rule import requirements_of
     from ...gossip.rules.registry import make_rule
     from ...gossip.transport.addresses import parse_address
+    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.diagnosis import Newcomer, check_listening
 
     rule = make_rule(config.rule)
     binds = () if config.dial_only else config.bind or ("tcp://127.0.0.1:*",)
     binds = tuple(parse_address(each, any_port=True) for each in binds)
     advertised = tuple(map(parse_address, config.advertise))
-    keyring, why = _keyring(config)
     requirements = requirements_of(rule)
     if config.task is None and {*_COMPARED} & typed - {"rule"}:
         raise ConfigError("--shards and --frozen-may-differ are of a model: give --task, too")
@@ -176,8 +173,8 @@ def _newcomer(config: DoctorConfig, typed: set[str], swarm: bytes = b"") -> "New
         binds=binds,
         advertised=advertised,
         shares_memory=not config.no_shared_memory,
-        keyring=keyring,
-        findings=(*why, *check_listening(binds, advertised)),
+        keyring=read_keyring(config.key, config.roster),
+        findings=tuple(check_listening(binds, advertised)),
     )
 
 
@@ -208,41 +205,14 @@ def _schema(config: DoctorConfig) -> "Schema":
     return vector.schema
 
 
-def _keyring(config: DoctorConfig) -> "tuple[Keyring | None, list[Finding]]":
-    """The keys, or why the roster here lets this machine not in.
-
-    Raises:
-        ConfigError: A file cannot be read.
-    """
-    if config.key is None or config.roster is None:
-        return None, []
-    import time
-
-    from ...gossip.transport.keys.certificates import MachineKey
-    from ...gossip.transport.keys.keyring import Keyring
-    from ...gossip.transport.keys.roster import Roster
-    from ...train.observe.diagnosis import Cause, Finding
-
-    own, roster = MachineKey.read(config.key), Roster.read(config.roster, time.time())
-    why = roster.why_not(own.certificate, time.time())
-    if not why:
-        return Keyring.read(config.key, config.roster), []
-    told = f"version {roster.version} of the roster here lets {config.key} not in"
-    return None, [Finding(cause=Cause.KEYS, why=told, advice=why)]
-
-
 def _diagnosed(
     addresses: list[str], config: DoctorConfig, newcomer: "Newcomer"
 ) -> "list[Diagnosis]":
     from ...gossip.transport.addresses import allow_more_files, parse_address
-    from ...train.observe.diagnosis import Cause, Diagnosis, diagnose
-    from ...train.observe.probe import bare_address
+    from ...train.observe.diagnosis import Cause, diagnose
 
     allow_more_files()
     places = [parse_address(each) for each in addresses]
-    if config.key is not None and newcomer.keyring is None:
-        # Nobody with keys answers a machine that its own roster shuts out.
-        return [Diagnosis(address=bare_address(p), findings=[*newcomer.findings]) for p in places]
     found = [
         diagnose(
             place,

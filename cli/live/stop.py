@@ -34,23 +34,14 @@ def stop(
         typer.Option(
             "--key",
             metavar="FILE",
-            help="This machine's key, where the swarm has keys; with --roster and --by.",
+            help="The key of the roster's owner, who signs the request, where the swarm has keys: "
+            "peers obey nobody else.",
             rich_help_panel=GOSSIP,
         ),
     ] = None,
     roster: Annotated[
         Path | None,
         typer.Option("--roster", metavar="FILE", help="Its roster.", rich_help_panel=GOSSIP),
-    ] = None,
-    by: Annotated[
-        Path | None,
-        typer.Option(
-            "--by",
-            metavar="OWNER.key",
-            help="The key of the roster's owner, who signs the request: peers with keys obey "
-            "nobody else.",
-            rich_help_panel=GOSSIP,
-        ),
     ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="S", help="How long all may take to end.")
@@ -66,22 +57,18 @@ def stop(
     Exit status: 0 if all have ended; 1 if somebody has not in time, was lost or does not obey; 2
     for wrong arguments.
     """
-    if len({key is None, roster is None, by is None}) > 1:
-        raise ConfigError("--key, --roster and --by belong together: give all three or none")
     if not 0 < timeout <= 86_400:
         raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")
     from ...gossip.transport.addresses import allow_more_files
-    from ...gossip.transport.keys.certificates import PersonKey
-    from ...gossip.transport.keys.keyring import Keyring
+    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.stop import SwarmStop
 
     allow_more_files()
-    keyring = None if key is None or roster is None else Keyring.read(key, roster)
-    owner = None if by is None else PersonKey.read(by)
-    if keyring is not None and owner is not None and owner.public != keyring.owner:
-        raise ConfigError(f"{by} is {owner.name}'s key, who does not own {roster}: no peer obeys")
+    keyring = read_keyring(key, roster)
+    if keyring is not None and keyring.own.signs != keyring.roster.signs:
+        raise ConfigError(f"{key} is not the key of the owner of {roster}: no peer obeys")
     try:
-        request = SwarmStop(address, keyring=keyring, owner=owner)
+        request = SwarmStop(address, keyring=keyring)
     except TransportError as error:
         raise TransportError(f"{error}; `rumor doctor {address}` says more") from None
     with request:

@@ -71,8 +71,6 @@ class TopConfig:
     """The swarm's roster."""
 
     def __post_init__(self) -> None:
-        if (self.key is None) is not (self.roster is None):
-            raise ConfigError("--key and --roster belong together: give both or neither")
         if not _EVERY_MIN_S <= self.every_s <= _EVERY_MAX_S:
             raise ConfigError(f"--every is {self.every}: it must be from 200ms to 1h")
 
@@ -154,11 +152,10 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
     Raises:
         ConfigError: One is no address, or there can be no keys.
     """
-    from ...gossip.transport.keys.keyring import Keyring
+    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
 
-    keyring = None if key is None or roster is None else Keyring.read(key, roster)
-    with Observer(addresses, keyring=keyring) as observer:
+    with Observer(addresses, keyring=read_keyring(key, roster)) as observer:
         yield observer
 
 

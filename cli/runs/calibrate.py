@@ -58,8 +58,6 @@ class CalibrateConfig:
     """Most that is sent to each peer to measure its link, in millions of bytes."""
 
     def __post_init__(self) -> None:
-        if (self.key is None) is not (self.roster is None):
-            raise ConfigError("--key and --roster belong together: give both or neither")
         if not 0 < self.watch_s <= 3600:
             raise ConfigError(f"--watch-s is {self.watch_s:g}: it must be above 0 and at most 3600")
         if not 0.1 <= self.probe_mb <= 1000:
@@ -155,13 +153,10 @@ def _measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration
         run = read_live_run(folder)
         if not config.join:
             return _of_run(run, None), []
-    from ...gossip.transport.keys.keyring import Keyring
+    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.probe import Probe
 
-    keyring = None
-    if config.key is not None and config.roster is not None:
-        keyring = Keyring.read(config.key, config.roster)
-    with Probe(keyring=keyring) as sounder:
+    with Probe(keyring=read_keyring(config.key, config.roster)) as sounder:
         addresses = _addresses(sounder, config.join)
         bytes_max = round(config.probe_mb * 1e6)
         links = [sounder.sound(address, bytes_max=bytes_max) for address in addresses]

@@ -1,3 +1,3 @@
-"""Keys, rosters and receipts on the command line."""
+"""Keys and rosters on the command line."""
 
 __all__: list[str] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from ..types import Incarnation, PeerId, SnapshotId
 from ..wire.messages import Body, Envelope
@@ -10,26 +10,10 @@ from .effects import Effect, Record, Send
 from .events import Event
 from .ledger import Account, Entry
 
-__all__ = ["EffectLog", "Witness"]
+__all__ = ["EffectLog"]
 
 
 _NO_FRAME: Final = None, 0, 0
-
-
-class Witness(Protocol):
-    """What signs for weight that moves, where a swarm has receipts."""
-
-    def decided(self, peer: PeerId, incarnation: Incarnation, escrow: int, accepted: int) -> None:
-        """So much of a sender's whole share, or of one that was not, was accepted."""
-
-    def sending(self, peer: PeerId, incarnation: Incarnation, body: Body) -> None:
-        """A message is about to be sent."""
-
-    def promise(self, peer: PeerId, incarnation: Incarnation, escrow: int) -> None:
-        """A share is sent, all of it, so that its receiver may accept it."""
-
-    def settles(self, peer: PeerId, incarnation: Incarnation, returned: int) -> bool:
-        """Whether the receiver of a share has signed that so much of it is returned."""
 
 
 class EffectLog:
@@ -49,8 +33,6 @@ class EffectLog:
         self.swarm = swarm
         self._schema = schema
         self._shard = account.shard
-        self.witness: Witness | None = None
-        """What signs for weight; None in a swarm without receipts."""
         self._append_to([])
 
     def _append_to(self, effects: list[Effect | Event]) -> None:
@@ -71,17 +53,6 @@ class EffectLog:
         if self._shard:
             entry = replace(entry, shard=self._shard)
         self.ask(Record(self.account.apply(entry)))
-
-    def promise(self, peer: PeerId, incarnation: Incarnation, escrow: int) -> bool:
-        """Sign for a share where a swarm has receipts, and returns whether that was done."""
-        if self.witness is None or not escrow:
-            return False
-        self.witness.promise(peer, incarnation, escrow)
-        return True
-
-    def settles(self, peer: PeerId, incarnation: Incarnation, returned: int) -> bool:
-        """Whether so much of a share may be taken back: see `Witness.settles`."""
-        return self.witness is None or self.witness.settles(peer, incarnation, returned)
 
     def envelope(self, peer: PeerId, incarnation: Incarnation, body: Body) -> Envelope:
         """Address *body* to one incarnation of a peer; empty and 0 where it is not known."""
@@ -114,8 +85,6 @@ class EffectLog:
             frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
             shown: Whether the snapshot's place in shared memory is to be named.
         """
-        if self.witness is not None:
-            self.witness.sending(peer, incarnation, body)
         snapshot, start, size = frame or _NO_FRAME
         account = self.account
         # As `envelope` does, but without names: every message comes by here.

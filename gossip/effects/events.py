@@ -11,7 +11,6 @@ __all__ = [
     "Founded",
     "Joined",
     "PeerDied",
-    "PeerEvicted",
     "PeerLeft",
     "PeerMet",
     "PeerRecovered",
@@ -114,14 +113,6 @@ class PeerRefused:
 
 
 @frozen
-class PeerEvicted:
-    """A peer has signed what cannot be true; nobody deals with it any more."""
-
-    peer: PeerId
-    reason: str
-
-
-@frozen
 class StaleIncarnation:
     """The swarm knows a later incarnation of this peer: only a still later one can join."""
 
@@ -152,7 +143,6 @@ Event = (
     | PeerDied
     | PeerLeft
     | PeerRefused
-    | PeerEvicted
     | StaleIncarnation
     | SwarmGivenUp
     | ViewFull

@@ -25,9 +25,8 @@ __all__ = ["Inbox"]
 _NEVER = float("inf")
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
-_STAGED, _WHOLE, _FINITE = IncomingState.STAGED, IncomingEvent.WHOLE, IncomingEvent.FINITE
+_WHOLE, _FINITE, _ACCEPTED = IncomingEvent.WHOLE, IncomingEvent.FINITE, Kind.ACCEPTED
 _TAKEN, _REFUSED = IncomingEvent.TAKEN, IncomingEvent.REFUSED
-_ACCEPTED = Kind.ACCEPTED
 
 # Its sender hears of a share that comes on so many times before it would give it up.
 _SIGNS = 10
@@ -177,7 +176,7 @@ class Inbox:
                 self._log.send(share.sender, share.incarnation, Pending(share.seq))
             return
         if self._is_new(share):
-            self._decide(share, 0, is_asked=True)
+            self._decide(share, 0)
 
     def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
         """Take the vector's word on a staged share.
@@ -230,15 +229,13 @@ class Inbox:
         after = INCOMING_TRANSITIONS[transfer.state][event]
         if after is None:
             return False
-        # Of one that is not whole, its sender may not have signed for any.
-        escrow = transfer.offer.escrow if transfer.state >= _STAGED else 0
         transfer.state, share = after, transfer.id
         del self.transfers[share.sender, share.incarnation]
         if reason:
             self._log.ask(Drop(share))
             self._log.ask(ShareRefused(share.sender, reason))
         # What came in one message has no pace.
-        self._decide(share, accepted, transfer.bytes_s if transfer.chunks else 0, escrow)
+        self._decide(share, accepted, transfer.bytes_s if transfer.chunks else 0)
         return True
 
     def read(self, transfer: IncomingTransfer) -> None:
@@ -295,10 +292,9 @@ class Inbox:
             if total > WEIGHT_MAX:
                 reason = "more weight than there can be"
         if reason:
-            self._refuse(share, reason, message.escrow if type(message) is Push else 0)
+            self._refuse(share, reason)
             return None
-        is_covered = self._log.witness is None or not message.escrow
-        transfer = IncomingTransfer(share, message, now, is_covered=is_covered)
+        transfer = IncomingTransfer(share, message, now)
         self.transfers[share.sender, share.incarnation] = transfer
         return transfer
 
@@ -366,23 +362,13 @@ class Inbox:
             transfer.on(IncomingEvent.COMPLETE)
             self._log.ask(Inspect(transfer.id))
 
-    def _refuse(self, share: ShareId, reason: str, escrow: int = 0) -> None:
+    def _refuse(self, share: ShareId, reason: str) -> None:
         self._log.ask(ShareRefused(share.sender, reason))
-        self._decide(share, 0, escrow=escrow)
+        self._decide(share, 0)
 
-    def _decide(
-        self,
-        share: ShareId,
-        accepted: int,
-        bytes_s: int = 0,
-        escrow: int = 0,
-        *,
-        is_asked: bool = False,
-    ) -> None:
-        log = self._log
-        log.record(Entry(_ACCEPTED, accepted, share.sender, share.incarnation, share.seq))
-        if log.witness is not None and not is_asked:
-            log.witness.decided(share.sender, share.incarnation, escrow, accepted)
+    def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
+        sender = share.sender, share.incarnation
+        self._log.record(Entry(_ACCEPTED, accepted, *sender, share.seq))
         self._acknowledge(share, accepted, bytes_s)
 
     def _acknowledge(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:

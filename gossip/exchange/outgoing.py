@@ -41,7 +41,7 @@ _WITHOUT_CREDIT = frozenset(
 )
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
-_RETURNING, _BOOK, _PUSHED = EscrowState.RETURNING, EscrowEvent.BOOK, Kind.PUSHED
+_BOOK, _PUSHED = EscrowEvent.BOOK, Kind.PUSHED
 _WHOLE, _ACK, _SETTLED = EscrowEvent.WHOLE, EscrowEvent.ACK, Kind.SETTLED
 
 
@@ -143,7 +143,7 @@ class Outbox:
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
             self._on(transfer, _WHOLE, now)
-        elif shown and self._log.witness is None and self._reads_memory(transfer, now):
+        elif shown and self._reads_memory(transfer, now):
             self._on(transfer, EscrowEvent.LEND, now)
         elif self._flow_control.acquire(transfer):
             self._on(transfer, EscrowEvent.GO_ON, now)
@@ -171,10 +171,6 @@ class Outbox:
             or transfer.incarnation != incarnation
         ):
             return
-        if transfer.is_promised and transfer.state is not _RETURNING:
-            returned = max(0, transfer.offer.escrow - message.accepted)
-            if returned and not self._log.settles(peer, incarnation, returned):
-                return  # an answer without a receipt is none: it is asked for again
         if not self._on(transfer, _ACK, now, message.accepted):
             return
         if message.bytes_s and not transfer.gap_s:
@@ -196,8 +192,7 @@ class Outbox:
     def unsent(self, peer: PeerId, seq: int, now: float) -> None:
         """Take back a share of which the network refused a part."""
         transfer = self.transfers.get(peer)
-        # What was signed for comes back when its receiver says so.
-        if transfer is not None and transfer.offer.seq == seq and not transfer.is_promised:
+        if transfer is not None and transfer.offer.seq == seq:
             self._on(transfer, EscrowEvent.UNSENT, now)
 
     def query_due(self, now: float) -> None:
@@ -306,8 +301,6 @@ class Outbox:
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
-        if self._log.witness is not None:
-            self._promise(transfer)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
         if self._rate_limiter.is_limited:
             self._rate_limiter.sent(offer.size_bytes, now)
@@ -348,8 +341,6 @@ class Outbox:
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
-        if self._log.witness is not None and not transfer.is_promised:
-            self._promise(transfer)
         if transfer.snapshot and not self._config.exact:
             self._snapshot_refs.remove(transfer.snapshot)
             transfer.snapshot = 0
@@ -437,10 +428,6 @@ class Outbox:
 
     def _reads_memory(self, transfer: OutgoingTransfer, now: float) -> bool:
         return self._links.to(transfer.peer, transfer.incarnation).reads_memory(now)
-
-    def _promise(self, transfer: OutgoingTransfer) -> None:
-        receiver = transfer.peer, transfer.incarnation
-        transfer.is_promised = self._log.promise(*receiver, transfer.offer.escrow)
 
     def _send_offer(self, transfer: OutgoingTransfer, now: float, *, eager: bool) -> int:
         """Send the offer; returns how much of the share may follow it at once."""

@@ -41,8 +41,6 @@ class OutgoingTransfer:
     questions: int = 0
     accepted: int = 0
     """What the receiver accepted of it, once that is known."""
-    is_promised: bool = False
-    """Whether this peer has signed for it, so that only what the receiver signs brings it back."""
 
     @property
     def next_stop_bytes(self) -> int:
@@ -171,8 +169,6 @@ class IncomingTransfer:
     paced_bytes: int = 0
     """How much beyond what had come was granted last."""
     state: IncomingState = IncomingState.OFFERED
-    is_covered: bool = True
-    """Whether its weight may be accepted, as far as receipts tell."""
     is_finite: bool = True
     """Whether all its values are numbers, once it was inspected."""
 

@@ -60,7 +60,7 @@ class RuleContext:
             if shard_state.outbox.returned:
                 self.returned += shard_state.outbox.take_returned()
             for transfer in shard_state.inbox.transfers.values():
-                if transfer.is_covered and transfer.state is _READY and not transfer.offer.held:
+                if transfer.state is _READY and not transfer.offer.held:
                     self._transfers[transfer.id] = transfer
         # By register: pushes of one that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()

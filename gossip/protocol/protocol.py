@@ -35,7 +35,6 @@ from ..wire.messages import (
     Push,
     Query,
     Read,
-    Receipts,
     Refer,
     Stop,
 )
@@ -45,7 +44,6 @@ from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
 from .limits import Limits
-from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
 from .state import Neighbors, make_state
@@ -75,7 +73,6 @@ class Protocol:
         keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
         host: Alike for peers that read one another's memory, 16 bytes; empty for nobody's.
         clock: Optimizer steps of peers, its own earlier ones too, as a checkpoint remembers them.
-        receipts: Signs for weight and says who may found, where the swarm has receipts.
 
     Raises:
         ConfigError: The rule cannot work with the format, or with shards.
@@ -97,7 +94,6 @@ class Protocol:
         keeps_anchor: bool = False,
         host: bytes = b"",
         clock: Mapping[PeerId, int] | None = None,
-        receipts: Roll | None = None,
     ) -> None:
         config, rng = config or ProtocolConfig(), cache(rng)
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
@@ -145,9 +141,6 @@ class Protocol:
         self._membership = Membership(self._state, self._joining, partial(rng, "gossip"), limits)
         self._donations = StateTransfer(self._state, limits)
         self._reading = Reading(self._state)
-        witness = partial(Receipting, self._state, self._membership, partial(rng, "receipts"))
-        self.receipts = None if receipts is None else witness(receipts)
-        """What is signed, and who was convicted; None in a swarm without receipts."""
         self._seek_due_s = float("-inf")
 
     @property
@@ -318,8 +311,6 @@ class Protocol:
             )
         if state.config.exact and not self.agreement.compares:
             state.reclaim(now)
-        if self.receipts is not None:
-            self.receipts.look(now)
         if phase <= _JOINING:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
@@ -363,8 +354,6 @@ class Protocol:
         state.expire(now)
         self._membership.wake(now)
         self._stops.wake(now)
-        if self.receipts is not None:
-            self.receipts.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
             self._joining.greet_seeds(now)
@@ -466,8 +455,7 @@ class Protocol:
             RemoteProtocolError: The sender broke the protocol. The message has changed nothing,
                 but that its sender was heard.
         """
-        shut = self.receipts is not None and self.receipts.has_evicted(envelope.source)
-        if not shut and self._filter.admits(envelope, now):
+        if self._filter.admits(envelope, now):
             # Of members of one process nothing is to be learned that was not seen.
             if self._state.table.only is not None or self._membership.hears(envelope, now):
                 if not self._state.log.swarm and self._joining.may_adopt:
@@ -558,8 +546,6 @@ class Protocol:
                 self._membership.take_leave_of(peer, body, now)
             case Stop():
                 self._stops.asked(envelope, body, now)
-            case Receipts() if self.receipts is not None:
-                self.receipts.told(envelope, body, now)
 
     def _call_rule(
         self,

@@ -10,10 +10,9 @@ from typing import Final
 import zmq
 
 from ..wire.codec import Buffer
-from .addresses import join_address, key_in, split_address, without_key
-from .authenticated import Seal, read_offer
-from .curve import Curve, HandshakeMonitor
-from .keys.files import key_bytes
+from .addresses import key_in, without_key
+from .keys.curve import Curve, HandshakeMonitor
+from .keys.key import key_bytes
 from .sockets import open_socket, reason, try_send
 
 __all__ = ["Dealers"]
@@ -51,42 +50,15 @@ class _Refusal:
 class _Dealer:
     """The sockets toward one place."""
 
-    __slots__ = ("bulk", "clear", "control", "heard", "key", "place")
+    __slots__ = ("bulk", "control", "heard", "key", "place")
 
     def __init__(self, control: "zmq.Socket[bytes]", place: str) -> None:
         self.control = control
         self.bulk: zmq.Socket[bytes] | None = None
-        self.clear: _Clear | None = None
         self.heard = False
         self.place = place
         self.key = b""
         """Of the machine that is there; empty without keys."""
-
-
-class _Clear:
-    """Bulk's way that is authenticated and not encrypted, to a place that has offered it.
-
-    Args:
-        socket: A PUSH toward the port that was offered.
-        seal: What travels in front of messages.
-    """
-
-    __slots__ = ("_seal", "id", "socket", "works")
-
-    def __init__(self, socket: "zmq.Socket[bytes]", seal: Seal) -> None:
-        self.socket = socket
-        self._seal = seal
-        self.id = seal.id
-        self.works = False
-        """Whether a connection was there once; a port can be closed to whoever is outside."""
-
-    def try_send(self, parts: Sequence[Buffer]) -> bool:
-        """Send, never waiting; whether the message was taken."""
-        # To hash what is not taken costs time for nothing.
-        if not self.socket.poll(0, zmq.POLLOUT):
-            return False
-        self.works = True
-        return try_send(self.socket, [self._seal.stamp(parts), *parts])
 
 
 class Dealers:
@@ -217,39 +189,7 @@ class Dealers:
         way = self._ways.get(place)
         if way is None:
             return False
-        if bulk and way.clear is not None:
-            if way.clear.try_send(parts):
-                return True
-            if way.clear.works:
-                return False
         return try_send((bulk and way.bulk) or way.control, parts)
-
-    def offered(self, place: str, message: bytes) -> None:
-        """Send bulk to a place in the clear from now on, as it has offered.
-
-        Raises:
-            ValueError: This is no offer.
-        """
-        port, seal = read_offer(message)
-        way = self._ways[place]
-        if way.clear is None or seal.id != way.clear.id:
-            self._close_clear(way, linger_ms=200)
-            address = join_address(split_address(without_key(place))[0], str(port))
-            socket = self._connected(zmq.PUSH, address, self._bulk_messages_max)
-            way.clear = None if socket is None else _Clear(socket, seal)
-
-    def _close_clear(self, way: _Dealer, linger_ms: int) -> None:
-        if way.clear is not None:
-            way.clear.socket.close(linger=linger_ms)
-            way.clear = None
-
-    def clear_ports(self) -> set[str]:
-        """Addresses to which bulk goes in the clear."""
-        return {
-            way.clear.socket.getsockopt_string(zmq.LAST_ENDPOINT)
-            for way in self._ways.values()
-            if way.clear is not None
-        }
 
     def reset(self, places: Collection[str]) -> None:
         """Break off the ways to some places, those that there are, and dial these anew."""
@@ -269,8 +209,6 @@ class Dealers:
         for place in sorted(places):
             self._unwatch(place)
             way = self._ways.pop(place, None)
-            if way is not None:
-                self._close_clear(way, linger_ms)
             for socket in (way.control, way.bulk) if way else ():
                 if socket is not None:
                     del self._way_of[socket]
@@ -279,14 +217,8 @@ class Dealers:
 
     def _dial(self, place: str, messages_max: int) -> "zmq.Socket[bytes] | None":
         """A socket toward a place; None where there can be none, or one too many."""
-        socket = self._connected(zmq.DEALER, place, messages_max)
-        if socket is not None:
-            self._poller.register(socket, zmq.POLLIN)
-        return socket
-
-    def _connected(self, kind: int, place: str, messages_max: int) -> "zmq.Socket[bytes] | None":
         try:
-            socket = open_socket(self._context, kind, messages_max)
+            socket = open_socket(self._context, zmq.DEALER, messages_max)
         except zmq.ZMQError as error:
             self._say_crowded(error)
             return None
@@ -296,7 +228,7 @@ class Dealers:
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, _CHANCE.randint(*_REDIAL_MS))
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, _CHANCE.randint(*_REDIAL_MS_MAX))
-            if self._curve is not None and kind == zmq.DEALER:
+            if self._curve is not None:
                 self._curve.dial(socket, key_in(place))
                 if place not in self._ways:
                     # Of two connections to one place, one tells how the handshake went.
@@ -308,6 +240,7 @@ class Dealers:
             self._unwatch(place)
             socket.close()
             return None
+        self._poller.register(socket, zmq.POLLIN)
         return socket
 
     def _say_crowded(self, error: zmq.ZMQError) -> None:

@@ -12,7 +12,7 @@ import zmq
 
 from ..errors import TransportError
 from .addresses import bind_advice, split_address
-from .curve import Curve, HandshakeMonitor
+from .keys.curve import Curve, HandshakeMonitor
 from .sockets import open_socket, reason
 
 __all__ = ["Listener"]

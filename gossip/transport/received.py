@@ -86,16 +86,13 @@ class OnSocket:
         self.more = bool(self._socket.getsockopt(zmq.RCVMORE))
         return size
 
-    def frame(self) -> Buffer:
-        return self._part()
-
     def finish(self) -> bool:
         unread = self.more
         while self.more:
-            self._part()
+            self.frame()
         return unread
 
-    def _part(self) -> Buffer:
+    def frame(self) -> Buffer:
         if not self.more:
             return b""
         part = self._socket.recv(zmq.NOBLOCK, copy=False)

@@ -10,7 +10,6 @@ The object belongs to one thread; only `wake` may be called from another.
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import zmq
@@ -28,9 +27,8 @@ from .addresses import (
     split_address,
     without_key,
 )
-from .authenticated import OFFER_MAGIC, BulkPort
-from .curve import ROSTER_MAGIC, Curve
 from .dealers import Dealers
+from .keys.curve import ROSTER_MAGIC, Curve
 from .keys.keyring import Keyring
 from .listener import Listener
 from .receive_limit import GLANCE_S, ReceiveLimit
@@ -58,8 +56,6 @@ class Transport:
             one. Credit keeps honest peers below it; this is the backstop beneath it.
         keyring: Whom to let in, and by which key to be known to them; None for anybody, without
             keys.
-        bulk_port: With keys, where bulk may come in that is authenticated and not encrypted, beside
-            *bind* (0: the system's choice); it is sent so, too, to whom has one. None for none.
 
     Raises:
         ConfigError: This is no address, or there can be no keys.
@@ -72,12 +68,9 @@ class Transport:
         *,
         bulk_messages_max: int = 80,
         keyring: Keyring | None = None,
-        bulk_port: int | None = None,
     ) -> None:
         binds = (bind,) if isinstance(bind, str) else tuple(bind or ())
         binds = tuple(parse_address(each, any_port=True) for each in binds)
-        if bulk_port is not None and keyring is None:
-            raise ConfigError("bulk_port is for peers with keys: give key and roster, too")
         self._bulk_messages_max = bulk_messages_max
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, sockets_max())
@@ -87,7 +80,7 @@ class Transport:
         if self._curve is not None:
             self._poller.register(self._curve.zap, zmq.POLLIN)
         self._expelled: set[PeerId] = set()
-        self._members: set[bytes] = set() if keyring is None else {*keyring.valid}
+        self._members: set[bytes] = set() if keyring is None else {*keyring.machines}
         self._ways = Dealers(self._context, self._poller, bulk_messages_max, self._curve)
         self._places: dict[str, tuple[str, ...]] = {}
         self._peers: dict[PeerId, tuple[str, ...]] = {}
@@ -100,16 +93,10 @@ class Transport:
         self._here: set[object] = set()
         self.malformed = 0
         """Messages dropped for having too many parts."""
-        self._takes_offers = bulk_port is not None
-        self._bulk: BulkPort | None = None
         self._listener = Listener(self._context, self._poller, self._curve, bulk_messages_max)
         if binds:
             try:
                 self._listener.bind(binds)
-                if bulk_port is not None:
-                    hosts = [address.rpartition(":")[0] for address in self.addresses]
-                    self._bulk = BulkPort(self._context, hosts, bulk_port, bulk_messages_max)
-                    self._poller.register(self._bulk.socket, zmq.POLLIN)
             except TransportError:
                 self._context.destroy(linger=0)
                 raise
@@ -284,7 +271,7 @@ class Transport:
         for ready, _ in found:
             if isinstance(ready, int):
                 self._swallow_wakes()
-            elif ready is self._router or self._ways.has(ready) or self._is_bulk(ready):
+            elif ready is self._router or self._ways.has(ready):
                 yield from self._drain(ready)
         self.limit.watch()
         if self._curve is not None:
@@ -330,8 +317,8 @@ class Transport:
         Raises:
             TransportError: The address cannot be bound again.
         """
-        lost = self._members - curve.keyring.valid.keys()
-        self._members = {*curve.keyring.valid}
+        lost = self._members - curve.keyring.machines.keys()
+        self._members = {*curve.keyring.machines}
         for place in self._ways.places():
             if not curve.is_member(key_in(place)):
                 self._ways.close([place], linger_ms=0)
@@ -339,8 +326,6 @@ class Transport:
                 self._tell(curve, place)
         if lost:
             self._expelled |= curve.gone(lost)
-            if self._bulk is not None:
-                self._bulk.expel(lost)
             self._routes.clear()
             self._listener.bind_again()
 
@@ -356,9 +341,6 @@ class Transport:
             is_sent = self._router is not None and try_send(self._router, [link, *parts])
         if not is_sent:
             curve.untold(link)
-
-    def _is_bulk(self, socket: Any) -> bool:
-        return self._bulk is not None and socket is self._bulk.socket
 
     def _is_dialable(self, address: str) -> bool:
         # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
@@ -444,17 +426,7 @@ class Transport:
         """
         if self._curve is None:
             return self._next(socket)
-        if self._bulk is not None and self._is_bulk(socket):
-            return self._next_in_clear(self._bulk, self._curve)
         return self._next_of_member(socket, self._curve)
-
-    def _next_in_clear(self, bulk: BulkPort, curve: Curve) -> OnSocket | None:
-        received, part = bulk.take()
-        if received is None or not curve.admits(received.key):
-            return None
-        if not self.limit.has_heard(received.key):
-            self.limit.came(received.key, part)
-        return received
 
     def _next(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
         """The next message; None for one that is dropped.
@@ -517,30 +489,20 @@ class Transport:
             self._ways.heard(socket)
         if received.header.startswith(ROSTER_MAGIC):
             received.finish()
-            if curve.take(received.header, key):
+            if curve.take(received.header):
                 self._follow_roster(curve)
-            return None
-        if received.header.startswith(OFFER_MAGIC):
-            received.finish()
-            if self._takes_offers and not route:
-                with suppress(ValueError):
-                    self._ways.offered(str(link), received.header)
             return None
         if not curve.is_told(link):
             self._tell(curve, link)
-            if self._bulk is not None and route and self._router is not None:
-                try_send(self._router, [route, self._bulk.offer(route, key)])
         return received
 
     def _is_connection(self, here: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
         """Whether a TCP connection between two ends is one of these sockets'."""
         ports = {split_address(address)[1] for address in self.addresses}
-        if self._bulk is not None:
-            ports.add(str(self._bulk.port))
         if str(here[1]) in ports:
             return True
         place = join_address(str(there[0]).removeprefix("::ffff:"), str(there[1]))
-        return place in map(without_key, self._ways.places()) or place in self._ways.clear_ports()
+        return place in map(without_key, self._ways.places())
 
     def _swallow_wakes(self) -> None:
         try:

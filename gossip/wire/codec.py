@@ -16,7 +16,6 @@ import msgpack
 import xxhash
 
 from ..errors import DecodeError, IncompatiblePeer, LocalProtocolError
-from ..receipts.statement import Promise, Receipt
 from ..weight import encode_weight
 from .fields import (
     BODIES,
@@ -267,31 +266,8 @@ def _schema(schema: Schema) -> list[object]:
     return [tensors, schema.shards, *([True] if schema.scattered else [])]
 
 
-def _promise(promise: Promise) -> list[object]:
-    """A promise as it travels."""
-    totals = promise.offered, promise.spent
-    return [
-        *promise.link.sender,
-        *promise.link.receiver,
-        promise.number,
-        *[encode_weight(total, units_max=_U64) for total in totals],
-        promise.signature,
-    ]
-
-
-def _receipt(receipt: Receipt) -> list[object]:
-    """A receipt as it travels, behind its promise."""
-    totals = receipt.decided, receipt.accepted
-    told = [encode_weight(total, units_max=_U64) for total in totals]
-    return [*_promise(receipt.promise), *told, receipt.signature]
-
-
 def _plain(value: Any) -> Any:
     """A field as msgpack can write it."""
-    if isinstance(value, Promise):
-        return _promise(value)
-    if isinstance(value, Receipt):
-        return _receipt(value)
     table = RECORDS.get(type(value))
     if table is not None:
         return [_plain(getattr(value, name)) for name in table]

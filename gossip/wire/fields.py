@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..receipts.statement import SIGNATURE_BYTES, Life, Link, Promise, Receipt, Statement
 from ..weight import decode_weight, encode_weight
 from .formats import REGISTERS_MAX, Form, parse_wire
 from .messages import (
@@ -20,10 +19,8 @@ from .messages import (
     Body,
     Chunk,
     ClockRow,
-    Consult,
     Describe,
     EventNote,
-    Extract,
     Grant,
     Hello,
     Inquire,
@@ -36,7 +33,6 @@ from .messages import (
     Push,
     Query,
     Read,
-    Receipts,
     Refer,
     Sighting,
     Standing,
@@ -58,14 +54,11 @@ __all__ = [
     "MEMBER",
     "MEMBERS_TOLD_MAX",
     "NAMED_MAX",
-    "PROMISE",
-    "RECEIPT",
     "RECORDS",
     "REFERRED_MAX",
     "SAMPLE_NUMBERS_MAX",
     "SEGMENT_LENGTH_MAX",
     "SHARDS_MAX",
-    "STATEMENTS_MAX",
     "TENSOR",
     "TENSOR_ORDERED",
     "WEIGHT_BYTES_MAX",
@@ -228,9 +221,6 @@ SEGMENT_LENGTH_MAX = 128
 LIVES_MAX = 1 << 12
 """Most lives that one request to stop names."""
 
-STATEMENTS_MAX = 1024
-"""Most signed statements in one message, and in one proof."""
-
 NAMED_MAX = 64
 """Most figures, settings or reasons in one status."""
 
@@ -246,6 +236,7 @@ EVENTS_TOLD_MAX = 64
 MEMBERS_TOLD_MAX = 256
 """Most members in one status."""
 
+_SIGNATURE_BYTES: Final = 64
 _SECONDS_MAX: Final = 1e11
 _U64: Final = 2**64 - 1
 _U63: Final = 2**63 - 1
@@ -391,43 +382,6 @@ LONGER: dict[type[Body], dict[str, Check]] = {
 }
 """What some messages say beyond what `BODIES` has, in a further field."""
 
-_TOTAL = weight(_U64)
-_SIGNATURE = octets(SIGNATURE_BYTES)
-PROMISE: dict[str, Check] = {
-    "sender": _PEER,
-    "sender_incarnation": integer(1, _U63),
-    "receiver": _PEER,
-    "receiver_incarnation": integer(1, _U63),
-    "number": _SEQ,
-    "offered": _TOTAL,
-    "spent": _TOTAL,
-    "signature": _SIGNATURE,
-}
-RECEIPT: dict[str, Check] = PROMISE | {
-    "decided": _TOTAL,
-    "accepted": _TOTAL,
-    "receipt_signature": _SIGNATURE,
-}
-"""With what its receiver says."""
-
-
-def _statement(value: Any) -> Statement:
-    is_receipt = type(value) is tuple and len(value) == len(RECEIPT)
-    told = fields(value, RECEIPT if is_receipt else PROMISE)
-    link = Link(
-        Life(told["sender"], told["sender_incarnation"]),
-        Life(told["receiver"], told["receiver_incarnation"]),
-    )
-    promise = Promise(link, told["number"], told["offered"], told["spent"], told["signature"])
-    if not is_receipt:
-        return promise
-    return Receipt(promise, told["decided"], told["accepted"], told["receipt_signature"])
-
-
-_BOOK: dict[str, Check] = {
-    "statements": each(_statement, STATEMENTS_MAX),
-    "proofs": each(each(_statement, STATEMENTS_MAX), STATEMENTS_MAX),
-}
 _LIFE: dict[str, Check] = {"id": _PEER, "incarnation": integer(1, _U63)}
 
 
@@ -497,8 +451,7 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
     (Leave, {"gone": flag}),
     (Refer, {"donors": each(_member, REFERRED_MAX)}),
     (Read, {}),
-    (Receipts, _BOOK),
-    (Stop, {"lives": each(_life, LIVES_MAX), "signature": octets(0, SIGNATURE_BYTES)}),
+    (Stop, {"lives": each(_life, LIVES_MAX), "signature": octets(0, _SIGNATURE_BYTES)}),
     (
         Stopping,
         {
@@ -527,8 +480,6 @@ BODIES: tuple[tuple[type[Body], dict[str, Check]], ...] = (
             "sample": each(number, SAMPLE_NUMBERS_MAX),
         },
     ),
-    (Consult, {"after": _COUNT}),
-    (Extract, {"revision": _COUNT, "more": flag, "shards": integer(0, SHARDS_MAX), **_BOOK}),
 )
 
 ENVELOPE: dict[str, Check] = {

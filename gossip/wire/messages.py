@@ -7,7 +7,6 @@ the envelope, and only the driver and the vector ever look into it.
 import re
 from enum import IntEnum
 
-from ..receipts.statement import Statement
 from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
 from .formats import Form
@@ -24,11 +23,9 @@ __all__ = [
     "Body",
     "Chunk",
     "ClockRow",
-    "Consult",
     "Describe",
     "Envelope",
     "EventNote",
-    "Extract",
     "Figure",
     "Grant",
     "Hello",
@@ -42,7 +39,6 @@ __all__ = [
     "Push",
     "Query",
     "Read",
-    "Receipts",
     "Refer",
     "Sighting",
     "Standing",
@@ -273,39 +269,6 @@ class Read:
 
 
 @frozen
-class Receipts:
-    """Signed statements on weight, where a swarm has receipts."""
-
-    statements: tuple[Statement, ...] = ()
-    """What has changed in the sender's book, the oldest first."""
-    proofs: tuple[tuple[Statement, ...], ...] = ()
-    """Of each one convicted, statements that contradict one another."""
-
-
-@frozen
-class Consult:
-    """Somebody who need not be a peer asks for the receiver's book of receipts."""
-
-    after: int
-    """The book's revision up to which it was told before; 0 for all of it."""
-
-
-@frozen_keywords
-class Extract:
-    """What a book of receipts holds, or a part of it: what has not changed for longest comes first,
-    so that whoever asks on until there is no more has all of it as it is then."""
-
-    revision: int
-    """Of the book, up to which this tells."""
-    more: bool
-    """Whether there is more behind that."""
-    shards: int
-    """Into how many pieces the model is cut; 0 where the swarm has no receipts."""
-    statements: tuple[Statement, ...] = ()
-    proofs: tuple[tuple[Statement, ...], ...] = ()
-
-
-@frozen
 class Stop:
     """Ends a swarm: the lives that it names stop training, and merge. No life that begins later is
     named, so that a request which is repeated stops nobody."""
@@ -449,13 +412,10 @@ Body = (
     | Leave
     | Refer
     | Read
-    | Receipts
     | Stop
     | Stopping
     | Inquire
     | Status
-    | Consult
-    | Extract
 )
 
 

@@ -57,7 +57,6 @@ _CODES: dict[type, str] = {
     events.StaleIncarnation: "outlived",
     events.SwarmGivenUp: "swarm-given-up",
     events.ViewFull: "view-full",
-    events.PeerEvicted: "peer-evicted",
     messages.Hello: "hello",
     messages.Describe: "describe",
     messages.Ask: "ask",
@@ -71,7 +70,6 @@ _CODES: dict[type, str] = {
     messages.Leave: "leave",
     messages.Refer: "refer",
     messages.Read: "read",
-    messages.Receipts: "receipts",
 }
 """Frozen: a code stays when its class is renamed."""
 

@@ -19,7 +19,6 @@ from rumor.gossip import (
 )
 from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
 from rumor.gossip.effects.events import Event
-from rumor.gossip.protocol.receipting import Roll
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.types import ShareId, SnapshotId
@@ -77,8 +76,6 @@ class Scene:
         self.now = 0.0
         self.config = config
         self.requirements = requirements
-        self.roll: Callable[[PeerId], Roll] | None = None
-        """Makes the keys of a peer, where the swarm has receipts."""
         self.peers: dict[PeerId, Protocol] = {}
         self.rules: dict[PeerId, Scripted] = {}
         self.mail: deque[Envelope] = deque()
@@ -116,7 +113,6 @@ class Scene:
             keeps_anchor=keeps_anchor,
             host=host,
             clock=clock,
-            receipts=self.roll(id) if self.roll else None,
         )
         return self.peers[id]
 

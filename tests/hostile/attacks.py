@@ -530,7 +530,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         act=chorus,
         open=_W,
         member=_W,
-        says="**it halts**: it cannot tell them from members; one person's names are known by keys",
+        says="**it halts**: it cannot tell them from members; a machine's names are known by keys",
         ends=True,
     ),
     "obituary": Attack(

@@ -15,8 +15,7 @@ from torch import nn
 
 from rumor.gossip import Audit, Protocol, ProtocolConfig, audit
 from rumor.gossip.transport.addresses import key_in, without_key
-from rumor.gossip.transport.keys.certificates import MachineKey
-from rumor.gossip.transport.keys.files import key_bytes
+from rumor.gossip.transport.keys.key import Key, key_bytes
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
 
@@ -111,7 +110,7 @@ class Run:
     def _victim(self, name: str, rule: str) -> Victim:
         more: dict[str, Any] = {"id": name}
         if self.keys is not None:
-            roster = self.keys.file(f"{name}.json")
+            roster = self.keys.file(f"{name}.roster")
             more |= {"key": self.folder / f"{name}.key", "roster": roster}
         return Victim(
             PeerConfig(
@@ -137,9 +136,9 @@ class Run:
         address = (victim or self.v).peer.address or ""
         keys = None
         if self.keys is not None and has_key:
-            own = MachineKey.read(self.folder / "m.key")
+            own = Key.read(self.folder / "m.key")
             server = key_bytes(key_in(address))
-            keys = own.certificate.key, own.secret, server
+            keys = own.public, own.secret, server
         stranger = Stranger(self._context, without_key(address), OWN, keys)
         self._stack.callback(stranger.close)
         if has_key:

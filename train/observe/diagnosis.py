@@ -188,15 +188,15 @@ def diagnose(
     if newcomer.keyring is None and not case.is_reached():
         return found
     keyring = newcomer.keyring
-    version = 0 if keyring is None else keyring.version
+    version = 0 if keyring is None else keyring.roster.version
     try:
         with Probe(timeout_s=timeout_s, keyring=keyring) as probe:
             found.link = probe.sound(place, bytes_max=bytes_max)
             case.compare(probe.schema(place))
             case.check_clock(probe)
             case.look(probe.view(place), probe)
-            if keyring is not None and keyring.version > version:
-                why = f"version {version} of the roster was here, and {keyring.version} is there"
+            if keyring is not None and (newest := keyring.roster.version) > version:
+                why = f"version {version} of the roster was here, and {newest} is there"
                 found.note(Cause.KEYS, why, "it was brought up to date", is_fatal=False)
     except RumorError as error:
         case.explain(error)
@@ -267,8 +267,8 @@ class _Case:
             told = str(error).rpartition("answer: ")[2]
             why = f"it {told}" if told.startswith(("has ", "refuses ")) else f"no answer: {told}"
             advice = (
-                f"version {self._newcomer.keyring.version} of the roster is here: get the owner's "
-                "newest one, and let the owner put this key in it"
+                f"version {self._newcomer.keyring.roster.version} of the roster is here: put the "
+                "owner's newest one here, and where a member runs"
             )
             self._found.note(Cause.KEYS, why, advice)
 
@@ -315,7 +315,7 @@ class _Case:
             self._found.note(Cause.CLOCK, why, advice)
         elif most_ms > _CLOCK_S * 1000:
             why = f"{latest} began {most_ms / 1000:.0f} s in the future by this clock"
-            advice = "set both by the same time: certificates and logs go by it"
+            advice = "set both by the same time: logs go by it"
             self._found.note(Cause.CLOCK, why, advice, is_fatal=False)
 
     def _look_at_phases(self, view: View) -> None:

@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import Final, Self
 
 from ...gossip import TransportError
-from ...gossip.transport.keys.certificates import PersonKey
+from ...gossip.transport.keys.key import signed_stop
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.keys.requests import signed_stop
 from ...gossip.types import PeerId
 from ...gossip.wire.fields import LIVES_MAX
 from ...gossip.wire.messages import Envelope, Hello, Member, Phase, Stop, Stopping
@@ -85,8 +84,7 @@ class SwarmStop:
     Args:
         address: Of any member.
         timeout_s: How long to wait for its first answer, seconds.
-        keyring: Where the swarm has keys.
-        owner: Of the roster, who signs the request; likewise.
+        keyring: The roster owner's, where the swarm has keys.
         clock: Seconds that only go forward.
 
     Raises:
@@ -99,11 +97,10 @@ class SwarmStop:
         *,
         timeout_s: float = 10.0,
         keyring: Keyring | None = None,
-        owner: PersonKey | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._probe = Probe(timeout_s=timeout_s, keyring=keyring)
-        self._owner = owner
+        self._keyring = keyring
         self._clock = clock
         self._request = Stop(())
         # Whether one has said that all whom it knew had agreed: so had those who only dial out.
@@ -199,8 +196,8 @@ class SwarmStop:
         lives = tuple((each.id, each.member.incarnation) for each in self.peers.values())
         if lives[:LIVES_MAX] != self._request.lives:
             request = Stop(lives[:LIVES_MAX])
-            if self._owner is not None:
-                request = signed_stop(self._owner, self._view.swarm, request)
+            if self._keyring is not None:
+                request = signed_stop(self._keyring.own, self._view.swarm, request)
             self._request = request
 
     def _asked(self, peer: Stopped) -> Stopped:

@@ -153,7 +153,7 @@ class EventView:
     """When it was first noticed, seconds since the epoch by the observer's own clock."""
     event: str
     """As in ``events.jsonl``: ``founded``, ``joined``, ``met``, ``suspected``, ``recovered``,
-    ``died``, ``left``, ``evicted``, ``full``."""
+    ``died``, ``left``, ``full``."""
     peer: str
     """Whom it is about."""
     donor: str = ""

@@ -12,7 +12,7 @@ from ...gossip import Envelope, Protocol, RemoteProtocolError
 from ...gossip.errors import IncompatiblePeer
 from ...gossip.membership.dialing import relay_of
 from ...gossip.protocol.limits import TokenBuckets
-from ...gossip.transport.keys.requests import is_stop_signed
+from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import PeerId
@@ -198,7 +198,7 @@ class Reception:
         if not self._obeys:
             return _REFUSES
         keyring = self._transport.keyring
-        if keyring is None or is_stop_signed(keyring.owner, envelope.swarm, stop):
+        if keyring is None or is_stop_signed(keyring.roster.signs, envelope.swarm, stop):
             return ""
         return _UNSIGNED
 

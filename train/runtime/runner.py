@@ -467,7 +467,7 @@ class PeerRuntime:
                     self._take_in(received)
                 self._queue.flush(self._take_back)
             for peer in self._transport.take_expelled():
-                _log.warning("%s is let in no more: its key was revoked, or has expired", peer)
+                _log.warning("%s is let in no more: its key was revoked", peer)
                 with self._carrying:
                     self._take_leave_of(peer)
             if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:

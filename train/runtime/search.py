@@ -20,7 +20,7 @@ from ...gossip.transport.addresses import (
     with_key,
     without_key,
 )
-from ...gossip.transport.keys.files import key_text
+from ...gossip.transport.keys.key import key_text
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import local_host
 from ...gossip.types import Incarnation

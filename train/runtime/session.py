@@ -1,6 +1,5 @@
 """One session of a peer: its protocol, and what carries out its decisions."""
 
-import logging
 import os
 import platform
 import time
@@ -31,18 +30,14 @@ from ...gossip.effects.events import (
     Event,
     Founded,
     Joined,
-    PeerEvicted,
     PeerMet,
-    ShareMixed,
 )
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import spec_of
-from ...gossip.transport.keys.certificates import covers
+from ...gossip.transport.keys.key import covers
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.keys.receipts import write_receipts
-from ...gossip.transport.keys.signing import Signer
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, SnapshotId
 from ...gossip.wire.formats import NATIVE, Form
@@ -70,7 +65,6 @@ from .telling.status import StatusDesk
 
 __all__ = ["Made", "PeerSession", "open_transport"]
 
-_log = logging.getLogger("rumor")
 
 _LAST_WORD_S: Final = 0.7
 """Twice as long as it takes whoever asks for the end of a swarm to ask again."""
@@ -80,9 +74,6 @@ _T = TypeVar("_T")
 
 # Rules with many neighbors may have more pushes under way; those seldom are at the same moment.
 _AT_ONCE_MAX = 2
-
-_KEEP_S = 5.0
-"""Between two writes of the book of receipts."""
 
 
 def open_transport(config: PeerConfig) -> Transport:
@@ -96,7 +87,6 @@ def open_transport(config: PeerConfig) -> Transport:
         config.bind,
         bulk_messages_max=messages_max(config.shards),
         keyring=config.keyring(),
-        bulk_port=config.bulk_port,
     )
 
 
@@ -159,7 +149,6 @@ class PeerSession:
         self._made = made
         self._past = past
         self._events = Events(None)
-        self._kept_s = time.monotonic()
         self._met: set[Life] = set()
         transport = _opened(made)
         try:
@@ -181,7 +170,6 @@ class PeerSession:
             closing.callback(self._made.vector.memory.free_idle, 0.0)
             closing.callback(self._events.close)
             closing.callback(self._close_journal)
-            closing.callback(self._write_receipts)
             closing.callback(self._preallocation.close)
             closing.callback(self.runtime.stop)
             closing.callback(self._answer_once_more)
@@ -212,8 +200,6 @@ class PeerSession:
         self._events.tell(event)
         self._note_met(event)
         self.search.hear(event)
-        if isinstance(event, ShareMixed | PeerEvicted):
-            self._keep_receipts(event)
         if isinstance(event, Joined):
             self._check_anchor()
             give_pages_back()
@@ -227,30 +213,6 @@ class PeerSession:
             )
             if phase >= Phase.TRAINING:
                 self._preallocation.met(shares_memory=shares_memory)
-
-    def _keep_receipts(self, event: ShareMixed | PeerEvicted) -> None:
-        """Shut out whoever was convicted, and write the book down now and then."""
-        if isinstance(event, PeerEvicted) and self._keyring is not None:
-            self._keyring.evict(event.peer)
-        now_s = time.monotonic()
-        if self._made.config.receipts and now_s >= self._kept_s + _KEEP_S:
-            self._kept_s = now_s
-            self._write_receipts()
-
-    def _write_receipts(self) -> None:
-        out, shards = self._made.config.out, self._made.config.shards
-        if out is None:
-            return
-
-        def write(protocol: Protocol) -> None:
-            if protocol.receipts is not None and protocol.receipts.book is not None:
-                protocol.receipts.sign_owed()
-                write_receipts(out, protocol.receipts.book, shards)
-
-        try:
-            self.runtime.look(write)
-        except OSError as error:
-            _log.warning("receipts cannot be kept: %s", error)
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
@@ -368,14 +330,7 @@ class PeerSession:
             keeps_anchor=keeps_anchor,
             host=host,
             clock={} if past is None else past.clock,
-            receipts=self._signer(),
         )
-
-    def _signer(self) -> Signer | None:
-        """What signs receipts, where the swarm has any."""
-        if self._keyring is None or not self._made.config.receipts:
-            return None
-        return self._keyring.signer(self._made.config.receipts_check)
 
     def _journal_head(self, account: Account, host: bytes) -> Head | None:
         made, config = self._made, self._made.config
@@ -387,8 +342,6 @@ class PeerSession:
             )
         if config.local:
             raise ConfigError("local is set: a replay knows nothing of it; give up the journal")
-        if config.receipts:
-            raise ConfigError("a replay has no keys to sign with: give up receipts or the journal")
         given = made.vector, made.rule, host, made.journaled
         return Head.of(config, account, self.addresses, *given)
 
@@ -442,12 +395,12 @@ def _named(id: PeerId, keyring: Keyring | None) -> Keyring | None:
     """The keyring, where there is one.
 
     Raises:
-        ConfigError: Its key is for peers of other names.
+        ConfigError: Its roster gives peers here another name.
     """
     if keyring is not None and not covers(keyring.names, id):
         raise ConfigError(
-            f"id is {id}: this machine's key is for peers called {keyring.names}; change the id, "
-            "or make a key with `rumor keygen --name`"
+            f"id is {id}: the roster lists this machine as {keyring.names}; change the id, or let "
+            "the roster's owner add the key under another name"
         )
     return keyring
 

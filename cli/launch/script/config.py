@@ -77,14 +77,10 @@ class ScriptConfig:
     leave_s: float = 10.0
 
     key: Path | None = None
-    """This machine's key, of `rumor keygen --name`: it must be for the names of all peers, such as
-    peer-*; the script's own, or none, unless given."""
+    """This machine's key, of `rumor keygen`: the roster must list it under a name that is for all
+    peers, such as peer-*; the script's own, or none, unless given."""
 
     roster: Path | None = None
-
-    receipts: bool = False
-
-    receipts_check: str = "share"
 
     log_every: int = 10
     """Steps between two rows of metrics.jsonl."""

@@ -118,11 +118,8 @@ def check_settings(config: ScriptConfig, out: Path) -> None:
     if config.topology is not None:
         # Else the graph may be the script's.
         told["founders"] = config.peers
-    told |= {name: getattr(config, name) for name in _TRUST}
+    told |= {"key": config.key, "roster": config.roster}
     PeerConfig(**told, out=out, loggers=config.loggers, **config.exchange.settings())
-
-
-_TRUST: Final = ("key", "roster", "receipts", "receipts_check")
 
 
 def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path:
@@ -149,7 +146,7 @@ def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path
             "stay in each peer's folder on its own"
         )
     if here:
-        require_keys(config.key, config.roster, config.ids(), receipts=config.receipts)
+        require_keys(config.key, config.roster, config.ids())
         if config.metrics_port is not None:
             require_free_ports(config.metrics_port, config.peers, config.metrics_host)
     if config.goes_on:
@@ -204,8 +201,6 @@ def variables(
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
     if config.goes_on:
         told["resume"] = 1
-    if config.receipts:
-        told |= {"receipts": 1, "receipts_check": config.receipts_check}
     if config.device is not None:
         told["device"] = device_of(config.device, local)
     if config.topology is not None:

@@ -159,7 +159,6 @@ const MARKS = {
   suspected: ["mark warn", "M0 -4L4 0L0 4L-4 0Z"],
   "cut off": ["mark warn", "M-4 -4V4M4 -4V4M-4 0H4"],
   died: ["mark bad", "M-3.5 -3.5L3.5 3.5M-3.5 3.5L3.5 -3.5"],
-  evicted: ["mark bad", "M-3.5 -3.5L3.5 3.5M-3.5 3.5L3.5 -3.5"],
   left: ["mark gone", "M0 4L4 -3H-4Z"],
 };
 

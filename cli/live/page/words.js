@@ -93,7 +93,6 @@ const SENTENCES = {
   recovered: "is back",
   died: "is considered dead",
   left: "left",
-  evicted: "was evicted",
   full: "has no room for more members",
   "cut off": "answers here, but other members do not hear it",
   "reached again": "is heard by the others again",

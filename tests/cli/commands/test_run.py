@@ -75,8 +75,6 @@ def called(*arguments: str) -> Result:
         (["--logger", "tensorbord", "--", "mine.py"], "did you mean 'tensorboard'?"),
         (["--metrics-port", "99999", "--", "mine.py"], "metrics_port is 99999"),
         (["--faults", "nowhere.json", "--", "mine.py"], "--faults nowhere.json: "),
-        (["--receipts", "--", "mine.py"], "receipts are signed: give key and roster, too"),
-        (["--receipts-check", "never", "--", "mine.py"], "it must be share or audit"),
         (["nowhere.toml"], "nowhere.toml: No such file"),
         (["--resume", "--", "mine.py"], "name it with --out"),
         (["--resume", "--out", "x", "--rule", "dpsgd", "--", "mine.py"], "takes nobody in"),
@@ -156,24 +154,16 @@ def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Pa
     assert "peer-1:\n  RUMOR_ID=peer-1\n" in shown
 
 
-def test_each_process_is_told_of_keys_and_receipts(tmp_path: Path) -> None:
+def test_each_process_is_told_of_keys(tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     key = swarm.machine("peer-*")
-    keys = ("--key", str(key), "--roster", str(swarm.file()), "--receipts")
-    refused = called(*keys, "--dry-run", "--", "mine.py")
-    assert refused.exit_code == 2 and "names no founders" in refused.stderr
-    swarm.roster = swarm.roster.with_founders(swarm.owner, ["peer-0", "peer-1"])
-    swarm.file()
-    more = ("--receipts-check", "audit", "--dry-run")
-    shown = called("-n", "2", *keys, *more, "--json", "--", "mine.py")
+    keys = ("--key", str(key), "--roster", str(swarm.file()))
+    shown = called("-n", "2", *keys, "--dry-run", "--json", "--", "mine.py")
     assert shown.exit_code == 0, shown.stderr
-    told = json.loads(shown.stdout)
-    assert told["settings"]["receipts"] is True
-    for variables in told["environment"].values():
-        assert variables["RUMOR_RECEIPTS"] == "1" and variables["RUMOR_KEY"] == str(key)
-        assert variables["RUMOR_RECEIPTS_CHECK"] == "audit"
+    for variables in json.loads(shown.stdout)["environment"].values():
+        assert variables["RUMOR_KEY"] == str(key)
     plain = json.loads(called("--dry-run", "--json", "--", "mine.py").stdout)
-    assert "RUMOR_RECEIPTS" not in plain["environment"]["peer-0"]
+    assert "RUMOR_KEY" not in plain["environment"]["peer-0"]
 
 
 def test_options_of_the_script_without_dashes_are_told_apart(

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.gossip.transport.keys.certificates import PersonKey
 
 from ...forked import Forked, forked
 from ...gossip.transport.keyrings import Swarm
@@ -32,8 +31,7 @@ def stop(*words: object, status: int = 0) -> tuple[str, str]:
         (["node-a"], "write HOST:PORT"),
         (["node-a:1", "--timeout", "0"], "--timeout is 0: it must be above 0"),
         (["node-a:1", "--timeout", "90000"], "at most 86400 seconds"),
-        (["node-a:1", "--key", "m1.key"], "give all three or none"),
-        (["node-a:1", "--by", "ada.key"], "give all three or none"),
+        (["node-a:1", "--key", "m1.key"], "give both or neither"),
     ],
 )
 def test_a_wrong_argument_is_status_2(words: list[str], message: str) -> None:
@@ -42,11 +40,10 @@ def test_a_wrong_argument_is_status_2(words: list[str], message: str) -> None:
 
 
 def test_a_key_that_does_not_own_the_roster_is_refused(tmp_path: Path) -> None:
-    swarm, other = Swarm(tmp_path), tmp_path / "eve.key"
-    PersonKey.generate("eve").write(other)
+    swarm = Swarm(tmp_path)
     keys = ("--key", swarm.machine("m1"), "--roster", swarm.file())
-    _, error = stop("node-a:1", *keys, "--by", other, status=2)
-    assert "eve's key, who does not own" in " ".join(error.split())
+    _, error = stop("node-a:1", *keys, status=2)
+    assert "m1.key is not the key of the owner of" in " ".join(error.split())
 
 
 def free_port() -> int:
@@ -159,13 +156,12 @@ def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
 
 @pytest.mark.live
 def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
-    swarm, owner = Swarm(run.folder), run.folder / "ada.key"
-    swarm.owner.write(owner)
+    swarm = Swarm(run.folder)
     keys = ("--key", str(swarm.machine("m1")), "--roster", str(swarm.file()))
     own = ("--id", "m1", "--bind", run.address, "--task", "quadratic", "--steps", "1000000")
     process = run.start("m1", *keys, *own, "--step-s-min", "0.01")
     run.trains("m1", "founded a swarm")
-    told, _ = stop(run.address, *keys, "--by", owner)
+    told, _ = stop(run.address, "--key", swarm.owner_key(), *keys[2:])
     assert "m1: ended after" in told
     assert process.wait(LIMIT_S) == 0
 

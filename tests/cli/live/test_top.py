@@ -131,7 +131,7 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
     assert rumor_top("a:1", "--key", key, "--roster", roster, *FAST).exit_code == 0
     assert fake.given["keyring"].names == "m"
     result = rumor_top("a:1", "--key", key)
-    assert result.exit_code == 2 and "--key and --roster belong together" in result.stderr
+    assert result.exit_code == 2 and "key and roster belong together" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,67 +18,60 @@ def rumor(*words: object, status: int = 0) -> str:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    rumor("roster", "init", "roster.json", "--key", "ada.key")
+    rumor("keygen", "m1.key")
+    rumor("roster", "init", "roster", "--key", "m1.key")
     return tmp_path
 
 
-def shown() -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = json.loads(
-        rumor("roster", "show", "roster.json", "--json").splitlines()[-1]
-    )
-    return found
+def listed() -> list[str]:
+    shown = json.loads(rumor("roster", "show", "roster", "--json").splitlines()[-1])
+    return [each["name"] for each in shown["machines"]]
 
 
-def test_an_owner_founds_a_roster_and_lists_machines(folder: Path) -> None:
-    told = rumor("keygen", "m1.key", "m2.key", "--by", "ada.key", "--roster", "roster.json")
-    assert "m1.key: for peers called ada.m1, until" in told
-    assert [each["names"] for each in shown()["people"]] == ["*"]
-    assert {each["names"] for each in shown()["machines"]} == {"ada.m1", "ada.m2"}
-    assert all(each["let_in"] for each in shown()["machines"])
-    for name in ("ada.key", "m1.key"):
+def test_lines_of_keygen_are_added_and_revoked(folder: Path) -> None:
+    lines = rumor("keygen", "m2.key", "m3.key").splitlines()
+    assert [line.split()[0] for line in lines] == ["m2", "m3"]
+    told = rumor("roster", "add", "roster", *" ".join(lines).split(), "--key", "m1.key")
+    assert told.splitlines()[0] == "version 2, signed by m1" and told.splitlines()[2:] == lines
+    assert told == rumor("roster", "show", "roster")
+    rumor("roster", "revoke", "roster", "m2", lines[1].split()[1], "--key", "m1.key")
+    assert listed() == ["m1"]
+    for name in ("m1.key", "m2.key"):
         assert (folder / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_person_is_added_signs_a_machine_and_is_revoked(folder: Path) -> None:
-    told = rumor("keygen", "bob.key", "--json")
-    key = json.loads(told.splitlines()[-1])["keys"][0]["key"]
-    rumor("roster", "add", "roster.json", "bob", key, "--key", "ada.key")
-    rumor("keygen", "gpu.key", "--by", "bob.key", "--roster", "roster.json")
-    assert "  bob.gpu: until" in rumor("roster", "show", "roster.json")
-    rumor("roster", "revoke", "roster.json", "bob", "--key", "ada.key")
-    after = shown()
-    assert after["revoked"] == [key] and not after["machines"]
+def test_programs_read_what_was_made(folder: Path) -> None:
+    (told,) = json.loads(rumor("keygen", "x.key", "--name", "peer-*", "--json"))["keys"]
+    assert (told["file"], told["name"]) == ("x.key", "peer-*")
+    rumor("roster", "add", "roster", "peer-*", told["key"], "--key", "m1.key")
+    assert listed() == ["m1", "peer-*"]
 
 
-def test_a_key_is_renewed(folder: Path) -> None:
-    rumor("keygen", "m1.key", "--by", "ada.key", "--roster", "roster.json", "--days", "1")
-    before = shown()["machines"]
-    rumor("keygen", "m1.key", "--by", "ada.key", "--roster", "roster.json", "--renew")
-    (after,) = shown()["machines"]
-    assert after["key"] == before[0]["key"] and str(after["until"]) > str(before[0]["until"])
+def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
+    told = rumor("roster", "revoke", "roster", "m1", "--key", "m1.key")
+    assert told.startswith("version 2, signed by ") and not listed()
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("roster", "init", "roster.json", "--key", "ada.key"), "is there already"),
-        (("roster", "add", "roster.json", "bob", "--key", "ada.key"), "needs the key that keygen"),
-        (("roster", "add", "roster.json", "bob", "x", "--key", "ada.key"), "is no public key"),
-        (("roster", "revoke", "roster.json", "bob", "--key", "ada.key"), "nobody and no machine"),
-        (("roster", "revoke", "roster.json", "--key", "ada.key"), "needs a NAME"),
-        (("roster", "revoke", "roster.json", "ada"), "needs --key OWNER.key"),
-        (("roster", "revoke", "roster.json", "ada", "--key", "ada.key"), "owner cannot be revoked"),
-        (("roster", "show", "nowhere.json"), "cannot be read"),
-        (("roster", "show", "ada.key"), "is no roster"),
-        (("keygen", "ada.key"), "never overwritten"),
-        (("keygen", "m1.key", "--renew"), "give --by PERSON.key"),
-        (("keygen", "m1.key", "m2.key", "--by", "ada.key", "--name", "m"), "--name is for one"),
-        (("keygen", "m1.key", "--by", "nobody.key"), "cannot be read"),
-        (("keygen", "m1.key", "--by", "ada.key", "--days", "0"), "--days is 0"),
-        (("keygen", "m1.key", "--by", "ada.key", "--name", "a b"), "can be no peer's"),
-        (("peer", "--key", "ada.key"), "key and roster belong together"),
-        (("peer", "--key", "ada.key", "--roster", "roster.json"), "is a person's key"),
-        (("calibrate", "--join", "a:1", "--key", "ada.key"), "belong together"),
+        (("roster", "init", "roster", "--key", "m1.key"), "is there already"),
+        (("roster", "init", "other", "m2", "--key", "m1.key"), "takes no names"),
+        (("roster", "init", "other", "--key", "nobody.key"), "cannot be read"),
+        (("roster", "add", "roster", "m2", "--key", "m1.key"), "needs NAME KEY, as `rumor keygen`"),
+        (("roster", "add", "roster", "--key", "m1.key"), "needs NAME KEY"),
+        (("roster", "add", "roster", "m2", "x", "--key", "m1.key"), "is no public key"),
+        (("roster", "revoke", "roster", "m2", "--key", "m1.key"), "no machine is called 'm2'"),
+        (("roster", "revoke", "roster", "--key", "m1.key"), "needs a NAME"),
+        (("roster", "revoke", "roster", "m1"), "needs --key OWNER.key"),
+        (("roster", "show", "nowhere"), "cannot be read"),
+        (("roster", "show", "m1.key"), "is no roster"),
+        (("keygen", "m1.key"), "never overwritten"),
+        (("keygen", "a.key", "b.key", "--name", "m"), "--name is for one"),
+        (("keygen", "m.key", "--name", "a b"), "no peer can be called 'a b'"),
+        (("peer", "--key", "m1.key"), "key and roster belong together"),
+        (("peer", "--key", "roster", "--roster", "roster"), "run chmod 600"),
+        (("calibrate", "--join", "a:1", "--key", "m1.key"), "belong together"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder: Path, words: tuple[str, ...], said: str) -> None:
@@ -86,16 +79,13 @@ def test_what_is_wrong_is_said_in_one_line(folder: Path, words: tuple[str, ...],
     assert said in told and told.startswith("error: ") and len(told.splitlines()) == 1
 
 
-def test_a_machine_that_the_roster_would_not_let_in_is_not_made(folder: Path) -> None:
-    rumor("keygen", "eve.key")
-    told = rumor("keygen", "m.key", "--by", "eve.key", "--roster", "roster.json", status=2)
-    assert "the owner adds them with `rumor roster add`" in told
-    assert not (folder / "m.key").exists()
+def test_a_roster_that_cannot_be_written_is_status_1(folder: Path) -> None:
+    told = rumor("roster", "init", "no/where", "--key", "m1.key", status=1)
+    assert told.startswith("error: ") and "no/where" in told
 
 
 def test_a_launch_needs_a_key_for_all_its_peers(folder: Path) -> None:
-    rumor("keygen", "m1.key", "--by", "ada.key", "--roster", "roster.json")
-    keys = ("--key", "m1.key", "--roster", "roster.json")
+    keys = ("--key", "m1.key", "--roster", "roster")
     told = rumor("launch", "--peers", "2", "--out", "run", *keys, status=2)
-    assert "make a key with `rumor keygen --name`, such as --name 'peer-*'" in told
+    assert "lists --key m1.key as m1" in told and "its owner adds the key as 'peer-*'" in told
     assert not (folder / "run").exists()

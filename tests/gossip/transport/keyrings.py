@@ -1,10 +1,8 @@
-"""Keyrings of a small swarm: an owner, and machines that the owner signed."""
+"""Keyrings of a small swarm: an owner, and machines that its roster lists."""
 
-import time
 from pathlib import Path
 
-from rumor.gossip.transport.keys.certificates import MachineKey, PersonKey
-from rumor.gossip.transport.keys.files import key_text
+from rumor.gossip.transport.keys.key import Key, key_text
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.keys.roster import Roster
 
@@ -16,19 +14,25 @@ class Swarm:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.owner = PersonKey.generate("ada")
-        self.roster = Roster.found(self.owner)
+        self.owner = Key.generate("ada")
+        self.roster = Roster.init(self.owner)
 
-    def machine(self, name: str, *, listed: bool = True, days: float = 1.0) -> Path:
+    def machine(self, name: str, *, listed: bool = True) -> Path:
         """A file with the key of a machine, which the roster lists or not."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
-        key = MachineKey.generate(self.owner, name, days)
+        key = Key.generate(name)
         key.write(path)
         if listed:
-            self.roster = self.roster.with_machines([key.certificate], time.time())
+            self.roster = self.roster.with_machines(self.owner, [(name, key.public)])
         return path
 
-    def file(self, name: str = "roster.json") -> Path:
+    def owner_key(self) -> Path:
+        """A file with the owner's key."""
+        path = self.folder / "ada.key"
+        self.owner.write(path)
+        return path
+
+    def file(self, name: str = "roster") -> Path:
         """A file with the roster as it is now."""
         path = self.folder / name
         self.roster.write(path)
@@ -37,13 +41,12 @@ class Swarm:
     def keyring(self, name: str) -> Keyring:
         """The keyring of a machine, made unless there is its key, with a roster file of its own."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
-        return Keyring.read(
-            path if path.exists() else self.machine(name), self.file(f"{name}.json")
-        )
+        key = path if path.exists() else self.machine(name)
+        return Keyring(Key.read(key), self.roster, self.file(f"{name}.roster"))
 
     def revoke(self, named: str) -> None:
         """Shut somebody out in the roster; files stay as they are."""
-        self.roster = self.roster.without(self.owner, named)
+        self.roster = self.roster.without(self.owner, [named])
 
 
 def address_of(keyring: Keyring, address: str) -> str:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from rumor.gossip.errors import DecodeError, IncompatiblePeer, LocalProtocolError
-from rumor.gossip.receipts.statement import Life, Link, Promise, Receipt
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.codec import (
     FRAME_BYTES_MAX,
@@ -36,11 +35,9 @@ from rumor.gossip.wire.messages import (
     Ask,
     Body,
     Chunk,
-    Consult,
     Describe,
     Envelope,
     EventNote,
-    Extract,
     Grant,
     Hello,
     Inquire,
@@ -53,7 +50,6 @@ from rumor.gossip.wire.messages import (
     Push,
     Query,
     Read,
-    Receipts,
     Refer,
     Sighting,
     Standing,
@@ -155,10 +151,7 @@ SHARE: dict[str, SearchStrategy[Any]] = {
     "held": WEIGHT,
 }
 
-LINK = st.builds(Link, *(st.builds(Life, PEER, LIFE),) * 2)
 SIGNATURE = st.binary(min_size=64, max_size=64)
-PROMISE = st.builds(Promise, LINK, SEQ, WEIGHT, WEIGHT, SIGNATURE)
-RECEIPT = st.builds(Receipt, PROMISE, WEIGHT, WEIGHT, SIGNATURE)
 
 SECONDS = st.floats(0, 1e11)
 NUMBER = st.floats(allow_nan=False)
@@ -213,11 +206,6 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
     Leave: st.builds(Leave, st.booleans()),
     Refer: st.builds(Refer, st.lists(MEMBER, max_size=4).map(tuple)),
     Read: st.builds(Read),
-    Receipts: st.builds(
-        Receipts,
-        st.lists(PROMISE | RECEIPT, max_size=3).map(tuple),
-        st.lists(st.lists(PROMISE | RECEIPT, max_size=2).map(tuple), max_size=2).map(tuple),
-    ),
     Stop: st.builds(
         Stop, st.lists(st.tuples(PEER, LIFE), max_size=4).map(tuple), SIGNATURE | st.just(b"")
     ),
@@ -228,15 +216,6 @@ BODIES: dict[type[Body], SearchStrategy[Any]] = {
         Inquire, events_after=COUNT, members=st.booleans(), members_after=text(0, 64)
     ),
     Status: STATUS,
-    Consult: st.builds(Consult, COUNT),
-    Extract: st.builds(
-        Extract,
-        revision=COUNT,
-        more=st.booleans(),
-        shards=whole(0, SHARDS_MAX),
-        statements=st.lists(PROMISE | RECEIPT, max_size=3).map(tuple),
-        proofs=st.lists(st.lists(PROMISE | RECEIPT, max_size=2).map(tuple), max_size=2).map(tuple),
-    ),
 }
 
 
@@ -289,13 +268,6 @@ def offer(**changes: Any) -> Offer:
     """An offer in which some fields are as given."""
     return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
-
-STATEMENT = Receipt(
-    Promise(Link(Life("a", 1), Life("b", 2)), 3, ONE, 3 * ONE // 2**50, bytes(64)),
-    ONE,
-    ONE // 2,
-    bytes(64),
-)
 
 MEMBERS = tuple(
     Member(
@@ -358,13 +330,10 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Leave(False)), b""),
         (sample(Refer(MEMBERS[:1])), b""),
         (sample(Read()), b""),
-        (sample(Receipts((STATEMENT, STATEMENT.promise), ((STATEMENT,),))), b""),
         (sample(Stop((("peer-1", 7),), bytes(64))), b""),
         (sample(Stopping("", ONE // 2, Phase.QUIET, 40, True)), b""),
         (sample(Inquire(events_after=3, members=True)), b""),
         (sample(SAID), b""),
-        (sample(Consult(7)), b""),
-        (sample(Extract(revision=9, more=True, shards=2, statements=(STATEMENT,))), b""),
     ]
 }
 """One message of each kind."""
@@ -493,8 +462,8 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 
 def test_no_kind_of_message_ever_changes_its_number() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
-    order += ["query", "pending", "leave", "refer", "read", "receipts", "stop", "stopping"]
-    order += ["inquire", "status", "consult", "extract"]
+    order += ["query", "pending", "leave", "refer", "read", "stop", "stopping"]
+    order += ["inquire", "status"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 
@@ -653,14 +622,6 @@ def test_a_frame_of_another_message_is_refused() -> None:
         (
             {"body": Refer((replace(MEMBERS[0], incarnation=0),))},
             "donors must be incarnation must be an integer in",
-        ),
-        (
-            {"body": Receipts((replace(STATEMENT, signature=b""),))},
-            "statements must be receipt_signature must be bytes of length",
-        ),
-        (
-            {"body": Receipts((replace(STATEMENT.promise, number=0),))},
-            "statements must be number must be an integer in",
         ),
         ({"body": Inquire(events_after=-1)}, "events_after must be an integer in"),
         ({"body": replace(SAID, uptime_s=float("nan"))}, "uptime_s must be a float in"),

@@ -13,7 +13,7 @@ from torch import nn
 
 from rumor.gossip import Member as Entry
 from rumor.gossip import Phase, ProtocolConfig
-from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.keys.keyring import read_keyring
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
@@ -308,7 +308,7 @@ def keyed(tmp_path: Path) -> Iterator[tuple[Swarm, Member]]:
     swarm = Swarm(tmp_path)
     for name in ("m1", "m2", "m3"):
         swarm.machine(name)
-    key, roster = tmp_path / "m1.key", swarm.file("m1.json")
+    key, roster = tmp_path / "m1.key", swarm.file("m1.roster")
     member = Member(tmp_path, "m1", 1, rendezvous=None, key=key, roster=roster)
     assert member.inside.wait(LIMIT_S)
     yield swarm, member
@@ -327,7 +327,7 @@ def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
     assert let_in.can_join and let_in.peer == "m1", let_in
     before = swarm.roster
     swarm.revoke("m2")
-    swarm.roster.write(swarm.folder / "m1.json")
+    swarm.file("m1.roster")
 
     patience_s = SOON_S
 
@@ -335,18 +335,18 @@ def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
         # The one there listens anew meanwhile, so that a question may come to nothing.
         nonlocal patience_s
         patience_s *= 2
-        before.write(swarm.folder / "old.json")
-        older = Keyring.read(swarm.folder / "m3.key", swarm.folder / "old.json")
+        before.write(swarm.folder / "old")
+        older = read_keyring(swarm.folder / "m3.key", swarm.folder / "old")
         found = diagnose(where(member), replace(HERE, keyring=older), timeout_s=patience_s)
         return found.can_join and any("brought up to date" in str(each) for each in found.findings)
 
     until(told, "it hears of the newer roster")
     # One whom the newest roster here lets in, and the roster there does not know.
     late = swarm.keyring("m4")
-    told_so = "it refuses this machine's key: its log says why"
+    told_so = "it refuses this machine's key, which its roster does not list"
     refused = found_in_time(where(member), replace(HERE, keyring=late), Cause.KEYS, words=told_so)
     assert not refused.can_join
-    assert f"version {late.version} of the roster" in refused.findings[0].advice
+    assert f"version {late.roster.version} of the roster" in refused.findings[0].advice
 
 
 def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Pat
             number,
             founders=2,
             key=tmp_path / f"p{number}.key",
-            roster=keys.file(f"r{number}.json"),
+            roster=keys.file(f"r{number}.roster"),
         )
         for number in range(2)
     ]

@@ -25,8 +25,6 @@ TOLD = {
     "RUMOR_NO_REMOTE_STOP": "1",
     "RUMOR_KEY": "m1.key",
     "RUMOR_ROSTER": "/etc/roster.json",
-    "RUMOR_RECEIPTS": "1",
-    "RUMOR_RECEIPTS_CHECK": "audit",
     "RUMOR_FROZEN_MAY_DIFFER": "1",
     "RUMOR_JOIN": "tcp://node-a:7700, tcp://node-b:7700",
     "RUMOR_PROTOCOL": '{"wire": "float16"}',
@@ -44,7 +42,6 @@ def test_a_peer_finds_its_settings() -> None:
     config = told.fill(PeerConfig())
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
     assert config.no_remote_stop
-    assert config.receipts and config.receipts_check == "audit"
     assert config.key == Path("m1.key").absolute()
     assert config.roster == Path("/etc/roster.json")
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")

@@ -183,7 +183,6 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
 
 _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("id", "topology", "rule", "bind", "mixing", "metrics_host"), str),
-    "receipts_check": str,
     **dict.fromkeys(("founders", "seed", "log_every", "shards", "metrics_port"), int),
     **dict.fromkeys(
         ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models", "relay_bytes_s"),
@@ -191,7 +190,7 @@ _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
     **dict.fromkeys(("join", "advertise"), _several),
     **dict.fromkeys(("rendezvous", "out", "key", "roster"), _folder),
-    **dict.fromkeys(("frozen_may_differ", "no_remote_stop", "receipts", "signals"), _switch),
+    **dict.fromkeys(("frozen_may_differ", "no_remote_stop", "signals"), _switch),
     "protocol": _protocol,
 }
 

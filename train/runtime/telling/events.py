@@ -12,7 +12,6 @@ from ....gossip.effects.events import (
     Founded,
     Joined,
     PeerDied,
-    PeerEvicted,
     PeerLeft,
     PeerMet,
     PeerRecovered,
@@ -36,7 +35,7 @@ EVENTS: Final = "events.jsonl"
 _REFUSED_MAX: Final = 64
 _SUSPECTED_MAX: Final = 8192
 
-_HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left", "evicted"})
+_HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 
 # For whoever asks now and then: what is older stands in the file.
 _KEPT_MAX: Final = 256
@@ -94,9 +93,6 @@ class Events:
             case PeerLeft(peer):
                 _log.info("%s has left", peer)
                 self._note("left", peer)
-            case PeerEvicted(peer, reason):
-                _log.warning("%s is let in no more: it %s", peer, reason)
-                self._note("evicted", peer)
             case PeerRefused(peer, reason):
                 if peer not in self._refused and len(self._refused) < _REFUSED_MAX:
                     self._refused.add(peer)

@@ -1,5 +1,4 @@
-"""What a peer answers to somebody who asks how it is doing, or for its book of receipts, and how
-often.
+"""What a peer answers to somebody who asks how it is doing, and how often.
 
 An observer need not be a peer. Its question is no input of the protocol: it changes nothing, stands
 in no journal, and costs nothing where nobody asks.
@@ -20,12 +19,9 @@ from ....gossip.wire.fields import (
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
-    STATEMENTS_MAX,
 )
 from ....gossip.wire.messages import (
-    Consult,
     EventNote,
-    Extract,
     Figure,
     Inquire,
     LinkStatus,
@@ -39,7 +35,7 @@ from .events import Events
 
 __all__ = ["ANSWERS_MAX", "ANSWERS_S", "QUESTIONS", "StatusDesk"]
 
-QUESTIONS: Final = (Inquire, Status, Consult, Extract)
+QUESTIONS: Final = (Inquire, Status)
 """What observers say, and what is said to them: nothing of it is for the protocol."""
 
 ANSWERS_MAX: Final = 64
@@ -55,9 +51,6 @@ _OF_ONE_S: Final = 8.0
 # So that a whole answer fits into a header, whatever others call themselves.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
 _ADDRESSES_MAX: Final = 4
-
-# Some 130 KB.
-_STATEMENTS_TOLD: Final = 512
 
 _COUNTS: Final = (
     *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
@@ -127,13 +120,8 @@ class StatusDesk:
             The answer; None where there have been too many questions, or this is none.
         """
         question, now = envelope.body, self._clock()
-        if not isinstance(question, Inquire | Consult) or not self._admits(envelope.source, now):
+        if not isinstance(question, Inquire) or not self._admits(envelope.source, now):
             return None
-        if isinstance(question, Consult):
-            after = question.after
-            return look(
-                lambda protocol: self._answer(envelope, protocol, _extract(protocol, after))
-            )
         # Outside of the lock: a loss and a sample may have to come from a device.
         measured, sample = list(self._measured()), self._sample()
 
@@ -143,7 +131,7 @@ class StatusDesk:
 
         return look(glance)
 
-    def _answer(self, question: Envelope, protocol: Protocol, body: Status | Extract) -> Envelope:
+    def _answer(self, question: Envelope, protocol: Protocol, body: Status) -> Envelope:
         source, incarnation = protocol.account.life
         return Envelope(
             swarm=protocol.swarm,
@@ -264,23 +252,6 @@ class StatusDesk:
                 break
             found.append(Sighting(member, _standing(member, live, suspected)))
         return tuple(found), len(found) < len(behind)
-
-
-def _extract(protocol: Protocol, after: int) -> Extract:
-    """A part of the book of receipts, as much as one message has room for."""
-    book = None if protocol.receipts is None else protocol.receipts.book
-    if book is None:
-        return Extract(revision=0, more=False, shards=0)
-    statements, proofs, revision = book.page(after, _STATEMENTS_TOLD)
-    # Whoever has heard its statements sees what a longer one shows without it.
-    told = [each.statements for each in proofs if len(each.statements) <= STATEMENTS_MAX]
-    return Extract(
-        revision=revision,
-        more=revision < book.revision,
-        shards=len(protocol.accounts),
-        statements=tuple(statements),
-        proofs=tuple(told),
-    )
 
 
 def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Standing:

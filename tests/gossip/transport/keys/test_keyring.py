@@ -1,22 +1,19 @@
-"""A keyring while its peer runs: files that change, what members tell, its own key's end."""
+"""A keyring while its peer runs: a roster's file that changes, and what members tell."""
 
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rumor.gossip.errors import ConfigError, TransportError
-from rumor.gossip.transport.keys.certificates import MachineKey, PersonKey
-from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.keys.key import Key
+from rumor.gossip.transport.keys.keyring import Keyring, read_keyring
 from rumor.gossip.transport.keys.roster import Roster
 
 from ..keyrings import Swarm
 
 
 class Clock:
-    def __init__(self) -> None:
-        self.now_s = time.time()
+    now_s = 0.0
 
     def __call__(self) -> float:
         return self.now_s
@@ -24,140 +21,128 @@ class Clock:
 
 @pytest.fixture
 def swarm(tmp_path: Path) -> Swarm:
-    return Swarm(tmp_path)
+    made = Swarm(tmp_path)
+    made.machine("m1")
+    made.machine("m2")
+    return made
 
 
-def read(swarm: Swarm, clock: Clock, name: str = "m1", days: float = 1.0) -> Keyring:
-    key = swarm.machine(name, days=days)
-    roster = swarm.file(f"{name}.json")
-    return Keyring(MachineKey.read(key), Roster.read(roster, clock()), roster, key, clock=clock)
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def keyring(swarm: Swarm, clock: Clock) -> Keyring:
+    path = swarm.file()
+    return Keyring(Key.read(swarm.folder / "m1.key"), Roster.read(path), path, clock)
 
 
 def test_a_peer_whose_key_is_not_let_in_does_not_start(swarm: Swarm) -> None:
-    key = swarm.machine("m1")
     swarm.revoke("m1")
-    with pytest.raises(ConfigError, match=r"m1\.key is not let in by .*: its key was revoked"):
-        Keyring.read(key, swarm.file())
-    elsewhere = swarm.folder / "other"
-    elsewhere.mkdir()
-    with pytest.raises(ConfigError, match="who is not in version 1 of the roster: the owner adds"):
-        Keyring.read(key, Swarm(elsewhere).file())
+    with pytest.raises(ConfigError, match=r"is not let in by .*: version 4 of the roster does not"):
+        swarm.keyring("m1")
 
 
-def test_its_own_machine_need_not_be_listed(swarm: Swarm) -> None:
-    keyring = Keyring.read(swarm.machine("m1", listed=False), swarm.file())
-    assert [*keyring.valid] == [keyring.public]
-    assert keyring.candidates() == [keyring.public]
+def test_members_speak_in_their_own_names(swarm: Swarm, keyring: Keyring) -> None:
+    others = [swarm.owner.public, Key.read(swarm.folder / "m2.key").public]
+    assert keyring.candidates() == others and keyring.names == "m1"
+    assert keyring.may_speak_as(others[1], "m2") and not keyring.may_speak_as(others[1], "m1")
+    assert not keyring.may_speak_as(bytes(32), "m2")
+    assert "is not in version 3" in keyring.why_refused(bytes(32))
+    assert keyring.why_refused(others[1]) == "it is let in"
 
 
-def test_a_certificate_with_another_signature_is_noticed_at_the_start(swarm: Swarm) -> None:
-    own = MachineKey.read(swarm.machine("m1"))
-    forged = replace(own, certificate=replace(own.certificate, names="*"))
-    roster = swarm.file()
-    with pytest.raises(ConfigError, match="its certificate was changed"):
-        Keyring(forged, Roster.read(roster, time.time()), roster, swarm.folder / "m1.key")
+def test_a_key_and_a_roster_belong_together(swarm: Swarm) -> None:
+    assert read_keyring(None, None) is None
+    for key, roster in ((swarm.folder / "m1.key", None), (None, swarm.file())):
+        with pytest.raises(ConfigError, match="belong together"):
+            read_keyring(key, roster)
 
 
-def test_a_changed_roster_file_is_read_while_the_peer_runs(swarm: Swarm) -> None:
-    clock = Clock()
-    swarm.machine("m2")
-    keyring = read(swarm, clock)
-    (other,) = keyring.candidates()
-    assert keyring.may_speak_as(other, "m2") and not keyring.may_speak_as(other, "m1")
+def test_one_that_is_alone_may_dial_itself(tmp_path: Path) -> None:
+    swarm = Swarm(tmp_path)
+    keyring = read_keyring(swarm.owner_key(), swarm.file())
+    assert keyring is not None and keyring.candidates() == [keyring.public]
+
+
+def test_a_changed_roster_file_is_read_while_the_peer_runs(
+    swarm: Swarm, keyring: Keyring, clock: Clock
+) -> None:
+    other = keyring.candidates()[1]
     swarm.revoke("m2")
-    swarm.file("m1.json")
+    swarm.file()
     assert not keyring.look()  # not so soon again
     clock.now_s += 1
     assert keyring.look()
     assert not keyring.may_speak_as(other, "m2")
-    assert "revoked" in keyring.why_refused(other)
     clock.now_s += 1
     assert not keyring.look()
 
 
-def test_a_file_that_is_damaged_meanwhile_changes_nothing(
-    swarm: Swarm, caplog: pytest.LogCaptureFixture
+def test_a_file_that_is_damaged_or_gone_meanwhile_changes_nothing(
+    swarm: Swarm, keyring: Keyring, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = Clock()
-    keyring = read(swarm, clock)
-    (swarm.folder / "m1.json").write_text("{")
+    (swarm.folder / "roster").write_text("{")
     clock.now_s += 1
     assert not keyring.look()
     assert "going on with what was there before" in caplog.text
+    (swarm.folder / "roster").unlink()
+    clock.now_s += 1
+    assert not keyring.look() and "cannot be read" in caplog.text
 
 
-def test_an_older_file_does_not_undo_a_revocation(swarm: Swarm) -> None:
-    clock = Clock()
-    swarm.machine("m2")
+def test_a_file_of_another_owner_waits_for_a_restart(
+    swarm: Swarm, keyring: Keyring, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    Roster.init(Key.generate("eve")).write(swarm.folder / "roster")
+    clock.now_s += 1
+    assert not keyring.look()
+    assert "has another owner now: restart to use it" in caplog.text
+
+
+def test_an_older_file_does_not_undo_a_revocation(
+    swarm: Swarm, keyring: Keyring, clock: Clock
+) -> None:
     old = swarm.roster
     swarm.revoke("m2")
-    keyring = read(swarm, clock)
-    old.write(swarm.folder / "m1.json")
+    assert keyring.take(swarm.roster.text.encode())
+    old.write(swarm.folder / "roster")
     clock.now_s += 1
-    keyring.look()
-    assert len(keyring.valid) == 1 and keyring.version == 2
+    assert not keyring.look()
+    assert len(keyring.machines) == 2 and keyring.roster.version == 4
 
 
-def test_what_members_tell_is_taken_once_and_kept_on_disk(swarm: Swarm) -> None:
-    clock = Clock()
-    keyring = read(swarm, clock)
-    swarm.machine("m2")
-    swarm.revoke("m2")
-    told = swarm.roster.as_text().encode()
+def test_what_members_tell_is_taken_once_and_kept_on_disk(swarm: Swarm, keyring: Keyring) -> None:
+    old = swarm.roster.text.encode()
+    swarm.machine("m3")
+    told = swarm.roster.text.encode()
     assert keyring.take(told)
-    assert not keyring.take(told)
-    assert keyring.text == Roster.read(swarm.folder / "m1.json", clock()).as_text().encode()
-    assert Roster.read(swarm.folder / "m1.json", clock()).version == 2
+    assert not keyring.take(told) and not keyring.take(old)
+    assert keyring.text == told == (swarm.folder / "roster").read_bytes()
+    assert not keyring.look()
 
 
-def test_a_roster_of_another_owner_is_no_news(swarm: Swarm) -> None:
-    keyring = read(swarm, Clock())
+def test_a_roster_that_cannot_be_kept_counts_all_the_same(
+    swarm: Swarm, keyring: Keyring, caplog: pytest.LogCaptureFixture
+) -> None:
+    swarm.machine("m3")
+    (swarm.folder / "roster").unlink()
+    (swarm.folder / "roster").mkdir()
+    assert keyring.take(swarm.roster.text.encode())
+    assert "the new roster cannot be kept" in caplog.text
+
+
+def test_a_roster_of_another_owner_is_no_news(keyring: Keyring) -> None:
     with pytest.raises(ValueError, match="another owner"):
-        keyring.take(Roster.found(PersonKey.generate("eve")).as_text().encode())
+        keyring.take(Roster.init(Key.generate("eve")).text.encode())
 
 
-def test_a_peer_that_is_revoked_itself_is_told_so(swarm: Swarm) -> None:
-    keyring = read(swarm, Clock())
+def test_a_peer_that_is_revoked_itself_is_told_so_and_remembers_it(
+    swarm: Swarm, keyring: Keyring
+) -> None:
     swarm.revoke("m1")
-    with pytest.raises(TransportError, match="let in no more: its key was revoked"):
-        keyring.take(swarm.roster.as_text().encode())
-
-
-def test_a_certificate_expires_while_the_peer_runs_unless_it_is_renewed(
-    swarm: Swarm, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock()
-    keyring = read(swarm, clock)
-    assert "expires in 24.0 h: renew it with" in caplog.text
-    path = swarm.folder / "m1.key"
-    MachineKey.read(path).renewed(swarm.owner, 3.0).write(path, replaces=True)
-    clock.now_s += 2 * 86_400
-    assert keyring.look()
-    clock.now_s += 2 * 86_400
-    with pytest.raises(TransportError, match="its certificate expired on"):
-        keyring.look()
-
-
-def test_a_member_that_expires_is_let_in_no_more(swarm: Swarm) -> None:
-    clock = Clock()
-    swarm.machine("m2", days=0.5)
-    keyring = read(swarm, clock)
-    (other,) = keyring.candidates()
-    clock.now_s += 0.6 * 86_400
-    assert keyring.look()
-    assert other not in keyring.valid
-    assert "expired on" in keyring.why_refused(other)
-    assert "is unknown" in keyring.why_refused(bytes(32))
-
-
-def test_another_key_in_the_file_waits_for_a_restart(
-    swarm: Swarm, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock()
-    keyring = read(swarm, clock)
-    path = swarm.folder / "m1.key"
-    MachineKey.generate(swarm.owner, "m1", 5.0).write(path, replaces=True)
-    clock.now_s += 1
-    keyring.look()
-    assert "restart this peer to use it" in caplog.text
-    assert keyring.public != MachineKey.read(path).certificate.key
+    with pytest.raises(TransportError, match="let in no more: version 4 of the roster"):
+        keyring.take(swarm.roster.text.encode())
+    with pytest.raises(ConfigError, match="is not let in by"):
+        read_keyring(swarm.folder / "m1.key", swarm.folder / "roster")

@@ -16,11 +16,10 @@ from typing import Any, Final
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from ..errors import ConfigError, TransportError
-from ..types import PeerId
-from .keys.certificates import covers
-from .keys.files import TEXT_BYTES_MAX, key_bytes, key_text
-from .keys.keyring import Keyring
+from ...errors import ConfigError, TransportError
+from ...types import PeerId
+from .key import key_bytes, key_text
+from .keyring import Keyring
 
 __all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor", "has_libsodium"]
 
@@ -34,10 +33,6 @@ _DOMAIN: Final = b"rumor"
 _SAY_S: Final = 10.0
 _NAMES_MAX: Final = 256
 _LINKS_MAX: Final = 16_384
-
-# A member may tell that many rosters at once, then one a second: signatures cost time to check.
-_ROSTERS_MAX: Final = 10
-_ROSTERS_S: Final = 1.0
 
 _OUTCOMES: Final = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -96,10 +91,7 @@ class HandshakeMonitor:
 
 def _why_failed(event: int, value: int) -> str:
     if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-        return (
-            "refuses this machine's key: its log says why (a key that its roster lacks, has "
-            "revoked, or considers expired)"
-        )
+        return "refuses this machine's key, which its roster does not list"
     if value == _NO_KEYS:
         return "has no keys: peers of one swarm all need --key and --roster"
     return "has no keys, or another key than the roster or the address says"
@@ -143,7 +135,6 @@ class Curve:
         self._keys: dict[str, bytes] = {}
         self._spoken: dict[bytes, set[PeerId]] = {}
         self._told: OrderedDict[str | bytes, bytes] = OrderedDict()
-        self._rosters: dict[bytes, tuple[float, float]] = {}
         self.zap: _Socket = context.socket(zmq.REP)
         try:
             self.zap.bind(_ZAP)
@@ -153,7 +144,7 @@ class Curve:
     def serve(self, socket: _Socket) -> None:
         """Let a socket that will be bound take nothing but members."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
-        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.secret)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.own.secret)
         socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
@@ -161,12 +152,12 @@ class Curve:
         """Let a socket that will connect reach nobody but the machine with a key."""
         socket.setsockopt(zmq.CURVE_SERVERKEY, key_bytes(key))
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.keyring.public)
-        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.secret)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.own.secret)
 
     def is_member(self, key: str) -> bool:
         """Whether the machine with a key, as it stands in an address, is let in now."""
         try:
-            return key_bytes(key) in self.keyring.valid
+            return key_bytes(key) in self.keyring.machines
         except ValueError:
             return False
 
@@ -180,7 +171,7 @@ class Curve:
             number = request[1] if len(request) > 1 else b""
             key = request[6] if len(request) == 7 and request[5] == b"CURVE" else b""
             user = key_text(key)
-            if request[0] == b"1.0" and request[2] == _DOMAIN and key in self.keyring.valid:
+            if request[0] == b"1.0" and request[2] == _DOMAIN and key in self.keyring.machines:
                 self._keys[user] = key
                 reply = b"200", b"", user.encode()
             else:
@@ -199,7 +190,7 @@ class Curve:
 
     def admits(self, key: bytes) -> bool:
         """Whether a message of the machine with a key is taken now."""
-        if key in self.keyring.valid:
+        if key in self.keyring.machines:
             return True
         self.refuse(f"messages: {self.keyring.why_refused(key)}")
         return False
@@ -207,11 +198,10 @@ class Curve:
     def may_speak_as(self, key: bytes, name: PeerId) -> bool:
         """Whether the machine with a key may send in the name of a peer; counts where not."""
         known = self._spoken.setdefault(key, set())
-        if name in known and key in self.keyring.valid:
+        if name in known and key in self.keyring.machines:
             return True
         if not self.keyring.may_speak_as(key, name):
-            certificate = self.keyring.valid.get(key)
-            names = "nobody" if certificate is None else certificate.names
+            names = self.keyring.machines.get(key, "nobody")
             self.refuse(f"messages in the name of {name}: the key is for peers called {names}")
             return False
         if len(known) < _NAMES_MAX:
@@ -221,8 +211,6 @@ class Curve:
     def gone(self, lost: set[bytes]) -> set[PeerId]:
         """Names in which only machines spoke that are let in no more."""
         names = {name for key in lost for name in self._spoken.pop(key, ())}
-        for key in lost:
-            self._rosters.pop(key, None)
         return {
             name for name in names if not any(name in spoken for spoken in self._spoken.values())
         }
@@ -245,19 +233,12 @@ class Curve:
         """What tells others the roster."""
         return [ROSTER_MAGIC + self.keyring.text]
 
-    def take(self, message: bytes, key: bytes) -> bool:
+    def take(self, message: bytes) -> bool:
         """Take in a member's message with a roster; whether that changed who is let in.
 
         Raises:
             TransportError: This machine is let in no more.
         """
-        now_s = time.monotonic()
-        left, since_s = self._rosters.get(key, (float(_ROSTERS_MAX), now_s))
-        left = min(_ROSTERS_MAX, left + (now_s - since_s) / _ROSTERS_S)
-        if left < 1 or len(message) > len(ROSTER_MAGIC) + TEXT_BYTES_MAX:
-            self.refuse("rosters: a member sends too many, or too large ones")
-            return False
-        self._rosters[key] = left - 1, now_s
         try:
             return self.keyring.take(message[len(ROSTER_MAGIC) :])
         except ValueError as error:
@@ -282,7 +263,3 @@ class Curve:
         more = f" ({total} refusals, this one most often)" if total > 1 else ""
         _log.warning("refused %s%s", why, more)
         self._unsaid.clear()
-
-    def names_cover(self, name: PeerId) -> bool:
-        """Whether a peer on this machine may be called so."""
-        return covers(self.keyring.names, name)

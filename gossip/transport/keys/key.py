@@ -1,0 +1,232 @@
+"""A machine's key: a secret with which ZeroMQ encrypts, and which signs where it owns a roster."""
+
+import base64
+import binascii
+import os
+import re
+import stat
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, Self
+
+import zmq
+from zmq.utils import z85
+
+from ...errors import ConfigError
+from ...wire.messages import Stop
+
+__all__ = [
+    "Key",
+    "covers",
+    "is_pattern",
+    "is_signed_by",
+    "is_stop_signed",
+    "key_bytes",
+    "key_text",
+    "signed_stop",
+]
+
+_FORMAT: Final = "rumor key 1"
+_FILE_BYTES_MAX: Final = 1024
+_PATTERN: Final = re.compile(r"\*|[A-Za-z0-9._-]{1,40}\*?", re.ASCII)
+
+
+def key_text(key: bytes) -> str:
+    """Bytes as people see them, and as they stand in addresses: URL-safe base64 without padding.
+
+    >>> len(key_text(bytes(32)))
+    43
+    """
+    return base64.urlsafe_b64encode(key).rstrip(b"=").decode("ascii")
+
+
+def key_bytes(text: str, size: int = 32) -> bytes:
+    """Read what `key_text` wrote.
+
+    Raises:
+        ValueError: This is no such text, of another length, or not the one form of these bytes.
+    """
+    try:
+        found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"{text!r} is no key") from None
+    if len(found) != size or key_text(found) != text:
+        raise ValueError(f"{text!r} is no key")
+    return found
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text says which peers may be called so: a name, the beginning of some (``gpu-*``),
+    or ``*`` for all."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def covers(pattern: str, name: str) -> bool:
+    """Whether a peer may be called so where a machine has a name.
+
+    ``m1`` covers m1 and whatever begins with ``m1.``; ``gpu-*`` what begins with ``gpu-``; ``*``
+    everything.
+
+    >>> [covers("m1", name) for name in ("m1", "m1.a", "m12")]
+    [True, True, False]
+    """
+    if pattern.endswith("*"):
+        return name.startswith(pattern[:-1])
+    return name == pattern or name.startswith(f"{pattern}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A machine's secret."""
+
+    name: str
+    """What peers on the machine are called, see `covers`, unless the roster says otherwise."""
+    secret: bytes
+    """Secret key of CURVE, 32 bytes."""
+
+    @classmethod
+    def generate(cls, name: str) -> Self:
+        """Draw one.
+
+        Raises:
+            ConfigError: No peer can be called so.
+        """
+        if not is_pattern(name):
+            raise ConfigError(
+                f"no peer can be called {name!r}: use letters, digits, '.', '_' and '-', with '*' "
+                "at the end for all that begin so"
+            )
+        while True:
+            made = cls(name, z85.decode(zmq.curve_keypair()[1]))
+            # A command would take it for an option.
+            if not key_text(made.public).startswith("-"):
+                return made
+
+    @property
+    def public(self) -> bytes:
+        """The public key of CURVE, 32 bytes."""
+        return z85.decode(zmq.curve_public(z85.encode(self.secret)))
+
+    @property
+    def line(self) -> str:
+        """Name and public key, as the owner of a roster takes them."""
+        return f"{self.name} {key_text(self.public)}"
+
+    @property
+    def signs(self) -> bytes:
+        """The public key (Ed25519) of its signatures, 32 bytes.
+
+        Raises:
+            ConfigError: The library is not installed.
+        """
+        return bytes(self._private().public_key().public_bytes_raw())
+
+    def sign(self, signed: bytes) -> bytes:
+        """A signature, 64 bytes.
+
+        Raises:
+            ConfigError: The library is not installed.
+        """
+        return bytes(self._private().sign(signed))
+
+    def write(self, path: Path) -> None:
+        """Write it to a new file that nobody but its owner can read.
+
+        Raises:
+            ConfigError: There is a file already, or it cannot be written.
+        """
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w", encoding="ascii") as file:
+                file.write(self._text)
+        except FileExistsError:
+            raise ConfigError(
+                f"{path} is there already, and a key is never overwritten: name another file"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the key in a file.
+
+        Raises:
+            ConfigError: It cannot be read, others could read it, or it is none.
+        """
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read(_FILE_BYTES_MAX)
+        except OSError as error:
+            raise ConfigError(f"key {path} cannot be read: {error.strerror or error}") from None
+        if not stat.S_ISREG(mode) or mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(f"key {path} can be read by others: run chmod 600 {path}")
+        try:
+            name, secret = text.decode("ascii").split("\n")[1].split(" ")
+            made = cls(name, key_bytes(secret))
+        except (LookupError, ValueError):
+            made = None
+        if made is None or not is_pattern(made.name) or made._text.encode() != text:
+            raise ConfigError(f"{path} is no key of `rumor keygen`")
+        return made
+
+    @property
+    def _text(self) -> str:
+        return f"{_FORMAT}\n{self.name} {key_text(self.secret)}\n"
+
+    def _private(self) -> Any:
+        # A key of CURVE cannot sign, and one more secret would be one more to keep.
+        seed = blake2b(b"rumor signature 1", key=self.secret, digest_size=32).digest()
+        return _ed25519().Ed25519PrivateKey.from_private_bytes(seed)
+
+
+def is_signed_by(signs: bytes, signature: bytes, signed: bytes) -> bool:
+    """Whether the key whose signatures a public key checks has signed some bytes.
+
+    Raises:
+        ConfigError: The library is not installed.
+    """
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(signs).verify(signature, signed)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def signed_stop(owner: Key, swarm: bytes, stop: Stop) -> Stop:
+    """The same request to a whole swarm under the signature of the roster's owner.
+
+    Args:
+        owner: Signs.
+        swarm: Hash of the swarm's anchor: in another one, the signature does not fit.
+        stop: Names the lives that are to end.
+    """
+    return Stop(stop.lives, owner.sign(_stop_text(swarm, stop)))
+
+
+def is_stop_signed(signs: bytes, swarm: bytes, stop: Stop) -> bool:
+    """Whether the owner of a roster has asked this swarm to stop; see `is_signed_by`."""
+    return bool(stop.signature) and is_signed_by(signs, stop.signature, _stop_text(swarm, stop))
+
+
+def _stop_text(swarm: bytes, stop: Stop) -> bytes:
+    # Names are printable, so that none of them holds a line break.
+    lives = [f"{incarnation} {peer}" for peer, incarnation in stop.lives]
+    return "\n".join(["rumor stop 1", swarm.hex(), *lives]).encode()
+
+
+def _ed25519() -> Any:
+    """The library that signs.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise ConfigError("keys need a library: pip install 'rumor[keys]'") from None
+    return ed25519
