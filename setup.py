@@ -32,7 +32,6 @@ COMPILED = [
     "gossip/protocol/context",
     "gossip/protocol/join",
     "gossip/protocol/leave",
-    "gossip/protocol/limits",
     "gossip/protocol/protocol",
     "gossip/protocol/sending",
     "gossip/protocol/state",

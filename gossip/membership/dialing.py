@@ -20,8 +20,8 @@ from ..types import PeerId
 from ..wire.messages import Member
 
 __all__ = [
-    *("DIALED_MAX", "OPEN_MAX", "UNKNOWN_MAX"),
-    *("DeadPeerSockets", "Introductions", "ReconnectBackoff", "SeedDialer", "pair", "relay_of"),
+    *("DIALED_MAX", "OPEN_MAX"),
+    *("DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair", "relay_of"),
 ]
 
 
@@ -201,9 +201,9 @@ class DeadPeerSockets:
         self._parted: set[PeerId] = set()
         self._trials: dict[PeerId, int] = {}
 
-    def died(self, peer: PeerId, *, met: bool = True) -> None:
-        """Note a death; *met* says whether that peer had sockets."""
-        if met and len(self._open) < OPEN_MAX:
+    def died(self, peer: PeerId) -> None:
+        """Note a death."""
+        if len(self._open) < OPEN_MAX:
             self._open[peer] = None
         else:
             self._parted.add(peer)
@@ -249,79 +249,6 @@ class DeadPeerSockets:
         for peer in self._trials:
             self._trials[peer] += 1
         return [peer for peer, ticks in self._trials.items() if ticks > 1]
-
-
-UNKNOWN_MAX = 16
-"""Peers of whom others tell, and who never spoke, that are dialled at a time: a stranger who makes
-up thousands of addresses has so few of them dialled. An honest one answers within a round trip, and
-then the next is dialled, or in a large swarm so many in each gossip interval."""
-
-
-class Introductions:
-    """Decides who is dialled of those that were only heard of.
-
-    Args:
-        unmet: Those who have to wait, and how often each was asked for meanwhile; the caller counts
-            there.
-    """
-
-    def __init__(self, unmet: dict[PeerId, int]) -> None:
-        self._unmet = unmet
-        self._ticks: dict[PeerId, int] = {}
-        """Those who are dialled, and for how many gossip intervals."""
-
-    def puts_off(self, peer: PeerId) -> bool:
-        """Take in that somebody tells of a peer, or of other addresses of it; whether it waits."""
-        if peer in self._ticks:
-            return False
-        if peer in self._unmet or len(self._ticks) >= UNKNOWN_MAX:
-            self._unmet.setdefault(peer, 0)
-            return True
-        self._ticks[peer] = 0
-        return False
-
-    def concerns(self, peer: PeerId) -> bool:
-        """Whether a peer is dialled, or waits for that."""
-        return peer in self._ticks or peer in self._unmet
-
-    def forget(self, peer: PeerId) -> bool:
-        """Forget one that has spoken, or is not there any more; whether it was still to wait."""
-        self._ticks.pop(peer, None)
-        return self._unmet.pop(peer, None) is not None
-
-    def due(self) -> list[PeerId]:
-        """Who is to be dialled now, where there is room: first who was asked for most often."""
-        room = UNKNOWN_MAX - len(self._ticks)
-        if not self._unmet or room <= 0:
-            return []
-        # `sorted` leaves those who were asked for as often in the order in which they came.
-        chosen = sorted(self._unmet, key=lambda peer: -self._unmet[peer])[:room]
-        for peer in chosen:
-            del self._unmet[peer]
-            self._ticks[peer] = 0
-        return chosen
-
-    def tick(self, is_known: Callable[[PeerId], bool]) -> list[PeerId]:
-        """Go on, once per gossip interval.
-
-        Args:
-            is_known: Whether a peer is remembered still.
-
-        Returns:
-            Whose sockets to close: they did not answer, and others wait.
-        """
-        if not self._ticks:
-            return []  # nearly always; and then nobody waits
-        for gone in [p for p in (*self._ticks, *self._unmet) if not is_known(p)]:
-            self.forget(gone)
-        for peer in self._ticks:
-            self._ticks[peer] += 1
-        over = [peer for peer, ticks in self._ticks.items() if ticks > _TRIAL_TICKS]
-        over = over[: len(self._unmet)]
-        for peer in over:
-            del self._ticks[peer]
-            self._unmet[peer] = 0
-        return over
 
 
 def relay_of(

@@ -123,7 +123,6 @@ class StaticMemberTable:
         self.clock = StaticProgress(membership, self)
         self.outward: Set[PeerId] = frozenset()
         self.linked: Set[PeerId] = frozenset()
-        self.unmet: dict[PeerId, int] = {}
         self.only: Mapping[PeerId, Phase] | None = membership.phases
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..effects.effects import Halt, Meet, Part
+from ..effects.effects import Halt, Part
 from ..effects.events import (
     PeerDied,
     PeerLeft,
@@ -16,15 +16,14 @@ from ..effects.events import (
     ViewFull,
 )
 from ..exchange.escrow import STRANDED
-from ..membership.dialing import DeadPeerSockets, Introductions, ReconnectBackoff
+from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
 from ..membership.table import Change
 from ..types import Incarnation, PeerId
 from ..wire.messages import Envelope, Hello, Leave, Member, Phase, Refer
 from .join import Joining
-from .limits import Limits
 from .state import State
 
-__all__ = ["OUTLIVED_BY_MAX", "Eviction", "Membership"]
+__all__ = ["Eviction", "Membership"]
 
 _T = TypeVar("_T")
 
@@ -86,9 +85,7 @@ _LINKS_SOUGHT_MAX = 4
 _DIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
 
-_EVER = -1e300
-
-OUTLIVED_BY_MAX = 8
+_OUTLIVED_BY_MAX = 8
 """So many peers that have heard a later incarnation of this one are believed, in any case."""
 
 
@@ -99,7 +96,6 @@ class Membership:
         state: What the protocol remembers.
         joining: Writes this peer's HELLO.
         rng: The stream for the choice of whom to exchange views with.
-        limits: Of how many names one peer may tell.
     """
 
     def __init__(
@@ -107,18 +103,15 @@ class Membership:
         state: State,
         joining: Joining,
         rng: Callable[[], np.random.Generator],
-        limits: Limits,
     ) -> None:
         self._state = state
         self._joining = joining
-        self._limits = limits
         self._rng = rng
         config = state.config
         self._backoff = ReconnectBackoff[PeerId](
             config.gossip_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._dead_sockets = DeadPeerSockets(state.log)
-        self._introductions = Introductions(state.table.unmet)
         self._eviction = Eviction(state)
         self._outlived_by: set[PeerId] = set()
         self.told = state.table.phase
@@ -140,8 +133,6 @@ class Membership:
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
-        if self._introductions.concerns(peer):
-            self._introduced(peer)
         for shard_state in self._state.busy_shards:
             # Called for every message, and hardly any of them changes anything.
             for sender, earlier in shard_state.inbox.transfers:
@@ -169,8 +160,7 @@ class Membership:
             self._state.table.count(peer, steps, source, now)
         for member in self._state.table.absorb(body.members, source, now):
             direct = member.id == source and member.incarnation == incarnation
-            if direct or self._may_tell_of(member, source, now):
-                self._learn(member, now, direct=direct)
+            self._learn(member, now, direct=direct)
         self._note_roots(envelope, body)
         self._note_stale(envelope, body)
 
@@ -187,7 +177,7 @@ class Membership:
         live = [m.id for m in table.others(alive=True)]
         # Names cost nothing: only those of the living are kept in mind.
         self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
-        enough = min(OUTLIVED_BY_MAX, len(live) // 2 + 1)
+        enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
         if len(self._outlived_by) >= enough and self._phase > Phase.JOINING and not state.is_stale:
             state.is_stale = True
             state.log.ask(Halt(_OUTLIVED.format(table.id)))
@@ -205,18 +195,10 @@ class Membership:
             else:
                 state.returning.discard(envelope.source)
 
-    def referred(self, source: PeerId, body: Refer, now: float) -> None:
+    def referred(self, body: Refer, now: float) -> None:
         """Take in who has a share to give, as hearsay."""
         for member in body.donors:
-            if self._may_tell_of(member, source, now):
-                self._learn(member, now, direct=False)
-
-    def _may_tell_of(self, member: Member, source: PeerId, now: float) -> bool:
-        """Whether hearsay is about somebody known, or its source may name one more."""
-        table = self._state.table
-        if table.is_known(member.id) or member.id == table.id or self._phase <= Phase.JOINING:
-            return True
-        return self._limits.names.take(source, 1, now)
+            self._learn(member, now, direct=False)
 
     def outlasts(self, envelope: Envelope, now: float) -> bool:
         """Whether a stale incarnation is the one that runs, and the later one is dead; that is over
@@ -263,9 +245,6 @@ class Membership:
         self._eviction.tick()
         for change in self._state.table.tick(now):
             self._follow(change, now)
-        for peer in self._introductions.tick(self._state.table.is_known):
-            self._state.log.ask(Part(peer))
-        self._introduce_next()
         if self._phase > Phase.JOINING:  # until then they are greeted more often
             self._joining.greet_seeds(now)
         table = self._state.table
@@ -326,8 +305,6 @@ class Membership:
             self._say_hello(table.doubts.pop(), reply=True, alone=True)
 
     def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
-        if type(change) is Meet and not direct and self._puts_off(change.peer):
-            return
         self._state.log.ask(change)
         match change:
             case PeerMet():
@@ -346,8 +323,7 @@ class Membership:
                 self._backoff.hurry()
                 self._is_back(change.peer)
             case PeerDied():
-                met = not self._introductions.forget(change.peer)
-                self._dead_sockets.died(change.peer, met=met)
+                self._dead_sockets.died(change.peer)
                 self._strand(change.peer, now)
             case PeerLeft():
                 # It may be a later incarnation that left, and was not heard of before.
@@ -356,29 +332,6 @@ class Membership:
                 self._strand(change.peer, now)
             case _:
                 pass
-
-    def _puts_off(self, peer: PeerId) -> bool:
-        """Whether one that was never heard itself has to wait until others were dialled."""
-        has_spoken = self._state.table.spoke_since(peer, _EVER)
-        return not has_spoken and self._introductions.puts_off(peer)
-
-    def _introduced(self, peer: PeerId) -> None:
-        """Note that one of whom others told has spoken, and dial the next."""
-        if self._introductions.forget(peer):
-            self._meet(peer)
-        # In a crowd, to ask one after another would be as many messages as if all told all.
-        if len(self._state.table) <= _TOLD_MAX:
-            self._introduce_next()
-
-    def _introduce_next(self) -> None:
-        for peer in self._introductions.due():
-            self._meet(peer)
-            self._say_hello(peer, reply=True, alone=True)
-
-    def _meet(self, peer: PeerId) -> None:
-        member = self._state.table.member(peer)
-        assert member is not None, "whoever is forgotten waits no more"
-        self._state.log.ask(Meet(peer, member.addresses))
 
     def _is_back(self, peer: PeerId) -> None:
         member = self._state.table.member(peer)
@@ -390,7 +343,6 @@ class Membership:
 
     def _forget(self, peer: PeerId) -> None:
         """Keep nothing more of one that has left, or of whom nobody knows any more."""
-        self._introductions.forget(peer)
         self._dead_sockets.forget(peer)
         self._state.links.forget(peer)
         self._state.returning.discard(peer)

@@ -44,7 +44,6 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
-from .limits import Limits
 from .receipting import Receipting, Roll
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
@@ -138,13 +137,12 @@ class Protocol:
         self._rule = rule
         self._joining = Joining(self._state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self._state, self._joining)
-        self._limits = limits = Limits(self._state)
         self.agreement = Agreement(self._state)
         """How far merging has come; look at it."""
         self._leaving = leaving = Leaving(self._state, self.agreement)
         self._stops = Stops(self._state, leaving)
-        self._membership = Membership(self._state, self._joining, partial(rng, "gossip"), limits)
-        self._donations = StateTransfer(self._state, limits)
+        self._membership = Membership(self._state, self._joining, partial(rng, "gossip"))
+        self._donations = StateTransfer(self._state)
         self._reading = Reading(self._state)
         witness = partial(Receipting, self._state, self._membership, partial(rng, "receipts"))
         self.receipts = None if receipts is None else witness(receipts)
@@ -523,9 +521,7 @@ class Protocol:
         if not shard_state.is_listed:
             self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
-        inbox, has_strangers = shard_state.inbox, self._state.table.only is None
-        if has_strangers and not self._limits.admits(envelope, inbox, now):
-            return
+        inbox = shard_state.inbox
         match body:
             case Push():
                 inbox.push(ShareId(peer, incarnation, body.seq, shard), body, size, now)
@@ -538,7 +534,7 @@ class Protocol:
             case Chunk():
                 inbox.chunk(ShareId(peer, incarnation, body.seq, shard), body, size, now)
             case Query():
-                self._limits.query(inbox, ShareId(peer, incarnation, body.seq, shard), now)
+                inbox.query(ShareId(peer, incarnation, body.seq, shard), now)
             case Grant():
                 shard_state.outbox.grant(peer, incarnation, body, now)
             case Pending():
@@ -552,7 +548,7 @@ class Protocol:
             case Ask():
                 self._donations.asked(peer, body)
             case Refer():
-                self._membership.referred(peer, body, now)
+                self._membership.referred(body, now)
                 self._joining.referred(peer, body, now)
             case Read():
                 self._reading.asked(peer, shard)

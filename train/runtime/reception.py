@@ -13,10 +13,10 @@ from ...gossip.errors import IncompatiblePeer
 from ...gossip.membership.dialing import relay_of
 from ...gossip.protocol.limits import TokenBuckets
 from ...gossip.transport.keys.requests import is_stop_signed
-from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import PeerId
 from ...gossip.wire.codec import (
+    Buffer,
     decode_header,
     encode,
     is_version_notice,
@@ -118,8 +118,7 @@ class Relay:
         if not {envelope.source, to} <= outward or not isinstance(body, _PASSED_ON):
             return False
         now, counters = self._clock(), self._counters
-        # What would lead this machine to its own services would lead others on it there, too.
-        parts = [as_heard(envelope, received)[1]]
+        parts: list[Buffer] = [received.header]
         if received.more:
             parts.append(received.frame())
         size = sum(map(len, parts))

@@ -41,7 +41,6 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet, PeerRefused
 from ...gossip.protocol.leave import STOPPED
-from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
@@ -528,7 +527,7 @@ class PeerRuntime:
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
             frame = self._store.staging.receive(stage, envelope, check, received)
-            effects = self._decide(Receive(*as_heard(envelope, received)))
+            effects = self._decide(Receive(envelope, received.header))
         except RemoteProtocolError as error:
             self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)

@@ -19,7 +19,7 @@ from rumor.gossip.effects.ledger import audit
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import decode_header, encode
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Chunk, Hello, Member, Offer, Phase, Query
+from rumor.gossip.wire.messages import Ack, Ask, Chunk, Member, Offer, Phase, Query
 from rumor.train import Peer, PeerConfig
 from rumor.train.runtime.reception import Relay
 from rumor.train.runtime.telling.counters import Counters
@@ -46,10 +46,10 @@ class FakeTransport:
 
 
 class FakeReceived:
-    def __init__(self, envelope: Envelope, frame: bytes = b"", *, is_here: bool = True) -> None:
+    def __init__(self, envelope: Envelope, frame: bytes = b"") -> None:
         parts = encode(envelope, frame)
         self.header = bytes(parts[0])
-        self.route, self.key, self.place, self.is_here = b"way", b"", "", is_here
+        self.route, self.key, self.place = b"way", b"", ""
         self._frame, self.more = frame, bool(frame)
 
     def frame(self) -> bytes:
@@ -127,28 +127,6 @@ def test_only_what_two_say_who_cannot_reach_each_other_is_passed_on() -> None:
     assert not Case(bytes_s=0).passes_on(ack)
     assert not Case(me="a").passes_on(ack, source="b", to="c")
     assert case.transport.sent == [] and case.counters.relay_dropped == 0
-
-
-def test_addresses_that_lead_to_the_relays_own_machine_are_not_passed_on() -> None:
-    case = Case()
-    hello = Hello(
-        members=(member("a", "tcp://127.0.0.1:22", "tcp://10.9.8.7:1"),),
-        reply=True,
-        rooted=True,
-    )
-    envelope = Envelope(
-        swarm=bytes(16),
-        schema=bytes(16),
-        source="a",
-        source_incarnation=1,
-        destination="b",
-        destination_incarnation=1,
-        body=hello,
-    )
-    assert case.relay.passes_on(envelope, FakeReceived(envelope, is_here=False))  # type: ignore[arg-type]
-    told, _ = decode_header(case.transport.sent[0][1][0])
-    assert isinstance(told.body, Hello)
-    assert told.body.members[0].addresses == ("tcp://10.9.8.7:1",)
 
 
 def test_beyond_its_bound_a_relay_begins_nothing_and_goes_on_with_what_has_begun() -> None:
