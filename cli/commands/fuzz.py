@@ -53,7 +53,7 @@ class FuzzConfig:
     founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells,
     orderly, far-clocks, more-rules, several-registers, formats, damage, two-swarms, tombstones,
     outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped, judged,
-    progress, pieces, relays, newcomers, leavers, splits; none unless given."""
+    progress, pieces, newcomers, leavers, splits; none unless given."""
 
     plant: str | None = None
     """Run a mutant, a protocol with a known bug, to see that it is found: no-deduplication,

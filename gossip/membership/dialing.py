@@ -8,7 +8,6 @@ A peer that looks for a swarm dials the first few addresses without a pause, and
 more, the next few after those had their try. A member dials silent addresses ever more rarely.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -21,7 +20,7 @@ from ..wire.messages import Member
 
 __all__ = [
     *("DIALED_MAX", "OPEN_MAX"),
-    *("DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair", "relay_of"),
+    *("DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair"),
 ]
 
 
@@ -251,47 +250,22 @@ class DeadPeerSockets:
         return [peer for peer, ticks in self._trials.items() if ticks > 1]
 
 
-def relay_of(
-    one: PeerId, other: PeerId, members: Sequence[PeerId], outward: Set[PeerId]
-) -> PeerId | None:
-    """The member that stands between two that only dial out; None where nobody can be dialled.
-
-    Args:
-        one: One of the two,
-        other: and the other: their order does not matter.
-        members: Everybody in the graph, sorted.
-        outward: Those who only dial out.
-
-    >>> relay_of("a", "b", "abcd", {"a", "b", "c"})
-    'd'
-    """
-    relays = [member for member in members if member not in outward]
-    place, far = bisect_left(members, one), bisect_left(members, other)
-    return _spread(place, far, relays) if relays else None
-
-
-def _spread(place: int, far: int, relays: Sequence[PeerId]) -> PeerId:
-    low, high = sorted((place, far))
-    # Neighbors on a ring lie 1 apart, leaves of a star have one place in common: with a factor
-    # next to a prime, both spread evenly over any number of relays that there can be.
-    return relays[(1_000_002 * low + high) % len(relays)]
-
-
 def pair(
     neighbors: Callable[[PeerId], Sequence[PeerId]],
     peer: PeerId,
     members: Sequence[PeerId],
     outward: Set[PeerId],
-    linked: Set[PeerId] = frozenset(),
 ) -> tuple[PeerId, ...]:
     """Whom a peer may push to, so that no two that only dial out are paired and cannot exchange.
+
+    A link between two such peers is led over a third one that can be dialled: both push to it, and
+    it to both. Else whoever has only such neighbors would be cut off.
 
     Args:
         neighbors: The graph's neighbors of a member.
         peer: Whose neighbors.
         members: Everybody in the graph, sorted.
         outward: Those who only dial out.
-        linked: Those among them who are heard through a relay, where the peer is one of them.
 
     Returns:
         Its neighbors, in order of first mention; none where nobody can be dialled.
@@ -305,24 +279,26 @@ def pair(
     own = neighbors(peer)
     if len(outward) < 2:
         return tuple(own)
-    relays = [member for member in members if member not in outward]
-    if not relays:
+    open_ones = [member for member in members if member not in outward]
+    if not open_ones:
         return ()
     place = {member: index for index, member in enumerate(members)}
 
-    def relay(one: PeerId, other: PeerId) -> PeerId:
-        return _spread(place[one], place[other], relays)
+    def between(one: PeerId, other: PeerId) -> PeerId:
+        low, high = sorted((place[one], place[other]))
+        # Neighbors on a ring lie 1 apart, leaves of a star have one place in common: with a factor
+        # next to a prime, both spread evenly over any number of members that can be dialled.
+        return open_ones[(1_000_002 * low + high) % len(open_ones)]
 
     if peer in outward:
-        far = outward - linked
-        led = [relay(peer, other) if other in far else other for other in own]
+        led = [between(peer, other) if other in outward else other for other in own]
         return tuple(dict.fromkeys(led))
     served = [
         end
         for one in members
         if one in outward
         for other in neighbors(one)
-        if other in outward and relay(one, other) == peer
+        if other in outward and between(one, other) == peer
         for end in (one, other)
     ]
     return tuple(dict.fromkeys([*own, *served]))

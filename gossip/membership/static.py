@@ -122,7 +122,6 @@ class StaticMemberTable:
         self.step = me.step
         self.clock = StaticProgress(membership, self)
         self.outward: Set[PeerId] = frozenset()
-        self.linked: Set[PeerId] = frozenset()
         self.only: Mapping[PeerId, Phase] | None = membership.phases
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}

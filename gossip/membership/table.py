@@ -185,21 +185,13 @@ class MemberTable:
 
     def can_meet(self, member: Member) -> bool:
         """Whether one of the two can dial the other."""
-        return bool(self.me.addresses or member.addresses) or member.id in self.linked
+        return bool(self.me.addresses or member.addresses)
 
     @property
     def outward(self) -> Set[PeerId]:
         """Those among `takers` who only dial out."""
         self.takers()
         return self._outward
-
-    @property
-    def linked(self) -> Set[PeerId]:
-        """Those who only dial out, as this one does, and were lately heard through a relay."""
-        outward, since_s = self.outward, self._ticked_s - self._config.suspect_s
-        if self.me.addresses or not self._config.relays or len(outward) == len(self.takers()):
-            return frozenset()
-        return frozenset([peer for peer in outward if self.spoke_since(peer, since_s)])
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""

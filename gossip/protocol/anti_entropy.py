@@ -1,8 +1,7 @@
 """Anti-entropy: hellos, goodbyes, and what follows from either for the member table."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from .join import Joining
 from .state import State
 
 __all__ = ["Eviction", "Membership"]
-
-_T = TypeVar("_T")
-
 
 _OUTLIVED = "another peer called {} has started since: each needs a name of its own"
 
@@ -78,9 +74,6 @@ class Eviction:
 
 _TOLD_MAX = 64
 """Peers that one speaks to at once: n peers that all told all others would be n^2 messages."""
-
-_LINKS_SOUGHT_MAX = 4
-"""Peers that only dial out, as this one does, of whom one asks at a tick whether they are heard."""
 
 _DIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
@@ -251,8 +244,6 @@ class Membership:
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
             self._say_hello(partners[int(self._rng().integers(len(partners)))].id, reply=True)
-        if self._state.config.relays:
-            self._seek_links(now)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
         dead = {m.id: m for m in table.others(alive=False) if table.can_meet(m)}
         due = self._backoff.due(dead, now, _DIALS_MAX)
@@ -262,30 +253,15 @@ class Membership:
         ]:
             self._say_hello(peer, reply=True)
 
-    def _seek_links(self, now: float) -> None:
-        """Ask some of those who only dial out, as this peer does, whether a relay leads there."""
-        state, table = self._state, self._state.table
-        since_s = now - state.config.suspect_s / 2
-        silent = [p for p in sorted(table.outward) if not table.spoke_since(p, since_s)]
-        silent = [peer for peer in silent if peer != table.id]
-        if table.me.addresses or len(table.outward) == len(table.takers()):
-            return
-        for peer in self._some(silent, _LINKS_SOUGHT_MAX):
-            hello = self._joining.hello(reply=True, alone=True)
-            state.log.send(peer, table.incarnation(peer), hello)
-
     def tell_phase(self) -> None:
         """Let live peers know at once where this one has moved on: all, where they are not many."""
         self.told = self._phase
-        for member in self._some(self._state.table.others(alive=True), _TOLD_MAX):
+        others = self._state.table.others(alive=True)
+        if len(others) > _TOLD_MAX:
+            drawn = self._rng().choice(len(others), _TOLD_MAX, replace=False, shuffle=False)
+            others = tuple([others[index] for index in sorted(drawn.tolist())])
+        for member in others:
             self._say_hello(member.id, reply=False, alone=True)
-
-    def _some(self, of: Sequence[_T], most: int) -> Sequence[_T]:
-        """So many of them at most, drawn at random, in their order."""
-        if len(of) <= most:
-            return of
-        drawn = self._rng().choice(len(of), most, replace=False, shuffle=False)
-        return [of[index] for index in sorted(drawn.tolist())]
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
         forgotten = self._eviction.make(member, now)

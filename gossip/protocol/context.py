@@ -191,8 +191,7 @@ class RuleContext:
         me, outward = table.id, table.outward
         if len(outward) < 2:
             return tuple(state.neighbors(members, me, round))
-        near = table.linked
-        return pair(lambda one: state.neighbors(members, one, round), me, members, outward, near)
+        return pair(lambda one: state.neighbors(members, one, round), me, members, outward)
 
     @property
     def outward(self) -> Set[PeerId]:

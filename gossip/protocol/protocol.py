@@ -102,9 +102,6 @@ class Protocol:
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
         self._requirements = requirements = requirements_of(rule)
         self._is_open = not requirements.fixed_members
-        if config.relays and (requirements.waits or requirements.whole):
-            # Two may be linked one way, or no more: only who expects no answer can do with that.
-            config = replace(config, relays=False)
         if requirements.staged_max > config.staged_max:
             config = replace(config, staged_max=requirements.staged_max)
         me = Member(

@@ -50,7 +50,6 @@ _STATEMENTS_TOLD: Final = 512
 _COUNTS: Final = (
     *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
     *("bytes_sent", "membership_bytes", "bytes_received", "errors", "staleness_steps_max"),
-    *("relayed", "relayed_bytes", "relay_dropped"),
 )
 _MEMORY: Final = ("snapshots_bytes", "segments_bytes", "staged_bytes", "idle_bytes")
 
