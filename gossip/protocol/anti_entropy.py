@@ -16,7 +16,7 @@ from ..effects.events import (
 )
 from ..exchange.escrow import STRANDED
 from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
-from ..membership.table import Change
+from ..membership.table import Change, MemberTable
 from ..types import Incarnation, PeerId
 from ..wire.messages import Envelope, Hello, Leave, Member, Phase, Refer
 from .join import Joining
@@ -32,10 +32,12 @@ class Eviction:
 
     Args:
         state: What the protocol remembers.
+        table: Its member table.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, table: MemberTable) -> None:
         self._state = state
+        self._table = table
         # Who may be forgotten, in order; None until looked up. A stranger can name thousands in one
         # message, and sorting the whole table for each would keep this peer busy.
         self._spare: deque[PeerId] | None = None
@@ -51,7 +53,7 @@ class Eviction:
         Returns:
             Who was forgotten.
         """
-        table = self._state.table
+        table = self._table
         if not table.lacks_room_for(member, now):
             return None
         if self._spare is None:
@@ -87,6 +89,7 @@ class Membership:
 
     Args:
         state: What the protocol remembers.
+        table: Its member table.
         joining: Writes this peer's HELLO.
         rng: The stream for the choice of whom to exchange views with.
     """
@@ -94,10 +97,12 @@ class Membership:
     def __init__(
         self,
         state: State,
+        table: MemberTable,
         joining: Joining,
         rng: Callable[[], np.random.Generator],
     ) -> None:
         self._state = state
+        self._table = table
         self._joining = joining
         self._rng = rng
         config = state.config
@@ -105,21 +110,19 @@ class Membership:
             config.gossip_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._dead_sockets = DeadPeerSockets(state.log)
-        self._eviction = Eviction(state)
+        self._eviction = Eviction(state, table)
         self._outlived_by: set[PeerId] = set()
-        self.told = state.table.phase
-        """The phase that all live peers were told of."""
         self.due_s = float("-inf")
         """When `wake` has something to do next, seconds."""
 
     @property
     def _phase(self) -> Phase:
-        return self._state.table.phase
+        return self._table.phase
 
     def hears(self, envelope: Envelope, now: float) -> bool:
         """Whether a message is of the latest incarnation of its sender, which was heard then."""
         sender, incarnation = envelope.source, envelope.source_incarnation
-        if not (self._state.table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
+        if not (self._table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
             return False
         self.heard(sender, incarnation, now)
         return True
@@ -136,9 +139,9 @@ class Membership:
             if transfer is not None and (
                 transfer.state in STRANDED or transfer.incarnation < incarnation
             ):
-                gone = self._state.table.has_left(peer)
+                gone = self._table.has_left(peer)
                 shard_state.outbox.heard(peer, incarnation, now, gone=gone)
-        if self._state.table.news or self._state.table.doubts:
+        if self._table.news or self._table.doubts:
             self._follow_news(now)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
@@ -150,8 +153,8 @@ class Membership:
             self._state.log.send(envelope.source, envelope.source_incarnation, hello)
         source, incarnation = envelope.source, envelope.source_incarnation
         for peer, steps in body.clock:
-            self._state.table.count(peer, steps, source, now)
-        for member in self._state.table.absorb(body.members, source, now):
+            self._table.count(peer, steps, source, now)
+        for member in self._table.absorb(body.members, source, now):
             direct = member.id == source and member.incarnation == incarnation
             self._learn(member, now, direct=direct)
         self._note_roots(envelope, body)
@@ -163,7 +166,7 @@ class Membership:
         One that only heard *of* it listens to this one, and does not answer as `answer_stale`
         does. Nobody can end another's training by a message to it.
         """
-        state, table = self._state, self._state.table
+        state, table = self._state, self._table
         last = body.members[-1] if len(body.members) == 2 and not body.reply else None
         if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:
             return
@@ -183,7 +186,7 @@ class Membership:
             state.swarm_is_rooted = True
             # One that has a part of a copy is rooted, too, but not while it seeks.
             seeks = body.members and body.members[0].phase is Phase.SEEKING
-            if seeks and state.table.is_known(envelope.source):
+            if seeks and self._table.is_known(envelope.source):
                 state.returning.add(envelope.source)
             else:
                 state.returning.discard(envelope.source)
@@ -204,7 +207,7 @@ class Membership:
         own = body.members[0] if isinstance(body, Hello) and body.members else None
         if own is None or (own.id, own.incarnation) != life:
             return False
-        if not self._state.table.outlasts(own, now):
+        if not self._table.outlasts(own, now):
             return False
         self._forget(own.id)
         for shard_state in self._state.busy_shards:
@@ -213,7 +216,7 @@ class Membership:
 
     def answer_stale(self, envelope: Envelope) -> None:
         """Tell a stale incarnation that asks who is there of the later one."""
-        table, source = self._state.table, envelope.source
+        table, source = self._table, envelope.source
         member = table.member(source)
         if isinstance(envelope.body, Hello) and envelope.body.reply and member is not None:
             hello = Hello(members=(table.me, member), rooted=self._state.rooted, reply=False)
@@ -223,10 +226,10 @@ class Membership:
         """Settle with a peer that is going, or is gone."""
         state = self._state
         if body.gone:
-            for change in state.table.left(peer):
+            for change in self._table.left(peer):
                 self._follow(change, now)
         else:
-            state.table.leaving(peer)
+            self._table.leaving(peer)
             for shard_state in state.busy_shards:
                 shard_state.outbox.ask_about(peer, now)
 
@@ -236,11 +239,11 @@ class Membership:
             return
         self.due_s = now + self._state.config.gossip_s
         self._eviction.tick()
-        for change in self._state.table.tick(now):
+        for change in self._table.tick(now):
             self._follow(change, now)
         if self._phase > Phase.JOINING:  # until then they are greeted more often
             self._joining.greet_seeds(now)
-        table = self._state.table
+        table = self._table
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
             self._say_hello(partners[int(self._rng().integers(len(partners)))].id, reply=True)
@@ -255,8 +258,7 @@ class Membership:
 
     def tell_phase(self) -> None:
         """Let live peers know at once where this one has moved on: all, where they are not many."""
-        self.told = self._phase
-        others = self._state.table.others(alive=True)
+        others = self._table.others(alive=True)
         if len(others) > _TOLD_MAX:
             drawn = self._rng().choice(len(others), _TOLD_MAX, replace=False, shuffle=False)
             others = tuple([others[index] for index in sorted(drawn.tolist())])
@@ -267,14 +269,14 @@ class Membership:
         forgotten = self._eviction.make(member, now)
         if forgotten is not None:
             self._forget(forgotten)
-        table = self._state.table
+        table = self._table
         for change in table.learn(member, now, direct=direct):
             self._follow(change, now, direct=direct)
         if table.news or table.doubts:
             self._follow_news(now)
 
     def _follow_news(self, now: float) -> None:
-        table = self._state.table
+        table = self._table
         for change in table.take_news():
             self._follow(change, now)
         while table.doubts:
@@ -286,9 +288,9 @@ class Membership:
             case PeerMet():
                 self._is_back(change.peer)
                 if direct:
-                    self.heard(change.peer, self._state.table.incarnation(change.peer), now)
+                    self.heard(change.peer, self._table.incarnation(change.peer), now)
                 # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
-                if not direct and len(self._state.table) <= _TOLD_MAX:
+                if not direct and len(self._table) <= _TOLD_MAX:
                     self._say_hello(change.peer, reply=True, alone=True)
             case Part():
                 self._forget(change.peer)
@@ -304,13 +306,13 @@ class Membership:
             case PeerLeft():
                 # It may be a later incarnation that left, and was not heard of before.
                 if direct:
-                    self.heard(change.peer, self._state.table.incarnation(change.peer), now)
+                    self.heard(change.peer, self._table.incarnation(change.peer), now)
                 self._strand(change.peer, now)
             case _:
                 pass
 
     def _is_back(self, peer: PeerId) -> None:
-        member = self._state.table.member(peer)
+        member = self._table.member(peer)
         self._dead_sockets.back(peer, member.addresses if member is not None else ())
 
     def _strand(self, peer: PeerId, now: float) -> None:
@@ -324,8 +326,8 @@ class Membership:
         self._state.returning.discard(peer)
 
     def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
-        member = self._state.table.member(peer)
-        if member is None or not self._state.table.can_meet(member):
+        member = self._table.member(peer)
+        if member is None or not self._table.can_meet(member):
             return
         hello = self._joining.hello(reply=reply, alone=alone)
-        self._state.log.send(peer, self._state.table.incarnation(peer), hello)
+        self._state.log.send(peer, self._table.incarnation(peer), hello)
