@@ -51,10 +51,6 @@ class ProtocolConfig:
     shared_memory: bool = True
     """Whether neighbors on the same machine read shares from this peer's memory."""
 
-    relays: bool = False
-    """Whether two that only dial out exchange through a member that both dial, which passes their
-    messages on; if not, both exchange with that member instead."""
-
     frame_bytes: int = 1 << 20
     """Size of a frame toward a neighbor of which nothing is known yet."""
 

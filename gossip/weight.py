@@ -19,6 +19,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 __all__ = [
+    "FOUNDERS_MAX",
     "HARMLESS",
     "ONE",
     "UNIT",
@@ -71,6 +72,10 @@ _BITS: Final = 53
 # A share that weighs more than four founders makes up nine tenths of the mixture at most. Lighter
 # ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing.
 _TIMES_OWN: Final = 9
+
+FOUNDERS_MAX: Final = 8
+"""So many founders' weight is taken from one share, or of a leaver as much as all founders brought
+of whom a peer knows: one share must not decide what everybody's model is."""
 
 HARMLESS: Final = 4 * ONE
 """So much of one share is always good, in grains: what four founders bring."""
@@ -242,7 +247,9 @@ def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
     return [weight / scale for weight in weights], sum(weights) / scale
 
 
-def acceptable(own: int, offered: int, founders_max: int, *, outweighs: bool = False) -> int:
+def acceptable(
+    own: int, offered: int, founders_max: int = FOUNDERS_MAX, *, outweighs: bool = False
+) -> int:
     """How much of a share may be accepted, so that nobody's word decides all.
 
     Args:
@@ -254,9 +261,9 @@ def acceptable(own: int, offered: int, founders_max: int, *, outweighs: bool = F
     Returns:
         In grains; of honest peers, nearly always all.
 
-    >>> acceptable(ONE, ONE, 8) == ONE, acceptable(ONE, 99 * ONE, 8) == 8 * ONE
+    >>> acceptable(ONE, ONE) == ONE, acceptable(ONE, 99 * ONE) == 8 * ONE
     (True, True)
-    >>> acceptable(3 * ONE // 4, 99 * ONE, 8) == 27 * ONE // 4, acceptable(1, ONE, 8) == ONE
+    >>> acceptable(3 * ONE // 4, 99 * ONE) == 27 * ONE // 4, acceptable(1, ONE) == ONE
     (True, True)
     """
     most = founders_max * ONE

@@ -104,11 +104,6 @@ class PeerConfig:
     """Who may take part: the file of `rumor roster`, which is read again when it changes, and
     written when other members know a newer one; needed with ``key``."""
 
-    relay_bytes_s: float = 12.5e6
-    """What this peer passes on, at most, between members that only dial out and so cannot reach
-    each other: bytes per second. 0 for nothing; it then exchanges with no such member through
-    others, either. For rules that mix by weight, such as gosgd; with keys nothing is passed on,
-    since who speaks on a connection must be its owner."""
 
     no_remote_stop: bool = False
     """Do not obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys,
@@ -227,8 +222,6 @@ class PeerConfig:
                 f"memory_models is {self.memory_models}: it must be at least {MEMORY_MODELS_MIN}, "
                 "for one share that leaves and one that comes"
             )
-        if not 0 <= self.relay_bytes_s < float("inf"):
-            raise ConfigError(f"relay_bytes_s is {self.relay_bytes_s}: it must be 0 or more")
         if self.shards < 1:
             raise ConfigError(f"shards is {self.shards}: it must be at least 1")
         if self.log_every is not None and self.log_every < 1:
@@ -242,9 +235,6 @@ class PeerConfig:
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
         set_field = object.__setattr__
-        relays = self.relay_bytes_s > 0 and self.key is None
-        if relays is not self.protocol.relays:
-            set_field(self, "protocol", replace(self.protocol, relays=relays))
         set_field(self, "loggers", tuple(self.loggers))
         local = (self.local,) if isinstance(self.local, str) else tuple(self.local)
         set_field(self, "local", local)

@@ -52,7 +52,7 @@ class FuzzConfig:
     founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells,
     orderly, far-clocks, more-rules, several-registers, formats, damage, two-swarms, tombstones,
     outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped,
-    progress, pieces, relays, newcomers, leavers, splits; none unless given."""
+    progress, pieces, newcomers, leavers, splits; none unless given."""
 
     liars: float = 0.0
     """Let up to this share of the peers lie, 0.3 at most: within the grammar of messages, in their

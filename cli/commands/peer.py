@@ -95,7 +95,7 @@ _OWNERS: Final = (
         # Exchange and rule say these, and --checkpoint-every.
         without=(
             *("rule", "shards", "frozen_may_differ", "mixing", "mix_budget_s"),
-            *("memory_models", "relay_bytes_s", "protocol", "checkpoint", "signals"),
+            *("memory_models", "protocol", "checkpoint", "signals"),
         ),
         metavars={"join": "[dns:]HOST:PORT"},
     ),

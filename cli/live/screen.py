@@ -457,9 +457,6 @@ def _about(peer: "PeerView") -> Table:
             f"{amount(peer.model_bytes)}B",
         ),
     ]
-    if peer.relayed_bytes or peer.relay_dropped:
-        dropped = f"{amount(peer.relay_dropped)} messages not"
-        facts.append(("relay", f"{amount(peer.relayed_bytes)}B passed on, {dropped}"))
     if peer.reasons:
         why = "; ".join(
             f"{what} {count:,}: {printable(because)}" for what, because, count in peer.reasons

@@ -74,11 +74,6 @@ class ExchangeConfig:
     """What a peer may send, as in 200mbit, 1gbit or 25MB/s, where others need the link, too; as
     much as there is unless given. Pushes beyond it are skipped, not queued."""
 
-    relay: str = "100mbit"
-    """What this peer passes on, at most, between members that both only dial out and so cannot
-    reach each other, as in 100mbit; off: nothing, and this peer does without relays, too. For rules
-    that mix by weight, such as gosgd; with keys there are none."""
-
     mixing: str = "step"
     """When an incoming share is mixed. step: whole, between two optimizer steps. sliced: part of it
     after each step, for models that take longer than ``mix_budget_ms``. With ``journal`` only
@@ -112,18 +107,7 @@ class ExchangeConfig:
                 f"shards_per_push is {self.shards_per_push}: it must be from 1 to shards, "
                 f"{self.shards}"
             )
-        _ = self._relay_bytes_s
         self._protocol()
-
-    @property
-    def _relay_bytes_s(self) -> float:
-        try:
-            return 0.0 if self.relay == "off" else parse_rate(self.relay)
-        except ConfigError:
-            raise ConfigError(
-                f"relay is {self.relay!r}: it must be off, or a number above 0 and a unit, as in "
-                "100mbit or 12.5MB/s"
-            ) from None
 
     def settings(self) -> dict[str, Any]:
         """The fields of a `PeerConfig` that say the same."""
@@ -133,7 +117,6 @@ class ExchangeConfig:
             "mixing": self.mixing,
             "mix_budget_s": self.mix_budget_ms / 1e3,
             "memory_models": self.memory_models,
-            "relay_bytes_s": self._relay_bytes_s,
             "protocol": self._protocol(),
         }
 
@@ -162,7 +145,6 @@ class ExchangeConfig:
             exact=self.exact,
             bandwidth_bytes_s=None if self.bandwidth is None else parse_rate(self.bandwidth),
             shared_memory=not self.no_shared_memory,
-            relays=self._relay_bytes_s > 0,
         )
 
 

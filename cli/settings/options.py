@@ -114,7 +114,6 @@ _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 _METAVARS: Final[Mapping[str, str]] = {
     "advertise": "HOST:PORT",
     "bandwidth": "RATE",
-    "relay": "RATE",
     "batch_sizes": "PEER:N",
     "bind": "ADDRESS",
     "checkpoint_every": "INTERVAL",

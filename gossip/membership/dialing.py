@@ -8,7 +8,6 @@ A peer that looks for a swarm dials the first few addresses without a pause, and
 more, the next few after those had their try. A member dials silent addresses ever more rarely.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -20,8 +19,8 @@ from ..types import PeerId
 from ..wire.messages import Member
 
 __all__ = [
-    *("DIALED_MAX", "OPEN_MAX", "UNKNOWN_MAX"),
-    *("DeadPeerSockets", "Introductions", "ReconnectBackoff", "SeedDialer", "pair", "relay_of"),
+    *("DIALED_MAX", "OPEN_MAX"),
+    *("DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair"),
 ]
 
 
@@ -201,9 +200,9 @@ class DeadPeerSockets:
         self._parted: set[PeerId] = set()
         self._trials: dict[PeerId, int] = {}
 
-    def died(self, peer: PeerId, *, met: bool = True) -> None:
-        """Note a death; *met* says whether that peer had sockets."""
-        if met and len(self._open) < OPEN_MAX:
+    def died(self, peer: PeerId) -> None:
+        """Note a death."""
+        if len(self._open) < OPEN_MAX:
             self._open[peer] = None
         else:
             self._parted.add(peer)
@@ -251,120 +250,22 @@ class DeadPeerSockets:
         return [peer for peer, ticks in self._trials.items() if ticks > 1]
 
 
-UNKNOWN_MAX = 16
-"""Peers of whom others tell, and who never spoke, that are dialled at a time: a stranger who makes
-up thousands of addresses has so few of them dialled. An honest one answers within a round trip, and
-then the next is dialled, or in a large swarm so many in each gossip interval."""
-
-
-class Introductions:
-    """Decides who is dialled of those that were only heard of.
-
-    Args:
-        unmet: Those who have to wait, and how often each was asked for meanwhile; the caller counts
-            there.
-    """
-
-    def __init__(self, unmet: dict[PeerId, int]) -> None:
-        self._unmet = unmet
-        self._ticks: dict[PeerId, int] = {}
-        """Those who are dialled, and for how many gossip intervals."""
-
-    def puts_off(self, peer: PeerId) -> bool:
-        """Take in that somebody tells of a peer, or of other addresses of it; whether it waits."""
-        if peer in self._ticks:
-            return False
-        if peer in self._unmet or len(self._ticks) >= UNKNOWN_MAX:
-            self._unmet.setdefault(peer, 0)
-            return True
-        self._ticks[peer] = 0
-        return False
-
-    def concerns(self, peer: PeerId) -> bool:
-        """Whether a peer is dialled, or waits for that."""
-        return peer in self._ticks or peer in self._unmet
-
-    def forget(self, peer: PeerId) -> bool:
-        """Forget one that has spoken, or is not there any more; whether it was still to wait."""
-        self._ticks.pop(peer, None)
-        return self._unmet.pop(peer, None) is not None
-
-    def due(self) -> list[PeerId]:
-        """Who is to be dialled now, where there is room: first who was asked for most often."""
-        room = UNKNOWN_MAX - len(self._ticks)
-        if not self._unmet or room <= 0:
-            return []
-        # `sorted` leaves those who were asked for as often in the order in which they came.
-        chosen = sorted(self._unmet, key=lambda peer: -self._unmet[peer])[:room]
-        for peer in chosen:
-            del self._unmet[peer]
-            self._ticks[peer] = 0
-        return chosen
-
-    def tick(self, is_known: Callable[[PeerId], bool]) -> list[PeerId]:
-        """Go on, once per gossip interval.
-
-        Args:
-            is_known: Whether a peer is remembered still.
-
-        Returns:
-            Whose sockets to close: they did not answer, and others wait.
-        """
-        if not self._ticks:
-            return []  # nearly always; and then nobody waits
-        for gone in [p for p in (*self._ticks, *self._unmet) if not is_known(p)]:
-            self.forget(gone)
-        for peer in self._ticks:
-            self._ticks[peer] += 1
-        over = [peer for peer, ticks in self._ticks.items() if ticks > _TRIAL_TICKS]
-        over = over[: len(self._unmet)]
-        for peer in over:
-            del self._ticks[peer]
-            self._unmet[peer] = 0
-        return over
-
-
-def relay_of(
-    one: PeerId, other: PeerId, members: Sequence[PeerId], outward: Set[PeerId]
-) -> PeerId | None:
-    """The member that stands between two that only dial out; None where nobody can be dialled.
-
-    Args:
-        one: One of the two,
-        other: and the other: their order does not matter.
-        members: Everybody in the graph, sorted.
-        outward: Those who only dial out.
-
-    >>> relay_of("a", "b", "abcd", {"a", "b", "c"})
-    'd'
-    """
-    relays = [member for member in members if member not in outward]
-    place, far = bisect_left(members, one), bisect_left(members, other)
-    return _spread(place, far, relays) if relays else None
-
-
-def _spread(place: int, far: int, relays: Sequence[PeerId]) -> PeerId:
-    low, high = sorted((place, far))
-    # Neighbors on a ring lie 1 apart, leaves of a star have one place in common: with a factor
-    # next to a prime, both spread evenly over any number of relays that there can be.
-    return relays[(1_000_002 * low + high) % len(relays)]
-
-
 def pair(
     neighbors: Callable[[PeerId], Sequence[PeerId]],
     peer: PeerId,
     members: Sequence[PeerId],
     outward: Set[PeerId],
-    linked: Set[PeerId] = frozenset(),
 ) -> tuple[PeerId, ...]:
     """Whom a peer may push to, so that no two that only dial out are paired and cannot exchange.
+
+    A link between two such peers is led over a third one that can be dialled: both push to it, and
+    it to both. Else whoever has only such neighbors would be cut off.
 
     Args:
         neighbors: The graph's neighbors of a member.
         peer: Whose neighbors.
         members: Everybody in the graph, sorted.
         outward: Those who only dial out.
-        linked: Those among them who are heard through a relay, where the peer is one of them.
 
     Returns:
         Its neighbors, in order of first mention; none where nobody can be dialled.
@@ -378,24 +279,26 @@ def pair(
     own = neighbors(peer)
     if len(outward) < 2:
         return tuple(own)
-    relays = [member for member in members if member not in outward]
-    if not relays:
+    open_ones = [member for member in members if member not in outward]
+    if not open_ones:
         return ()
     place = {member: index for index, member in enumerate(members)}
 
-    def relay(one: PeerId, other: PeerId) -> PeerId:
-        return _spread(place[one], place[other], relays)
+    def between(one: PeerId, other: PeerId) -> PeerId:
+        low, high = sorted((place[one], place[other]))
+        # Neighbors on a ring lie 1 apart, leaves of a star have one place in common: with a factor
+        # next to a prime, both spread evenly over any number of members that can be dialled.
+        return open_ones[(1_000_002 * low + high) % len(open_ones)]
 
     if peer in outward:
-        far = outward - linked
-        led = [relay(peer, other) if other in far else other for other in own]
+        led = [between(peer, other) if other in outward else other for other in own]
         return tuple(dict.fromkeys(led))
     served = [
         end
         for one in members
         if one in outward
         for other in neighbors(one)
-        if other in outward and relay(one, other) == peer
+        if other in outward and between(one, other) == peer
         for end in (one, other)
     ]
     return tuple(dict.fromkeys([*own, *served]))

@@ -5,13 +5,12 @@ would be n^2, and gossip would spend its time on telling everybody what everybod
 changes of phase at once; nothing is sent, and silence kills nobody.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Final
 
 from ..types import Incarnation, PeerId
 from ..wire.messages import ClockRow, Member, Phase
-from .table import Change
 
 __all__ = ["StaticMemberTable", "StaticMembership", "StaticProgress"]
 
@@ -109,12 +108,8 @@ class StaticMemberTable:
         step: Optimizer steps that it has taken.
     """
 
-    news: tuple[Change, ...] = ()
-    """Nothing: nobody falls silent, and nobody is heard again."""
     merge: Final = 0
     """None: the values of such members are computed later, and there is nothing to compare."""
-    doubts: Final[list[PeerId]] = []
-    """Nobody: there is no hearsay."""
 
     def __init__(self, me: Member, membership: StaticMembership) -> None:
         self.id = me.id
@@ -122,8 +117,6 @@ class StaticMemberTable:
         self.step = me.step
         self.clock = StaticProgress(membership, self)
         self.outward: Set[PeerId] = frozenset()
-        self.linked: Set[PeerId] = frozenset()
-        self.unmet: dict[PeerId, int] = {}
         self.only: Mapping[PeerId, Phase] | None = membership.phases
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
@@ -150,9 +143,6 @@ class StaticMemberTable:
     def lockstep_total(self) -> int:
         """Steps of all members, where each that is present counts as many as this one."""
         return self.step * len(self._membership.present) + self._membership.steps_of_gone
-
-    def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
-        """Do nothing: every step was seen."""
 
     def advance(
         self,
@@ -205,10 +195,6 @@ class StaticMemberTable:
     def can_meet(self, member: Member) -> bool:
         """Always."""
         return True
-
-    def take_news(self) -> list[Change]:
-        """Hand over nothing."""
-        return []
 
     def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
         """Always: there are no other incarnations."""
@@ -274,26 +260,6 @@ class StaticMemberTable:
         """Whether *peer* is gone, or never was."""
         return self._membership.phases.get(peer, Phase.LEFT) is Phase.LEFT
 
-    def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Whether a message of *peer* is to be taken in; those of members always are."""
-        return True
-
-    def outlasts(self, member: Member, now: float) -> bool:
-        """Never: everybody has one incarnation."""
-        return False
-
-    def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
-        """Take in nothing: everything is known."""
-        return []
-
-    def lacks_room_for(self, member: Member, now: float) -> bool:
-        """Never: nobody is new."""
-        return False
-
-    def spare(self) -> list[PeerId]:
-        """Nobody: there is room for all."""
-        return []
-
     def dead(self) -> list[Member]:
         """Nobody."""
         return []
@@ -302,23 +268,8 @@ class StaticMemberTable:
         """Nobody that would have to be remembered."""
         return []
 
-    def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        """Learn nothing: everything is known."""
-        return iter(())
-
     def disown(self, peer: PeerId) -> None:
         """Do nothing: members belong to one swarm."""
-
-    def left(self, peer: PeerId) -> Iterator[Change]:
-        """Learn nothing: it was seen when it happened."""
-        return iter(())
-
-    def leaving(self, peer: PeerId) -> None:
-        """Do nothing: it was seen when it happened."""
-
-    def tick(self, now: float) -> Iterator[Change]:
-        """Learn nothing: nobody falls silent."""
-        return iter(())
 
 
 def _entry(id: PeerId, phase: Phase, step: int) -> Member:

@@ -55,8 +55,6 @@ class MemberTable:
         """Who was heard again, in order, until that is taken."""
         self.doubts: list[PeerId] = []
         """Whom to ask whether what others say of it is true, until that is done."""
-        self.unmet: dict[PeerId, int] = {}
-        """Who was only heard of and is not dialled yet; how often each was asked for."""
         self.only: Mapping[PeerId, Phase] | None = None
         """All members there can be, who see one another; None where strangers may come."""
         self._config = config
@@ -186,25 +184,14 @@ class MemberTable:
         return known is not None and known.spoke_s >= since_s
 
     def can_meet(self, member: Member) -> bool:
-        """Whether one of the two can dial the other, and need not wait for its turn to do so."""
-        if self.unmet and member.id in self.unmet:
-            self.unmet[member.id] += 1
-            return False
-        return bool(self.me.addresses or member.addresses) or member.id in self.linked
+        """Whether one of the two can dial the other."""
+        return bool(self.me.addresses or member.addresses)
 
     @property
     def outward(self) -> Set[PeerId]:
         """Those among `takers` who only dial out."""
         self.takers()
         return self._outward
-
-    @property
-    def linked(self) -> Set[PeerId]:
-        """Those who only dial out, as this one does, and were lately heard through a relay."""
-        outward, since_s = self.outward, self._ticked_s - self._config.suspect_s
-        if self.me.addresses or not self._config.relays or len(outward) == len(self.takers()):
-            return frozenset()
-        return frozenset([peer for peer in outward if self.spoke_since(peer, since_s)])
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         """Those of *peers* toward whom a push is worth trying."""
@@ -514,7 +501,6 @@ class MemberTable:
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
         self._others.pop(peer, None)
-        self.unmet.pop(peer, None)
         self._takers = self._order = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:

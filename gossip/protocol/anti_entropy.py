@@ -1,12 +1,11 @@
 """Anti-entropy: hellos, goodbyes, and what follows from either for the member table."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import numpy as np
 
-from ..effects.effects import Halt, Meet, Part
+from ..effects.effects import Halt, Part
 from ..effects.events import (
     PeerDied,
     PeerLeft,
@@ -16,18 +15,14 @@ from ..effects.events import (
     ViewFull,
 )
 from ..exchange.escrow import STRANDED
-from ..membership.dialing import DeadPeerSockets, Introductions, ReconnectBackoff
-from ..membership.table import Change
+from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
+from ..membership.table import Change, MemberTable
 from ..types import Incarnation, PeerId
 from ..wire.messages import Envelope, Hello, Leave, Member, Phase, Refer
 from .join import Joining
-from .limits import Limits
 from .state import State
 
-__all__ = ["OUTLIVED_BY_MAX", "Eviction", "Membership"]
-
-_T = TypeVar("_T")
-
+__all__ = ["Eviction", "Membership"]
 
 _OUTLIVED = "another peer called {} has started since: each needs a name of its own"
 
@@ -37,10 +32,12 @@ class Eviction:
 
     Args:
         state: What the protocol remembers.
+        table: Its member table.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, table: MemberTable) -> None:
         self._state = state
+        self._table = table
         # Who may be forgotten, in order; None until looked up. A stranger can name thousands in one
         # message, and sorting the whole table for each would keep this peer busy.
         self._spare: deque[PeerId] | None = None
@@ -56,7 +53,7 @@ class Eviction:
         Returns:
             Who was forgotten.
         """
-        table = self._state.table
+        table = self._table
         if not table.lacks_room_for(member, now):
             return None
         if self._spare is None:
@@ -80,15 +77,10 @@ class Eviction:
 _TOLD_MAX = 64
 """Peers that one speaks to at once: n peers that all told all others would be n^2 messages."""
 
-_LINKS_SOUGHT_MAX = 4
-"""Peers that only dial out, as this one does, of whom one asks at a tick whether they are heard."""
-
 _DIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
 
-_EVER = -1e300
-
-OUTLIVED_BY_MAX = 8
+_OUTLIVED_BY_MAX = 8
 """So many peers that have heard a later incarnation of this one are believed, in any case."""
 
 
@@ -97,51 +89,46 @@ class Membership:
 
     Args:
         state: What the protocol remembers.
+        table: Its member table.
         joining: Writes this peer's HELLO.
         rng: The stream for the choice of whom to exchange views with.
-        limits: Of how many names one peer may tell.
     """
 
     def __init__(
         self,
         state: State,
+        table: MemberTable,
         joining: Joining,
         rng: Callable[[], np.random.Generator],
-        limits: Limits,
     ) -> None:
         self._state = state
+        self._table = table
         self._joining = joining
-        self._limits = limits
         self._rng = rng
         config = state.config
         self._backoff = ReconnectBackoff[PeerId](
             config.gossip_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._dead_sockets = DeadPeerSockets(state.log)
-        self._introductions = Introductions(state.table.unmet)
-        self._eviction = Eviction(state)
+        self._eviction = Eviction(state, table)
         self._outlived_by: set[PeerId] = set()
-        self.told = state.table.phase
-        """The phase that all live peers were told of."""
         self.due_s = float("-inf")
         """When `wake` has something to do next, seconds."""
 
     @property
     def _phase(self) -> Phase:
-        return self._state.table.phase
+        return self._table.phase
 
     def hears(self, envelope: Envelope, now: float) -> bool:
         """Whether a message is of the latest incarnation of its sender, which was heard then."""
         sender, incarnation = envelope.source, envelope.source_incarnation
-        if not (self._state.table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
+        if not (self._table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
             return False
         self.heard(sender, incarnation, now)
         return True
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
-        if self._introductions.concerns(peer):
-            self._introduced(peer)
         for shard_state in self._state.busy_shards:
             # Called for every message, and hardly any of them changes anything.
             for sender, earlier in shard_state.inbox.transfers:
@@ -152,9 +139,9 @@ class Membership:
             if transfer is not None and (
                 transfer.state in STRANDED or transfer.incarnation < incarnation
             ):
-                gone = self._state.table.has_left(peer)
+                gone = self._table.has_left(peer)
                 shard_state.outbox.heard(peer, incarnation, now, gone=gone)
-        if self._state.table.news or self._state.table.doubts:
+        if self._table.news or self._table.doubts:
             self._follow_news(now)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
@@ -166,11 +153,10 @@ class Membership:
             self._state.log.send(envelope.source, envelope.source_incarnation, hello)
         source, incarnation = envelope.source, envelope.source_incarnation
         for peer, steps in body.clock:
-            self._state.table.count(peer, steps, source, now)
-        for member in self._state.table.absorb(body.members, source, now):
+            self._table.count(peer, steps, source, now)
+        for member in self._table.absorb(body.members, source, now):
             direct = member.id == source and member.incarnation == incarnation
-            if direct or self._may_tell_of(member, source, now):
-                self._learn(member, now, direct=direct)
+            self._learn(member, now, direct=direct)
         self._note_roots(envelope, body)
         self._note_stale(envelope, body)
 
@@ -180,14 +166,14 @@ class Membership:
         One that only heard *of* it listens to this one, and does not answer as `answer_stale`
         does. Nobody can end another's training by a message to it.
         """
-        state, table = self._state, self._state.table
+        state, table = self._state, self._table
         last = body.members[-1] if len(body.members) == 2 and not body.reply else None
         if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:
             return
         live = [m.id for m in table.others(alive=True)]
         # Names cost nothing: only those of the living are kept in mind.
         self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
-        enough = min(OUTLIVED_BY_MAX, len(live) // 2 + 1)
+        enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
         if len(self._outlived_by) >= enough and self._phase > Phase.JOINING and not state.is_stale:
             state.is_stale = True
             state.log.ask(Halt(_OUTLIVED.format(table.id)))
@@ -200,23 +186,15 @@ class Membership:
             state.swarm_is_rooted = True
             # One that has a part of a copy is rooted, too, but not while it seeks.
             seeks = body.members and body.members[0].phase is Phase.SEEKING
-            if seeks and state.table.is_known(envelope.source):
+            if seeks and self._table.is_known(envelope.source):
                 state.returning.add(envelope.source)
             else:
                 state.returning.discard(envelope.source)
 
-    def referred(self, source: PeerId, body: Refer, now: float) -> None:
+    def referred(self, body: Refer, now: float) -> None:
         """Take in who has a share to give, as hearsay."""
         for member in body.donors:
-            if self._may_tell_of(member, source, now):
-                self._learn(member, now, direct=False)
-
-    def _may_tell_of(self, member: Member, source: PeerId, now: float) -> bool:
-        """Whether hearsay is about somebody known, or its source may name one more."""
-        table = self._state.table
-        if table.is_known(member.id) or member.id == table.id or self._phase <= Phase.JOINING:
-            return True
-        return self._limits.names.take(source, 1, now)
+            self._learn(member, now, direct=False)
 
     def outlasts(self, envelope: Envelope, now: float) -> bool:
         """Whether a stale incarnation is the one that runs, and the later one is dead; that is over
@@ -229,7 +207,7 @@ class Membership:
         own = body.members[0] if isinstance(body, Hello) and body.members else None
         if own is None or (own.id, own.incarnation) != life:
             return False
-        if not self._state.table.outlasts(own, now):
+        if not self._table.outlasts(own, now):
             return False
         self._forget(own.id)
         for shard_state in self._state.busy_shards:
@@ -238,7 +216,7 @@ class Membership:
 
     def answer_stale(self, envelope: Envelope) -> None:
         """Tell a stale incarnation that asks who is there of the later one."""
-        table, source = self._state.table, envelope.source
+        table, source = self._table, envelope.source
         member = table.member(source)
         if isinstance(envelope.body, Hello) and envelope.body.reply and member is not None:
             hello = Hello(members=(table.me, member), rooted=self._state.rooted, reply=False)
@@ -248,10 +226,10 @@ class Membership:
         """Settle with a peer that is going, or is gone."""
         state = self._state
         if body.gone:
-            for change in state.table.left(peer):
+            for change in self._table.left(peer):
                 self._follow(change, now)
         else:
-            state.table.leaving(peer)
+            self._table.leaving(peer)
             for shard_state in state.busy_shards:
                 shard_state.outbox.ask_about(peer, now)
 
@@ -261,19 +239,14 @@ class Membership:
             return
         self.due_s = now + self._state.config.gossip_s
         self._eviction.tick()
-        for change in self._state.table.tick(now):
+        for change in self._table.tick(now):
             self._follow(change, now)
-        for peer in self._introductions.tick(self._state.table.is_known):
-            self._state.log.ask(Part(peer))
-        self._introduce_next()
         if self._phase > Phase.JOINING:  # until then they are greeted more often
             self._joining.greet_seeds(now)
-        table = self._state.table
+        table = self._table
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
             self._say_hello(partners[int(self._rng().integers(len(partners)))].id, reply=True)
-        if self._state.config.relays:
-            self._seek_links(now)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
         dead = {m.id: m for m in table.others(alive=False) if table.can_meet(m)}
         due = self._backoff.due(dead, now, _DIALS_MAX)
@@ -283,59 +256,41 @@ class Membership:
         ]:
             self._say_hello(peer, reply=True)
 
-    def _seek_links(self, now: float) -> None:
-        """Ask some of those who only dial out, as this peer does, whether a relay leads there."""
-        state, table = self._state, self._state.table
-        since_s = now - state.config.suspect_s / 2
-        silent = [p for p in sorted(table.outward) if not table.spoke_since(p, since_s)]
-        silent = [peer for peer in silent if peer != table.id]
-        if table.me.addresses or len(table.outward) == len(table.takers()):
-            return
-        for peer in self._some(silent, _LINKS_SOUGHT_MAX):
-            hello = self._joining.hello(reply=True, alone=True)
-            state.log.send(peer, table.incarnation(peer), hello)
-
     def tell_phase(self) -> None:
         """Let live peers know at once where this one has moved on: all, where they are not many."""
-        self.told = self._phase
-        for member in self._some(self._state.table.others(alive=True), _TOLD_MAX):
+        others = self._table.others(alive=True)
+        if len(others) > _TOLD_MAX:
+            drawn = self._rng().choice(len(others), _TOLD_MAX, replace=False, shuffle=False)
+            others = tuple([others[index] for index in sorted(drawn.tolist())])
+        for member in others:
             self._say_hello(member.id, reply=False, alone=True)
-
-    def _some(self, of: Sequence[_T], most: int) -> Sequence[_T]:
-        """So many of them at most, drawn at random, in their order."""
-        if len(of) <= most:
-            return of
-        drawn = self._rng().choice(len(of), most, replace=False, shuffle=False)
-        return [of[index] for index in sorted(drawn.tolist())]
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
         forgotten = self._eviction.make(member, now)
         if forgotten is not None:
             self._forget(forgotten)
-        table = self._state.table
+        table = self._table
         for change in table.learn(member, now, direct=direct):
             self._follow(change, now, direct=direct)
         if table.news or table.doubts:
             self._follow_news(now)
 
     def _follow_news(self, now: float) -> None:
-        table = self._state.table
+        table = self._table
         for change in table.take_news():
             self._follow(change, now)
         while table.doubts:
             self._say_hello(table.doubts.pop(), reply=True, alone=True)
 
     def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
-        if type(change) is Meet and not direct and self._puts_off(change.peer):
-            return
         self._state.log.ask(change)
         match change:
             case PeerMet():
                 self._is_back(change.peer)
                 if direct:
-                    self.heard(change.peer, self._state.table.incarnation(change.peer), now)
+                    self.heard(change.peer, self._table.incarnation(change.peer), now)
                 # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
-                if not direct and len(self._state.table) <= _TOLD_MAX:
+                if not direct and len(self._table) <= _TOLD_MAX:
                     self._say_hello(change.peer, reply=True, alone=True)
             case Part():
                 self._forget(change.peer)
@@ -346,42 +301,18 @@ class Membership:
                 self._backoff.hurry()
                 self._is_back(change.peer)
             case PeerDied():
-                met = not self._introductions.forget(change.peer)
-                self._dead_sockets.died(change.peer, met=met)
+                self._dead_sockets.died(change.peer)
                 self._strand(change.peer, now)
             case PeerLeft():
                 # It may be a later incarnation that left, and was not heard of before.
                 if direct:
-                    self.heard(change.peer, self._state.table.incarnation(change.peer), now)
+                    self.heard(change.peer, self._table.incarnation(change.peer), now)
                 self._strand(change.peer, now)
             case _:
                 pass
 
-    def _puts_off(self, peer: PeerId) -> bool:
-        """Whether one that was never heard itself has to wait until others were dialled."""
-        has_spoken = self._state.table.spoke_since(peer, _EVER)
-        return not has_spoken and self._introductions.puts_off(peer)
-
-    def _introduced(self, peer: PeerId) -> None:
-        """Note that one of whom others told has spoken, and dial the next."""
-        if self._introductions.forget(peer):
-            self._meet(peer)
-        # In a crowd, to ask one after another would be as many messages as if all told all.
-        if len(self._state.table) <= _TOLD_MAX:
-            self._introduce_next()
-
-    def _introduce_next(self) -> None:
-        for peer in self._introductions.due():
-            self._meet(peer)
-            self._say_hello(peer, reply=True, alone=True)
-
-    def _meet(self, peer: PeerId) -> None:
-        member = self._state.table.member(peer)
-        assert member is not None, "whoever is forgotten waits no more"
-        self._state.log.ask(Meet(peer, member.addresses))
-
     def _is_back(self, peer: PeerId) -> None:
-        member = self._state.table.member(peer)
+        member = self._table.member(peer)
         self._dead_sockets.back(peer, member.addresses if member is not None else ())
 
     def _strand(self, peer: PeerId, now: float) -> None:
@@ -390,14 +321,13 @@ class Membership:
 
     def _forget(self, peer: PeerId) -> None:
         """Keep nothing more of one that has left, or of whom nobody knows any more."""
-        self._introductions.forget(peer)
         self._dead_sockets.forget(peer)
         self._state.links.forget(peer)
         self._state.returning.discard(peer)
 
     def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:
-        member = self._state.table.member(peer)
-        if member is None or not self._state.table.can_meet(member):
+        member = self._table.member(peer)
+        if member is None or not self._table.can_meet(member):
             return
         hello = self._joining.hello(reply=reply, alone=alone)
-        self._state.log.send(peer, self._state.table.incarnation(peer), hello)
+        self._state.log.send(peer, self._table.incarnation(peer), hello)

@@ -13,10 +13,17 @@ from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
 from ..types import Incarnation, PeerId, ShareId
-from ..weight import HARMLESS, WEIGHT_MIN, half, in_units, mixing_fraction
+from ..weight import (
+    FOUNDERS_MAX,
+    HARMLESS,
+    WEIGHT_MIN,
+    acceptable,
+    half,
+    in_units,
+    mixing_fraction,
+)
 from ..wire.formats import NATIVE, Form
 from ..wire.messages import MERGE_STAGES, Phase
-from .limits import acceptable_of
 from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
 from .state import State, has_weights
@@ -179,8 +186,7 @@ class RuleContext:
         me, outward = table.id, table.outward
         if len(outward) < 2:
             return tuple(state.neighbors(members, me, round))
-        near = table.linked
-        return pair(lambda one: state.neighbors(members, one, round), me, members, outward, near)
+        return pair(lambda one: state.neighbors(members, one, round), me, members, outward)
 
     @property
     def outward(self) -> Set[PeerId]:
@@ -297,7 +303,8 @@ class RuleContext:
 
         Args:
             share: One of `shares`.
-            weight: How much of it to accept, all unless given; no more than `acceptable_of` says.
+            weight: How much of it to accept, all unless given; at most what one
+                share may bring, see `acceptable`.
 
         Raises:
             LocalProtocolError: It carries several registers, and is no copy.
@@ -316,10 +323,21 @@ class RuleContext:
             return
         own = shard_state.log.account.weight
         if own and accepted > HARMLESS:
-            accepted = acceptable_of(state, share.sender, own, accepted)
+            accepted = self._acceptable(share.sender, own, accepted)
         state.log.ask(Mix(share.id, mixing_fraction(own, accepted), form))
         self._changed(X, share.id.shard)
         self._accepted(transfer, accepted)
+
+    def _acceptable(self, sender: PeerId, own: int, offered: int) -> int:
+        """How much to accept of a share, not a newcomer's first; all, unless weight counts."""
+        table = self._state.table
+        if not self._state.caps:
+            return offered
+        if offered <= own or not table.is_leaving(sender):
+            return acceptable(own, offered)
+        # What a leaver hands on may be more than all that is held here, and it has no time.
+        founders_max = max(FOUNDERS_MAX, len(table.clock.rows()))
+        return acceptable(own, offered, founders_max, outweighs=True)
 
     def accept(self, share: Share) -> None:
         """Take a share's whole weight, its values having been used by `combine` or of no use."""

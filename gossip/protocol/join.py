@@ -23,11 +23,12 @@ from ..weight import ONE, WEIGHT_MIN, half
 from ..wire.formats import parse_wire
 from ..wire.messages import Ask, Hello, Member, Phase, Refer
 from .context import RuleContext
-from .limits import NEWCOMERS_MAX, Limits
 from .state import State
 
-__all__ = ["Joining", "StateTransfer"]
+__all__ = ["NEWCOMERS_MAX", "Joining", "StateTransfer"]
 
+NEWCOMERS_MAX = 16
+"""Newcomers that are being given a copy at a time: each has half of what is left."""
 
 _EVER = -1e300
 
@@ -291,12 +292,10 @@ class StateTransfer:
 
     Args:
         state: What the protocol remembers.
-        limits: How often one newcomer is given a copy.
     """
 
-    def __init__(self, state: State, limits: Limits) -> None:
+    def __init__(self, state: State) -> None:
         self._state = state
-        self._limits = limits
         self.asking: dict[PeerId, Ask] = {}
         """Who waits for a copy."""
         self.given: dict[PeerId, None] = {}
@@ -321,8 +320,7 @@ class StateTransfer:
                 del self.asking[peer]
             elif peer not in context.outstanding() and self._may_give(context, peer):
                 weights = {each.shard: half(each.weight) for each in state.shard_states}
-                copies, life = self._limits.copies, (peer, member.incarnation)
-                if min(weights.values()) >= WEIGHT_MIN and copies.take(life, 1, context.now):
+                if min(weights.values()) >= WEIGHT_MIN:
                     context.push_shards(peer, weights, copy=True, anchor=asked.anchor)
                     del self.asking[peer]
                     self.given[peer] = None
@@ -353,7 +351,7 @@ class StateTransfer:
         on this machine read one copy all at once.
         """
         if len(self.given) >= NEWCOMERS_MAX:
-            return False  # they may be made up, and each has taken half of what was left
+            return False
         if self._is_large:
             if self._state.table.shares_memory(peer):
                 return context.can_push(peer, lent=True)

@@ -43,7 +43,6 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
-from .limits import Limits
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
 from .state import Neighbors, make_state
@@ -99,9 +98,6 @@ class Protocol:
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
         self._requirements = requirements = requirements_of(rule)
         self._is_open = not requirements.fixed_members
-        if config.relays and (requirements.waits or requirements.whole):
-            # Two may be linked one way, or no more: only who expects no answer can do with that.
-            config = replace(config, relays=False)
         if requirements.staged_max > config.staged_max:
             config = replace(config, staged_max=requirements.staged_max)
         me = Member(
@@ -113,11 +109,14 @@ class Protocol:
             addresses=tuple(addresses),
             host=host if config.shared_memory else b"",
         )
-        self._state = make_state(
-            me,
+        table = (
             MemberTable(me, config, clock)
             if membership is None
-            else StaticMemberTable(me, membership),
+            else StaticMemberTable(me, membership)
+        )
+        self._state = make_state(
+            me,
+            table,
             config=config,
             schema=schema,
             neighbors=neighbors,
@@ -133,13 +132,18 @@ class Protocol:
         self._rule = rule
         self._joining = Joining(self._state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self._state, self._joining)
-        self._limits = limits = Limits(self._state)
         self.agreement = Agreement(self._state)
         """How far merging has come; look at it."""
         self._leaving = leaving = Leaving(self._state, self.agreement)
         self._stops = Stops(self._state, leaving)
-        self._membership = Membership(self._state, self._joining, partial(rng, "gossip"), limits)
-        self._donations = StateTransfer(self._state, limits)
+        # Where all members share one view, there is nothing to be learned.
+        self._membership = (
+            Membership(self._state, table, self._joining, partial(rng, "gossip"))
+            if isinstance(table, MemberTable)
+            else None
+        )
+        self._told = Phase.SEEKING  # the phase that all live peers were told of
+        self._donations = StateTransfer(self._state)
         self._reading = Reading(self._state)
         self._seek_due_s = float("-inf")
 
@@ -245,7 +249,9 @@ class Protocol:
             due_s = min(due_s, self._seek_due_s)
         elif phase > _TRAINING:
             due_s = min(due_s, self._leaving.due_s)
-        return due_s if phase is Phase.LEFT else min(due_s, self._membership.due_s)
+        if phase is Phase.LEFT or self._membership is None:
+            return due_s
+        return min(due_s, self._membership.due_s)
 
     def join(
         self,
@@ -330,7 +336,7 @@ class Protocol:
         if not agreement.compares:
             self._call_rule(now, False, merging=merging)
         if agreement.turn(merging=merging):
-            self._membership.tell_phase()
+            self._tell_phase()
         effects = self._finish_call(now)
         return [*effects, TakeSketch()] if agreement.wants_sketch else effects
 
@@ -352,7 +358,8 @@ class Protocol:
         """Do what time has made due."""
         state = self._state
         state.expire(now)
-        self._membership.wake(now)
+        if self._membership is not None:
+            self._membership.wake(now)
         self._stops.wake(now)
         if self.phase <= Phase.JOINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
@@ -432,7 +439,7 @@ class Protocol:
         """Answer a `TakeSketch`, before anything else changes the model; with no numbers where one
         of the model's is not finite."""
         if self.agreement.sketched(sketch):
-            self._membership.tell_phase()
+            self._tell_phase()
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:
@@ -456,8 +463,7 @@ class Protocol:
                 but that its sender was heard.
         """
         if self._filter.admits(envelope, now):
-            # Of members of one process nothing is to be learned that was not seen.
-            if self._state.table.only is not None or self._membership.hears(envelope, now):
+            if self._membership is None or self._membership.hears(envelope, now):
                 if not self._state.log.swarm and self._joining.may_adopt:
                     self._state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
@@ -472,7 +478,7 @@ class Protocol:
             self._leaving.advance(now)
         if self._stops.askers:
             self._stops.follow()
-        if state.table.phase is not self._membership.told:
+        if state.table.phase is not self._told:
             self._begin_phase(now)
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
@@ -489,7 +495,12 @@ class Protocol:
         if state.table.phase is _TRAINING and has_start(self._rule):
             state.distances = None
             self._rule.start(RuleContext(state, now, trained=False, merging=False))
-        self._membership.tell_phase()
+        self._tell_phase()
+
+    def _tell_phase(self) -> None:
+        self._told = self._state.table.phase
+        if self._membership is not None:
+            self._membership.tell_phase()
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
         """Why an offered share is refused, or nothing."""
@@ -508,9 +519,7 @@ class Protocol:
         if not shard_state.is_listed:
             self._state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
-        inbox, has_strangers = shard_state.inbox, self._state.table.only is None
-        if has_strangers and not self._limits.admits(envelope, inbox, now):
-            return
+        inbox, membership = shard_state.inbox, self._membership
         match body:
             case Push():
                 inbox.push(ShareId(peer, incarnation, body.seq, shard), body, size, now)
@@ -523,27 +532,27 @@ class Protocol:
             case Chunk():
                 inbox.chunk(ShareId(peer, incarnation, body.seq, shard), body, size, now)
             case Query():
-                self._limits.query(inbox, ShareId(peer, incarnation, body.seq, shard), now)
+                inbox.query(ShareId(peer, incarnation, body.seq, shard), now)
             case Grant():
                 shard_state.outbox.grant(peer, incarnation, body, now)
             case Pending():
                 shard_state.outbox.pending(peer, incarnation, body.seq, now)
-            case Hello():
-                self._membership.greeted(envelope, body, now)
+            case Hello() if membership is not None:
+                membership.greeted(envelope, body, now)
                 self._donations.follow(peer)
                 if self.phase <= Phase.JOINING and self._joining.may_adopt:
                     # It may be the answer that was waited for.
                     self._joining.tick(now)
             case Ask():
                 self._donations.asked(peer, body)
-            case Refer():
-                self._membership.referred(peer, body, now)
+            case Refer() if membership is not None:
+                membership.referred(body, now)
                 self._joining.referred(peer, body, now)
             case Read():
                 self._reading.asked(peer, shard)
-            case Leave():
+            case Leave() if membership is not None:
                 self._donations.forget(peer)
-                self._membership.take_leave_of(peer, body, now)
+                membership.take_leave_of(peer, body, now)
             case Stop():
                 self._stops.asked(envelope, body, now)
 

@@ -1,17 +1,12 @@
 """A message that has come in, part by part."""
 
-import socket as sockets
-from dataclasses import replace
 from typing import Protocol
 
 import zmq
 
-from ..errors import ConfigError
-from ..wire.codec import Buffer, encode
-from ..wire.messages import Envelope, Hello, Member, Refer
-from .addresses import is_loopback, is_near, join_address, parse_address
+from ..wire.codec import Buffer
 
-__all__ = ["OnSocket", "Received", "Route", "as_heard", "is_here", "reachable"]
+__all__ = ["OnSocket", "Received", "Route"]
 
 
 Route = bytes
@@ -37,9 +32,6 @@ class Received(Protocol):
     place: str
     """Where the socket dials on which it came; empty for one that came on the bound socket."""
 
-    is_here: bool
-    """Whether it came from this machine."""
-
     @property
     def more(self) -> bool:
         """Whether there is a part that was not read yet."""
@@ -61,7 +53,7 @@ class Received(Protocol):
 class OnSocket:
     """A message whose frame is still with the socket; see `Received`."""
 
-    __slots__ = ("_socket", "header", "is_here", "key", "more", "place", "route")
+    __slots__ = ("_socket", "header", "key", "more", "place", "route")
 
     def __init__(
         self,
@@ -70,10 +62,7 @@ class OnSocket:
         socket: "zmq.Socket[bytes]",
         key: bytes = b"",
         place: str = "",
-        *,
-        is_here: bool = False,
     ) -> None:
-        self.is_here = is_here
         self.header = header
         self.route = route
         self.key = key
@@ -98,56 +87,3 @@ class OnSocket:
         part = self._socket.recv(zmq.NOBLOCK, copy=False)
         self.more = part.more
         return part.buffer
-
-
-def is_here(part: zmq.Frame) -> bool:
-    """Whether a part of a message came over a connection both ends of which are on this machine.
-
-    Of a connection that was closed meanwhile nobody can say: whoever breaks off has no say either.
-    """
-    try:
-        connection = sockets.socket(fileno=int(part.get(zmq.SRCFD)))
-    except (OSError, TypeError, zmq.ZMQError):
-        return False
-    try:
-        here, there = connection.getsockname()[0], connection.getpeername()[0]
-        return bool(here == there or is_loopback(join_address(there, "1")))
-    except OSError:
-        return False
-    finally:
-        connection.detach()
-
-
-def as_heard(envelope: Envelope, received: Received) -> tuple[Envelope, Buffer]:
-    """What a message says, and its first part, without addresses that are another machine's own.
-
-    Whoever is reached over a network could have this machine dial its own services by them, and
-    those of its neighbors.
-
-    Args:
-        envelope: What it says as it came.
-        received: How it came.
-    """
-    body = envelope.body
-    if received.is_here or not isinstance(body, Hello | Refer):
-        return envelope, received.header
-    told = body.members if isinstance(body, Hello) else body.donors
-    fit = tuple(map(reachable, told))
-    if fit == told:
-        return envelope, received.header
-    changed = replace(body, members=fit) if isinstance(body, Hello) else Refer(fit)
-    envelope = replace(envelope, body=changed)
-    return envelope, encode(envelope)[0]
-
-
-def reachable(member: Member) -> Member:
-    """A member that another machine tells of, without addresses that are that machine's own."""
-    fit = tuple(address for address in member.addresses if not _leads_here(address))
-    return member if fit == member.addresses else replace(member, addresses=fit)
-
-
-def _leads_here(address: str) -> bool:
-    try:
-        return is_near(parse_address(address))
-    except ConfigError:
-        return False  # nobody dials it

@@ -10,7 +10,7 @@ The object belongs to one thread; only `wake` may be called from another.
 import socket as sockets
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import zmq
 
@@ -19,27 +19,23 @@ from ..types import PeerId
 from ..wire.codec import Buffer
 from .addresses import (
     Resolver,
-    join_address,
     key_in,
     local_host,
     parse_address,
     sockets_max,
-    split_address,
     without_key,
 )
 from .dealers import Dealers
 from .keys.curve import ROSTER_MAGIC, Curve
 from .keys.keyring import Keyring
 from .listener import Listener
-from .receive_limit import GLANCE_S, ReceiveLimit
-from .received import OnSocket, Received, Route, is_here
+from .received import OnSocket, Received, Route
 from .sockets import try_send
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
 
 _ROUTES_MAX: Final = 16_384
-_GLANCE_MS: Final = int(GLANCE_S * 1000)
 _BATCH: Final = 128
 
 # With keys: how long at most nobody looks who asks to be let in, and at the roster.
@@ -89,8 +85,6 @@ class Transport:
         self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
         # Where each peer answered that was dialled, which need not be where it says that it is.
         self._heard_at: OrderedDict[PeerId, str] = OrderedDict()
-        # Which connections, by route or socket, have their other end on this machine, too.
-        self._here: set[object] = set()
         self.malformed = 0
         """Messages dropped for having too many parts."""
         self._listener = Listener(self._context, self._poller, self._curve, bulk_messages_max)
@@ -101,8 +95,6 @@ class Transport:
                 self._context.destroy(linger=0)
                 raise
         self._names = Resolver()
-        self.limit = ReceiveLimit(self._is_connection)
-        """What cuts off whoever sends a message without an end."""
         # Not a pipe: after `close` its number may be another file's, and a late wake write there.
         self._wake_in, self._wake_out = sockets.socketpair()
         self._wake_in.setblocking(False)
@@ -260,20 +252,11 @@ class Transport:
         if self._curve is not None:
             timeout_s = min(timeout_s, _LOOK_S)
         # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
-        left_ms = max(0, int(timeout_s * 1000) + 1)
-        found: list[tuple[Any, int]] = []
-        # What never becomes a message wakes nobody.
-        while not found and left_ms > 0:
-            found = self._poller.poll(min(left_ms, _GLANCE_MS))
-            left_ms -= _GLANCE_MS
-            if not found:
-                self.limit.watch()
-        for ready, _ in found:
+        for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
             if isinstance(ready, int):
                 self._swallow_wakes()
             elif ready is self._router or self._ways.has(ready):
                 yield from self._drain(ready)
-        self.limit.watch()
         if self._curve is not None:
             self._look(self._curve)
 
@@ -291,7 +274,6 @@ class Transport:
             linger_s: How long last messages may take to get out, seconds.
         """
         self._context.destroy(linger=int(linger_s * 1000))
-        self.limit.close()
         self._wake_in.close()
         self._wake_out.close()
 
@@ -440,25 +422,9 @@ class Transport:
             if not socket.getsockopt(zmq.RCVMORE):
                 self.malformed += 1
                 return None
-        if self.limit.has_heard(route or socket):
-            first = socket.recv(zmq.NOBLOCK)
-        else:
-            part = socket.recv(zmq.NOBLOCK, copy=False)
-            self._came(route or socket, part)
-            first = part.bytes
+        first = socket.recv(zmq.NOBLOCK)
         place = "" if route else self._ways.heard(socket)
-        here = (route or socket) in self._here
-        return OnSocket(first, route, socket, place=place, is_here=here)
-
-    def _came(self, who: object, part: zmq.Frame) -> None:
-        """Note on which connection a message has come, of one that was not heard for a while."""
-        self.limit.came(who, part)
-        if is_here(part):
-            self._here.add(who)
-            if len(self._here) > _ROUTES_MAX:
-                self._here.clear()  # each is noted again within a second
-        else:
-            self._here.discard(who)
+        return OnSocket(first, route, socket, place=place)
 
     def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
         """The next message, unless its sender is let in no more, or it is a roster.
@@ -478,10 +444,7 @@ class Transport:
         else:
             link, key = self._ways.end_of(socket)
             route = b""
-        if not self.limit.has_heard(route or socket):
-            self._came(route or socket, frame)
-        place, here = "" if route else str(link), (route or socket) in self._here
-        received = OnSocket(frame.bytes, route, socket, key, place, is_here=here)
+        received = OnSocket(frame.bytes, route, socket, key, "" if route else str(link))
         if not curve.admits(key):
             received.finish()
             return None
@@ -495,14 +458,6 @@ class Transport:
         if not curve.is_told(link):
             self._tell(curve, link)
         return received
-
-    def _is_connection(self, here: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
-        """Whether a TCP connection between two ends is one of these sockets'."""
-        ports = {split_address(address)[1] for address in self.addresses}
-        if str(here[1]) in ports:
-            return True
-        place = join_address(str(there[0]).removeprefix("::ffff:"), str(there[1]))
-        return place in map(without_key, self._ways.places())
 
     def _swallow_wakes(self) -> None:
         try:

@@ -281,16 +281,11 @@ class FuzzSwarm:
         return not self._made.dials_out(id)
 
     def reaches(self, source: Worker, to: Worker) -> bool:
-        """Whether a process listens there, dialled this one before, or both dialled a relay."""
-        if self.listens(to.id) or self._is_open(source, to):
+        """Whether a process listens there, or dialled this one before."""
+        if self.listens(to.id):
             return True
-        relays = self._made.config.relays and not self.listens(source.id)
-        there = [worker for worker in self.fleet.workers if relays and worker.running]
-        return any(self._is_open(one, source) and self._is_open(one, to) for one in there)
-
-    def _is_open(self, listener: Worker, dialer: Worker) -> bool:
-        ends = listener.protocol.account.life, dialer.protocol.account.life
-        given = self.opened.get(ends, math.inf), self.now, listener.index, dialer.index
+        ends = source.protocol.account.life, to.protocol.account.life
+        given = self.opened.get(ends, math.inf), self.now, source.index, to.index
         return ends in self.opened and not self.processes.network_faults.was_reset(*given)
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:

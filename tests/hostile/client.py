@@ -19,12 +19,12 @@ from ..waiting import LIMIT_S
 
 __all__ = [
     *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
-    *("INQUIRE", "STATUS", "STOP"),
-    *("FOUNDER", "JOINING", "LEFT", "TRAINING", "U63", "Stranger", "framed", "member", "offer"),
+    *("STOP", "FOUNDER", "JOINING", "LEFT", "TRAINING", "U63"),
+    *("Stranger", "framed", "member", "offer"),
 ]
 
 HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ = range(13)
-STOP, STOPPING, INQUIRE, STATUS = range(14, 18)
+STOP = 14
 SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)
 
 U63 = 2**63 - 1
@@ -97,7 +97,7 @@ class Stranger:
     def learn(self) -> None:
         """Find out whom it talks to, and of which swarm and model that is.
 
-        It asks again: behind a flood of its own, an answer takes its time, or finds no room.
+        It asks again: an answer may take its time, or find no room.
         """
         hello = self.parts(HELLO, self.hello(member(self.name, phase=SEEKING)))
         heard: list[Any] | None = None

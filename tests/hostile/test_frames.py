@@ -1,4 +1,4 @@
-"""Hostile frames by the million at a live peer: it stays alive and small, and trains on."""
+"""Frames of every kind that make no sense, at a live peer: it trains on, and no weight is lost."""
 
 import random
 from pathlib import Path
@@ -30,19 +30,11 @@ from .client import (
     member,
     offer,
 )
-from .victims import Run, resident_bytes
+from .victims import Run
 
 pytestmark = pytest.mark.live
 
-COUNTS = [20_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])]
-
-GROWN_BYTES_MAX = 64 << 20
-"""What may stay: the table of 4,096 names, as many clock rows and routes as are kept, buckets, a
-few hundred bytes each, and what the allocator does not give back. A kilobyte kept of each of the
-longer test's frames would be 16 times as much."""
-
-_SETTLED = 4
-"""The first of so many parts of a run fills what is bounded."""
+COUNT = 20_000
 
 
 class Forger:
@@ -122,24 +114,20 @@ class Forger:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("keys", [False, True], ids=["open", "member"])
-def test_hostile_frames_change_nothing(count: int, keys: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", [False, True], ids=["open", "inside"])
+def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
     with Run(tmp_path, keys=keys) as run:
         stranger = run.stranger()
         size = run.v.look(lambda protocol: protocol._state.schema.share_bytes)
-        forger, began = Forger(stranger, size), 0
-        for sent in range(count):
+        forger = Forger(stranger, size)
+        for sent in range(COUNT):
             stranger.send(forger.draw())
             if sent % 50 == 0:
                 stranger.drain()
             if sent % 1000 == 0:
                 run.assert_well()
-            if sent == count // _SETTLED:
-                began = resident_bytes()
         stranger.drain()
         run.heard(stranger)
-        assert resident_bytes() - began < GROWN_BYTES_MAX
         mixed = run.w.peer.counters.mixed
         run.wait(lambda: run.w.peer.counters.mixed > mixed)
         steps = run.v.peer.steps

@@ -1,7 +1,6 @@
 """Two live peers that train together, without keys or with them, and whoever attacks them."""
 
 import json
-import resource
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from ..gossip.transport.keyrings import Swarm as Keys
 from ..waiting import LIMIT_S, until
 from .client import Stranger
 
-__all__ = ["OWN", "QUICK", "SOON_S", "Run", "Victim", "resident_bytes"]
+__all__ = ["OWN", "QUICK", "SOON_S", "Run", "Victim"]
 
 SOON_S = 1.0
 """What has not happened by then is taken never to happen."""
@@ -215,11 +214,3 @@ class Run:
         for each in self.victims:
             each.end()
         self._stack.close()
-
-
-def resident_bytes() -> int:
-    """Memory that this process has now; 0 where the system does not say."""
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        return 0
-    return int(statm.read_text().split()[1]) * resource.getpagesize()

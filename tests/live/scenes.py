@@ -222,9 +222,7 @@ def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int =
     with Swarm(folder, size_bytes=size_bytes, step_s=step_s, p=0.5) as swarm:
         a = swarm.start("a")
         until(lambda: a.is_in, "the founder starts")
-        # As with keys: nobody passes anything on.
-        alone: dict[str, Any] = {"bind": None, "join": (a.address,), "relay_bytes_s": 0.0}
-        hidden = [swarm.start(id, **alone) for id in "bcd"]
+        hidden = [swarm.start(id, bind=None, join=(a.address,)) for id in "bcd"]
         until(lambda: all(each.is_in for each in hidden), "the others join")
         peers = [a, *hidden]
         until(lambda: all(x.sees(*"abcd") for x in peers), "they see one another")

@@ -50,7 +50,6 @@ class Orders:
     """What is dialled in place of an address."""
     shards: int = 1
     leave_s: float = 10.0
-    relay_bytes_s: float = 12.5e6
     topology: str = "complete"
     timing: str = "local"
     """Preset of times."""
@@ -72,7 +71,6 @@ class Orders:
             rule=GoSGD(self.p),
             linger_s=0,
             leave_s=self.leave_s,
-            relay_bytes_s=self.relay_bytes_s,
             protocol=ProtocolConfig(**protocol | (self.protocol or {})),
         )
 

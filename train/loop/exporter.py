@@ -52,9 +52,6 @@ _COUNTERS: Final = (
     ("rumor_sent_bytes", "bytes_sent", "Bytes handed to the network."),
     ("rumor_membership_bytes", "membership_bytes", "Sent bytes that say who lives."),
     ("rumor_received_bytes", "bytes_received", "Bytes received."),
-    ("rumor_relayed_messages", "relayed", "Messages passed on between others."),
-    ("rumor_relayed_bytes", "relayed_bytes", "Bytes passed on between others."),
-    ("rumor_relay_dropped_messages", "relay_dropped", "Messages for others, not passed on."),
     ("rumor_dropped_messages", "errors", "Messages dropped for breaking the protocol."),
 )
 

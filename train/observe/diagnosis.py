@@ -369,8 +369,8 @@ class _Case:
             named = ", ".join(outward[:_NAMED_MAX]) + " and more" * (len(outward) > _NAMED_MAX)
             why = f"{named} can only dial out, as this peer would"
             advice = (
-                "they exchange through a member that passes it on, or with others only, as with "
-                "keys or --relay off; let one of each pair listen (--bind)"
+                "they exchange with members that can be dialed; "
+                "let one of each pair listen (--bind)"
             )
             if newcomer.needs_all_links:
                 advice = f"{newcomer.rule} needs every link: let one of each pair listen (--bind)"

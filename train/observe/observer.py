@@ -14,7 +14,7 @@ from ...gossip import ConfigError, TransportError
 from ...gossip.errors import RemoteProtocolError
 from ...gossip.transport.addresses import allow_more_files, parse_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.received import Received, reachable
+from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId
 from ...gossip.wire.codec import decode_header, encode
@@ -228,7 +228,7 @@ class Observer:
         if target.places[0] != received.place and received.place in target.places:
             others = (place for place in target.places if place != received.place)
             target.places = (received.place, *others)
-        self._answered(target, body, envelope.swarm, is_here=received.is_here)
+        self._answered(target, body, envelope.swarm)
 
     def _may_answer(self, target: _Target, envelope: Envelope, status: Status) -> bool:
         """Whether whoever answers may be the one it says it is."""
@@ -241,7 +241,7 @@ class Observer:
         # that name, it is no more than a name.
         return not any(t.id == id and t.is_awaited for t in self._targets)
 
-    def _answered(self, target: _Target, status: Status, swarm: bytes, *, is_here: bool) -> None:
+    def _answered(self, target: _Target, status: Status, swarm: bytes) -> None:
         id = status.me.id
         if target.id != id:
             self._targets = [t for t in self._targets if t is target or t.id != id]
@@ -259,12 +259,10 @@ class Observer:
                 known.event = note.number
                 self._chronicle.add(id, note, self._wall() - note.ago_s)
         if target.wants_members:
-            self._told_members(target, known, status, is_here=is_here)
+            self._told_members(target, known, status)
 
-    def _told_members(
-        self, target: _Target, known: History, status: Status, *, is_here: bool
-    ) -> None:
-        told = [s if is_here else Sighting(reachable(s.member), s.standing) for s in status.members]
+    def _told_members(self, target: _Target, known: History, status: Status) -> None:
+        told = status.members
         known.pages = known.pages if target.after else []
         known.pages.extend(told)
         # Each page must begin behind the one before, or there would be no end of them.

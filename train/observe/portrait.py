@@ -28,7 +28,7 @@ _TABLE_S: Final = 15.0
 
 _COUNTS: Final = (
     *("pushes", "mixed", "refusals", "refused", "skipped", "queued", "errors"),
-    *("bytes_sent", "bytes_received", "model_bytes", "relayed_bytes", "relay_dropped"),
+    *("bytes_sent", "bytes_received", "model_bytes"),
 )
 _REALS: Final = ("weight", "escrow", "loss", "accuracy", "test_loss")
 _MEMORY: Final = ("snapshots_bytes", "segments_bytes", "staged_bytes", "idle_bytes")

@@ -89,10 +89,6 @@ class PeerView:
     bytes_in_s: float | None = None
     bytes_sent: int | None = None
     bytes_received: int | None = None
-    relayed_bytes: int | None = None
-    """Passed on between others, who both only dial out."""
-    relay_dropped: int | None = None
-    """Messages for others that it did not pass on: too many, or a way was shut."""
     memory_bytes: int | None = None
     """What shares on their way take beside the model."""
     model_bytes: int | None = None

@@ -41,7 +41,6 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet, PeerRefused
 from ...gossip.protocol.leave import STOPPED
-from ...gossip.transport.received import as_heard
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
@@ -74,7 +73,7 @@ from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
 from ..timing.clock import uptime_s
-from .reception import Reception, relay_for
+from .reception import Reception
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
 from .telling.deaths import DeathNotices
@@ -119,7 +118,6 @@ class PeerRuntime:
         mix_budget_s: How long a step may go on with mixing that was put off, seconds.
         desk: Answers observers; None not to.
         obeys_stops: Whether it stops where somebody asks for that over the network.
-        relay_bytes_s: What it passes on between others, at most, bytes per second.
         deaths: Who has ended without a word, as a launcher has seen.
     """
 
@@ -136,7 +134,6 @@ class PeerRuntime:
         desk: StatusDesk | None = None,
         *,
         obeys_stops: bool = True,
-        relay_bytes_s: float = 0.0,
         deaths: DeathNotices | None = None,
     ) -> None:
         self.protocol = protocol
@@ -156,9 +153,8 @@ class PeerRuntime:
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
-        relay = relay_for(protocol, self._lock, transport, counters, relay_bytes_s)
-        self._queue = SendQueue(transport, store, counters, relay.via)
-        self._reception = Reception(transport, store, obeys=obeys_stops, relay=relay)
+        self._queue = SendQueue(transport, store, counters)
+        self._reception = Reception(transport, store, obeys=obeys_stops)
         self._failure: BaseException | None = None
         self._has_ended = False
         self._is_full: bool | None = None
@@ -517,8 +513,6 @@ class PeerRuntime:
         self.counters.bytes_received += len(received.header)
         try:
             envelope, check = self._reception.read(received, self.look)
-            if self._reception.passes_on(envelope, received):
-                return
             if isinstance(envelope.body, QUESTIONS):
                 self._answer(envelope, received)
                 return
@@ -528,7 +522,7 @@ class PeerRuntime:
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
             frame = self._store.staging.receive(stage, envelope, check, received)
-            effects = self._decide(Receive(*as_heard(envelope, received)))
+            effects = self._decide(Receive(envelope, received.header))
         except RemoteProtocolError as error:
             self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)

@@ -36,17 +36,9 @@ class SendQueue:
         transport: Where messages leave.
         store: Holds the bytes that go with them.
         counters: Count what was sent.
-        via: Who passes on to a peer what cannot be sent there; None for nobody.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        store: TensorStore,
-        counters: Counters,
-        via: Callable[[PeerId], PeerId | None],
-    ) -> None:
-        self._via = via
+    def __init__(self, transport: Transport, store: TensorStore, counters: Counters) -> None:
         self.greeted: dict[str, bool] = {}
         """Addresses that were greeted, and whether a connection was there at the last try."""
         self._transport = transport
@@ -116,17 +108,11 @@ class SendQueue:
                 envelope = replace(envelope, body=replace(envelope.body, segment=segment))
             parts = encode(envelope, frame)
             bulk = isinstance(envelope.body, BULK)
-            if self._leaves(envelope.destination, parts, bulk=bulk):
+            if self._transport.send(envelope.destination, parts, bulk=bulk):
                 self.count_sent(envelope, parts)
                 self._note_link(envelope, parts)
                 return True
         return False
-
-    def _leaves(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        if self._transport.send(peer, parts, bulk=bulk):
-            return True
-        relay = self._via(peer)
-        return relay is not None and self._transport.send(relay, parts, bulk=bulk)
 
     def _note_link(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
         link, body = self._counters.link(envelope.destination), envelope.body

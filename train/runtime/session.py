@@ -275,7 +275,6 @@ class PeerSession:
             config.mix_budget_s,
             self._make_desk(),
             obeys_stops=not config.no_remote_stop,
-            relay_bytes_s=config.relay_bytes_s if config.protocol.relays else 0.0,
             deaths=DeathNotices(config.out),
         )
 

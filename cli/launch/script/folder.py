@@ -221,11 +221,7 @@ def _exchange(exchange: ExchangeConfig) -> dict[str, Any]:
     usual, given = ExchangeConfig().settings(), exchange.settings()
     told = {name: given[name] for name in given if given[name] != usual[name]}
     if "protocol" in told:
-        # Whether there are relays follows from what else a peer is told.
-        before, now = (
-            asdict(ProtocolConfig(relays=given["protocol"].relays)),
-            asdict(told["protocol"]),
-        )
+        before, now = asdict(ProtocolConfig()), asdict(told["protocol"])
         told["protocol"] = json.dumps({k: v for k, v in now.items() if v != before[k]})
     return told
 

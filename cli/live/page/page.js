@@ -153,7 +153,6 @@ function drawPeer() {
     ["pushed", `${whole(peer.pushes)} shares; ${whole(peer.refusals)} came back${peer.skipped ? `, ${whole(peer.skipped)} more could not be made` : ""}`],
     ["mixed", `${whole(peer.mixed)} shares; ${whole(peer.refused)} sent back; ${amount(peer.staleness_mean, 2)} steps behind`],
     ["network", `${rate(peer.bytes_out_s)} out, ${rate(peer.bytes_in_s)} in`],
-    ["relay", peer.relayed_bytes || peer.relay_dropped ? `${bytes(peer.relayed_bytes)} passed on between others, ${whole(peer.relay_dropped)} messages not` : null],
     ["memory", peer.model_bytes === null ? null : `${bytes(peer.memory_bytes)} beside a model of ${bytes(peer.model_bytes)}`],
     ["awaits", peer.awaits.length ? peer.awaits.map((name) => shownName(name)).join(", ") : null],
     ["doubted", peer.suspected_by + peer.dead_by ? `suspected by ${peer.suspected_by}, considered dead by ${peer.dead_by}` : null],

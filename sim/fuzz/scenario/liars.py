@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ....gossip import ONE, Audit, Entry, Envelope, Kind, PeerId, Phase, stream
-from ....gossip.protocol.limits import FOUNDERS_MAX
-from ....gossip.weight import WEIGHT_MAX
+from ....gossip.weight import FOUNDERS_MAX, WEIGHT_MAX
 from ....gossip.wire.formats import Form
 from ....gossip.wire.messages import (
     HEARTBEAT_MAX,

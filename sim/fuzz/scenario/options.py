@@ -102,11 +102,6 @@ def _dial_out(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     return replace(scenario, dial_out=frozenset(chosen if many else ()))
 
 
-def _relays(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    relays = bool(scenario.dial_out) and bool(rng.random() >= 0.5)
-    return replace(scenario, config=replace(scenario.config, relays=relays))
-
-
 def _clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
     wrong = rng.random() < 0.4
     ahead_s = {peer: round(float(rng.exponential(30.0)), 3) for peer in scenario.peers}
@@ -293,7 +288,6 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "clipped": _clipped,
         "progress": _progress,
         "pieces": _layers,
-        "relays": _relays,
     }
 )
 

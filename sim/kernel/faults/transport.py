@@ -94,11 +94,10 @@ class NetworkPlan:
 class _Held:
     """A message in memory; see `Received`."""
 
-    __slots__ = ("_parts", "_read", "header", "is_here", "key", "place", "route")
+    __slots__ = ("_parts", "_read", "header", "key", "place", "route")
 
     def __init__(self, received: Received, parts: Sequence[bytes]) -> None:
         self.header = received.header
-        self.is_here = received.is_here
         self.route = received.route
         self.key = received.key
         self.place = received.place

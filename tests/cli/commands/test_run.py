@@ -78,7 +78,6 @@ def called(*arguments: str) -> Result:
         (["nowhere.toml"], "nowhere.toml: No such file"),
         (["--resume", "--", "mine.py"], "name it with --out"),
         (["--resume", "--out", "x", "--rule", "dpsgd", "--", "mine.py"], "takes nobody in"),
-        (["--relay", "fast", "--", "mine.py"], "relay is 'fast': it must be off, or a number"),
         *(
             (["--", *words.split()], " reads its script from stdin")
             for words in (

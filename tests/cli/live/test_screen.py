@@ -165,12 +165,7 @@ def test_enter_shows_a_member_which_goes_on_being_told() -> None:
         peers = tuple(replace(p, reasons=(("skipped", "no credit", 3),)) for p in peers)
         top.show(replace(top.view, peers=peers))
         assert "waits for p00" in text_of_figures(top)
-        assert "skipped 3: no credit" in text_of_figures(top) and "relay" not in text_of_figures(
-            top
-        )
-        relays = tuple(replace(p, relayed_bytes=3_200_000, relay_dropped=4) for p in peers)
-        top.show(replace(top.view, peers=relays))
-        assert "3.2MB passed on, 4 messages not" in text_of_figures(top)
+        assert "skipped 3: no credit" in text_of_figures(top)
         silent = replace(peers[1], source="others", state="dead", dead_by=2, awaits=())
         top.show(replace(top.view, peers=(peers[0], silent)))
         assert "dead, as others say" in text_of_figures(top)

@@ -170,22 +170,3 @@ def test_a_rate_is_a_number_and_a_unit(text: str, bytes_s: float) -> None:
 def test_what_could_mean_two_things_or_none_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match="as in 200mbit, 1gbit or 25MB/s"):
         parse_rate(text)
-
-
-@pytest.mark.parametrize(
-    ("typed", "bytes_s"),
-    [((), 12.5e6), (("--relay=2MB/s",), 2e6), (("--relay=off",), 0.0)],
-    ids=str,
-)
-def test_what_a_peer_passes_on_reaches_it(
-    asked: list[tuple[RunConfig, PeerConfig]], typed: tuple[str, ...], bytes_s: float
-) -> None:
-    assert CliRunner().invoke(app, ["peer", *typed]).exit_code == 0
-    peer_config = asked[0][1]
-    assert peer_config.relay_bytes_s == bytes_s
-    assert peer_config.protocol.relays is (bytes_s > 0)
-
-
-def test_a_rate_to_pass_on_at_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match="relay is '0mbit': it must be off"):
-        ExchangeConfig(relay="0mbit")

@@ -119,7 +119,6 @@ NO_OPTIONS = {
     "mix_budget_s",
     "options",
     "protocol",
-    "relay_bytes_s",
     "signals",
 }
 

@@ -1,18 +1,15 @@
 """Two that only dial out never meet: a third one stands between them, and all three know it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rumor.gossip import Phase, RuleContext
-from rumor.gossip.membership.dialing import pair, relay_of
-from rumor.gossip.protocol.rule import Requirements
-from rumor.gossip.weight import ONE
+from rumor.gossip.membership.dialing import pair
 
-from ..scene import SMALL, Scene
+from ..scene import Scene
 
 Graph = Mapping[str, Sequence[str]]
 
@@ -61,7 +58,7 @@ def test_where_anybody_can_be_dialled_nobody_is_left_alone(swarm: tuple[Graph, s
 
 
 @given(swarms())
-def test_links_that_need_no_relay_stay_as_they_are(swarm: tuple[Graph, set[str]]) -> None:
+def test_links_that_need_no_third_one_stay_as_they_are(swarm: tuple[Graph, set[str]]) -> None:
     graph, outward = swarm
     for peer, others in paired(graph, outward).items():
         direct = [other for other in graph[peer] if not {peer, other} <= outward]
@@ -70,7 +67,7 @@ def test_links_that_need_no_relay_stay_as_they_are(swarm: tuple[Graph, set[str]]
             assert list(others[: len(direct)]) == direct
 
 
-def test_a_link_of_one_direction_is_led_over_a_relay_that_knows_both_ends() -> None:
+def test_a_link_of_one_direction_is_led_over_a_third_one_that_knows_both_ends() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["a"]}
     found = {peer: pair(graph.__getitem__, peer, "abc", {"a", "b"}) for peer in "abc"}
     assert found == {"a": ("c",), "b": ("c",), "c": ("a", "b")}
@@ -81,14 +78,14 @@ def test_where_nobody_can_be_dialled_nobody_exchanges() -> None:
     assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == ()
 
 
-def test_a_single_one_that_only_dials_out_needs_no_relay() -> None:
+def test_a_single_one_that_only_dials_out_needs_no_third_one() -> None:
     graph = {"a": ["b", "c"], "b": ["a"], "c": ["a"]}
     assert pair(graph.__getitem__, "a", "abc", {"a"}) == ("b", "c")
 
 
 @pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
-def test_links_are_spread_over_the_relays(count: int) -> None:
-    """One relay for all would carry everybody's shares."""
+def test_links_are_spread_over_those_who_can_be_dialled(count: int) -> None:
+    """One for all would carry everybody's shares."""
     members = [f"p{index:03}" for index in range(3 * count)]
     outward = set(members[: 2 * count])
     ring = {m: [members[n - 1], members[(n + 1) % len(members)]] for n, m in enumerate(members)}
@@ -148,130 +145,3 @@ def test_nobody_who_only_dials_out_ever_writes_to_another() -> None:
         assert letters and all("z" in ends for ends in letters)
         scene.deliver()
     assert all(len(peer.live()) == 4 for peer in scene.peers.values())
-
-
-RELAYED = replace(SMALL, relays=True)
-
-
-def relayed_scene(n: int = 3) -> Scene:
-    """Some that only dial out, and one who passes on what they say to one another."""
-    scene = Scene(RELAYED)
-    hidden = [f"a{number}" for number in range(n)]
-    for id in (*hidden, "z"):
-        scene.enter(id, addresses=(id,) if id == "z" else ())
-    for id in (*hidden, "z"):
-        scene.join(id, *(["z"] if id != "z" else []), founders=n + 1)
-    settle(scene, 8)
-    return scene
-
-
-def settle(scene: Scene, rounds: int) -> None:
-    for _ in range(rounds):
-        scene.deliver()
-        scene.wait(1.0)
-        for id in scene.peers:
-            scene.wake(id)
-    scene.deliver()
-
-
-def neighbors_in(scene: Scene) -> dict[str, tuple[str, ...]]:
-    seen: dict[str, tuple[str, ...]] = {}
-    for id in scene.peers:
-        scene.act(id, lambda context: seen.__setitem__(context.me, context.neighbors()))
-    return seen
-
-
-def test_two_that_only_dial_out_are_neighbors_once_they_hear_each_other_through_a_relay() -> None:
-    scene = relayed_scene()
-    assert neighbors_in(scene) == {
-        "a0": ("a1", "a2", "z"),
-        "a1": ("a0", "a2", "z"),
-        "a2": ("a0", "a1", "z"),
-        "z": ("a0", "a1", "a2"),
-    }
-    scene.act("a0", lambda context: context.push("a1", ONE // 4))
-    scene.deliver()
-    assert scene.peers["a1"].staged == 1
-
-
-def test_whoever_is_not_heard_through_a_relay_any_more_is_led_over_the_third() -> None:
-    scene = relayed_scene()
-    for _ in range(20):
-        scene.wait(1.0)
-        for id in scene.peers:
-            scene.wake(id)
-        # The relay lets nothing through.
-        scene.mail = type(scene.mail)(e for e in scene.mail if "z" in (e.source, e.destination))
-        scene.deliver()
-    assert neighbors_in(scene) == {
-        "a0": ("z",),
-        "a1": ("z",),
-        "a2": ("z",),
-        "z": ("a0", "a1", "a2"),
-    }
-
-
-def test_of_many_only_some_are_asked_at_a_time() -> None:
-    scene = Scene(RELAYED)
-    hidden = [f"a{number}" for number in range(8)]
-    for id in (*hidden, "z"):
-        scene.enter(id, addresses=(id,) if id == "z" else ())
-    for id in (*hidden, "z"):
-        scene.join(id, *(["z"] if id != "z" else []), founders=9)
-    most = 0
-    for _ in range(12):
-        scene.wait(1.0)
-        for id in scene.peers:
-            before = len(scene.mail)
-            scene.wake(id)
-            asked = [e for e in list(scene.mail)[before:] if {e.source, e.destination} <= {*hidden}]
-            most = max(most, len(asked))
-        # None of them is ever heard, so that there are always more to ask.
-        scene.mail = type(scene.mail)(e for e in scene.mail if "z" in (e.source, e.destination))
-        scene.deliver()
-    assert most == 4
-
-
-def test_where_nobody_listens_nobody_is_asked_for() -> None:
-    scene = Scene(RELAYED)
-    for id in ("a", "b"):
-        scene.enter(id, addresses=())
-    for id in ("a", "b"):
-        scene.join(id, founders=1)
-    settle(scene, 3)
-    assert not scene.mail
-
-
-def test_the_relay_between_two_is_the_same_from_both_ends() -> None:
-    members = [f"p{index}" for index in range(9)]
-    outward = {*members[:5]}
-    for one in members[:5]:
-        for other in members[:5]:
-            if one != other:
-                found = relay_of(one, other, members, outward)
-                assert found in members[5:] and found == relay_of(other, one, members, outward)
-    assert relay_of("p0", "p1", members[:2], {"p0", "p1"}) is None
-
-
-@pytest.mark.parametrize(
-    "requirements", [Requirements(waits=True, whole=False), Requirements(whole=True)], ids=str
-)
-def test_rules_that_wait_or_expect_answers_do_without_relays(requirements: Requirements) -> None:
-    scene = Scene(RELAYED, requirements=requirements)
-    for id in ("a", "b", "z"):
-        scene.enter(id, addresses=(id,) if id == "z" else ())
-    for id in ("a", "b", "z"):
-        scene.join(id, *(["z"] if id != "z" else []), founders=3)
-    settle(scene, 8)
-    assert neighbors_in(scene) == {"a": ("z",), "b": ("z",), "z": ("a", "b")}
-
-
-def test_where_the_last_one_that_listens_takes_nothing_more_there_are_no_links() -> None:
-    scene = relayed_scene(2)
-    assert neighbors_in(scene)["a0"] == ("a1", "z")
-    scene.finish("z")
-    scene.leave("z")
-    settle(scene, 3)
-    seen: list[tuple[str, ...]] = []
-    scene.act("a0", lambda context: seen.append(context.neighbors()))
-    assert seen == [()]

@@ -7,7 +7,7 @@ from rumor.gossip.types import Incarnation
 from rumor.gossip.wire.codec import decode, encode
 from rumor.gossip.wire.messages import STEPS_MAX, ClockRow, Hello, Push
 
-from ..scene import OTHER_ANCHOR, Scene
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
@@ -164,3 +164,18 @@ def test_in_another_swarm_the_steps_of_the_first_one_do_not_count() -> None:
     letter = scene.letter("b", "a", hello(member("b", step=7)), swarm=OTHER_ANCHOR)
     scene.receive(letter)
     assert a.swarm == OTHER_ANCHOR and a.clock.rows() == {"a": 2, "b": 7}
+
+
+def test_one_message_does_not_end_training() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    for _ in range(40):
+        scene.wait(0.1)
+        scene.step("a")
+    rows = tuple((f"x{index}", STEPS_MAX) for index in range(1000))
+    body = hello(member("s", step=STEPS_MAX), member("b", heartbeat=99, step=STEPS_MAX), clock=rows)
+    scene.receive(scene.letter("s", "a", body, swarm=ANCHOR))
+    assert scene.peers["a"].clock.total < 40 + 4 * 10 * (16 + 16 + 4 * 2)
+    assert scene.peers["a"].clock.rows()["a"] == 40
+    tells(scene, "a", member("b", heartbeat=100, step=7))
+    assert scene.peers["a"].clock.rows()["b"] >= 7

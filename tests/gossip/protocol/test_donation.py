@@ -6,12 +6,14 @@ from math import ceil, log2
 
 import pytest
 
-from rumor.gossip import ONE, Member, Phase, ProtocolConfig, RuleContext
-from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
+from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig, RuleContext
+from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, ShareRefused
+from rumor.gossip.protocol.join import NEWCOMERS_MAX
 from rumor.gossip.types import ShareId
 from rumor.gossip.wire.messages import Ack, Ask, Chunk, Grant, Hello, Leave, Offer, Push, Refer
 
+from ..membership.test_swarm_steps import member, tells
 from ..scene import SMALL, WIDE, Scene
 
 PATIENT = replace(WIDE, stall_s=1000.0, query_s_max=1000.0, query_s_min=1000.0)
@@ -460,3 +462,19 @@ def test_two_copies_that_come_at_once_are_not_blended() -> None:
     effects = scene.step("n", trained=False)
     mixes = [e for e in effects if isinstance(e, Mix)]
     assert [(mix.share.sender, mix.fraction) for mix in mixes] == [("b", 1.0)]
+
+
+def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
+    """On the same machine they need no credit: all read one copy."""
+    scene = Scene(WIDE)
+    host = b"the-same-machine"
+    scene.founded("a", "b", host=host)
+    for index in range(200):
+        newcomer = replace(member(f"n{index}", phase=Phase.JOINING), host=host)
+        tells(scene, "a", newcomer)
+        scene.receive(scene.letter(newcomer.id, "a", Ask()))
+    effects = scene.step("a")
+    pushed = [e for e in effects if isinstance(e, Record) and e.entry.kind is Kind.PUSHED]
+    assert len(pushed) == NEWCOMERS_MAX
+    assert not [e for e in scene.step("a") if isinstance(e, Record)]
+    assert scene.peers["a"].weight >= ONE >> (NEWCOMERS_MAX + 1)

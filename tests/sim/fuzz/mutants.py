@@ -287,6 +287,7 @@ def _dead_not_dialled(protocol: Protocol) -> None:
         if protocol.phase <= Phase.JOINING:
             greet(now)
 
+    assert protocol._membership is not None
     _patch(protocol._membership._backoff, "due", lambda due, *rest: [])
     _patch(protocol._joining, "greet_seeds", greet_seeds)
 

@@ -38,7 +38,6 @@ def test_an_option_changes_some_swarms_and_leaving_it_out_shifts_no_other_draw(o
         "kept-shares": {"more-rules"},
         "cutting-rules": {"wide"},
         "progress": {"segments"},
-        "relays": {"dial-out"},
         "pieces": {"cutting-rules", "wide"},
     }.get(option, set())
     others = [name for name in OPTIONS if name not in {option, *needed}]

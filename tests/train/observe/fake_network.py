@@ -70,7 +70,6 @@ def _bytes(envelope: Envelope) -> bytes:
 class _Received:
     header: bytes
     place: str
-    is_here: bool
     route: bytes = b""
     key: bytes = b""
 
@@ -80,12 +79,10 @@ class FakeNetwork:
 
     Args:
         peers: By address.
-        is_here: Whether all are on the observer's machine.
     """
 
-    def __init__(self, peers: dict[str, FakePeer], *, is_here: bool = True) -> None:
+    def __init__(self, peers: dict[str, FakePeer]) -> None:
         self.peers = peers
-        self.is_here = is_here
         self.now = 1000.0
         self.dialled: list[str] = []
         self.closed: list[str] = []
@@ -105,7 +102,7 @@ class FakeNetwork:
         if peer is None:
             return False
         told = peer.answers(decode(list(parts)))
-        self._came.extend(_Received(header, place, self.is_here) for header in told)
+        self._came.extend(_Received(header, place) for header in told)
         return True
 
     def poll(self, timeout_s: float) -> Iterator[_Received]:

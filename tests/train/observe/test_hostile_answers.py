@@ -37,9 +37,9 @@ def address(id: str) -> str:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
-    def make(*peers: FakePeer, is_here: bool = True) -> tuple[Observer, FakeNetwork]:
+    def make(*peers: FakePeer) -> tuple[Observer, FakeNetwork]:
         places = {address(p.status.me.id): p for p in peers if p.status is not None}
-        network = FakeNetwork(places, is_here=is_here)
+        network = FakeNetwork(places)
         monkeypatch.setattr(observer_module, "Transport", network)
         seed = next(iter(places), address("a"))
         return Observer(seed, clock=network.clock, wall=network.clock), network
@@ -230,13 +230,6 @@ def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
     view = watch.poll(0.5)
     assert len(view.peers) == 513
     assert len(set(network.dialled)) == ASKED_MAX
-
-
-def test_addresses_that_are_another_machines_own_are_not_dialled(opened: Open) -> None:
-    near = sighting("b", addresses=("tcp://127.0.0.1:22", "tcp://10.0.0.2:7700"))
-    watch, network = opened(FakePeer(status("a", near)), is_here=False)
-    watch.poll(0.2)
-    assert "tcp://10.0.0.2:7700" in network.dialled and "tcp://127.0.0.1:22" not in network.dialled
 
 
 def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:

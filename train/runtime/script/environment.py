@@ -185,7 +185,7 @@ _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("id", "topology", "rule", "bind", "mixing", "metrics_host"), str),
     **dict.fromkeys(("founders", "seed", "log_every", "shards", "metrics_port"), int),
     **dict.fromkeys(
-        ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models", "relay_bytes_s"),
+        ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models"),
         float,
     ),
     **dict.fromkeys(("join", "advertise"), _several),

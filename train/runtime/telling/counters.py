@@ -72,11 +72,6 @@ class Counters:
     membership_bytes: int = 0
     """Of these, what said who lives."""
     bytes_received: int = 0
-    relayed: int = 0
-    """Messages passed on between others, who cannot reach each other."""
-    relayed_bytes: int = 0
-    relay_dropped: int = 0
-    """Those that were not, since they were too many, or a way was shut."""
     errors: int = 0
     """Messages dropped for breaking the protocol."""
     reasons: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)

@@ -1,4 +1,4 @@
-"""What a peer answers to somebody who asks how it is doing, and how often.
+"""What a peer answers to somebody who asks how it is doing.
 
 An observer need not be a peer. Its question is no input of the protocol: it changes nothing, stands
 in no journal, and costs nothing where nobody asks.
@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 from ....gossip import Envelope, Member, Phase, Protocol
-from ....gossip.protocol.limits import TokenBuckets
 from ....gossip.types import PeerId
 from ....gossip.weight import founders
 from ....gossip.wire.fields import (
@@ -33,20 +32,10 @@ from ...tensors.buffers import MemoryUse
 from .counters import Counters
 from .events import Events
 
-__all__ = ["ANSWERS_MAX", "ANSWERS_S", "QUESTIONS", "StatusDesk"]
+__all__ = ["QUESTIONS", "StatusDesk"]
 
 QUESTIONS: Final = (Inquire, Status)
 """What observers say, and what is said to them: nothing of it is for the protocol."""
-
-ANSWERS_MAX: Final = 64
-"""Questions that are answered at once, whoever asks them."""
-ANSWERS_S: Final = 32.0
-"""And then per second: some dozens of observers that ask once a second. While an answer is made,
-the protocol stands still, for about a millisecond where there are hundreds of members."""
-
-# One observer asks once a second, and again for members for which the answer had no room.
-_OF_ONE_MAX: Final = 16
-_OF_ONE_S: Final = 8.0
 
 # So that a whole answer fits into a header, whatever others call themselves.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
@@ -55,7 +44,6 @@ _ADDRESSES_MAX: Final = 4
 _COUNTS: Final = (
     *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
     *("bytes_sent", "membership_bytes", "bytes_received", "errors", "staleness_steps_max"),
-    *("relayed", "relayed_bytes", "relay_dropped"),
 )
 _MEMORY: Final = ("snapshots_bytes", "segments_bytes", "staged_bytes", "idle_bytes")
 
@@ -100,8 +88,6 @@ class StatusDesk:
         self._sample = sample
         self._clock = clock
         self._began_s = clock()
-        self._answers: TokenBuckets[None] = TokenBuckets(ANSWERS_MAX, ANSWERS_S)
-        self._asked: TokenBuckets[PeerId] = TokenBuckets(_OF_ONE_MAX, _OF_ONE_S)
 
     def answer(
         self,
@@ -117,10 +103,10 @@ class StatusDesk:
             awaits: Whom the peer waits for now.
 
         Returns:
-            The answer; None where there have been too many questions, or this is none.
+            The answer; None where this is no question.
         """
         question, now = envelope.body, self._clock()
-        if not isinstance(question, Inquire) or not self._admits(envelope.source, now):
+        if not isinstance(question, Inquire):
             return None
         # Outside of the lock: a loss and a sample may have to come from a device.
         measured, sample = list(self._measured()), self._sample()
@@ -142,9 +128,6 @@ class StatusDesk:
             destination_incarnation=question.source_incarnation,
             body=body,
         )
-
-    def _admits(self, asker: PeerId, now: float) -> bool:
-        return self._asked.take(asker, 1, now) and self._answers.take(None, 1, now)
 
     def _status(
         self,
