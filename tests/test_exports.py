@@ -19,7 +19,6 @@ NEEDS = {
     "rumor.train.integrations.lightning": "lightning",
     "rumor.train.integrations.transformers": "transformers",
     **{f"rumor.train.loggers.{name}": name for name in LOGGERS},
-    "rumor.cli.live.screen": "textual",
     "rumor.cli.live.server": "uvicorn",
 }
 

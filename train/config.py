@@ -104,7 +104,6 @@ class PeerConfig:
     """Who may take part: the file of `rumor roster`, which is read again when it changes, and
     written when other members know a newer one; needed with ``key``."""
 
-
     no_remote_stop: bool = False
     """Do not obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys,
     only the roster's owner can."""

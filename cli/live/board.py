@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Final
 from ..errors import printable
 
 if TYPE_CHECKING:
-    from ...train.observe.view import EventView, LinkView, PeerView, SwarmView
+    from ...train.observe.view import EventView, PeerView, SwarmView
 
 __all__ = [
     "COLUMNS",
-    "LINK_COLUMNS",
     "STYLES",
     "Column",
-    "LinkColumn",
     "amount",
     "ascending",
     "columns_for",
     "event_line",
-    "links_in_order",
-    "matching",
     "ordered",
     "rate",
     "shown_name",
@@ -57,18 +53,8 @@ class Column:
     value: "Callable[[PeerView], Value]"
     """What members are put into order by; None where it is not known."""
     text: "Callable[[PeerView], str]"
-    about: str
-    """What it says, for help."""
     room: int = 0
     """How wide a terminal must be for it to be shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkColumn:
-    """One figure of links."""
-
-    title: str
-    text: "Callable[[LinkView], str]"
 
 
 def amount(value: float | None, digits: int = 3) -> str:
@@ -124,10 +110,6 @@ def shown_name(text: str, length_max: int = _NAME_MAX) -> str:
     return text if len(text) <= length_max else f"{text[: length_max - 1]}…"
 
 
-def _loss(peer: "PeerView") -> str:
-    return amount(peer.loss)
-
-
 def _staleness(peer: "PeerView") -> str:
     if peer.staleness_mean is None:
         return "-"
@@ -141,96 +123,29 @@ def _lost(peer: "PeerView") -> int | None:
 
 
 COLUMNS: Final = (
-    Column("peer", 12, lambda p: p.id, lambda p: shown_name(p.id), "its name"),
-    Column(
-        "state",
-        10,
-        lambda p: p.state,
-        lambda p: p.state + "*" * (p.source == "others"),
-        "what it does; with a * it is what others say of it",
-    ),
-    Column("step", 7, lambda p: p.step, lambda p: amount(p.step, 4), "its optimizer steps"),
-    Column("step/s", 6, lambda p: p.steps_s, lambda p: amount(p.steps_s), "in the last seconds"),
-    Column(
-        "weight",
-        7,
-        lambda p: p.weight,
-        lambda p: amount(p.weight),
-        "what it holds; a founder brings 1",
-    ),
-    Column("loss", 7, lambda p: p.loss, _loss, "on its last batch"),
-    Column(
-        "stale",
-        5,
-        lambda p: p.staleness_mean,
-        _staleness,
-        "steps by which shares were behind that it mixed lately, the mean",
-    ),
-    Column(
-        "out/s",
-        6,
-        lambda p: p.bytes_out_s,
-        lambda p: rate(p.bytes_out_s),
-        "bytes that it hands to the network",
-    ),
-    Column(
-        "in/s",
-        6,
-        lambda p: p.bytes_in_s,
-        lambda p: rate(p.bytes_in_s),
-        "bytes that come to it from the network",
-    ),
-    Column(
-        "lost",
-        4,
-        _lost,
-        lambda p: amount(_lost(p)),
-        "shares that came back whole, and those of others that it sent back",
-    ),
-    Column(
-        "accuracy",
-        8,
-        lambda p: p.accuracy,
-        lambda p: amount(p.accuracy, 4),
-        "on held-out data, the last measured",
-        room=100,
-    ),
-    Column(
-        "stale max",
-        9,
-        lambda p: p.staleness_max,
-        lambda p: amount(p.staleness_max),
-        "of the share that was the farthest behind",
-        room=112,
-    ),
-    Column(
-        "up", 8, lambda p: p.uptime_s, lambda p: span(p.uptime_s), "how long it has run", room=122
-    ),
+    Column("peer", 12, lambda p: p.id, lambda p: shown_name(p.id)),
+    # A state with a * is what other members say of it.
+    Column("state", 10, lambda p: p.state, lambda p: p.state + "*" * (p.source == "others")),
+    Column("step", 7, lambda p: p.step, lambda p: amount(p.step, 4)),
+    Column("step/s", 6, lambda p: p.steps_s, lambda p: amount(p.steps_s)),
+    Column("weight", 7, lambda p: p.weight, lambda p: amount(p.weight)),
+    Column("loss", 7, lambda p: p.loss, lambda p: amount(p.loss)),
+    Column("stale", 5, lambda p: p.staleness_mean, _staleness),
+    Column("out/s", 6, lambda p: p.bytes_out_s, lambda p: rate(p.bytes_out_s)),
+    Column("in/s", 6, lambda p: p.bytes_in_s, lambda p: rate(p.bytes_in_s)),
+    Column("lost", 4, _lost, lambda p: amount(_lost(p))),
+    Column("accuracy", 8, lambda p: p.accuracy, lambda p: amount(p.accuracy, 4), room=100),
+    Column("stale max", 9, lambda p: p.staleness_max, lambda p: amount(p.staleness_max), room=112),
+    Column("up", 8, lambda p: p.uptime_s, lambda p: span(p.uptime_s), room=122),
     Column(
         "address",
         21,
         lambda p: p.address,
         lambda p: shown_name(p.address, 40) or "dials out",
-        "where it listens",
         room=146,
     ),
 )
 """In the order in which they are shown."""
-
-LINK_COLUMNS: Final = (
-    LinkColumn("to", lambda link: shown_name(link.target)),
-    LinkColumn("out/s", lambda link: rate(link.bytes_out_s)),
-    LinkColumn("in/s", lambda link: rate(link.bytes_in_s)),
-    LinkColumn("round trip", lambda link: span(link.roundtrip_s)),
-    LinkColumn("pushed", lambda link: amount(link.pushes, 4)),
-    LinkColumn("refused", lambda link: amount(link.refusals, 4)),
-    LinkColumn("mixed", lambda link: amount(link.mixed, 4)),
-    LinkColumn("under way", lambda link: amount(link.in_flight)),
-    LinkColumn("frames out", lambda link: amount(link.frames_sent, 4)),
-    LinkColumn("in", lambda link: amount(link.frames_received, 4)),
-    LinkColumn("silent", lambda link: span(link.silent_s)),
-    LinkColumn("memory", lambda link: "shared" if link.shares_memory else "-"),
-)
 
 
 def columns_for(width: int) -> tuple[Column, ...]:
@@ -261,21 +176,6 @@ def _key(column: Column) -> "Callable[[PeerView], tuple[float, str]]":
         return (0.0, value) if isinstance(value, str) else (float(value or 0), "")
 
     return key
-
-
-def matching(peers: "Sequence[PeerView]", words: str) -> "list[PeerView]":
-    """Members in whose name, state, host or address each of these words stands."""
-    found = []
-    for peer in peers:
-        text = f"{peer.id} {peer.state} {peer.host} {peer.address}".lower()
-        if all(word in text for word in words.lower().split()):
-            found.append(peer)
-    return found
-
-
-def links_in_order(links: "Sequence[LinkView]") -> "list[LinkView]":
-    """Links, those on which most has passed first."""
-    return sorted(links, key=lambda link: (-(link.bytes_sent + link.bytes_received), link.target))
 
 
 def summary(view: "SwarmView") -> str:

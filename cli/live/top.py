@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from ...gossip.errors import ConfigError
-from ..errors import FAILED, fail
+from ...gossip.errors import ConfigError, RumorError, did_you_mean
+from ..errors import FAILED, fail, printable
 from ..reports.console import plain_table, print_json
 from ..settings.options import OUTPUT, Source, options_of
-from .board import STYLES, ascending, columns_for, event_line, ordered, summary
+from .board import COLUMNS, STYLES, ascending, columns_for, event_line, ordered, span, summary
 
 if TYPE_CHECKING:
     from ...train.observe.observer import Observer
     from ...train.observe.view import SwarmView
 
-__all__ = ["Members", "TopConfig", "observing", "print_view", "top"]
+__all__ = ["Members", "TopConfig", "observing", "print_view", "screen_of", "top"]
 
 WATCHING = "What is watched"
 
@@ -36,8 +38,11 @@ _EVERY_MAX_S: Final = 3600.0
 _PATIENCE: Final = 5
 _EVENTS_SHOWN: Final = 10
 
+_HEARSAY: Final = "* as other members say"
+
 # Nobody folds what goes into a file.
 _PIPED_WIDTH: Final = 200
+_TITLES: Final = tuple(column.title for column in COLUMNS)
 _OVER: Final = frozenset({"finished", "quiet", "leaving", "left", "dead"})
 
 
@@ -64,6 +69,10 @@ class TopConfig:
     every: str = "1s"
     """How often everybody is asked, such as 500ms, 2s or 1min; at least 200ms."""
 
+    sort: str = "peer"
+    """Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost,
+    accuracy, 'stale max', up or address. Numbers are shown with the largest on top."""
+
     key: Path | None = None
     """This machine's key, where the swarm has keys; with ``roster``."""
 
@@ -71,6 +80,9 @@ class TopConfig:
     """The swarm's roster."""
 
     def __post_init__(self) -> None:
+        if self.sort not in _TITLES:
+            near = did_you_mean(self.sort, _TITLES)
+            raise ConfigError(f"--sort is {self.sort!r}, which is no column{near}")
         if not _EVERY_MIN_S <= self.every_s <= _EVERY_MAX_S:
             raise ConfigError(f"--every is {self.every}: it must be from 200ms to 1h")
 
@@ -109,9 +121,8 @@ def top(
     It finds all members from the address of one and asks each of them, once a second, without
     being a member: it takes no weight, leaves no trace, and goes on when some of them die.
 
-    Keys: the arrows choose a member, Enter shows its links and settings, < and > choose the column
-    to sort by, r turns the order around, / filters, c copies an address, p pauses, q quits, and ?
-    shows what the columns mean.
+    On a terminal the table is drawn again each time until Ctrl-C; it shows as many columns and
+    members as there is room for. `rumor web` draws the swarm in a browser, with links and curves.
 
     The log of each peer tells its address: `rumor top 127.0.0.1:7700`
 
@@ -120,14 +131,10 @@ def top(
     """
     config = TopConfig(**settings)
     is_live = not once and not as_json and _has_terminal()
-    if is_live:
-        _require_textual()
     with observing(addresses, config.key, config.roster) as observer:
         view = observer.poll()
         if is_live:
-            from .screen import Top
-
-            Top(observer.poll, view, config.every_s).run()
+            _redraw(observer, view, config)
         elif as_json and not once:
             _stream(observer, view, config.every_s)
         else:
@@ -137,7 +144,9 @@ def top(
             if as_json:
                 print_json(view.to_json())
             else:
-                print_view(view, Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH))
+                print_view(
+                    view, Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH), config.sort
+                )
 
 
 @contextmanager
@@ -159,22 +168,77 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
         yield observer
 
 
-def print_view(view: "SwarmView", console: Console) -> None:
-    """Print one table of all members, and what has happened last."""
+def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
+    """Print one table of all members, and the latest events.
+
+    Args:
+        view: The swarm.
+        console: Where to print; its width decides which columns are shown.
+        sort: Title of the column to sort by.
+    """
     console.print(Text(summary(view), style="bold"), soft_wrap=True)
     console.print()
-    columns = columns_for(console.width)
-    table = plain_table(*(c.title if ascending(c) else f">{c.title}" for c in columns))
-    for peer in ordered(view.peers, columns[0]):
-        cells = [Text(column.text(peer)) for column in columns]
-        cells[1].stylize(STYLES.get(peer.state, ""))
-        table.add_row(*cells)
-    console.print(table)
+    console.print(_table(view, console.width, sort))
     if any(peer.source == "others" for peer in view.peers):
-        console.print(Text("* as other members say", style="dim"))
+        console.print(Text(_HEARSAY, style="dim"))
     console.print()
     for event in view.events[-_EVENTS_SHOWN:]:
         console.print(Text(event_line(event)), soft_wrap=True)
+
+
+def _table(view: "SwarmView", width: int, sort: str, rows_max: int | None = None) -> Table:
+    columns = columns_for(width)
+    table = plain_table(*(c.title if ascending(c) else f">{c.title}" for c in columns))
+    by = COLUMNS[_TITLES.index(sort)]
+    for peer in ordered(view.peers, by, reverse=not ascending(by))[:rows_max]:
+        cells = [Text(column.text(peer)) for column in columns]
+        cells[1].stylize(STYLES.get(peer.state, ""))
+        table.add_row(*cells)
+    return table
+
+
+def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
+    """Draw the swarm anew each time it has been asked, until Ctrl-C."""
+    console = Console()
+    answered_s = time.monotonic()
+    notice = ""
+    with (
+        Live(console=console, screen=True, auto_refresh=False) as live,
+        suppress(KeyboardInterrupt),
+    ):
+        while True:
+            if view.answered:
+                answered_s = time.monotonic()
+            elif not notice:
+                silent = span(time.monotonic() - answered_s)
+                notice = f"nobody has answered for {silent}; still asking"
+            live.update(screen_of(view, console.width, console.height, config.sort, notice))
+            live.refresh()
+            time.sleep(config.every_s)
+            notice = ""
+            try:
+                view = observer.poll()
+            except RumorError as error:
+                notice = str(error)
+
+
+def screen_of(
+    view: "SwarmView", width: int, height: int, sort: str, notice: str = ""
+) -> RenderableType:
+    """A swarm as a whole terminal shows it: members first, events in the room below."""
+    lines = [Text(summary(view), style="bold", no_wrap=True, overflow="ellipsis"), Text("")]
+    if notice:
+        lines.insert(1, Text(printable(notice), style="yellow", no_wrap=True, overflow="ellipsis"))
+    events = view.events[-min(_EVENTS_SHOWN, height // 4) :]
+    # Beside members and events: titles, and a line about what does not fit.
+    rows = min(len(view.peers), max(1, height - len(lines) - len(events) - 2))
+    left_out = len(view.peers) - rows
+    told = [f"and {left_out} more: use a taller terminal or --once"] if left_out else []
+    told += [_HEARSAY] if any(peer.source == "others" for peer in view.peers) else []
+    foot = [Text("; ".join(told), style="dim"), *(Text(event_line(event)) for event in events)]
+    for line in foot:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines, _table(view, width, sort, rows), *foot)
 
 
 def _stream(observer: "Observer", view: "SwarmView", every_s: float) -> None:
@@ -195,12 +259,3 @@ def _stream(observer: "Observer", view: "SwarmView", every_s: float) -> None:
 
 def _has_terminal() -> bool:
     return sys.stdout.isatty() and sys.stdin.isatty()
-
-
-def _require_textual() -> None:
-    try:
-        import textual  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "the screen needs textual: pip install 'rumor[top]', or use --once"
-        ) from None

@@ -5,7 +5,6 @@ a browser (``make chromium``). ``demo`` shows measured times: draw it on a machi
 else.
 """
 
-import asyncio
 import base64
 import importlib.util
 import io
@@ -24,9 +23,9 @@ from typing import Any
 from urllib.request import urlopen
 
 from PIL import Image
+from rich.console import Console
 
-from rumor.cli.live.screen import Top
-from rumor.cli.live.top import observing
+from rumor.cli.live.top import observing, screen_of
 
 __all__ = ["PICTURES", "main"]
 
@@ -84,19 +83,13 @@ def web(folder: Path) -> None:
 def top(folder: Path) -> None:
     """The terminal, at the same."""
     with _swarm(folder) as address, observing([address], None, None) as observer:
-
-        async def shown() -> str:
-            app = Top(observer.poll, observer.poll(), 1.0)
-            async with app.run_test(size=(96, 22)) as pilot:
-                while not any(peer.state == "dead" for peer in app.view.peers):
-                    await pilot.pause(1)
-                await pilot.press("down")
-                await pilot.pause(5)
-                return app.export_screenshot()
-
+        _await(lambda: any(peer.state == "dead" for peer in observer.poll().peers))
+        console = Console(record=True, width=96, file=io.StringIO())
+        console.print(screen_of(observer.poll(), 96, 22, "peer"))
         # Without a page around it, an SVG would be as high as the window.
         drawn = folder / "top.html"
-        drawn.write_text(f'<body style="margin: 0">{asyncio.run(shown())}', encoding="utf-8")
+        svg = console.export_svg(title="rumor top 127.0.0.1:7700")
+        drawn.write_text(f'<body style="margin: 0">{svg}', encoding="utf-8")
     with _browser(folder / "profile") as page:
         page.look(width=1000, dark=False)
         page.open(drawn)

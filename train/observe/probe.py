@@ -9,7 +9,7 @@ peer, which says how many steps everybody has taken.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -228,22 +228,6 @@ class Probe:
                 if address in member.addresses:
                     found[member.id] = self._clock(), member.step
         return found
-
-    def unreached(self, addresses: Iterable[str], timeout_s: float) -> list[str]:
-        """Those of some addresses at which nobody takes a connection in time.
-
-        Args:
-            addresses: In the inner form, with keys where there are any.
-            timeout_s: For all of them together, seconds.
-        """
-        parts = encode(self._envelope(Hello(members=(), rooted=False, reply=False), _NO_MODEL, 0))
-        silent, give_up_s = list(addresses), self._clock() + timeout_s
-        while True:
-            silent = [each for each in silent if not self._transport.greet(each, parts)]
-            if not silent or self._clock() >= give_up_s:
-                return silent
-            for _ in self._transport.poll(_NAP_S):
-                pass
 
     def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more, until it takes long enough to be measured; the quickest counts."""

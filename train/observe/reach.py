@@ -1,25 +1,18 @@
-"""How far a connection to an address comes, before any message: name, port, firewall, greeting."""
+"""Connect to an address as far as the greeting: name, port, firewall, and what listens there."""
 
 import errno
-import resource
 import socket
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from ...gossip.transport.addresses import split_address
 
-__all__ = ["Obstacle", "Reach", "mechanism_at", "reach", "reach_all"]
+__all__ = ["NotReached", "mechanism_at"]
 
-_AT_ONCE_MAX: Final = 32
-
-# As ZMTP has it (RFC 23): a signature of ten bytes, the version, and the name of what keeps
-# strangers out. An end says the rest of its greeting once it has the first eleven bytes of the
-# other's.
-_SIGNATURE: Final = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f"
-_OPENING: Final = _SIGNATURE + b"\x03"
+# The opening of a ZMTP greeting (RFC 23): a signature of ten bytes and the version. The rest of
+# the 64 bytes begins with a minor version and the name of the security mechanism.
+_OPENING: Final = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03"
 _MECHANISM: Final = slice(12, 32)
 
 _SERVERS: Final = (
@@ -31,168 +24,88 @@ _SERVERS: Final = (
 )
 
 
-class Obstacle(StrEnum):
-    """Why a connection comes no farther."""
-
-    NAME = "name"
-    """The name does not resolve."""
-    CLOSED = "closed"
-    """Nobody listens at the port."""
-    SILENT = "silent"
-    """Nothing comes back: a firewall drops it, or the machine is off."""
-    UNREACHABLE = "unreachable"
-    """There is no way there, or a firewall says so."""
-    FILES = "files"
-    """This process may not open another socket."""
-    FOREIGN = "foreign"
-    """Something listens there that is no peer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
-    """How far one connection came."""
-
-    obstacle: Obstacle | None = None
-    """What it met with; None where it was made."""
-    why: str = ""
-    """The same in words; empty where it was made."""
-    place: str = ""
-    """The number behind the name that was connected to."""
-    is_here: bool = False
-    """Whether the other end is on this machine, too."""
-    mechanism: str = ""
-    """Of ZeroMQ at the other end, ``NULL`` or, with keys, ``CURVE``; empty where not asked for."""
-
-
-def reach(address: str, timeout_s: float) -> Reach:
-    """Connect to an address, and say nothing there.
+class NotReached(Exception):
+    """No peer can be reached at an address.
 
     Args:
-        address: In the inner form; a key in it is passed over.
-        timeout_s: How long each number behind the name may take, seconds.
+        cause: ``name``, ``closed``, ``silent``, ``unreachable`` or ``foreign``.
+        why: The same in words.
     """
-    met = None
-    for found in _connected(address, timeout_s):
-        if isinstance(found, Reach):
-            met = met or found
-            continue
-        with found:
-            return _made(found)
-    assert met is not None, "a name that resolves stands for something"
-    return met
+
+    def __init__(self, cause: str, why: str) -> None:
+        super().__init__(why)
+        self.cause = cause
 
 
-def reach_all(addresses: Sequence[str], timeout_s: float) -> dict[str, Reach]:
-    """`reach`, for several addresses at once."""
-    if not addresses:
-        return {}
-    with ThreadPoolExecutor(min(_AT_ONCE_MAX, len(addresses))) as pool:
-        found = pool.map(lambda address: reach(address, timeout_s), addresses)
-        return dict(zip(addresses, found, strict=True))
+def mechanism_at(address: str, timeout_s: float) -> str:
+    """Connect to an address and read the security mechanism from the greeting there.
 
+    Args:
+        address: In the inner form (``tcp://host:port``).
+        timeout_s: How long each step may take for each address behind the name, seconds.
 
-def mechanism_at(address: str, timeout_s: float) -> Reach:
-    """Connect, and exchange as much of a greeting as says what listens there."""
-    met = None
-    for found in _connected(address, timeout_s):
-        if isinstance(found, Reach):
-            met = met or found
-            continue
-        with found:
-            return _greeted(found, timeout_s)
-    assert met is not None, "a name that resolves stands for something"
-    return met
+    Returns:
+        ``NULL`` for a peer without keys, ``CURVE`` for one with keys.
 
-
-def _connected(address: str, timeout_s: float) -> Iterator[socket.socket | Reach]:
-    """A connection to each number behind a name, or why there is none."""
+    Raises:
+        NotReached: Nothing answers there, or no peer.
+    """
     host, port = split_address(address)
     try:
         answers = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         told = getattr(error, "strerror", None) or str(error)
-        yield Reach(obstacle=Obstacle.NAME, why=f"the name {host} does not resolve ({told})")
-        return
+        raise NotReached("name", f"the name {host} does not resolve ({told})") from None
+    first: NotReached | None = None
     for family, kind, protocol, _, place in answers:
-        yield _connect(family, kind, protocol, place, timeout_s)
+        with socket.socket(family, kind, protocol) as connection:
+            connection.settimeout(timeout_s)
+            try:
+                connection.connect(place)
+            except OSError as error:
+                first = first or _failed(error, place, timeout_s)
+                continue
+            return _greeted(connection)
+    assert first is not None, "a name that resolves has an address"
+    raise first
 
 
-def _connect(
-    family: int, kind: int, protocol: int, place: tuple[object, ...], timeout_s: float
-) -> socket.socket | Reach:
-    try:
-        made = socket.socket(family, kind, protocol)
-    except OSError as error:
-        return _failed(error, place, timeout_s)
-    try:
-        made.settimeout(timeout_s)
-        made.connect(place)
-    except OSError as error:
-        made.close()
-        return _failed(error, place, timeout_s)
-    return made
-
-
-def _failed(error: OSError, place: tuple[object, ...], timeout_s: float) -> Reach:
+def _failed(error: OSError, place: tuple[object, ...], timeout_s: float) -> NotReached:
     where, told = str(place[0]), error.strerror or str(error)
     if isinstance(error, TimeoutError) or error.errno == errno.ETIMEDOUT:
-        why = f"nothing comes back from {where} within {timeout_s:g} s"
-        return Reach(obstacle=Obstacle.SILENT, why=why, place=where)
-    if isinstance(error, ConnectionResetError):
-        why = f"what listens there hangs up ({told})"
-        return Reach(obstacle=Obstacle.FOREIGN, why=why, place=where)
+        return NotReached("silent", f"nothing comes back from {where} within {timeout_s:g} s")
     if isinstance(error, ConnectionRefusedError):
         why = f"nobody listens at port {place[1]} of {where} (connection refused)"
-        return Reach(obstacle=Obstacle.CLOSED, why=why, place=where)
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        why = f"this process may not open another socket ({told}; at most {limit} files)"
-        return Reach(obstacle=Obstacle.FILES, why=why, place=where)
-    why = f"there is no way to {where} from this machine ({told})"
-    return Reach(obstacle=Obstacle.UNREACHABLE, why=why, place=where)
+        return NotReached("closed", why)
+    return NotReached("unreachable", f"{where} cannot be reached from this machine ({told})")
 
 
-def _made(connection: socket.socket, mechanism: str = "") -> Reach:
-    here, there = connection.getsockname()[0], connection.getpeername()[0]
-    return Reach(place=str(there), is_here=here == there, mechanism=mechanism)
-
-
-def _greeted(connection: socket.socket, timeout_s: float) -> Reach:
-    made = _made(connection)
-    try:
-        connection.settimeout(timeout_s)
-        connection.sendall(_OPENING)
-        told = _received(connection, _MECHANISM.stop)
-        if not told:
-            # Some servers wait for a whole line before they answer.
-            connection.sendall(b"\r\n\r\n")
-            told = _received(connection, _MECHANISM.stop)
-    except OSError as error:
-        why = f"what listens there hangs up ({error.strerror or error})"
-        return Reach(obstacle=Obstacle.FOREIGN, why=why, place=made.place)
+def _greeted(connection: socket.socket) -> str:
+    told = b""
+    with suppress(OSError):
+        # Some servers wait for a whole line before they answer.
+        for words in (_OPENING, b"\r\n\r\n"):
+            connection.sendall(words)
+            for more in _received(connection):
+                told += more
+                if told[0] != 0xFF or len(told) >= _MECHANISM.stop:
+                    break
+            if told:
+                break
+    if len(told) >= _MECHANISM.stop and told[0] == 0xFF and told[9] == 0x7F:
+        return told[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
     name = next((what for start, what in _SERVERS if told.startswith(start)), "")
-    if len(told) == _MECHANISM.stop and told[0] == 0xFF and told[9] == 0x7F:
-        return _made(connection, told[_MECHANISM].rstrip(b"\0").decode("ascii", "replace"))
     if name:
         why = f"{name} listens there, not a peer"
     elif told:
         why = f"what listens there says {told[:16]!r}, which no peer does"
     else:
-        why = "what listens there says nothing: it is no peer, or one that stands still"
-    return Reach(obstacle=Obstacle.FOREIGN, why=why, place=made.place)
+        why = "what listens there says nothing: it is no peer, or one that is stopped"
+    raise NotReached("foreign", why)
 
 
-def _received(connection: socket.socket, size: int) -> bytes:
-    """So many bytes, or fewer where no more come."""
-    told = b""
-    while len(told) < size:
-        try:
-            more = connection.recv(size - len(told))
-        except TimeoutError:
-            break
-        if not more:
-            break
-        told += more
-        if told[0] != 0xFF:
-            break  # this is no greeting
-    return told
+def _received(connection: socket.socket) -> Iterator[bytes]:
+    """What comes, until the other end closes or stays silent."""
+    with suppress(TimeoutError):
+        while more := connection.recv(64):
+            yield more

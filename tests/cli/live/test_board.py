@@ -6,14 +6,11 @@ import pytest
 
 from rumor.cli.live.board import (
     COLUMNS,
-    LINK_COLUMNS,
     Column,
     amount,
     ascending,
     columns_for,
     event_line,
-    links_in_order,
-    matching,
     ordered,
     shown_name,
     span,
@@ -21,7 +18,7 @@ from rumor.cli.live.board import (
 )
 from rumor.train.observe.view import EventView, PeerView, SwarmView
 
-from .made_up import a_link, a_peer, a_view
+from .made_up import a_peer, a_view
 
 
 def column(title: str) -> Column:
@@ -72,13 +69,6 @@ def test_shares_that_came_to_nothing_are_of_both_kinds() -> None:
     assert column("lost").text(a_peer(refusals=None, refused=2)) == "2"
 
 
-def test_a_filter_wants_all_words_anywhere() -> None:
-    peers = a_view(64).peers
-    assert [p.id for p in matching(peers, "DEAD")] == ["p07"]
-    assert matching(peers, "node-2 training")[0].id == "p16"
-    assert matching(peers, "p01 p02") == [] and len(matching(peers, " ")) == 64
-
-
 def test_the_summary_says_who_is_there_and_what_all_hold() -> None:
     view = a_view(2, peers=(a_peer("a", distance=0.5), a_peer("b", state="dead")))
     assert summary(view) == (
@@ -112,16 +102,7 @@ def test_names_cannot_command_a_terminal() -> None:
     for event in (made, replace(made, event="joined")):
         assert event_line(event).isprintable()
     texts = [each.text(a_peer(evil, address=evil)) for each in COLUMNS]
-    texts += [each.text(a_link(evil, evil)) for each in LINK_COLUMNS]
     assert all(text.isprintable() for text in texts)
-
-
-def test_links_with_the_most_traffic_come_first() -> None:
-    links = [a_link("a", "b", bytes_sent=1), a_link("a", "c"), a_link("a", "d", bytes_sent=1)]
-    assert [link.target for link in links_in_order(links)] == ["c", "b", "d"]
-    assert [c.text(a_link(roundtrip_s=None, shares_memory=True)) for c in LINK_COLUMNS] == [
-        *("p1", "30.5k", "29.1k", "-", "400", "0", "390", "1", "400", "390", "400 ms", "shared")
-    ]
 
 
 def test_times_of_any_length() -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from rumor.cli.app import app
-from rumor.cli.live import screen, top
+from rumor.cli.live import top
 from rumor.cli.live.top import TopConfig, print_view
 from rumor.gossip import ConfigError
 from rumor.train.observe import observer as observer_module
@@ -114,15 +114,44 @@ def test_who_reads_no_more_ends_it(fake: Fake, monkeypatch: pytest.MonkeyPatch) 
     assert rumor_top("a:1", "--json", *FAST).exit_code == 0
 
 
-def test_on_a_terminal_there_is_a_screen(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[SwarmView] = []
+def test_on_a_terminal_the_table_is_drawn_again_until_ctrl_c(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[str] = []
+
+    def draw(view: SwarmView, *rest: Any) -> str:
+        drawn.append(rest[-1])
+        if len(drawn) == 3:
+            raise KeyboardInterrupt
+        return ""
+
     monkeypatch.setattr(top, "_has_terminal", lambda: True)
-    monkeypatch.setattr(screen.Top, "run", lambda self: ran.append(self.view))
-    assert rumor_top("a:1").exit_code == 0
-    assert ran == [fake.views[0]]
-    monkeypatch.setitem(sys.modules, "textual", None)
-    result = rumor_top("a:1")
-    assert result.exit_code == 2 and "pip install 'rumor[top]'" in result.stderr
+    monkeypatch.setattr(top, "screen_of", draw)
+    fake.views = [a_view(4), a_view(4, answered=0)]
+    assert rumor_top("a:1", *FAST).exit_code == 0
+    assert drawn[0] == "" and drawn[1].startswith("nobody has answered for")
+
+
+@pytest.mark.parametrize("height", [8, 20, 24, 100])
+@pytest.mark.parametrize("members", [1, 12, 64])
+def test_a_screen_is_never_higher_than_the_terminal(height: int, members: int) -> None:
+    console = Console(width=80, height=height)
+    with console.capture() as capture:
+        console.print(top.screen_of(a_view(members), 80, height, "step/s", "nobody answers"))
+    lines = capture.get().splitlines()
+    assert len(lines) <= height and all(len(line) <= 80 for line in lines)
+    assert lines[0].startswith("swarm") and lines[1].strip() == "nobody answers"
+    shown = sum(line.startswith("p") and line[1:3].isdigit() for line in lines)
+    assert shown == members or f"and {members - shown} more" in capture.get()
+
+
+def test_members_are_sorted_by_a_column(fake: Fake) -> None:
+    peers = tuple(a_peer(name, loss=loss) for name, loss in (("a", 1.0), ("b", 3.0), ("c", 2.0)))
+    fake.views = [a_view(3, peers=peers)]
+    lines = rumor_top("x:1", "--once", "--sort", "loss", *FAST).stdout.splitlines()
+    assert [line.split()[0] for line in lines[3:6]] == ["b", "c", "a"]
+    result = rumor_top("x:1", "--sort", "weigth", *FAST)
+    assert result.exit_code == 2 and "did you mean 'weight'" in result.stderr
 
 
 def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:

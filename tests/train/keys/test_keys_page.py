@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rumor.benchmarks.network.hosts import Hosts, HostsError, hosts
 from rumor.cli.app import app
 
+from ...hosts import Hosts, HostsError, hosts
 from ...waiting import LIMIT_S
 
 RATE_BYTES_S = 12.5e6

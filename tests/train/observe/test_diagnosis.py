@@ -1,10 +1,8 @@
 """Why a newcomer could not join: each cause is met for real."""
 
-import resource
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +11,9 @@ from torch import nn
 
 from rumor.gossip import Member as Entry
 from rumor.gossip import Phase, ProtocolConfig
-from rumor.gossip.transport.keys.keyring import read_keyring
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
-    Cause,
     Diagnosis,
     Newcomer,
     check_listening,
@@ -25,7 +21,6 @@ from rumor.train.observe.diagnosis import (
     diagnose,
 )
 from rumor.train.observe.probe import View
-from rumor.train.observe.reach import Reach
 from rumor.train.tensors.vector import Vector
 
 from ...forked import forked
@@ -37,7 +32,7 @@ pytestmark = pytest.mark.live
 
 SOON_S = 0.5
 
-HERE = Newcomer(binds=("tcp://127.0.0.1:*",))
+HERE = Newcomer()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +51,7 @@ def found_at(member: Member, newcomer: Newcomer = HERE, **more: object) -> Diagn
     return diagnose(member.address, newcomer, timeout_s=LIMIT_S, bytes_max=1 << 18, **more)  # type: ignore[arg-type]
 
 
-def found_in_time(address: str, newcomer: Newcomer, *wanted: Cause, words: str = "") -> Diagnosis:
+def found_in_time(address: str, newcomer: Newcomer, *wanted: str, words: str = "") -> Diagnosis:
     """Diagnose what gives no answer, with more patience each time until the causes are these."""
     patience_s = SOON_S
     found = Diagnosis(address=address)
@@ -71,7 +66,7 @@ def found_in_time(address: str, newcomer: Newcomer, *wanted: Cause, words: str =
     return found
 
 
-def causes(found: Diagnosis) -> list[Cause]:
+def causes(found: Diagnosis) -> list[str]:
     return [finding.cause for finding in found.findings]
 
 
@@ -79,7 +74,6 @@ def test_where_all_is_well_it_says_what_works(pair: list[Member]) -> None:
     found = found_at(pair[0], replace(HERE, schema=pair[0].peer.vector.schema))
     assert found.can_join and not found.findings
     assert (found.peer, found.swarm) == ("p0", pair[0].peer.swarm)
-    assert found.transport == "shared memory"
     assert found.model == ("2 tensors from weight (3, 4) float32 to bias (3,) float32, 128 bytes")
     assert sorted(member.id for member in found.members) == ["p0", "p1"]
     assert found.link is not None and found.link.bytes_s > 0
@@ -97,7 +91,7 @@ def test_nobody_there_remembers_who_asked(pair: list[Member]) -> None:
 def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     other = nn.Linear(4, 2)
     found = found_at(pair[0], replace(HERE, schema=Vector(other).schema))
-    assert not found.can_join and causes(found) == [Cause.MODEL]
+    assert not found.can_join and causes(found) == ["model"]
     assert found.findings[0].why == (
         "it trains another model: tensor 0 is weight (2, 4) float32 here and "
         "weight (3, 4) float32 there"
@@ -112,48 +106,16 @@ def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     )
 
 
-def test_another_swarm_than_that_of_the_checkpoint(pair: list[Member]) -> None:
-    found = found_at(pair[0], replace(HERE, swarm=b"another swarm..."))
-    assert causes(found) == [Cause.SWARM] and not found.can_join
-    assert "a peer that returns joins its own swarm only" in str(found.findings[0])
-    own = replace(HERE, swarm=bytes.fromhex(pair[0].peer.swarm))
-    assert found_at(pair[0], own).can_join
-
-
 def test_a_rule_that_lets_nobody_join(pair: list[Member]) -> None:
     found = found_at(pair[0], replace(HERE, rule="dpsgd", fixed_members=True))
-    assert causes(found) == [Cause.RULE] and "dpsgd lets nobody join" in found.findings[0].why
-
-
-def test_two_that_only_dial_out(pair: list[Member]) -> None:
-    found = found_at(pair[0], Newcomer())
-    assert causes(found) == [Cause.DIAL_ONLY] and found.can_join
-    assert found.findings[0].why == "p1 can only dial out, as this peer would"
-    needs = Newcomer(rule="allreduce", needs_all_links=True)
-    assert not found_at(pair[0], needs).can_join
-
-
-def test_a_full_table(pair: list[Member]) -> None:
-    found = found_at(pair[0], config=ProtocolConfig(members_max=2))
-    assert causes(found) == [Cause.FULL] and not found.can_join
-
-
-def test_too_few_files_for_all_neighbors(
-    pair: list[Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(diagnosis, "_FILES_PER_NEIGHBOR", 10**9)
-    found = found_at(pair[0])
-    assert causes(found) == [Cause.FILES] and found.can_join
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (-1, resource.RLIM_INFINITY))
-    assert not found_at(pair[0]).findings
+    assert causes(found) == ["rule"] and "dpsgd lets nobody join" in found.findings[0].why
 
 
 @pytest.mark.parametrize(
     ("ahead_s", "can_join", "words"),
     [
         (2 * 86_400.0, False, "its clock is more than a day behind this one"),
-        (-2 * 86_400.0, False, "this machine's clock is behind"),
-        (-60.0, True, "s in the future by this clock"),
+        (-2 * 86_400.0, False, "days in the future"),
     ],
 )
 def test_clocks_that_differ(
@@ -169,59 +131,17 @@ def test_clocks_that_differ(
     apart_s = ahead_s if ahead_s < -86_400 or ahead_s > 0 else began_s - now_s + ahead_s
     monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s + apart_s)
     assert timer() > 0
-    found = found_in_time(pair[0].address, HERE, Cause.CLOCK, words=words)
+    found = found_in_time(pair[0].address, HERE, "clock", words=words)
     assert found.can_join is can_join
-
-
-def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
-    with ExitStack() as closed:
-        free = closed.enter_context(socket.socket())
-        free.bind(("127.0.0.1", 0))
-        nowhere = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    with ExitStack() as stack:
-        listener = stack.enter_context(socket.socket())
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    bind = f"tcp://127.0.0.1:{port}"
-    member = Member(tmp_path, "solo", 1, bind=bind, advertise=nowhere)
-    assert member.inside.wait(LIMIT_S)
-    try:
-        found = found_in_time(bind, HERE, Cause.ONE_WAY)
-    finally:
-        member.end()
-    assert found.can_join
-    assert str(found.findings[0]).startswith(f"solo tells others to dial {nowhere[6:]}, and from")
-    assert "let it --advertise an address that works" in found.findings[0].advice
-
-
-def test_memory_that_is_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    member = Member(tmp_path, "solo", 1, protocol={"shared_memory": False})
-    assert member.inside.wait(LIMIT_S)
-    try:
-        found = found_at(member)
-        assert causes(found) == [Cause.MEMORY] and found.can_join
-        assert "does not share its memory" in found.findings[0].why and found.transport == "TCP"
-        assert not found_at(member, replace(HERE, shares_memory=False)).findings
-        monkeypatch.setattr(diagnosis, "host_id", lambda: b"")
-        found = found_at(member)
-        assert "processes here cannot read each other's memory" in found.findings[0].why
-    finally:
-        member.end()
-
-
-def test_memory_of_another_user(pair: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "host_id", lambda: b"another user's..")
-    found = found_at(pair[0])
-    assert causes(found) == [Cause.MEMORY] and "its memory cannot be read" in found.findings[0].why
 
 
 def test_a_port_where_nobody_listens_and_one_of_another_program() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert not found_in_time(address, HERE, Cause.CLOSED).can_join
+        assert not found_in_time(address, HERE, "closed").can_join
         listener.listen()
-        found_in_time(address, HERE, Cause.FOREIGN)
+        found_in_time(address, HERE, "foreign")
 
 
 def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
@@ -229,7 +149,7 @@ def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
     try:
         assert other.address is not None
         told = "speaks ZeroMQ and does not answer"
-        found_in_time(other.address, HERE, Cause.FOREIGN, words=told)
+        found_in_time(other.address, HERE, "foreign", words=told)
     finally:
         other.close()
 
@@ -258,7 +178,7 @@ def answers(with_what: bytes) -> Iterator[str]:
 def test_something_that_answers_what_is_no_message() -> None:
     for address in answers(b"hello, who is there?"):
         found = diagnose(address, HERE, timeout_s=LIMIT_S)
-        assert causes(found) == [Cause.FOREIGN]
+        assert causes(found) == ["foreign"]
         assert "what answers is no peer" in found.findings[0].why
 
 
@@ -298,7 +218,7 @@ def test_another_version_of_the_protocol(
     finally:
         process.kill()
         process.wait(LIMIT_S)
-    assert causes(found) == [Cause.VERSION]
+    assert causes(found) == ["version"]
     assert found.findings[0].why == "it speaks version 5, and this peer version 4"
     assert f"stopped while joining: {told}" in str(joining.failure)
 
@@ -322,37 +242,21 @@ def where(member: Member) -> str:
 def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
     swarm, member = keyed
     without = diagnose(where(member), HERE, timeout_s=LIMIT_S)
-    assert causes(without) == [Cause.KEYS] and "none" in without.findings[0].why
+    assert causes(without) == ["keys"] and "none" in without.findings[0].why
     let_in = diagnose(where(member), replace(HERE, keyring=swarm.keyring("m2")), timeout_s=LIMIT_S)
     assert let_in.can_join and let_in.peer == "m1", let_in
-    before = swarm.roster
-    swarm.revoke("m2")
-    swarm.file("m1.roster")
-
-    patience_s = SOON_S
-
-    def told() -> bool:
-        # The one there listens anew meanwhile, so that a question may come to nothing.
-        nonlocal patience_s
-        patience_s *= 2
-        before.write(swarm.folder / "old")
-        older = read_keyring(swarm.folder / "m3.key", swarm.folder / "old")
-        found = diagnose(where(member), replace(HERE, keyring=older), timeout_s=patience_s)
-        return found.can_join and any("brought up to date" in str(each) for each in found.findings)
-
-    until(told, "it hears of the newer roster")
     # One whom the newest roster here lets in, and the roster there does not know.
     late = swarm.keyring("m4")
     told_so = "it refuses this machine's key, which its roster does not list"
-    refused = found_in_time(where(member), replace(HERE, keyring=late), Cause.KEYS, words=told_so)
+    refused = found_in_time(where(member), replace(HERE, keyring=late), "keys", words=told_so)
     assert not refused.can_join
-    assert f"version {late.roster.version} of the roster" in refused.findings[0].advice
+    assert f"version {late.roster.version} is here" in refused.findings[0].advice
 
 
 def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
     newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
     told = "it has no keys, and this peer would have some"
-    found_in_time(pair[0].address, newcomer, Cause.KEYS, words=told)
+    found_in_time(pair[0].address, newcomer, "keys", words=told)
 
 
 def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
@@ -360,7 +264,7 @@ def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
-        found_in_time(address, newcomer, Cause.CLOSED)
+        found_in_time(address, newcomer, "closed")
 
 
 def view_of(*phases: Phase) -> View:
@@ -379,50 +283,20 @@ def view_of(*phases: Phase) -> View:
     return View(incarnation=1, members=members, **told)  # type: ignore[arg-type]
 
 
-def case_of(view: View, newcomer: Newcomer = HERE, place: str = "10.0.0.1") -> diagnosis._Case:
-    found = Diagnosis(address="h0:1", members=view.members)
-    case = diagnosis._Case(found, view.place, newcomer, SOON_S, ProtocolConfig())
-    case._reach = Reach(place=place)
-    return case
-
-
 @pytest.mark.parametrize(
     ("phases", "words"),
     [
         ((Phase.TRAINING, Phase.FINISHED), ""),
         ((Phase.FINISHED, Phase.QUIET), "its swarm is finishing"),
-        ((Phase.LEAVING, Phase.TRAINING), "p0 is about to go; join at h1:1"),
+        ((Phase.LEAVING, Phase.TRAINING), "p0 is about to leave; join h1:1"),
     ],
 )
 def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
     view = view_of(*phases)
-    case = case_of(view)
-    case._look_at_phases(view)
-    told = "; ".join(map(str, case._found.findings))
+    found = Diagnosis(address="h0:1")
+    diagnosis._look_at(found, view, HERE, ProtocolConfig())
+    told = "; ".join(map(str, found.findings))
     assert told.startswith(words) and bool(told) is bool(words)
-
-
-def test_a_private_address_for_peers_on_the_internet() -> None:
-    view = view_of(Phase.TRAINING)
-    private = replace(HERE, binds=("tcp://*:7700",), advertised=("tcp://192.168.1.5:7700",))
-    for newcomer, place, expected in (
-        (private, "8.8.8.8", [Cause.ONE_WAY]),
-        (private, "10.0.0.1", []),
-        (private, "not-a-number", []),
-        (replace(private, advertised=("tcp://node-a:7700",)), "8.8.8.8", []),
-    ):
-        case = case_of(view, newcomer, place)
-        case._look_at_own_address(is_far=True)
-        assert causes(case._found) == expected
-
-
-def test_who_only_dials() -> None:
-    loopback = Newcomer(binds=("tcp://127.0.0.1:*",))
-    open_one = Newcomer(binds=("tcp://0.0.0.0:7700",))
-    named = replace(loopback, advertised=("tcp://node-a:7700",))
-    far = [each.only_dials(is_far=True) for each in (Newcomer(), loopback, open_one, named)]
-    near = [each.only_dials(is_far=False) for each in (Newcomer(), loopback, open_one, named)]
-    assert (far, near) == ([True, True, False, False], [True, False, False, False])
 
 
 def test_listening_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,24 +304,16 @@ def test_listening_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        (busy,) = check_listening([address], [])
-        (elsewhere,) = check_listening(["tcp://203.0.113.9:*"], [])
-        (unknown,) = check_listening(["tcp://no.such.host.invalid:7700"], [])
-    assert busy.is_fatal and "Address already in use" in busy.why
-    assert elsewhere.is_fatal and "Cannot assign requested address" in elsewhere.why
-    assert unknown.is_fatal and "Unknown error" not in unknown.why
+        (busy,) = check_listening([address])
+        (elsewhere,) = check_listening(["tcp://203.0.113.9:*"])
+        (unknown,) = check_listening(["tcp://no.such.host.invalid:7700"])
+    assert "Address already in use" in busy.why
+    assert "Cannot assign requested address" in elsewhere.why
+    assert "Unknown error" not in unknown.why
     assert "is in use: free it" in busy.advice
     assert "is not an address of this machine" in elsewhere.advice
     assert "nor a name that resolves" in unknown.advice
-    assert not check_listening(["tcp://*:*", "tcp://127.0.0.1:*"], [])
-
-
-def test_advertising_what_leads_nowhere() -> None:
-    near, closed = check_listening(
-        [], ["tcp://127.0.0.1:1", f"tcp://{socket.gethostname()}.invalid:1"]
-    )
-    assert "other machines find themselves there" in near.why and not near.is_fatal
-    assert "does not resolve" in closed.why
+    assert not check_listening(["tcp://*:*", "tcp://127.0.0.1:*"])
 
 
 def test_a_model_in_words() -> None:
