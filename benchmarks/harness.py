@@ -84,7 +84,9 @@ def print_result(result: Result, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for index, heading in enumerate(result.columns[:shown]):
         is_figure = 1 <= index <= 3
-        table.add_column(heading, justify="right" if is_figure else "left", no_wrap=index < 5)
+        table.add_column(
+            heading, justify="right" if is_figure else "left", no_wrap=is_figure or index == 4
+        )
     for row in result.rows:
         table.add_row(*map(Text, row.cells[:shown]))
     console.print(table)

@@ -118,7 +118,10 @@ def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) ->
     for way in filter(found.get, ours):
         one, title = found[way], f"{_named(units, n)}: {way}"
         if theirs:
-            accuracies = f"{one['accuracy']:.3f} and {theirs['accuracy']:.3f}"
+            accuracies = (
+                f"{one['accuracy']:.3f} after {_LONGER.get(units, 1)} times the steps of theirs, "
+                f"{theirs['accuracy']:.3f}"
+            )
             yield Row(
                 name=title,
                 ours=one["rate"],
