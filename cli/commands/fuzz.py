@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -181,23 +180,18 @@ def command_of(broken: "Broken") -> str:
 
 def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
     """What ``--json`` prints."""
-    from ...sim.fuzz.campaign import commit, release
-
     worst = campaign.worst
     return {
         "seeds": campaign.seeds,
         "violations": [_told(broken) for broken in campaign.broken],
         "events": campaign.events,
         "never": list(campaign.never),
-        "together": [[*pair, seeds] for pair, seeds in campaign.together.items()],
         "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
         "worst": {
             "events": {"seed": worst.events_seed, "events": worst.events},
             "agree_s": {"seed": worst.agree_seed, "agree_s": worst.agree_s},
         },
         "workers": order.workers,
-        "version": release(),
-        "commit": commit(),
     }
 
 
@@ -299,8 +293,6 @@ def _print_campaign(told: dict[str, Any], console: Console) -> None:
         console.print()
         console.print(Text(f"Faults, by share of seeds: {_faults(told['coverage'])}", style="dim"))
         console.print()
-        console.print(_pairs(told["together"], told["seeds"]))
-        console.print()
     worst = told["worst"]
     console.print(
         Text(
@@ -311,7 +303,7 @@ def _print_campaign(told: dict[str, Any], console: Console) -> None:
         )
     )
     for violation in told["violations"]:
-        _print_violation(violation, told, console)
+        _print_violation(violation, console)
     if not told["violations"]:
         console.print(Text("Nothing broke.", style="green"))
     if told["never"]:
@@ -345,37 +337,12 @@ def _faults(coverage: Mapping[str, float]) -> str:
     return ", ".join(f"{kind} {_share(part)}" for kind, part in kinds.items()) or "none"
 
 
-def _pairs(together: Sequence[tuple[str, str, int]], seeds: int) -> Table:
-    """Which two kinds of fault were in force at the same time; rows and columns are the same."""
-    kinds = sorted({kind for one, other, _ in together for kind in (one, other)})
-    met = {(one, other): count / seeds for one, other, count in together}
-    title = "Percent of seeds in which two kinds of fault were in force together (-: in none)"
-    table = plain_table("", "", *(f">{letter}" for letter in ascii_lowercase[: len(kinds) - 1]))
-    table.title, table.padding = title, (0, 1, 0, 0)
-    for at, kind in enumerate(kinds):
-        parts = [_entry(met[other, kind]) for other in kinds[:at]]
-        table.add_row(kind, Text(ascii_lowercase[at], style="dim"), *parts)
-    return table
-
-
-def _entry(part: float) -> Text:
-    """One place of a table of percents.
-
-    >>> [str(_entry(part)) for part in (0.0, 0.001, 0.37, 1.0)]
-    ['-', '<1', '37', '100']
-    """
-    if not part:
-        return Text("-", style="yellow")
-    return Text("<1" if part < 0.01 else f"{100 * part:.0f}")
-
-
-def _print_violation(violation: dict[str, Any], told: dict[str, Any], console: Console) -> None:
-    commit = f", commit {told['commit'][:12]}" if told["commit"] else ""
+def _print_violation(violation: dict[str, Any], console: Console) -> None:
     console.print()
     console.print(
         Text(
             f"Seed {violation['seed']} broke {violation['invariant']} at "
-            f"{violation['at_s']:.3f} s (version {told['version']}{commit}):",
+            f"{violation['at_s']:.3f} s:",
             style="bold red",
         )
     )

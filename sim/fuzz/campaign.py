@@ -1,6 +1,5 @@
 """A campaign: many seeds side by side, what they met, and what they broke."""
 
-import math
 import os
 import signal
 from collections import Counter
@@ -10,10 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from itertools import combinations
 from multiprocessing import get_context, parent_process
-from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
 from typing import Protocol as Structural
@@ -21,7 +17,7 @@ from typing import TypeVar
 
 from ...gossip import ConfigError, RumorError
 from ..batched.schedule import paused, settled
-from ..kernel.faults.files import ATTACKS, KINDS, Fault
+from ..kernel.faults.files import Fault
 from .scenario import draw, workers_of
 from .shrink import Draft, shrink
 from .trial import Failure, Mutant, Trial
@@ -33,9 +29,6 @@ __all__ = [
     "Order",
     "Progress",
     "Worst",
-    "commit",
-    "overlapping",
-    "release",
     "run_campaign",
 ]
 
@@ -51,9 +44,6 @@ Progress = Callable[[int, Sequence[Trial]], None]
 
 _FULL_SEEDS_MIN = 200
 _FULL_WORKERS_MIN = 6
-
-_INSTANTS = ("heal", "continue", "restart")
-"""Kinds that only end what others began."""
 
 _CHUNK = 4
 """Seeds that a process takes at a time."""
@@ -139,8 +129,6 @@ class Campaign:
     events: int
     seen: Mapping[str, int]
     """In how many seeds something happened."""
-    together: Mapping[tuple[str, str], int]
-    """In how many seeds two kinds of fault were in force at the same time, as sorted pairs."""
     never: tuple[str, ...]
     """Events of `EVENT_COVERAGE` that a campaign as large and as full as this should have met."""
     worst: Worst
@@ -180,38 +168,10 @@ def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -
         seeds=len(trials),
         events=sum([trial.events for trial in trials]),
         seen=seen,
-        together=_together(order, trials),
         never=tuple(name for name in expected if not seen[name]),
         worst=_worst(trials),
         broken=broken,
     )
-
-
-def _together(order: Order, trials: Sequence[Trial]) -> dict[tuple[str, str], int]:
-    kinds = sorted(kind for kind in KINDS if kind not in (*_INSTANTS, *ATTACKS))
-    met = Counter(pair for each in trials for pair in overlapping(order.draft(each.seed).faults))
-    return {pair: met[pair] for pair in combinations(kinds, 2)}
-
-
-def overlapping(faults: Sequence[Fault]) -> set[tuple[str, str]]:
-    """Which two kinds of fault are in force at the same time, as sorted pairs.
-
-    What happens at an instant counts for a second.
-
-    >>> loss = Fault(at_s=0.0, kind="loss", rate=0.1)
-    >>> overlapping([loss, Fault(at_s=5.0, kind="leave", peer="p1")])
-    {('leave', 'loss')}
-    """
-    spans = []
-    for fault in faults:
-        lasts = "for_s" in KINDS[fault.kind].takes and fault.kind != "reset"
-        lasting_s = math.inf if lasts and fault.for_s is None else fault.for_s or 1.0
-        spans.append((fault.kind, fault.at_s, fault.at_s + lasting_s))
-    return {
-        (min(one, other), max(one, other))
-        for (one, start_s, stop_s), (other, begin_s, end_s) in combinations(spans, 2)
-        if one != other and start_s <= end_s and begin_s <= stop_s
-    }
 
 
 def _try(order: Order, seed: int) -> Trial:
@@ -338,31 +298,3 @@ EVENT_COVERAGE: Mapping[str, str] = MappingProxyType(
     }
 )
 """What each event is, by the name under which `Invariants.seen` counts it."""
-
-
-def release() -> str:
-    """The installed version; empty where nothing is installed."""
-    try:
-        return version("rumor")
-    except PackageNotFoundError:
-        return ""
-
-
-def commit(folder: Path = Path(__file__).parents[2]) -> str | None:
-    """The commit that is checked out; None where this is no checkout.
-
-    Args:
-        folder: Where ``.git`` lies.
-    """
-    git = folder / ".git"
-    try:
-        head = (git / "HEAD").read_text(encoding="utf-8").strip()
-        if not head.startswith("ref: "):
-            return head
-        name = head.removeprefix("ref: ")
-        if (git / name).is_file():
-            return (git / name).read_text(encoding="utf-8").strip()
-        packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)

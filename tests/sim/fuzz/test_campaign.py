@@ -14,7 +14,7 @@ import pytest
 
 from rumor.gossip import ConfigError, Protocol, RumorError
 from rumor.sim.fuzz import Order, Trial, Violation, attempt, draw, run_campaign
-from rumor.sim.fuzz.campaign import EVENT_COVERAGE, overlapping
+from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run
 from rumor.sim.kernel.faults.files import Fault
 
@@ -142,16 +142,6 @@ def test_coverage_is_the_share_of_seeds_and_the_worst_seeds_are_named() -> None:
     assert (campaign.worst.events_seed, campaign.worst.events) == (longest.seed, longest.events)
     slowest = max(trials, key=lambda trial: (trial.agree_s, -trial.seed))
     assert (campaign.worst.agree_seed, campaign.worst.agree_s) == (slowest.seed, slowest.agree_s)
-
-
-def test_kinds_of_fault_that_never_met_are_named() -> None:
-    cut = Fault(at_s=1.0, kind="cut", peer=0, for_s=2.0)
-    later = Fault(at_s=9.0, kind="leave", peer=0)
-    pause = Fault(at_s=2.5, kind="pause", peer=1, for_s=1.0)
-    assert overlapping([cut, later, pause]) == {("cut", "pause")}
-    campaign = run_campaign(Order(seeds=(0,), workers=2, faults=(cut, later, pause)))
-    assert campaign.together["cut", "pause"] == 1
-    assert campaign.together["cut", "leave"] == 0
 
 
 def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:
