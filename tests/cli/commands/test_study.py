@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from rumor.cli.commands.study import display_on, outline, progress_words
 from rumor.cli.reports.console import duration
 from rumor.gossip.errors import TransportError
 from rumor.sim.study import StudyProgress, plan_study
-from rumor.sim.study.execution.store import Store, locked
+from rumor.sim.study.execution.store import Store
 
 from ...forked import forked
 from ...sim.study.small import TOML, small_study, tables_of
@@ -336,18 +335,6 @@ def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
     assert "error: stopped; " in said and "leaked" not in said and "Traceback" not in said
 
 
-def test_another_process_stays_out_until_tables_and_report_are_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def write(results: object, folder: Path) -> None:
-        with locked(folder):
-            pytest.fail("somebody else could compute into it")
-
-    monkeypatch.setattr(rumor.sim.study, "write_tables", write)
-    done = run()
-    assert done.exit_code == 2 and "is in use" in done.stderr
-
-
 def test_debug_shows_where_it_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     Broken(monkeypatch, TransportError("Dask failed: it is gone"))
     assert isinstance(run("--debug").exception, TransportError)
@@ -363,33 +350,6 @@ def test_tables_that_cannot_be_written_cost_no_trial(monkeypatch: pytest.MonkeyP
     assert done.exit_code == 1
     assert "No space left on device; all trials are kept: --resume writes the tables" in done.stderr
     assert run("--resume").exit_code == 0
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with room for a few trials."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small disk takes root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.mark.extended
-def test_a_disk_that_is_full_keeps_what_was_finished(small_disk: Path) -> None:
-    Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 8"))
-    done = run("--out", str(small_disk / "a"))
-    assert done.exit_code == 1
-    assert "No space left on device" in done.stderr and "of 16 trials are kept" in done.stderr
-    kept = len(list((small_disk / "a" / "trials").glob("*.json")))
-    assert kept > 0
-    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
-    again = run("--out", str(small_disk / "a"), "--resume")
-    assert again.exit_code == 0 and f"{kept} finished before" in again.stderr
-    assert run("--out", "b").exit_code == 0
-    assert tables_of(small_disk / "a") == tables_of(Path("b"))
 
 
 def test_a_torn_trial_and_trials_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a study file says of a search, of a short version, and of a target that is a loss."""
+"""What a study file says of a short version, and of a target that is a loss."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from rumor.gossip import ConfigError
 from rumor.sim.study import find_study, read_study
 from rumor.sim.study.metrics import METRICS
 from rumor.sim.study.results import Result
-from rumor.sim.study.study import Trial
+from rumor.sim.study.study import Study, Trial
 
 TEXT = """
 question = "Who?"
@@ -23,12 +23,6 @@ steps = 10
 rule = ["gosgd", "allreduce"]
 machines = [{ name = "alike" }, { name = "in a storm", storm = "spot", time_s = 60.0 }]
 
-[search]
-lr = [0.1, 0.2]
-at = { machines = "alike" }
-parts = [0.5, 1.0]
-seed = 7
-
 [quick]
 hours = 0.1
 seeds = 1
@@ -36,36 +30,26 @@ settings = { steps = 4 }
 """
 
 
-def read(folder: Path, text: str) -> object:
+def read(folder: Path, text: str) -> Study:
     path = folder / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return read_study(path)
 
 
-def test_a_search_and_a_short_version_are_read(tmp_path: Path) -> None:
-    study = read(tmp_path, TEXT)
-    search = study.search  # type: ignore[attr-defined]
-    assert (search.axis.name, search.axis.labels) == ("lr", ("0.1", "0.2"))
-    assert (search.at, search.parts, search.seed) == ({"machines": "alike"}, (0.5, 1.0), 7)
-    short = study.quickly()  # type: ignore[attr-defined]
-    assert short.settings["steps"] == 4 and short.seeds == (0,) and short.search == search
+def test_a_short_version_is_read(tmp_path: Path) -> None:
+    short = read(tmp_path, TEXT).quickly()
+    assert short.settings["steps"] == 4 and short.seeds == (0,)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("lr = [0.1, 0.2]\n", "", "must have one setting"),
-        ("lr = [0.1, 0.2]", "lr = [0.1, 0.2]\np = [1]", "must have one setting"),
-        ("seed = 7", 'metric = "losss"', "did you mean 'loss'"),
-        ("parts = [0.5, 1.0]", 'parts = ["a"]', "must be a list of numbers"),
         ("hours = 0.1", "hours = 0", "quick.hours is 0"),
         ("hours = 0.1", "hour = 1", "unknown key 'hour', did you mean 'hours'"),
         ("{ steps = 4 }", "{ stepps = 4 }", "quick.settings has an unknown key 'stepps'"),
-        ('machines = "alike" }', 'machines = "none" }', "search.at must say which machines"),
-        ("[quick]", "tune = 1\n[quick]", "search|tune"),
     ],
 )
-def test_what_is_wrong_with_either_is_said(tmp_path: Path, old: str, new: str, why: str) -> None:
+def test_what_is_wrong_with_it_is_said(tmp_path: Path, old: str, new: str, why: str) -> None:
     assert old in TEXT
     with pytest.raises(ConfigError, match=why):
         read(tmp_path, TEXT.replace(old, new))
