@@ -13,7 +13,6 @@ import socket as sockets
 import struct
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -216,7 +215,6 @@ def bind_advice(address: str, code: int | None) -> str:
 
 # What is found is believed so long; after that it is looked up again if it is still asked for.
 _BELIEVED_S: Final = 30.0
-_NAMES_MAX: Final = 1024
 _THREADS_MAX: Final = 16
 _PLACES_MAX: Final = 4
 
@@ -233,7 +231,7 @@ class Resolver:
     """What addresses with a name stand for; looking one up never holds the caller up."""
 
     def __init__(self) -> None:
-        self._found: OrderedDict[str, _Found] = OrderedDict()
+        self._found: dict[str, _Found] = {}
         self._threads = 0
         self._lock = threading.Lock()
 
@@ -251,10 +249,6 @@ class Resolver:
             return (address,)
         with self._lock:
             found = self._found.setdefault(address, _Found())
-            self._found.move_to_end(address)
-            # Strangers make names up; the one that was asked for longest ago is forgotten.
-            if len(self._found) > _NAMES_MAX:
-                self._found.popitem(last=False)
             is_old = found.since_s is None or time.monotonic() - found.since_s > _BELIEVED_S
             if is_old and not found.searching and self._threads < _THREADS_MAX:
                 found.searching = True

@@ -8,7 +8,6 @@ The object belongs to one thread; only `wake` may be called from another.
 """
 
 import socket as sockets
-from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -35,7 +34,6 @@ from .sockets import try_send
 __all__ = ["Received", "Route", "Transport", "local_host"]
 
 
-_ROUTES_MAX: Final = 16_384
 _BATCH: Final = 128
 
 # With keys: how long at most nobody looks who asks to be let in, and at the roster.
@@ -82,9 +80,9 @@ class Transport:
         self._peers: dict[PeerId, tuple[str, ...]] = {}
         self._reached: dict[tuple[PeerId, bool], str] = {}
         # How each peer was last heard, for the way back; by whether the message was bulk.
-        self._routes: OrderedDict[PeerId, dict[bool, Route]] = OrderedDict()
+        self._routes: dict[PeerId, dict[bool, Route]] = {}
         # Where each peer answered that was dialled, which need not be where it says that it is.
-        self._heard_at: OrderedDict[PeerId, str] = OrderedDict()
+        self._heard_at: dict[PeerId, str] = {}
         self.malformed = 0
         """Messages dropped for having too many parts."""
         self._listener = Listener(self._context, self._poller, self._curve, bulk_messages_max)
@@ -171,13 +169,8 @@ class Transport:
         """
         if route:
             self._routes.setdefault(peer, {})[bulk] = route
-            self._routes.move_to_end(peer)
-        elif place and self._heard_at.get(peer) != place:
+        elif place:
             self._heard_at[peer] = place
-        # Anybody can speak in any number of names; who was heard longest ago is forgotten.
-        for known in (self._routes, self._heard_at):
-            if len(known) > _ROUTES_MAX:
-                known.popitem(last=False)
 
     def greet(self, address: str, parts: Sequence[Buffer]) -> bool:
         """Send to whoever listens at *address*.

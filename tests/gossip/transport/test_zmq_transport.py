@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -556,25 +555,6 @@ def test_a_process_without_limits_on_files_has_one_on_sockets(
     Transport().close()
 
 
-def test_of_too_many_names_the_longest_silent_is_forgotten(there: Transport) -> None:
-    with closing(Transport(None)) as hidden:
-        until(lambda: hidden.greet(listens_at(there), [b"hello"]))
-        (message,) = receive(there)
-        there.learn("hidden", message.route, bulk=False)
-        for index in range(20_000):
-            there.learn(f"ghost-{index}", b"\0none", bulk=False)
-            if index % 10_000 == 0:
-                there.learn("hidden", message.route, bulk=False)
-        assert there.send("hidden", [b"still known"], bulk=False)
-        for index in range(20_000):
-            there.learn(f"ghost-{index}", b"\0none", bulk=False)
-        assert not there.send("hidden", [b"forgotten"], bulk=False)
-        assert not there.send("ghost-9", [b"x"], bulk=False)
-        there.learn("hidden", message.route, bulk=False)
-        assert there.send("hidden", [b"known again"], bulk=False)
-        assert contents(receive(hidden, 2)) == [[b"still known"], [b"known again"]]
-
-
 def test_parts_may_be_any_kind_of_buffer(here: Transport, there: Transport) -> None:
     here.meet("there", [listens_at(there)])
     parts: list[Buffer] = [b"a", memoryview(bytearray(b"b" * 100_000))]
@@ -792,21 +772,6 @@ def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sockets, "getaddrinfo")
     for address in ("tcp://10.0.0.5:1", "tcp://[::1]:1", "tcp://[fe80::1%eth0]:1"):
         assert Resolver().places(address) == (address,)
-
-
-def test_of_too_many_names_to_look_up_the_oldest_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("rumor.gossip.transport.addresses._NAMES_MAX", 2)
-    monkeypatch.setattr(sockets, "getaddrinfo", lambda _, port, **__: answering("10.0.0.5", port))
-    names = Resolver()
-
-    def found(name: str) -> bool:
-        return names.places(f"tcp://{name}:1") == ("tcp://10.0.0.5:1",)
-
-    for name in ("a", "b", "c"):
-        until(partial(found, name))
-    assert names.places("tcp://b:1") and not names.places("tcp://a:1")
 
 
 def test_sockets_do_not_redial_in_lockstep(here: Transport) -> None:

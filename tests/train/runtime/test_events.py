@@ -76,13 +76,6 @@ def test_what_is_about_nobodys_life_is_only_said(
     assert read_metrics(tmp_path / "events.jsonl") == []
 
 
-def test_names_of_strangers_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    events = Events(None)
-    for number in range(1000):
-        events.tell(PeerRefused(f"x{number % 500}", "another model"))
-    assert len(caplog.records) == 64
-
-
 def test_a_second_life_goes_on_in_the_same_file(tmp_path: Path) -> None:
     for peer in ("a", "b"):
         events = Events(tmp_path / "events.jsonl")

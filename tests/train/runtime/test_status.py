@@ -245,10 +245,3 @@ def test_what_is_no_question_is_not_answered() -> None:
     world = World()
     hello = Hello(members=(), rooted=False, reply=True)
     assert world.desk.answer(envelope_of(hello, "x"), world.look) is None
-
-
-def test_only_so_many_suspects_are_kept() -> None:
-    events = Events(None)
-    for number in range(8200):
-        events.tell(PeerSuspected(f"p{number}"))
-    assert len(events.suspected) == 8192

@@ -31,10 +31,6 @@ _log = logging.getLogger("rumor")
 EVENTS: Final = "events.jsonl"
 """What the file is called in a peer's folder."""
 
-# Names cost a stranger nothing, and each would be a line in the log.
-_REFUSED_MAX: Final = 64
-_SUSPECTED_MAX: Final = 8192
-
 _HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 
 # For whoever asks now and then: what is older stands in the file.
@@ -94,7 +90,7 @@ class Events:
                 _log.info("%s has left", peer)
                 self._note("left", peer)
             case PeerRefused(peer, reason):
-                if peer not in self._refused and len(self._refused) < _REFUSED_MAX:
+                if peer not in self._refused:
                     self._refused.add(peer)
                     _log.warning("%s cannot be one of this swarm: %s", peer, reason)
             case StaleIncarnation():
@@ -139,7 +135,7 @@ class Events:
         with self._lock:
             self._noted += 1
             self._kept.append(Noted(self._noted, event, peer or "", time.monotonic()))
-            if event == "suspected" and len(self._suspected) < _SUSPECTED_MAX:
+            if event == "suspected":
                 self._suspected.add(peer or "")
             elif event in _HEARD_OR_GONE:
                 self._suspected.discard(peer or "")
