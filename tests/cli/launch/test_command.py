@@ -113,7 +113,7 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> Non
     result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
     assert result.exit_code == 2
     assert "holds another run" in result.stderr and trace in result.stderr
-    assert ("go on with it by --resume run" in result.stderr) is (trace == "peers")
+    assert ("resume it with --resume run" in result.stderr) is (trace == "peers")
     assert [path.name for path in run.iterdir()] == [trace]
 
 
