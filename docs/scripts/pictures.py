@@ -6,7 +6,7 @@ else.
 """
 
 import base64
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -83,7 +83,7 @@ def web(folder: Path) -> None:
 def top(folder: Path) -> None:
     """The terminal, at the same."""
     with _swarm(folder) as address, observing([address], None, None) as observer:
-        _await(lambda: any(peer.state == "dead" for peer in observer.poll().peers))
+        _await(lambda: any(peer.state in ("dead", "left") for peer in observer.poll().peers))
         console = Console(record=True, width=96, file=io.StringIO())
         console.print(screen_of(observer.poll(), 96, 22, "peer"))
         # Without a page around it, an SVG would be as high as the window.
@@ -139,7 +139,7 @@ def _swarm(folder: Path) -> Iterator[str]:
 
 def _dead(address: str) -> bool:
     with urlopen(f"{address}status.json", timeout=60) as answer:
-        return any(peer["state"] == "dead" for peer in json.load(answer)["peers"])
+        return any(peer["state"] in ("dead", "left") for peer in json.load(answer)["peers"])
 
 
 def _await(is_so: Callable[[], bool]) -> None:
@@ -151,11 +151,8 @@ def _await(is_so: Callable[[], bool]) -> None:
 
 def _browser(folder: Path) -> Any:
     """That of the tests."""
-    path = ROOT / "tests/sim/study/report/chromium.py"
-    spec = importlib.util.spec_from_file_location("chromium", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT))
+    module = importlib.import_module("tests.sim.study.report.chromium")
     return module.browser(folder)
 
 

@@ -163,11 +163,6 @@ class Inbox:
         offer = transfer.offer
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
-    def has(self, share: ShareId) -> bool:
-        """Whether a share is here or was decided last, so that a question changes nothing."""
-        decided = self._log.account.decided.get((share.sender, share.incarnation), NO_DECISION)
-        return share.seq <= decided[0] or self._find(share) is not None
-
     def query(self, share: ShareId, now: float) -> None:
         """Answer what became of a share; one that has not been seen never will be."""
         transfer = self._find(share)

@@ -252,6 +252,10 @@ class RuleContext:
         """Whether a peer takes optimizer steps still, this one included."""
         return self._state.table.trains(peer)
 
+    def is_leaving(self, peer: PeerId) -> bool:
+        """Whether a peer is about to leave, or has left, and so refuses all shares."""
+        return self._state.table.is_leaving(peer)
+
     def is_suspected(self, peer: PeerId) -> bool:
         """Whether a peer that is considered alive has been silent for so long that it is asked."""
         return self._state.table.is_suspected(peer)

@@ -43,7 +43,8 @@ class Letters:
         for back in context.returned:
             # What was dropped in between, or pushed in a swarm that was given up, is no letter.
             letter = self._pushed.pop(back.peer, None) if back.epoch == EPOCH else None
-            if letter is not None:
+            # A leaver refuses whatever it is pushed: without delay, the two would go on for ever.
+            if letter is not None and not context.is_leaving(back.peer):
                 self._queued.setdefault(back.peer, deque()).appendleft(letter)
         outstanding = context.outstanding()
         for peer in [peer for peer in self._pushed if peer not in outstanding]:

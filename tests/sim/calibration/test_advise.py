@@ -63,7 +63,6 @@ def test_a_lone_peer_cannot_lose_another() -> None:
     assert advice.time_s is not None and advice.weight_lost is None
 
 
-@pytest.mark.extended
 def test_who_does_not_get_there_comes_after_those_who_do() -> None:
     seldom = Candidate(rule="gosgd:p=0.01", topology="ring")
     heterogeneous = measured(
