@@ -41,7 +41,6 @@ __all__ = [
     "kept_options",
     "make_settings",
     "peer",
-    "resumed_options",
     "stop_on_signals",
 ]
 
@@ -117,7 +116,7 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
         made = make_settings(settings, typed)
     else:
         with understanding(settings["resume"]):
-            settings = resumed_options(settings, typed)
+            settings = _resumed_options(settings, typed)
             made = make_settings(settings, typed)
     report = _run(*made, threading.Event(), settings["network_faults"])
     if as_json:
@@ -234,7 +233,7 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """The options of a peer that resumes: those that it had, and those that are changed now.
 
     Args:
