@@ -238,7 +238,11 @@ def test_what_cannot_be_fetched_is_named_and_no_weight_is_counted(
 
     result = lost(machines, lose, "--no-models")
     assert result.exit_code == 1
-    assert "error: the ledgers of peer-2 are out of reach" in result.stderr
+    error = result.stderr.splitlines()[-1]
+    assert error.startswith("error: peer-2 failed: 127.0.0.2: ")
+    assert error.endswith(
+        "; the ledgers of peer-2 are out of reach, so that no weight can be counted"
+    )
     assert "Weight cannot be counted: the ledgers of peer-2 are out of reach." in result.stdout
     folder = machines.folder_of("127.0.0.2", "run", "peer-2")
     assert json.loads((folder / "peer.json").read_text())["state"] == "left"
