@@ -15,6 +15,9 @@ import xxhash
 import zmq
 from zmq.utils import z85
 
+from rumor.gossip.wire import messages as m
+from rumor.gossip.wire.fields import BODIES
+
 from ..waiting import LIMIT_S
 
 __all__ = [
@@ -23,8 +26,14 @@ __all__ = [
     *("Stranger", "framed", "member", "offer"),
 ]
 
-HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ = range(13)
-STOP = 14
+_KINDS = [body for body, _ in BODIES]
+HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ, STOP = (
+    _KINDS.index(body)
+    for body in (
+        *(m.Hello, m.Describe, m.Ask, m.Push, m.Offer, m.Grant, m.Chunk, m.Ack, m.Query),
+        *(m.Pending, m.Leave, m.Refer, m.Read, m.Stop),
+    )
+)
 SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)
 
 U63 = 2**63 - 1
