@@ -87,10 +87,14 @@ def _message_of(error: Exception) -> str:
 
 def with_advice(message: str) -> str:
     """A message with what to do about it, where the system's own words do not say that."""
-    if os.strerror(errno.EMFILE) not in message:
-        return message
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return f"{message}: a process may have {limit} open; raise the limit, as with `ulimit -n 4096`"
+    if os.strerror(errno.EMFILE) in message:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        return (
+            f"{message}: a process may have {limit} open; raise the limit, as with `ulimit -n 4096`"
+        )
+    if os.strerror(errno.ENOSPC) in message:
+        message += ": free some, or write to another disk with --out"
+    return message
 
 
 @contextmanager

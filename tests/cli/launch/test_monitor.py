@@ -186,11 +186,20 @@ def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
     assert told == "peer-0 failed at step 0: its folder cannot be written: No space left on device"
 
 
-def test_too_many_open_files_come_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_text("OSError: [Errno 24] Too many open files: 'x'\n")
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("[Errno 24] Too many open files: 'x'", "ulimit -n"),
+        ("[Errno 28] No space left on device", "another disk with --out"),
+    ],
+)
+def test_a_limit_of_the_system_comes_with_what_to_do(
+    error: str, advice: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log.txt").write_text(f"OSError: {error}\n")
     monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
     (told,) = monitor.update()
-    assert "Too many open files" in told and "ulimit -n" in told
+    assert error in told and advice in told
 
 
 def test_lives_that_end_without_a_word_are_told_once(tmp_path: Path) -> None:
