@@ -4,7 +4,6 @@ Tensors are read one at a time, so that merging takes the memory of one model, h
 peers there are.
 """
 
-import json
 import reprlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -95,9 +94,7 @@ def open_model(path: Path) -> SavedModel:
         whole, *by_shard = map(_weight, (told, *metadata.get("shard_units", told).split(",")))
         runs = from_text(metadata.get("shard_runs", "{}"))
         orders = orders_from_text(metadata.get("shard_orders", "{}"))
-        met = frozenset(
-            (str(id), int(number)) for id, number in json.loads(metadata.get("met", "[]"))
-        )
+        met = frozenset((str(id), int(number)) for id, number in json_of(metadata.get("met", "[]")))
         local = json_of(metadata.get("local", "[]"))
         if not isinstance(local, list) or not all(isinstance(name, str) for name in local):
             raise ValueError("its local tensors must be a list of names")

@@ -159,6 +159,7 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
         ({"shard_orders": '{"x":[0,0]}'}, "does not have each axis once"),
         ({"shard_orders": '{"x":["a"]}'}, "no orders of axes"),
         ({"shard_orders": '{"x":[1,0]}'}, "an order of axes is not that of a tensor"),
+        ({"met": '[["a",1e999]]'}, "1e999"),
     ],
 )
 def test_a_header_that_says_what_cannot_be_is_an_error(
