@@ -1,14 +1,18 @@
 """Shares on their way out: escrow until the receiver has said how much it accepted.
 
-The table in `rumor.gossip.exchange.escrow` says what an event leads to; here is how each of its
-actions is carried out. Once a share is sent, only the receiver's word settles it: the receiver is
+`TRANSITIONS`, below the class, says which method carries out an event in each state, and which
+state follows. A method may answer with an event of its own, which is looked up in the state that
+has been reached: so a choice, such as whether the last frame has gone, is a transition like any
+other.
+
+Once a share is sent, only the receiver's word settles it: the receiver is
 asked again and again, and if it is considered dead the escrow is stranded until it is heard, or
 until a later incarnation shows that the old one is over.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
@@ -18,11 +22,11 @@ from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..weight import mixing_fraction
 from ..wire.messages import Ack, Grant, Offer, Push, Query
-from .escrow import TRANSITIONS, EscrowAction, EscrowEvent, EscrowState
+from .escrow import STRANDED, EscrowEvent, EscrowState
 from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
 from .transfer import OutgoingTransfer, SnapshotRefs
 
-__all__ = ["Outbox", "Returned"]
+__all__ = ["TRANSITIONS", "Outbox", "Returned", "diagram"]
 
 
 _NEVER = float("inf")
@@ -36,9 +40,7 @@ back at all are back by then, and each that does not would cost the memory of a 
 
 _LENT = frozenset({EscrowState.LENT, EscrowState.LENT_STRANDED})
 
-_WITHOUT_CREDIT = frozenset(
-    {EscrowState.STRANDED, EscrowState.LENT_STRANDED, EscrowState.SETTLED, EscrowState.WRITTEN_OFF}
-)
+_WITHOUT_CREDIT = STRANDED | {EscrowState.SETTLED, EscrowState.WRITTEN_OFF}
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
 _BOOK, _PUSHED = EscrowEvent.BOOK, Kind.PUSHED
@@ -297,9 +299,10 @@ class Outbox:
             self.in_flight += step.in_flight
         return True
 
-    # The actions. Each answers with the event that follows from it at once, or with None.
+    # What `TRANSITIONS` names. Each answers with the event that follows at once, or with None.
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Send all of it in one message."""
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
         if self._rate_limiter.is_limited:
@@ -307,6 +310,7 @@ class Outbox:
         self._await(transfer, now, 0)
 
     def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Offer it, and say where in memory it lies."""
         self._send_offer(transfer, now, eager=False)
         transfer.deadline_s = now + self._patience_s(transfer)
 
@@ -328,18 +332,21 @@ class Outbox:
     def _send_instead(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
+        """Send it in frames: its receiver could not read the memory."""
         self._flow_control.grant(transfer, credit_bytes, now)
         self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
         # The memory may have been abandoned in between: then it can never become whole there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
+        """Send what credit and bandwidth allow."""
         if not self._flow_control.acquire(transfer):
             transfer.deadline_s = _NEVER
             return None
         return EscrowEvent.ALL_SENT if self._flow_control.go_on(transfer, now) else None
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Let go of the snapshot, unless its values may come back, and await the answer."""
         transfer.deadline_s = now + self._patience_s(transfer)
         if transfer.snapshot and not self._config.exact:
             self._snapshot_refs.remove(transfer.snapshot)
@@ -356,10 +363,12 @@ class Outbox:
             self.unanswering.add(transfer.peer)
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Ask without waiting: nobody would notice when one that is no member falls silent."""
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
     def _answered(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
+        """Take the answer, and the time it took."""
         following = self._take_answer(transfer, now, accepted)
         # A question may have been answered instead of the push (Karn's rule).
         if transfer.questions == 0:
@@ -377,6 +386,7 @@ class Outbox:
         return _BOOK
 
     def _take_refusal(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
+        """Take an answer that can only be no: the share was not sent yet."""
         if accepted:
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         return self._take_answer(transfer, now, 0)
@@ -394,14 +404,17 @@ class Outbox:
             self._let_go(transfer, now, 0)
 
     def _let_go(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Keep the values no longer."""
         transfer.deadline_s = _NEVER
         self._stop_reading(transfer, abandoned=transfer.state in _LENT)
 
     def _recover(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Count on the receiver again, and ask."""
         self._note(Kind.FOUND, transfer)
         self._ask(transfer, now, 0)
 
     def _keep(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+        """Keep the weight in escrow until its values are mixed back."""
         # Values may only change between two steps: the weight waits for them.
         transfer.deadline_s = _NEVER
         self._flow_control.give_up(transfer)
@@ -424,7 +437,7 @@ class Outbox:
         self._forget(transfer)
         self._note(Kind.WRITTEN_OFF, transfer)
 
-    # What the actions have in common.
+    # What these have in common.
 
     def _reads_memory(self, transfer: OutgoingTransfer, now: float) -> bool:
         return self._links.to(transfer.peer, transfer.incarnation).reads_memory(now)
@@ -489,30 +502,80 @@ class Outbox:
 
 
 _Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]
+_Table = dict[tuple[EscrowState, EscrowEvent], tuple[_Do, EscrowState] | None]
 
-_ACTIONS: dict[EscrowAction, _Do] = {
-    EscrowAction.PUSH: Outbox._push,
-    EscrowAction.SHOW: Outbox._show,
-    EscrowAction.OFFER: Outbox._offer,
-    EscrowAction.TAKE_CREDIT: Outbox._take_credit,
-    EscrowAction.SEND_INSTEAD: Outbox._send_instead,
-    EscrowAction.STREAM: Outbox._stream,
-    EscrowAction.AWAIT: Outbox._await,
-    EscrowAction.WAIT_ON: Outbox._wait_on,
-    EscrowAction.ASK: Outbox._ask,
-    EscrowAction.ASK_GONE: Outbox._ask_gone,
-    EscrowAction.ANSWERED: Outbox._answered,
-    EscrowAction.TAKE_ANSWER: Outbox._take_answer,
-    EscrowAction.TAKE_REFUSAL: Outbox._take_refusal,
-    EscrowAction.TAKE_BACK: Outbox._take_back,
-    EscrowAction.STRAND: Outbox._strand,
-    EscrowAction.LET_GO: Outbox._let_go,
-    EscrowAction.RECOVER: Outbox._recover,
-    EscrowAction.KEEP: Outbox._keep,
-    EscrowAction.MIX_BACK: Outbox._mix_back,
-    EscrowAction.CLOSE: Outbox._close,
-    EscrowAction.WRITE_OFF: Outbox._write_off,
+_S, _E = EscrowState, EscrowEvent
+
+
+def _ignored(state: EscrowState, *events: EscrowEvent) -> _Table:
+    return dict.fromkeys([(state, event) for event in events])
+
+
+TRANSITIONS: Final[_Table] = {
+    (_S.QUEUED, _E.WHOLE): (Outbox._push, _S.SENT),
+    (_S.QUEUED, _E.LEND): (Outbox._show, _S.LENT),
+    (_S.QUEUED, _E.GO_ON): (Outbox._offer, _S.OFFERED),
+    (_S.QUEUED, _E.ACK): (Outbox._take_refusal, _S.DECIDED),
+    (_S.QUEUED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.QUEUED, _E.DIED): (Outbox._take_back, _S.DECIDED),
+    (_S.QUEUED, _E.LATER_INCARNATION): (Outbox._take_back, _S.DECIDED),
+    **_ignored(_S.QUEUED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
+    (_S.OFFERED, _E.GO_ON): (Outbox._stream, _S.STREAMING),
+    (_S.OFFERED, _E.GRANT): (Outbox._take_credit, _S.STREAMING),
+    (_S.OFFERED, _E.ACK): (Outbox._take_refusal, _S.DECIDED),
+    (_S.OFFERED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.OFFERED, _E.TIMEOUT): (Outbox._take_back, _S.DECIDED),
+    (_S.OFFERED, _E.DIED): (Outbox._take_back, _S.DECIDED),
+    (_S.OFFERED, _E.LATER_INCARNATION): (Outbox._take_back, _S.DECIDED),
+    **_ignored(_S.OFFERED, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
+    (_S.STREAMING, _E.GO_ON): (Outbox._stream, _S.STREAMING),
+    (_S.STREAMING, _E.ALL_SENT): (Outbox._await, _S.SENT),
+    (_S.STREAMING, _E.GRANT): (Outbox._take_credit, _S.STREAMING),
+    (_S.STREAMING, _E.ACK): (Outbox._take_refusal, _S.DECIDED),
+    (_S.STREAMING, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.STREAMING, _E.TIMEOUT): (Outbox._take_back, _S.DECIDED),
+    (_S.STREAMING, _E.DIED): (Outbox._take_back, _S.DECIDED),
+    (_S.STREAMING, _E.LATER_INCARNATION): (Outbox._take_back, _S.DECIDED),
+    **_ignored(_S.STREAMING, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
+    (_S.LENT, _E.GRANT): (Outbox._send_instead, _S.STREAMING),
+    (_S.LENT, _E.ACK): (Outbox._answered, _S.DECIDED),
+    (_S.LENT, _E.PENDING): (Outbox._wait_on, _S.LENT),
+    (_S.LENT, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.LENT, _E.TIMEOUT): (Outbox._ask, _S.LENT),
+    (_S.LENT, _E.LEAVING): (Outbox._ask, _S.LENT),
+    (_S.LENT, _E.DIED): (Outbox._strand, _S.LENT_STRANDED),
+    (_S.LENT, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
+    **_ignored(_S.LENT, _E.HEARD, _E.HEARD_GONE),
+    (_S.SENT, _E.ACK): (Outbox._answered, _S.DECIDED),
+    (_S.SENT, _E.PENDING): (Outbox._wait_on, _S.SENT),
+    (_S.SENT, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.SENT, _E.TIMEOUT): (Outbox._ask, _S.SENT),
+    (_S.SENT, _E.LEAVING): (Outbox._ask, _S.SENT),
+    (_S.SENT, _E.DIED): (Outbox._strand, _S.STRANDED),
+    (_S.SENT, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
+    **_ignored(_S.SENT, _E.GRANT, _E.HEARD, _E.HEARD_GONE),
+    (_S.STRANDED, _E.ACK): (Outbox._take_answer, _S.DECIDED),
+    (_S.STRANDED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.STRANDED, _E.TIMEOUT): (Outbox._let_go, _S.STRANDED),
+    (_S.STRANDED, _E.HEARD): (Outbox._recover, _S.SENT),
+    (_S.STRANDED, _E.HEARD_GONE): (Outbox._ask_gone, _S.STRANDED),
+    (_S.STRANDED, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
+    **_ignored(_S.STRANDED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
+    (_S.LENT_STRANDED, _E.ACK): (Outbox._take_answer, _S.DECIDED),
+    (_S.LENT_STRANDED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
+    (_S.LENT_STRANDED, _E.TIMEOUT): (Outbox._let_go, _S.LENT_STRANDED),
+    (_S.LENT_STRANDED, _E.HEARD): (Outbox._recover, _S.LENT),
+    (_S.LENT_STRANDED, _E.HEARD_GONE): (Outbox._ask_gone, _S.LENT_STRANDED),
+    (_S.LENT_STRANDED, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
+    **_ignored(_S.LENT_STRANDED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
+    (_S.DECIDED, _E.BOOK): (Outbox._close, _S.SETTLED),
+    (_S.DECIDED, _E.VALUES_BACK): (Outbox._keep, _S.RETURNING),
+    (_S.RETURNING, _E.STEP): (Outbox._mix_back, _S.SETTLED),
+    **_ignored(_S.RETURNING, _E.GRANT, _E.ACK, _E.PENDING, _E.UNSENT, _E.LEAVING),
+    **_ignored(_S.RETURNING, _E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_INCARNATION),
 }
+"""``(state, event): (what the outbox does, next state)``; None for an event that is ignored. A pair
+that is not here cannot happen."""
 
 
 class _Step(NamedTuple):
@@ -524,12 +587,23 @@ class _Step(NamedTuple):
     """How many more shares use up credit then."""
 
 
-def _step(before: EscrowState, action: EscrowAction, after: EscrowState) -> _Step | None:
-    if action is EscrowAction.IGNORE:
-        return None
-    more = (before in _WITHOUT_CREDIT) - (after in _WITHOUT_CREDIT)
-    return _Step(_ACTIONS[action], after, more)
+_STEPS = {
+    (before, event): leads_to
+    and _Step(*leads_to, (before in _WITHOUT_CREDIT) - (leads_to[1] in _WITHOUT_CREDIT))
+    for (before, event), leads_to in TRANSITIONS.items()
+}
 
 
-_STEPS = {at: _step(at[0], *leads_to) for at, leads_to in TRANSITIONS.items()}
-"""The table of `rumor.gossip.exchange.escrow`, with each action's function looked up."""
+def diagram() -> str:
+    """Draw the table as a Mermaid state diagram, for docs/explanation/protocol.md."""
+    arrows: dict[tuple[EscrowState, EscrowState], list[EscrowEvent]] = {}
+    for (state, event), leads_to in TRANSITIONS.items():
+        if leads_to is not None:
+            arrows.setdefault((state, leads_to[1]), []).append(event)
+    lines = ["stateDiagram-v2", f"    state {_S.DECIDED.name} <<choice>>"]
+    lines += [f"    [*] --> {_S.QUEUED.name}"]
+    for (state, target), events in arrows.items():
+        named = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
+        lines.append(f"    {state.name} --> {target.name}: {named}")
+    lines += [f"    {state.name} --> [*]" for state in EscrowState if state.is_final]
+    return "\n".join(lines)

@@ -2,7 +2,7 @@
 
 The first part of a message is ``magic, version, crc32, header``; the second, where there is one,
 is the frame. The header is a flat array whose every field is checked for type and range against
-the tables of `headers`, and both parts are under a checksum (the frame's is XXH3, which is as fast
+its declaration, and both parts are under a checksum (the frame's is XXH3, which is as fast
 as memory), so that no damaged message is ever taken for another. Extension types, maps and trailing
 bytes are refused.
 """
@@ -16,23 +16,20 @@ import msgpack
 import xxhash
 
 from ..errors import DecodeError, IncompatiblePeer, LocalProtocolError
-from ..weight import encode_weight
 from .fields import (
-    BODIES,
-    ENVELOPE,
-    FRAME_BYTES_MAX,
-    FROZEN,
-    LONGER,
-    RECORDS,
-    TENSOR,
-    TENSOR_ORDERED,
+    U63,
+    U64,
     WEIGHT_BYTES_MAX,
+    Check,
     FieldError,
-    fields,
+    Fields,
+    integer,
+    named,
+    octets,
+    text,
 )
-from .formats import Form
-from .messages import Ack, Envelope, Offer, Push, Stopping
-from .schema import Schema
+from .messages import BODIES, FRAME_BYTES_MAX, Envelope
+from .schema import HASH_BYTES, SHARDS_MAX
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -58,11 +55,24 @@ HEADER_BYTES_MAX = 1 << 20
 
 _PREFIX: Final = struct.Struct("<3sBI")
 _MAGIC: Final = b"RMR"
-_U64: Final = 2**64 - 1
-
 # One for all: making a packer costs as much as packing with it.
 _PACKER = msgpack.Packer()
-_KINDS = {body: kind for kind, (body, _) in enumerate(BODIES)}
+_FIELDS: Final = tuple(map(Fields, BODIES))
+_KINDS: Final = {body: kind for kind, body in enumerate(BODIES)}
+
+_ENVELOPE: Final[dict[str, Check]] = {
+    "swarm": octets(0, HASH_BYTES),
+    "schema": octets(HASH_BYTES),
+    "source": text(1, 64),
+    "source_incarnation": integer(1, U63),
+    "destination": text(0, 64),
+    "destination_incarnation": integer(0, U63),
+    "shard": integer(0, SHARDS_MAX - 1),
+    "frame_bytes": integer(0, FRAME_BYTES_MAX),
+    "frame_check": integer(0, U64),
+    "kind": integer(0, len(BODIES) - 1),
+    "body": Check(lambda value: value),
+}
 
 
 def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
@@ -98,39 +108,13 @@ def encoded_bytes(envelope: Envelope) -> int:
     >>> encoded_bytes(ack) == len(encode(ack)[0])
     True
     """
-    check = _U64 if envelope.frame_bytes else 0
+    check = U64 if envelope.frame_bytes else 0
     return _PREFIX.size + len(_PACKER.pack(_fields_of(envelope, check))) + envelope.frame_bytes
 
 
 def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
     """The fields of a header as msgpack can write them, in the order of its table."""
-    body = envelope.body
-    kind = _KINDS[type(body)]
-    values: Sequence[Any]
-    if type(body) is Ack:
-        values = body.seq, encode_weight(body.accepted), body.credit_bytes
-        if body.bytes_s:
-            values = *values, body.bytes_s
-    elif type(body) is Stopping:
-        values = body.why, encode_weight(body.weight), body.phase, body.step, body.done
-    elif type(body) is Push or type(body) is Offer:
-        values = (
-            body.seq,
-            encode_weight(body.escrow),
-            body.size_bytes,
-            body.frame_bytes,
-            body.eager_bytes,
-            _form(body.form),
-            body.segment,
-            body.epoch,
-            body.round,
-            body.note,
-            body.step,
-        )
-        if body.held:
-            values = *values, encode_weight(body.held)
-    else:
-        values = [_plain(getattr(body, name)) for name in BODIES[kind][1]]
+    kind = _KINDS[type(envelope.body)]
     return (
         envelope.swarm,
         envelope.schema,
@@ -142,7 +126,7 @@ def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
         envelope.frame_bytes,
         frame_check,
         kind,
-        values,
+        _FIELDS[kind].write(envelope.body),
     )
 
 
@@ -195,13 +179,8 @@ def decode_header(first: Buffer) -> tuple[Envelope, int]:
         IncompatiblePeer: It is one of another version of the protocol.
     """
     try:
-        values = fields(_unpack(first), ENVELOPE)
-        body_type, table = BODIES[values.pop("kind")]
-        told = values.pop("body")
-        longer = LONGER.get(body_type)
-        if longer is not None and type(told) is tuple and len(told) == len(longer):
-            table = longer
-        body = body_type(**fields(told, table))
+        values = named(_unpack(first), _ENVELOPE)
+        body = _FIELDS[values.pop("kind")].read(values.pop("body"))
     except FieldError as bad:
         raise DecodeError(str(bad)) from None
     check: int = values.pop("frame_check")
@@ -245,34 +224,3 @@ def _require_all_there(header: Buffer) -> None:
     walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
     walker.feed(header)
     walker.skip()
-
-
-def _form(form: Form) -> tuple[object, ...]:
-    """A form as it travels: what was added later is left out where it says nothing."""
-    if form.bare:
-        return form
-    return form[:3] if form.registers == 1 else form[:4]
-
-
-def _schema(schema: Schema) -> list[object]:
-    """A schema as it travels, likewise."""
-    tensors = [
-        [getattr(tensor, name) for name in (TENSOR_ORDERED if tensor.order else TENSOR)]
-        for tensor in schema.tensors
-    ]
-    if schema.frozen:
-        frozen = [[getattr(tensor, name) for name in FROZEN] for tensor in schema.frozen]
-        return [tensors, schema.shards, schema.scattered, frozen]
-    return [tensors, schema.shards, *([True] if schema.scattered else [])]
-
-
-def _plain(value: Any) -> Any:
-    """A field as msgpack can write it."""
-    table = RECORDS.get(type(value))
-    if table is not None:
-        return [_plain(getattr(value, name)) for name in table]
-    if isinstance(value, Schema):
-        return _schema(value)
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value

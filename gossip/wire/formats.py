@@ -6,10 +6,11 @@ be. Values are written and read by the vector.
 
 from functools import lru_cache
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from ..errors import ConfigError
 from ..types import frozen
+from .fields import OPTIONAL, Check, FieldError, integer, text
 from .schema import ALIGNMENT_BYTES, Schema
 
 __all__ = [
@@ -139,21 +140,30 @@ def parse_wire(text: str) -> Wire:
     return Wire(name, fraction)
 
 
+def _wire(value: Any) -> str:
+    name: str = text(1, 32).read(value)
+    try:
+        parse_wire(name)
+    except ConfigError:
+        raise FieldError("a format that can travel") from None
+    return name
+
+
 class Form(NamedTuple):
     """What one share consists of."""
 
-    wire: str = NATIVE
+    wire: Annotated[str, Check(_wire)] = NATIVE
     """The format, as people type it."""
     copy: bool = False
     """Whether a newcomer shall be able to take it over whole: the bytes of local buffers follow
     those of shard 0."""
     anchor: bool = False
     """Whether the same part of the anchor follows, as it is."""
-    registers: int = 1
+    registers: Annotated[int, integer(1, REGISTERS_MAX), OPTIONAL] = 1
     """How many registers it carries, one after another. Formats that need the anchor write the
     first as its difference from that, and those behind it, which are small beside a model, as
     they are."""
-    bare: bool = False
+    bare: Annotated[bool, OPTIONAL] = False
     """Whether the numbers are written by themselves: without the anchor where they are rounded, and
     under ``topk`` those that are largest, all others being 0. For what is small beside a model."""
 

@@ -6,16 +6,40 @@ the envelope, and only the driver and the vector ever look into it.
 
 import re
 from enum import IntEnum
+from typing import Annotated, Final, get_args
 
 from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
+from .fields import (
+    NUMBER,
+    OPTIONAL,
+    SECONDS,
+    U32,
+    U63,
+    each,
+    integer,
+    octets,
+    record,
+    row,
+    text,
+    weight,
+)
 from .formats import Form
-from .schema import Schema
+from .schema import HASH_BYTES, Schema
 
 __all__ = [
+    "BODIES",
+    "EVENTS_TOLD_MAX",
+    "FRAME_BYTES_MAX",
     "HEARTBEAT_MAX",
+    "LINKS_TOLD_MAX",
+    "LIVES_MAX",
+    "MEMBERS_TOLD_MAX",
     "MERGE_STAGES",
+    "NAMED_MAX",
     "ROWS_TOLD_MAX",
+    "SAMPLE_NUMBERS_MAX",
+    "SEGMENT_LENGTH_MAX",
     "SKETCH_NUMBERS",
     "STEPS_MAX",
     "Ack",
@@ -70,6 +94,41 @@ standard deviation), and exact for models of no more numbers."""
 
 STEPS_MAX = 2**62
 
+FRAME_BYTES_MAX = 4 << 20
+"""Largest second part of a message, in bytes."""
+
+SEGMENT_LENGTH_MAX = 128
+"""Longest name of a place in shared memory."""
+
+LIVES_MAX = 1 << 12
+"""Most lives that one request to stop names."""
+
+SAMPLE_NUMBERS_MAX = 256
+"""Most numbers of a model in one status: differences of models follow from them to some 6 %."""
+
+LINKS_TOLD_MAX = 64
+"""Most links in one status."""
+
+EVENTS_TOLD_MAX = 64
+"""Most events in one status."""
+
+MEMBERS_TOLD_MAX = 256
+"""Most members in one status."""
+
+NAMED_MAX = 64
+"""Most figures, settings or reasons in one status."""
+
+_SIGNATURE_BYTES: Final = 64
+
+# What the type checker takes for the plain type, and the codec for a check.
+_Name = Annotated[PeerId, text(1, 64)]
+_Life = Annotated[Incarnation, integer(1, U63)]
+_Steps = Annotated[int, integer(0, STEPS_MAX)]
+_Seq = Annotated[int, integer(1, U63)]
+_Count = Annotated[int, integer(0, U63)]
+_Weight = Annotated[int, weight(U63)]
+_Seconds = Annotated[float, SECONDS]
+
 _INCARNATIONS_APART = 4096
 
 
@@ -114,22 +173,22 @@ class Phase(IntEnum):
 class Member:
     """What is known of one peer, as it spreads from peer to peer."""
 
-    id: PeerId
-    incarnation: Incarnation
-    heartbeat: int
+    id: _Name
+    incarnation: _Life
+    heartbeat: Annotated[int, integer(0, HEARTBEAT_MAX)]
     """Rises once per gossip interval, at its owner only; at most `HEARTBEAT_MAX`."""
     phase: Phase
-    step: int
+    step: _Steps
     """Optimizer steps taken, those of earlier incarnations included, as far as it knows."""
-    addresses: tuple[str, ...] = ()
+    addresses: Annotated[tuple[str, ...], each(text(1, 256), 16)] = ()
     """Where it listens, as ``tcp://host:port``; empty for one that only dials out."""
     anchored: bool = False
     """Whether it knows the anchor, so that shares may come as differences from it."""
-    host: bytes = b""
+    host: Annotated[bytes, octets(0, HASH_BYTES)] = b""
     """Alike for peers that can read one another's memory, 16 bytes; empty where none can."""
-    merge: int = 0
+    merge: _Steps = 0
     """How far it has come in merging, ``MERGE_STAGES * round + stage``; see `Agreement`."""
-    sketch: tuple[float, ...] = ()
+    sketch: Annotated[tuple[float, ...], each(NUMBER, SKETCH_NUMBERS)] = ()
     """Sketch of its model, once all peers rest in a round of merging; at most `SKETCH_NUMBERS`
     numbers."""
 
@@ -142,8 +201,11 @@ ClockRow = tuple[PeerId, int]
 class Hello:
     """Who I am and whom I know; the sender's own entry comes first."""
 
-    members: tuple[Member, ...]
-    clock: tuple[ClockRow, ...] = ()
+    members: Annotated[tuple[Member, ...], each(record(Member), 1 << 14)]
+    clock: Annotated[
+        tuple[ClockRow, ...],
+        each(row(peer=text(1, 64), steps=integer(0, STEPS_MAX)), ROWS_TOLD_MAX),
+    ] = ()
     """Steps of peers that are not among the members any more."""
     rooted: bool
     """Whether the sender ever accepted a share of its swarm, or had one accepted."""
@@ -170,25 +232,25 @@ class Ask:
 class Offer:
     """A share is to be had: what it weighs and how large it is."""
 
-    seq: int
-    escrow: int
+    seq: _Seq
+    escrow: _Weight
     """Weight set aside for the receiver, at least 1; 0 in one that is shown to be read."""
-    size_bytes: int
-    frame_bytes: int = 0
+    size_bytes: _Count
+    frame_bytes: Annotated[int, integer(0, FRAME_BYTES_MAX)] = 0
     """Size of its frames but the last; 0 where it comes in one message."""
-    eager_bytes: int = 0
+    eager_bytes: _Count = 0
     """Up to here its frames follow unasked."""
     form: Form = Form()
     """What it consists of."""
-    segment: str = ""
+    segment: Annotated[str, text(0, SEGMENT_LENGTH_MAX)] = ""
     """Where in its sender's shared memory it lies; empty where it will be sent."""
-    epoch: int
-    round: int
-    note: int
+    epoch: _Count
+    round: _Count
+    note: _Count
     """A number for the rule's own use, such as RelaySum's count."""
-    step: int
+    step: _Count
     """Optimizer steps behind the vector that was sent."""
-    held: int = 0
+    held: Annotated[int, weight(U63), OPTIONAL] = 0
     """What the sender holds, in a share that is shown to be read; 0 in all others."""
 
     def __repr__(self) -> str:
@@ -206,28 +268,28 @@ class Push(Offer):
 class Grant:
     """The sender may send up to this offset. An offset, so that repeating it adds nothing."""
 
-    seq: int
-    credit_bytes: int
+    seq: _Seq
+    credit_bytes: _Count
 
 
 @frozen
 class Chunk:
     """One frame of a share; the bytes travel beside it."""
 
-    seq: int
-    index: int
-    offset_bytes: int
+    seq: _Seq
+    index: Annotated[int, integer(0, U32)]
+    offset_bytes: _Count
 
 
 @frozen
 class Ack:
     """The receiver's decision: how much of the escrow it accepted."""
 
-    seq: int
-    accepted: int
-    credit_bytes: int = 0
+    seq: _Seq
+    accepted: _Weight
+    credit_bytes: _Count = 0
     """So much of the next share may be sent along with its offer."""
-    bytes_s: int = 0
+    bytes_s: Annotated[int, integer(1, U63), OPTIONAL] = 0
     """At which pace the frames of the share came, bytes per second; 0 where that is not known."""
 
     def __repr__(self) -> str:
@@ -238,14 +300,14 @@ class Ack:
 class Query:
     """What became of the share? One that has not been seen is fenced by the question."""
 
-    seq: int
+    seq: _Seq
 
 
 @frozen
 class Pending:
     """The share has come, or is coming, and is not decided yet."""
 
-    seq: int
+    seq: _Seq
 
 
 @frozen
@@ -260,7 +322,7 @@ class Leave:
 class Refer:
     """Answers a newcomer that would have to wait: these have just got what it asks for."""
 
-    donors: tuple[Member, ...]
+    donors: Annotated[tuple[Member, ...], each(record(Member), 64)]
 
 
 @frozen
@@ -273,8 +335,11 @@ class Stop:
     """Ends a swarm: the lives that it names stop training, and merge. No life that begins later is
     named, so that a request which is repeated stops nobody."""
 
-    lives: tuple[tuple[PeerId, Incarnation], ...]
-    signature: bytes = b""
+    lives: Annotated[
+        tuple[tuple[PeerId, Incarnation], ...],
+        each(row(id=text(1, 64), incarnation=integer(1, U63)), LIVES_MAX),
+    ]
+    signature: Annotated[bytes, octets(0, _SIGNATURE_BYTES)] = b""
     """The roster's owner's, 64 bytes, where the swarm has keys."""
 
 
@@ -282,12 +347,12 @@ class Stop:
 class Stopping:
     """Answers a request to stop: how far the peer is, or why it does not obey."""
 
-    why: str
+    why: Annotated[str, text(0, 256)]
     """Empty where it obeys."""
-    weight: int
+    weight: _Weight
     """Held now, of all shards together."""
     phase: Phase
-    step: int
+    step: _Steps
     done: bool
     """Whether nobody needs the peer any more, so that it closes."""
 
@@ -299,11 +364,11 @@ class Stopping:
 class Inquire:
     """Somebody who need not be a peer asks how the receiver is doing."""
 
-    events_after: int = 0
+    events_after: _Count = 0
     """Number of the last event that it knows of this incarnation; 0 for none."""
     members: bool = False
     """Whether the member table is wanted, too."""
-    members_after: PeerId = ""
+    members_after: Annotated[PeerId, text(0, 64)] = ""
     """Only members behind this id are wanted, where an answer had no room for all."""
 
 
@@ -335,25 +400,25 @@ class Sighting:
 class LinkStatus:
     """What has passed between the peer that answers and another one, since both know each other."""
 
-    peer: PeerId
+    peer: _Name
     shares_memory: bool
     """Whether models are read where they lie: their bytes are not sent, and not counted."""
-    bytes_sent: int
-    bytes_received: int
-    frames_sent: int
+    bytes_sent: _Count
+    bytes_received: _Count
+    frames_sent: _Count
     """Messages that carried a part of a share."""
-    frames_received: int
-    pushes: int
+    frames_received: _Count
+    pushes: _Count
     """Shares pushed to it."""
-    refusals: int
+    refusals: _Count
     """Those among them that came back whole."""
-    mixed: int
+    mixed: _Count
     """Shares of it that were mixed in."""
-    in_flight: int
+    in_flight: _Count
     """Shares pushed to it that are not settled."""
-    roundtrip_s: float
+    roundtrip_s: _Seconds
     """From the last hello to its answer, seconds; 0 where it was never measured."""
-    silent_s: float
+    silent_s: _Seconds
     """Since something came from it, seconds."""
 
 
@@ -361,13 +426,13 @@ class LinkStatus:
 class EventNote:
     """Something that has happened, as a peer saw it."""
 
-    number: int
+    number: _Seq
     """Counts the events of one incarnation, from 1."""
-    event: str
+    event: Annotated[str, text(1, 32)]
     """What, as in ``events.jsonl``: ``joined``, ``suspected``, ``died``, ...."""
-    peer: PeerId
+    peer: Annotated[PeerId, text(0, 64)]
     """Whom it is about; empty where that is the peer that tells."""
-    ago_s: float
+    ago_s: _Seconds
 
 
 @frozen_keywords
@@ -375,26 +440,33 @@ class Status:
     """How a peer is doing; what it cannot know yet is left out."""
 
     me: Member
-    uptime_s: float
+    uptime_s: _Seconds
     """Since this session began: the difference of two says over which time counts grew."""
-    swarm_steps: int
+    swarm_steps: _Steps
     """Optimizer steps of all peers that ever were, as far as it knows."""
-    figures: tuple[Figure, ...] = ()
+    figures: Annotated[
+        tuple[Figure, ...], each(row(name=text(1, 32), value=NUMBER), NAMED_MAX)
+    ] = ()
     """Counts since its start, and what was measured last."""
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Annotated[
+        tuple[tuple[str, str], ...], each(row(name=text(1, 32), value=text(0, 256)), NAMED_MAX)
+    ] = ()
     """Its rule, topology, wire format and the like, by name."""
-    awaits: tuple[PeerId, ...] = ()
+    awaits: Annotated[tuple[PeerId, ...], each(text(1, 64), NAMED_MAX)] = ()
     """Whom it waits for at this moment, under a rule that waits."""
-    reasons: tuple[tuple[str, str, int], ...] = ()
+    reasons: Annotated[
+        tuple[tuple[str, str, int], ...],
+        each(row(what=text(1, 32), why=text(0, 256), count=integer(0, U63)), NAMED_MAX),
+    ] = ()
     """``skipped`` or ``refused``, why, and how often."""
-    links: tuple[LinkStatus, ...] = ()
-    events: tuple[EventNote, ...] = ()
+    links: Annotated[tuple[LinkStatus, ...], each(record(LinkStatus), LINKS_TOLD_MAX)] = ()
+    events: Annotated[tuple[EventNote, ...], each(record(EventNote), EVENTS_TOLD_MAX)] = ()
     """Those that were asked for and are still remembered, the oldest first."""
-    members: tuple[Sighting, ...] = ()
+    members: Annotated[tuple[Sighting, ...], each(record(Sighting), MEMBERS_TOLD_MAX)] = ()
     """Others, by id, where they were asked for."""
     more: bool = False
     """Whether there are more members behind the last one."""
-    sample: tuple[float, ...] = ()
+    sample: Annotated[tuple[float, ...], each(NUMBER, SAMPLE_NUMBERS_MAX)] = ()
     """Some numbers of its model, the same ones at all peers; none where it has diverged."""
 
 
@@ -417,6 +489,9 @@ Body = (
     | Inquire
     | Status
 )
+
+# The number of a message on the wire is its place here: append, never insert.
+BODIES: Final[tuple[type[Body], ...]] = get_args(Body)
 
 
 @frozen

@@ -6,17 +6,19 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, zip_longest
 from math import prod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ConfigError
 from ..types import stream
+from .fields import OPTIONAL, U32, Check, FieldError, each, integer, record, text
 
 __all__ = [
     "ALIGNMENT_BYTES",
     "HASH_BYTES",
+    "SHARDS_MAX",
     "FrozenTensor",
     "Piece",
     "Schema",
@@ -25,6 +27,9 @@ __all__ = [
 ]
 
 HASH_BYTES = 16
+
+SHARDS_MAX = 1 << 14
+"""Most pieces that a vector is cut into."""
 
 # Matrix kernels may round differently on addresses that are not cache lines, and a one-peer run
 # must equal plain SGD in every bit.
@@ -49,16 +54,26 @@ def itemsize(dtype: str) -> int | None:
     return _ITEMSIZE.get(dtype)
 
 
+def _dtype(value: Any) -> str:
+    if type(value) is not str or value not in _ITEMSIZE:
+        raise FieldError("a dtype that can travel")
+    return value
+
+
+_TensorName = Annotated[str, text(1, 1024)]
+_Shape = Annotated[tuple[int, ...], each(integer(0, 2**48), 32)]
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One tensor of a model."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    name: _TensorName
+    shape: _Shape
+    dtype: Annotated[str, Check(_dtype)]
     shared: bool = True
     """Mixed with every share; False for what only a copy carries, such as integer buffers."""
-    order: tuple[int, ...] = ()
+    order: Annotated[tuple[int, ...], each(integer(0, 31), 32), OPTIONAL] = ()
     """Axes of more than one element, from the one whose neighbors lie farthest apart in memory to
     the innermost, where that is another order than theirs; ``(0, 2, 3, 1)`` is channels last."""
 
@@ -87,10 +102,10 @@ class TensorSpec:
 class FrozenTensor:
     """A parameter that is neither trained nor sent, and that all peers are to have alike."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    checksum: int
+    name: _TensorName
+    shape: _Shape
+    dtype: Annotated[str, text(1, 64)]
+    checksum: Annotated[int, integer(0, U32)]
     """CRC-32 of its bytes."""
 
     def __str__(self) -> str:
@@ -133,13 +148,13 @@ class Schema:
         ConfigError: There are more shards than the vector has cache lines.
     """
 
-    tensors: tuple[TensorSpec, ...]
-    shards: int = 1
+    tensors: Annotated[tuple[TensorSpec, ...], each(record(TensorSpec), 1 << 16)]
+    shards: Annotated[int, integer(1, SHARDS_MAX)] = 1
     """Pieces of nearly equal size into which the vector is cut, each with weights of its own."""
-    scattered: bool = False
+    scattered: Annotated[bool, OPTIONAL] = False
     """Whether each holds cache lines from all over the vector, picked at random once and for all,
     in place of neighboring ones."""
-    frozen: tuple[FrozenTensor, ...] = ()
+    frozen: Annotated[tuple[FrozenTensor, ...], each(record(FrozenTensor), 1 << 16), OPTIONAL] = ()
     """What does not travel and is to be the same at all peers; none where it is not compared."""
 
     def __post_init__(self) -> None:

@@ -16,7 +16,6 @@ import zmq
 from zmq.utils import z85
 
 from rumor.gossip.wire import messages as m
-from rumor.gossip.wire.fields import BODIES
 
 from ..waiting import LIMIT_S
 
@@ -26,9 +25,8 @@ __all__ = [
     *("Stranger", "framed", "member", "offer"),
 ]
 
-_KINDS = [body for body, _ in BODIES]
 HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ, STOP = (
-    _KINDS.index(body)
+    m.BODIES.index(body)
     for body in (
         *(m.Hello, m.Describe, m.Ask, m.Push, m.Offer, m.Grant, m.Chunk, m.Ack, m.Query),
         *(m.Pending, m.Leave, m.Refer, m.Read, m.Stop),

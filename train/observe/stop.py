@@ -10,8 +10,7 @@ from ...gossip import TransportError
 from ...gossip.transport.keys.key import signed_stop
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.types import PeerId
-from ...gossip.wire.fields import LIVES_MAX
-from ...gossip.wire.messages import Envelope, Hello, Member, Phase, Stop, Stopping
+from ...gossip.wire.messages import LIVES_MAX, Envelope, Hello, Member, Phase, Stop, Stopping
 from .probe import Probe
 
 __all__ = ["End", "Stopped", "SwarmStop"]

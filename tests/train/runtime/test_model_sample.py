@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.gossip.wire.fields import SAMPLE_NUMBERS_MAX
+from rumor.gossip.wire.messages import SAMPLE_NUMBERS_MAX
 from rumor.train.runtime.telling.model_sample import ModelSample, distances
 
 

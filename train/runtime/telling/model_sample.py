@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ....gossip.types import stream
-from ....gossip.wire.fields import SAMPLE_NUMBERS_MAX
+from ....gossip.wire.messages import SAMPLE_NUMBERS_MAX
 
 __all__ = ["ModelSample", "distances"]
 

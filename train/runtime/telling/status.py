@@ -13,13 +13,11 @@ from typing import Final
 from ....gossip import Envelope, Member, Phase, Protocol
 from ....gossip.types import PeerId
 from ....gossip.weight import founders
-from ....gossip.wire.fields import (
+from ....gossip.wire.messages import (
     EVENTS_TOLD_MAX,
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
-)
-from ....gossip.wire.messages import (
     EventNote,
     Figure,
     Inquire,
