@@ -19,8 +19,15 @@ from rumor.gossip.effects.events import (
 )
 from rumor.gossip.effects.ledger import Entry, Kind, Outstanding
 from rumor.gossip.wire.codec import HEADER_BYTES_MAX, decode, encode
-from rumor.gossip.wire.messages import EVENTS_TOLD_MAX, LINKS_TOLD_MAX, MEMBERS_TOLD_MAX
-from rumor.gossip.wire.messages import Hello, Inquire, Standing, Status
+from rumor.gossip.wire.messages import (
+    EVENTS_TOLD_MAX,
+    LINKS_TOLD_MAX,
+    MEMBERS_TOLD_MAX,
+    Hello,
+    Inquire,
+    Standing,
+    Status,
+)
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.events import Events
 from rumor.train.runtime.telling.status import StatusDesk
