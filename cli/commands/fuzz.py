@@ -80,7 +80,7 @@ class FuzzConfig:
             ConfigError: A field is out of range, or names nothing.
         """
         from ...sim.fuzz import Order
-        from ...sim.kernel.faults.files import read_faults
+        from ...train.faults.schedule import read_faults
 
         return Order(
             seeds=parse_seeds(self.seeds),
@@ -125,7 +125,7 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     config = FuzzConfig(**settings)
     order = config.order()
     if config.out is not None:
-        from ...sim.results.files import check_folder
+        from ...train.storage.files import check_folder
 
         check_folder(config.out, [RESULT], "campaign")
     told = as_json(_run(order), order)
@@ -166,7 +166,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 def command_of(broken: "Broken") -> str:
     """The command that repeats a failure."""
-    from ...sim.kernel.faults.files import faults_as_json
+    from ...train.faults.schedule import faults_as_json
 
     draft = broken.draft
     words = ["rumor", "fuzz", "--seeds", str(draft.seed), "--workers", str(draft.workers)]
@@ -191,7 +191,7 @@ def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
 
 
 def _told(broken: "Broken") -> dict[str, Any]:
-    from ...sim.kernel.faults.files import faults_as_json
+    from ...train.faults.schedule import faults_as_json
 
     failure, draft = broken.failure, broken.draft
     return {

@@ -16,8 +16,8 @@ from typing import Protocol as Structural
 from typing import TypeVar
 
 from ...gossip import ConfigError, RumorError
-from ..batched.schedule import paused, settled
-from ..kernel.faults.files import Fault
+from ...train.faults.schedule import Fault
+from ..kernel.gc import paused, settled
 from .scenario import draw, workers_of
 from .shrink import Draft, shrink
 from .trial import Failure, Mutant, Trial

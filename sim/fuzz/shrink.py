@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...gossip import PeerId
-from ..kernel.faults.files import KINDS, Fault
-from ..kernel.plan import joining, names_of_newcomers
+from ...train.faults.schedule import KINDS, Fault, joining, names_of_newcomers
 from .scenario import OPTIONS, WORKERS_MIN, draw
 from .trial import Mutant, Trial, attempt
 

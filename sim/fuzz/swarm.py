@@ -35,13 +35,13 @@ from ...gossip.types import Incarnation, ShareId
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Offer, later_life
-from ...topology.hashing import key
+from ...topology.hashing import key, uniform
+from ...train.faults.schedule import Fault
 from ..kernel.clock import Priority
-from ..kernel.faults.files import Fault
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint, FaultPlan
 from ..kernel.worker import Handler, Worker
-from ..models.links import address_of, uniform
+from ..models.links import address_of
 from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Peers

@@ -14,7 +14,7 @@ import numpy as np
 from ...gossip import PeerId, Phase, Protocol, stream
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Read
-from ..kernel.plan import Fault
+from ...train.faults.schedule import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from .invariants import BELIEVED_MS, ROUNDED

@@ -54,6 +54,7 @@ from ...gossip.wire.messages import (
     Phase,
     Query,
 )
+from ..storage.environment import uptime_s
 from ..storage.inputs import (
     Attached,
     Filled,
@@ -72,7 +73,6 @@ from ..storage.journal import Journal
 from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
-from ..timing.clock import uptime_s
 from .reception import Reception
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters

@@ -45,8 +45,7 @@ from ...topology import LiveTopology
 from ..config import PeerConfig
 from ..model import fingerprint
 from ..tensors.vector import Vector
-from ..timing.clock import uptime_s
-from .environment import machine
+from .environment import machine, uptime_s
 from .files import fatal, forget_in_children, json_of
 from .inputs import Input
 from .journal_records import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from ....gossip import ConfigError, stream
 from ....gossip.wire.formats import NATIVE, parse_wire
-from ...kernel.faults.files import Fault
+from ....train.faults.schedule import Fault
 from ..vector import SIZE
 from .faults import AIMS, draw_faults
 from .liars import LIARS_MAX

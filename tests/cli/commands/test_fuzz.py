@@ -16,7 +16,7 @@ from rumor.cli.app import app
 from rumor.cli.commands.fuzz import FuzzConfig, parse_seeds, words
 from rumor.gossip import ConfigError
 from rumor.sim.fuzz import OPTIONS, Order
-from rumor.sim.kernel.faults.files import read_faults
+from rumor.train.faults.schedule import read_faults
 
 from ...sim.fuzz.mutants import MUTANTS
 

@@ -16,7 +16,7 @@ from rumor.gossip import ConfigError, Protocol, RumorError
 from rumor.sim.fuzz import Order, Trial, Violation, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 from ...waiting import until
 from .mutants import MUTANTS

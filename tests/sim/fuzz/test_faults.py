@@ -10,7 +10,7 @@ from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.trial import _go_through, run, swarm_of
-from rumor.sim.kernel.faults.files import ATTACKS, KINDS, Fault, read_faults
+from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, read_faults
 
 from .mutants import MUTANTS
 

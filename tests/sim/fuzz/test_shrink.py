@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rumor.sim.fuzz import OPTIONS, Order, run_campaign, shrink
 from rumor.sim.fuzz.shrink import among, minimize
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 from .mutants import MUTANTS
 

@@ -15,7 +15,7 @@ from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 from ...scene import ANCHOR, Scene

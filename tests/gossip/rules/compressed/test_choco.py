@@ -21,9 +21,9 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
-from rumor.sim.kernel.faults.files import Fault
 from rumor.sim.kernel.worker import Worker
 from rumor.topology import LiveTopology, over
+from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
