@@ -117,7 +117,7 @@ class Peers:
     """Probability that bits of a message are flipped until the faults are over; above 0, every
     message is made bytes."""
     liars: frozenset[PeerId] = frozenset()
-    """Who twists what it says."""
+    """Byzantine peers, which corrupt what they send."""
     digests: bool = False
     """Whether to keep a digest of everything."""
     compares_every: int = 1

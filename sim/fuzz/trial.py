@@ -256,12 +256,12 @@ class _Readers:
 def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
     """Let a liar say something, and again, for ever."""
     worker = swarm.fleet.workers[swarm.fleet.index[liar]]
-    twisted = swarm.liars[liar]
-    to = swarm.fleet.workers[swarm.fleet.index[twisted.whom()]].protocol.account
+    sender = swarm.liars[liar]
+    to = swarm.fleet.workers[swarm.fleet.index[sender.whom()]].protocol.account
     if worker.awake and worker.protocol.swarm:
         swarm.invariants.seen["lie"] += 1
         envelope = worker.protocol._state.log.envelope(to.id, to.incarnation, Read())
-        swarm.mail(worker, twisted.make_up(envelope))
+        swarm.mail(worker, sender.fabricate(envelope))
     swarm.fleet.at(swarm.now + _LIES_EVERY_S, partial(_lie, swarm, liar))
 
 

@@ -259,9 +259,9 @@ def wander(peer: FuzzPeer) -> None:
 
 
 def hoard(peer: FuzzPeer) -> None:
-    peer.vector.snapshots[1 << 20] = bytearray(8)
-    peer.vector.snapshots[1 << 21] = bytearray(8)
-    peer.vector.snapshots[1 << 22] = bytearray(8)
+    peer.vector.snapshots[1 << 20] = None
+    peer.vector.snapshots[1 << 21] = None
+    peer.vector.snapshots[1 << 22] = None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk
-from rumor.sim.replay.peer import Life, Made, Post, ShareKey
+from rumor.sim.replay.peer import Life, RecomputedShare, ShareKey, ShareStore
 from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Replay, Verdict, first_difference
 from rumor.train.storage.inputs import Attached, Measured, Receive, ShardTrained, Step
@@ -565,25 +565,25 @@ def steps_of(journal: Path) -> int:
 ADA, BOB = Life("ada", 1), Life("bob", 2)
 
 
-def made(step: int) -> Made:
-    return Made(torch.zeros(1, dtype=torch.uint8), Form(), record=step, step=step)
+def made(step: int) -> RecomputedShare:
+    return RecomputedShare(torch.zeros(1, dtype=torch.uint8), Form(), record=step, step=step)
 
 
 def test_shares_lie_in_the_post_until_their_receiver_is_done_with_them() -> None:
-    post = Post([ADA, BOB])
+    store = ShareStore([ADA, BOB])
     keys = [ShareKey(ADA, BOB, seq) for seq in (1, 2, 3)]
     for key in keys:
-        post.put(key, made(key.seq))
-    assert post.take_arrivals() == keys and post.take_arrivals() == []
-    post.done(keys[1])
-    assert [post.find(key) is None for key in keys] == [True, True, False]
-    assert post.find(ShareKey(BOB, ADA, 3)) is None
+        store.put(key, made(key.seq))
+    assert store.take_arrivals() == keys and store.take_arrivals() == []
+    store.done(keys[1])
+    assert [store.find(key) is None for key in keys] == [True, True, False]
+    assert store.find(ShareKey(BOB, ADA, 3)) is None
 
 
 def test_what_is_for_nobody_here_is_not_kept() -> None:
-    post = Post([ADA])
-    post.put(ShareKey(ADA, BOB, 1), made(1))
-    assert post.take_arrivals() == [] and post.find(ShareKey(ADA, BOB, 1)) is None
+    store = ShareStore([ADA])
+    store.put(ShareKey(ADA, BOB, 1), made(1))
+    assert store.take_arrivals() == [] and store.find(ShareKey(ADA, BOB, 1)) is None
 
 
 def test_models_are_compared_by_bits(tmp_path: Path) -> None:

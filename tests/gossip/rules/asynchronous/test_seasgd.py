@@ -28,7 +28,7 @@ READ = Exchange("x", "center", 1.0, 0.0, ANCHOR)
 
 
 def center_of(crowd: Crowd) -> Values:
-    (segment,) = crowd.swarm.machine.segments.values()
+    (segment,) = crowd.swarm.segments.values()
     return segment
 
 

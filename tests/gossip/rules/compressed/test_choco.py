@@ -151,7 +151,7 @@ def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -
                 for _, term in terms:
                     if isinstance(term, ShareId):
                         sums = heard[me, term.sender]
-                        sums.append((sums[-1] if sums else 0.0) + vector._term(term))
+                        sums.append((sums[-1] if sums else 0.0) + vector.staged_values(term))
             case Send(envelope, snapshot) if isinstance(envelope.body, Offer | Push):
                 body = envelope.body
                 if body.epoch == EPOCH:
