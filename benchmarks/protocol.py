@@ -26,7 +26,7 @@ from rumor.gossip.effects.events import Event
 from rumor.gossip.membership.static import StaticMembership
 from rumor.gossip.wire.codec import decode, encode
 from rumor.gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
-from rumor.sim.batched.schedule import paused, settled
+from rumor.sim.kernel.gc import paused, settled
 from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import LiveTopology, parse
 

@@ -2,12 +2,12 @@
 
 `simulate` runs a whole study of one setting and gives a `Run`; `Swarm` is for tests: a few live
 peers and whatever goes wrong with them. `rumor.sim.fuzz` looks for what breaks the protocol, and
-`rumor.sim.kernel.faults.files` reads lists of faults; neither needs torch.
+`rumor.train.faults.schedule` reads lists of faults; neither needs torch.
 """
 
 import typing
 
-from .lazy import be_lazy as _be_lazy
+from ..gossip.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .batched.schedule import Progress

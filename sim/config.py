@@ -19,12 +19,12 @@ from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.rules.robust.registry import NONE
 from ..gossip.wire.formats import NATIVE
+from ..train.faults.schedule import Fault
+from ..train.tasks.lr_schedule import parse_lr_schedule
 from ..train.tasks.partition import IndexLists, PartitionFunction
 from ..train.tasks.precision import check_precision
 from ..train.tasks.task import Task
-from ..train.timing.lr_schedule import parse_lr_schedule
 from .batched.vector_tasks import VectorTask
-from .kernel.faults.files import Fault
 from .models.network import NetworkConfig
 
 __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]

@@ -14,6 +14,7 @@ from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
+from ..train.faults.schedule import Fault, check_faults, faults_of, resolve
 from ..train.loggers import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
@@ -27,9 +28,7 @@ from .batched.schedule import (
     Ending,
     Progress,
     Window,
-    paused,
     schedule,
-    settled,
 )
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
@@ -39,9 +38,9 @@ from .config import SimulationConfig
 from .kernel.fast_path.choice import choose_decider, computes_in_machine_code, prove
 from .kernel.fast_path.compiler import Decider
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
-from .kernel.faults.files import Fault, check_faults, faults_of, resolve
 from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
+from .kernel.gc import paused, settled
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network

@@ -125,6 +125,14 @@ def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners() -> No
     assert not offences(upper, lambda module: outside(module) & BANNED[layer_of(module)])
 
 
+def test_the_launcher_needs_the_simulator_only_to_draw() -> None:
+    def simulating(module: str) -> set[str]:
+        names = {name for name in imported(module) if name.startswith("rumor.sim.")}
+        return {name for name in names if not name.startswith("rumor.sim.results.pictures.")}
+
+    assert not offences(matching("rumor.cli.launch*"), simulating)
+
+
 # A study's trials run in processes of its own machine or cluster, which joblib, Dask and Ray reach
 # by pickling. What crosses is text and the name of one function; peers never see it. A simulation
 # keeps workers' attributes as bytes that it has written itself, and that never leave its memory.

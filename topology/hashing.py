@@ -10,9 +10,12 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blend", "distinct", "generator", "key", "shuffled"]
+__all__ = ["blend", "distinct", "generator", "key", "shuffled", "uniform"]
 
 Words = NDArray[np.uint64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = 2**64 - 1
 
 
 def key(seed: int, *labels: str | int) -> int:
@@ -39,6 +42,24 @@ def shuffled(word: int, n: int) -> NDArray[np.int64]:
     """
     order: NDArray[np.int64] = np.argsort(blend(word, np.arange(n, dtype=np.uint64)), kind="stable")
     return order
+
+
+def uniform(word: int, number: int) -> float:
+    """Draw a number as a pure function of two.
+
+    Args:
+        word: In [0, 2**64): which sequence.
+        number: Place in it, from 0.
+
+    Returns:
+        One of 2**53 numbers in [0, 1), equally likely.
+
+    Source: Steele, Lea and Flood, OOPSLA 2014, SplitMix64.
+    """
+    mixed = (word + (number + 1) * _GOLDEN) & _MASK
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
 
 
 def generator(seed: int, *labels: str | int) -> np.random.Generator:

@@ -1,15 +1,20 @@
 """Training on live peers: tasks, data, the model as a vector, and `Peer` for one's own loop."""
 
-from .config import CheckpointConfig, PeerConfig
-from .loop.average import Average
-from .loop.trainer import RunConfig, run
-from .model import state_dict
-from .peer import Peer
-from .runtime.script.environment import Environment, environment
-from .runtime.shutdown import MergeResult
-from .tasks.registry import load_task
-from .tasks.sources import LoaderContext
-from .tasks.task import Evaluation, Task
+import typing
+
+from ..gossip.lazy import be_lazy as _be_lazy
+
+if typing.TYPE_CHECKING:
+    from .config import CheckpointConfig, PeerConfig
+    from .loop.average import Average
+    from .loop.trainer import RunConfig, run
+    from .model import state_dict
+    from .peer import Peer
+    from .runtime.script.environment import Environment, environment
+    from .runtime.shutdown import MergeResult
+    from .tasks.registry import load_task
+    from .tasks.sources import LoaderContext
+    from .tasks.task import Evaluation, Task
 
 __all__ = [
     "Average",
@@ -27,3 +32,24 @@ __all__ = [
     "run",
     "state_dict",
 ]
+
+_HOMES = {
+    "Average": "loop.average",
+    "CheckpointConfig": "config",
+    "Environment": "runtime.script.environment",
+    "Evaluation": "tasks.task",
+    "LoaderContext": "tasks.sources",
+    "MergeResult": "runtime.shutdown",
+    "Peer": "peer",
+    "PeerConfig": "config",
+    "RunConfig": "loop.trainer",
+    "Task": "tasks.task",
+    "environment": "runtime.script.environment",
+    "load_task": "tasks.registry",
+    "run": "loop.trainer",
+    "state_dict": "model",
+}
+
+
+# Torch takes a second to import, and reading a list of faults needs none.
+_be_lazy(__name__, _HOMES)

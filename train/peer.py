@@ -37,7 +37,7 @@ from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
 from .storage.checkpointer import Stateful
-from .storage.inputs import ShardTrained
+from .storage.inputs import Call
 from .storage.journal import Journal
 from .tasks.live_partition import training_of
 from .tensors.buffers import MemoryUse
@@ -530,7 +530,7 @@ class Peer:
     def trained_shard(self, shard: int) -> None:
         """Let a rule such as ``gosgd:layers=8`` push a shard that a step that goes on is through
         with; errors are those of `step`."""
-        self._running().call(ShardTrained(shard))
+        self._running().call(Call("trained_shard", {"shard": shard}))
 
     def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
         """Tell what was measured on held-out data: the fraction that is right, the mean loss."""

@@ -24,8 +24,8 @@ from ..run_folder import new_folders
 from ..settings.options import OUTPUT, Json, Source, config_of, options_of
 
 if TYPE_CHECKING:
-    from ...sim.kernel.faults.files import Fault
     from ...sim.results.pictures.race import Contestant, LifeLine
+    from ...train.faults.schedule import Fault
     from ..launch.monitor import PeerView
     from ..launch.summary import Outcome
 
@@ -161,7 +161,7 @@ def _entries(folder: Path, seconds: float) -> dict[str, _Entry]:
 
 
 def _faults(seconds: float) -> "tuple[Fault, ...]":
-    from ...sim.kernel.faults.files import Fault
+    from ...train.faults.schedule import Fault
 
     return (
         Fault(at_s=_JOIN_AT * seconds, kind="join"),

@@ -22,7 +22,7 @@ from ..reports.console import counted, plain_table, print_json, progress_on, tim
 from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.fuzz import Broken, Campaign, Order, Trial
+    from ...sim.fuzz import Campaign, CampaignConfig, FailedSeed, Trial
 
 __all__ = ["FuzzConfig", "as_json", "command_of", "fuzz", "parse_seeds", "words"]
 
@@ -73,16 +73,16 @@ class FuzzConfig:
     """Keep the result, and faults and last events of every failure, in this folder; nothing is kept
     unless given."""
 
-    def order(self) -> "Order":
+    def campaign(self) -> "CampaignConfig":
         """What a campaign is to do.
 
         Raises:
             ConfigError: A field is out of range, or names nothing.
         """
-        from ...sim.fuzz import Order
-        from ...sim.kernel.faults.files import read_faults
+        from ...sim.fuzz import CampaignConfig
+        from ...train.faults.schedule import read_faults
 
-        return Order(
+        return CampaignConfig(
             seeds=parse_seeds(self.seeds),
             workers=self.workers,
             without=tuple(filter(None, map(str.strip, (self.without or "").split(",")))),
@@ -123,12 +123,12 @@ def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     stopped.
     """
     config = FuzzConfig(**settings)
-    order = config.order()
+    campaign = config.campaign()
     if config.out is not None:
-        from ...sim.results.files import check_folder
+        from ...train.storage.files import check_folder
 
         check_folder(config.out, [RESULT], "campaign")
-    told = as_json(_run(order), order)
+    told = as_json(_run(campaign), campaign)
     _print_campaign(told, Console(stderr=as_json_line))
     if as_json_line:
         print_json(told)
@@ -164,58 +164,58 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def command_of(broken: "Broken") -> str:
+def command_of(broken: "FailedSeed") -> str:
     """The command that repeats a failure."""
-    from ...sim.kernel.faults.files import faults_as_json
+    from ...train.faults.schedule import faults_as_json
 
-    draft = broken.draft
-    words = ["rumor", "fuzz", "--seeds", str(draft.seed), "--workers", str(draft.workers)]
-    if draft.without:
-        words += ["--without", ",".join(draft.without)]
-    if draft.liars:
-        words += ["--liars", f"{draft.liars:g}"]
-    words += ["--faults", json.dumps(faults_as_json(draft.faults)), "--no-shrink"]
+    spec = broken.spec
+    words = ["rumor", "fuzz", "--seeds", str(spec.seed), "--workers", str(spec.workers)]
+    if spec.without:
+        words += ["--without", ",".join(spec.without)]
+    if spec.liars:
+        words += ["--liars", f"{spec.liars:g}"]
+    words += ["--faults", json.dumps(faults_as_json(spec.faults)), "--no-shrink"]
     return shlex.join(words)
 
 
-def as_json(campaign: "Campaign", order: "Order") -> dict[str, Any]:
+def as_json(campaign: "Campaign", config: "CampaignConfig") -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "seeds": campaign.seeds,
-        "violations": [_told(broken) for broken in campaign.broken],
+        "violations": [_told(broken) for broken in campaign.failed],
         "events": campaign.events,
         "never": list(campaign.never),
         "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
-        "workers": order.workers,
+        "workers": config.workers,
     }
 
 
-def _told(broken: "Broken") -> dict[str, Any]:
-    from ...sim.kernel.faults.files import faults_as_json
+def _told(broken: "FailedSeed") -> dict[str, Any]:
+    from ...train.faults.schedule import faults_as_json
 
-    failure, draft = broken.failure, broken.draft
+    failure, spec = broken.failure, broken.spec
     return {
         "seed": broken.seed,
         "invariant": failure.invariant,
         "what": failure.what,
         "at_s": failure.at_s,
         "shrunk": broken.shrunk,
-        "workers": draft.workers,
-        "without": list(draft.without),
-        "faults": faults_as_json(draft.faults),
+        "workers": spec.workers,
+        "without": list(spec.without),
+        "faults": faults_as_json(spec.faults),
         "command": command_of(broken),
         "trace": list(failure.trace),
     }
 
 
-def _run(order: "Order") -> "Campaign":
+def _run(config: "CampaignConfig") -> "Campaign":
     """Run it, and tell stderr how it goes.
 
     A seed that fails is told at once: a long campaign need not end before somebody looks at it.
     """
     from ...sim.fuzz import run_campaign
 
-    began_s, seeds = time.monotonic(), len(order.seeds)
+    began_s, seeds = time.monotonic(), len(config.seeds)
     done, broken = 0, list[int]()
     try:
         with progress_on(sys.stderr, total=seeds, unit="seeds") as display:
@@ -230,7 +230,7 @@ def _run(order: "Order") -> "Campaign":
                 known = words(done, seeds, len(broken), wall_s)
                 display.show(wall_s, done, known, f"{done:,} of {seeds:,} seeds, {known}")
 
-            return run_campaign(order, show)
+            return run_campaign(config, show)
     except KeyboardInterrupt:
         failed = f", of which {', '.join(map(str, broken))} failed" if broken else ""
         fail(f"stopped after {done} seeds{failed}; nothing was kept", STOPPED)

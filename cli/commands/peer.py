@@ -177,7 +177,7 @@ def _run(
 def _opens_faulty(plan: Path) -> "Callable[[PeerConfig], Transport]":
     """What opens a peer's sockets where its network has faults, which a file names."""
     from ...gossip.exchange.flow_control import messages_max
-    from ...sim.kernel.faults.transport import FaultyTransport
+    from ...train.faults.transport import FaultyTransport
 
     return lambda config: FaultyTransport(
         plan,

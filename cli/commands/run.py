@@ -34,7 +34,7 @@ from ..reports.console import print_json
 from ..settings.options import EXCHANGE, GOSSIP, MACHINES, OUTPUT, Json, Source, given, options_of
 
 if TYPE_CHECKING:
-    from ...sim.kernel.faults.files import Fault
+    from ...train.faults.schedule import Fault
     from ..cluster.fleet import Fleet
 
 __all__ = ["run"]

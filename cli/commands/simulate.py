@@ -189,7 +189,7 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
 
     A new one in which nothing was kept is gone afterwards.
     """
-    from ...sim.results.files import check_folder, check_writable
+    from ...train.storage.files import check_folder, check_writable
 
     if out is not None:
         check_folder(out)

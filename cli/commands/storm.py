@@ -48,7 +48,7 @@ class StormConfig:
         Raises:
             ConfigError: It is no time.
         """
-        from ...train.timing.interval import parse_interval
+        from ...train.config import parse_interval
 
         interval = parse_interval(self.lasts)
         if interval.every_s is None or interval.every_steps is not None:
@@ -117,7 +117,7 @@ def _described(storm: "Storm") -> dict[str, Any]:
 
 
 def _as_json(drawn: "Drawn") -> dict[str, Any]:
-    from ...sim.kernel.faults.files import faults_as_json
+    from ...train.faults.schedule import faults_as_json
 
     return {"faults": faults_as_json(drawn.faults), "network": drawn.network}
 

@@ -21,7 +21,7 @@ from ..settings.exchange import ExchangeConfig
 from ..settings.options import option
 
 if TYPE_CHECKING:
-    from ...sim.kernel.faults.files import Fault
+    from ...train.faults.schedule import Fault
     from ...train.tasks.registry import Task
 
 __all__ = ["LaunchConfig", "check", "parse_slow", "peer_ids", "require_keys", "step_s_min"]
@@ -186,7 +186,7 @@ class LaunchConfig:
         """Whether a fault is done to the network between peers."""
         if not self.faults:
             return False
-        from ...sim.kernel.faults.files import NETWORK_KINDS
+        from ...train.faults.schedule import NETWORK_KINDS
 
         return any(fault.kind in NETWORK_KINDS for fault in self.faults)
 
@@ -208,7 +208,7 @@ class LaunchConfig:
         """
         if not self.batch_sizes:
             return [self.batch_size] * self.peers
-        from ...sim.models.workers import batch_sizes
+        from ...train.loop.batch_sizes import batch_sizes
 
         return batch_sizes(self.batch_sizes, self.ids(), self.batch_size, "--batch-sizes")
 
@@ -267,12 +267,11 @@ def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]
             exchange so, or the folder is taken.
     """
     out = config.out if resumes and config.out is not None else _folder(config)
-    from ...train.config import PeerConfig
+    from ...train.config import PeerConfig, parse_interval
     from ...train.loop.metrics_port import require_free_ports
     from ...train.tasks.live_partition import live_passes
+    from ...train.tasks.lr_schedule import parse_lr_schedule
     from ...train.tasks.registry import load_task
-    from ...train.timing.interval import parse_interval
-    from ...train.timing.lr_schedule import parse_lr_schedule
 
     # Each peer would refuse it, after the folders were made.
     PeerConfig(rule=config.rule_spec.make(), loggers=config.loggers, **config.exchange.settings())
@@ -349,7 +348,7 @@ def step_s_min(config: LaunchConfig, index: int) -> float:
 
 
 def _folder(config: LaunchConfig) -> Path:
-    from ...sim.results.files import check_folder
+    from ...train.storage.files import check_folder
 
     out = config.out or next(p for p in new_folders(config.task) if not os.path.exists(p))
     check_folder(out, resume=f"--resume {out}")

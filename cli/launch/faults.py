@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...gossip.errors import ConfigError
-from ...sim.kernel.faults.files import (
+from ...train.faults.schedule import (
     LIVE_KINDS,
     NETWORK_KINDS,
     Fault,
     check_faults,
     faults_as_json,
+    joining,
+    names_of_newcomers,
     read_faults,
     resolve,
 )
-from ...sim.kernel.faults.transport import NetworkPlan
-from ...sim.kernel.plan import joining, names_of_newcomers
-from ...sim.kernel.worker import Slowness
+from ...train.faults.slowness import Slowness
+from ...train.faults.transport import NetworkPlan
 from .folder import Places
 from .monitor import Monitor, State
 from .processes.group import ProcessGroup

@@ -278,7 +278,7 @@ def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
 
 def _folders(out: Path) -> dict[str, list[Path]]:
     """The folders of each peer, those of earlier lives first."""
-    from ...sim.results.live_run import peer_folders
+    from ...train.runtime.peer_folder import peer_folders
 
     found = peer_folders((out / "peers").glob("*/options.json"))
     if not os.path.isdir(out):

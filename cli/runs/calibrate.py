@@ -216,7 +216,7 @@ def _pace(id: str, before: tuple[float, int], after: tuple[float, int]) -> "Peer
 
 def _check_place(path: Path) -> None:
     """See whether the file can be written, before anything is measured."""
-    from ...sim.results.files import check_writable
+    from ...train.storage.files import check_writable
 
     if path.is_dir():
         raise ConfigError(f"{path} is a folder: name a file")

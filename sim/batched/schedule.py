@@ -1,9 +1,7 @@
 """A fleet's run cut into windows: what to compute, and what to note at each measurement."""
 
-import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +12,9 @@ from ...gossip import Audit, PeerId
 from ..kernel.fast_path.compiler import Decider
 from ..kernel.fast_path.fleet import FastFleet, TakeOver
 from ..kernel.fast_path.levels import AnyLevel, levels_of
+from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
-from ..kernel.observers import FaultReport, Times
+from ..kernel.gc import paused, settled
 from ..kernel.plan import FleetPlan, Stop, Traffic
 from .weights import WeightUnits, as_units
 
@@ -27,42 +26,8 @@ __all__ = [
     "Progress",
     "Reading",
     "Window",
-    "paused",
     "schedule",
-    "settled",
 ]
-
-
-@contextmanager
-def paused() -> Iterator[None]:
-    """Collect no cycles inside.
-
-    A fleet makes none, and keeps some hundred objects for each worker: walking over all of them
-    again and again would take most of the time at 10,000 workers.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
-def settled() -> Iterator[None]:
-    """Exclude everything that exists by now from garbage collection, inside.
-
-    Objects that were frozen before stay so.
-    """
-    mine = gc.get_freeze_count() == 0
-    if mine:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if mine:
-            gc.unfreeze()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,16 +17,16 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
+from ...train.loop.batch_sizes import batch_sizes
 from ...train.model import deep_copy
 from ...train.tasks.live_partition import Epoch
+from ...train.tasks.lr_schedule import parse_lr_schedule
 from ...train.tasks.registry import build_task
 from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
-from ...train.timing.lr_schedule import parse_lr_schedule
 from ..config import SimulationConfig
 from ..kernel.plan import FaultPlan
-from ..models.workers import batch_sizes
 from .batches import Batches
 from .cores import ONE_CORE, Cores
 from .models import Models

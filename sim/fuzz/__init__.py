@@ -5,21 +5,21 @@ every invariant is checked after every event; then the faults stop, and everythi
 (`attempt`). `shrink` makes a failing scenario small. `run_campaign` does all this with many seeds.
 """
 
-from .campaign import Broken, Campaign, Order, Progress, run_campaign
+from .campaign import Campaign, CampaignConfig, FailedSeed, Progress, run_campaign
 from .scenario import OPTIONS, Scenario, draw
-from .shrink import Draft, shrink
+from .shrink import ScenarioSpec, shrink
 from .trial import Failure, Trial, attempt
 from .violation import Violation
 
 __all__ = [
     "OPTIONS",
-    "Broken",
     "Campaign",
-    "Draft",
+    "CampaignConfig",
+    "FailedSeed",
     "Failure",
-    "Order",
     "Progress",
     "Scenario",
+    "ScenarioSpec",
     "Trial",
     "Violation",
     "attempt",

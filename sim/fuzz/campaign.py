@@ -16,17 +16,17 @@ from typing import Protocol as Structural
 from typing import TypeVar
 
 from ...gossip import ConfigError, RumorError
-from ..batched.schedule import paused, settled
-from ..kernel.faults.files import Fault
+from ...train.faults.schedule import Fault
+from ..kernel.gc import paused, settled
 from .scenario import draw, workers_of
-from .shrink import Draft, shrink
+from .shrink import ScenarioSpec, shrink
 from .trial import Failure, Mutant, Trial
 
 __all__ = [
     "EVENT_COVERAGE",
-    "Broken",
     "Campaign",
-    "Order",
+    "CampaignConfig",
+    "FailedSeed",
     "Progress",
     "run_campaign",
 ]
@@ -49,7 +49,7 @@ _CHUNK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class CampaignConfig:
     """What a campaign is to do.
 
     Raises:
@@ -86,24 +86,24 @@ class Order:
         drawn = self.faults is None and not self.without and self.mutant is None and not self.liars
         return drawn and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
-    def draft(self, seed: int) -> Draft:
+    def spec(self, seed: int) -> ScenarioSpec:
         """The scenario of one of its seeds."""
         workers, faults = self.workers, self.faults
         if faults is None:
             workers = workers_of(seed, self.workers)
             faults = draw(seed, workers, self.without, liars=self.liars).faults
-        return Draft(
+        return ScenarioSpec(
             seed=seed, workers=workers, without=self.without, faults=faults, liars=self.liars
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class FailedSeed:
     """A seed that failed."""
 
     seed: int
     failure: Failure
-    draft: Draft
+    spec: ScenarioSpec
     """What was drawn, or what is left of it where it was shrunk."""
     shrunk: bool
 
@@ -119,7 +119,7 @@ class Campaign:
     """In how many seeds something happened."""
     never: tuple[str, ...]
     """Events of `EVENT_COVERAGE` that a campaign as large and as full as this should have met."""
-    broken: tuple[Broken, ...]
+    failed: tuple[FailedSeed, ...]
 
     @property
     def coverage(self) -> dict[str, float]:
@@ -127,11 +127,13 @@ class Campaign:
         return {what: self.seen[what] / self.seeds for what in sorted(self.seen)}
 
 
-def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -> Campaign:
+def run_campaign(
+    config: CampaignConfig, progress: Progress = lambda done, failed: None
+) -> Campaign:
     """Try all seeds, until too many have failed.
 
     Args:
-        order: What to do.
+        config: What to do.
         progress: Told after every seed how it goes.
 
     Raises:
@@ -139,53 +141,53 @@ def run_campaign(order: Order, progress: Progress = lambda done, failed: None) -
     """
     trials: list[Trial] = []
     failed: list[Trial] = []
-    with _side_by_side(min(order.processes, len(order.seeds)), _CHUNK) as each:
-        for trial in each(partial(_try, order), order.seeds):
+    with _side_by_side(min(config.processes, len(config.seeds)), _CHUNK) as each:
+        for trial in each(partial(_try, config), config.seeds):
             trials.append(trial)
             failed += [trial] if trial.failure else []
             progress(len(trials), failed)
-            if len(failed) >= order.failures_max:
+            if len(failed) >= config.failures_max:
                 break
     # Other processes: those above still have seeds before them that nobody waits for any more.
-    with _side_by_side(min(order.processes, max(1, len(failed)))) as each:
-        broken = tuple(each(partial(_tell, order), _chosen(order, failed)))
+    with _side_by_side(min(config.processes, max(1, len(failed)))) as each:
+        found = tuple(each(partial(_tell, config), _chosen(config, failed)))
     seen = Counter(what for trial in trials for what in trial.seen)
-    expected = EVENT_COVERAGE if order.is_full(len(trials)) else ()
+    expected = EVENT_COVERAGE if config.is_full(len(trials)) else ()
     return Campaign(
         seeds=len(trials),
         events=sum([trial.events for trial in trials]),
         seen=seen,
         never=tuple(name for name in expected if not seen[name]),
-        broken=broken,
+        failed=found,
     )
 
 
-def _try(order: Order, seed: int) -> Trial:
+def _try(config: CampaignConfig, seed: int) -> Trial:
     with settled(), paused():
-        return order.draft(seed).attempt(order.mutant)
+        return config.spec(seed).attempt(config.mutant)
 
 
-def _chosen(order: Order, failed: list[Trial]) -> list[tuple[Trial, bool]]:
+def _chosen(config: CampaignConfig, failed: list[Trial]) -> list[tuple[Trial, bool]]:
     """Every failure, and whether it is to be shrunk."""
     found, shrunk = [], set[str]()
     for trial in failed:
         invariant = trial.failure.invariant if trial.failure else ""
-        smaller = order.shrinks and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
+        smaller = config.shrinks and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
         if smaller:
             shrunk.add(invariant)
         found.append((trial, smaller))
     return found
 
 
-def _tell(order: Order, chosen: tuple[Trial, bool]) -> Broken:
-    (trial, smaller), draft = chosen, order.draft(chosen[0].seed)
+def _tell(config: CampaignConfig, chosen: tuple[Trial, bool]) -> FailedSeed:
+    (trial, smaller), spec = chosen, config.spec(chosen[0].seed)
     failure = trial.failure
     if failure is None:
         raise ValueError(f"seed {trial.seed} did not fail")
     if smaller:
-        draft = shrink(draft, failure.invariant, order.mutant)
-        failure = draft.attempt(order.mutant).failure or failure
-    return Broken(seed=trial.seed, failure=failure, draft=draft, shrunk=smaller)
+        spec = shrink(spec, failure.invariant, config.mutant)
+        failure = spec.attempt(config.mutant).failure or failure
+    return FailedSeed(seed=trial.seed, failure=failure, spec=spec, shrunk=smaller)
 
 
 class _Each(Structural):

@@ -40,7 +40,7 @@ from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
 from .peers import FuzzPeer
-from .scenario.liars import Outside
+from .scenario.byzantine import Outside
 from .trace import canonical, tell
 from .vector import Values
 from .violation import LIVENESS, Violation

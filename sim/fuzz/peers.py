@@ -10,10 +10,10 @@ from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation
-from ...topology.hashing import key
+from ...topology.hashing import key, uniform
 from ..kernel.plan import FaultPlan, FleetPlan
 from ..kernel.worker import Worker
-from ..models.links import Links, uniform
+from ..models.links import Links
 from ..models.network import NetworkConfig
 from .vector import SIZE, Values, Vector, schema_of
 from .weighted_sum import Life
@@ -117,7 +117,7 @@ class Peers:
     """Probability that bits of a message are flipped until the faults are over; above 0, every
     message is made bytes."""
     liars: frozenset[PeerId] = frozenset()
-    """Who twists what it says."""
+    """Byzantine peers, which corrupt what they send."""
     digests: bool = False
     """Whether to keep a digest of everything."""
     compares_every: int = 1

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...gossip import PeerId
-from ..kernel.faults.files import KINDS, Fault
-from ..kernel.plan import joining, names_of_newcomers
+from ...train.faults.schedule import KINDS, Fault, joining, names_of_newcomers
 from .scenario import OPTIONS, WORKERS_MIN, draw
 from .trial import Mutant, Trial, attempt
 
-__all__ = ["Draft", "among", "minimize", "shrink"]
+__all__ = ["ScenarioSpec", "among", "minimize", "shrink"]
 
 _T = TypeVar("_T")
 
@@ -22,7 +21,7 @@ TRIALS_MAX = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class ScenarioSpec:
     """All that one needs to draw a scenario anew, see `draw`."""
 
     seed: int
@@ -68,15 +67,15 @@ def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list
     return left
 
 
-def shrink(draft: Draft, invariant: str, mutant: Mutant | None = None) -> Draft:
-    """Find a small draft that breaks the same invariant; always the same one.
+def shrink(spec: ScenarioSpec, invariant: str, mutant: Mutant | None = None) -> ScenarioSpec:
+    """Find a small spec that breaks the same invariant; always the same one.
 
     Args:
-        draft: Which breaks it.
+        spec: Which breaks it.
         invariant: Which, as a `Violation` names it.
         mutant: Plants a known bug in every protocol.
     """
-    search = _Search(draft, invariant, mutant)
+    search = _Search(spec, invariant, mutant)
     search.leave_faults_out()
     before = None
     while before != search.best:
@@ -90,9 +89,9 @@ def shrink(draft: Draft, invariant: str, mutant: Mutant | None = None) -> Draft:
 
 @dataclass(slots=True)
 class _Search:
-    """The smallest draft so far, and what is done to it next."""
+    """The smallest spec so far, and what is done to it next."""
 
-    best: Draft
+    best: ScenarioSpec
     invariant: str
     mutant: Mutant | None
     trials: int = 0
@@ -114,8 +113,8 @@ class _Search:
         """Begin with as few peers as will do; faults of the others go with them."""
         for workers in range(WORKERS_MIN, self.best.workers):
             peers = draw(self.best.seed, workers, faults=()).peers
-            draft = replace(self.best, workers=workers, faults=among(self.best.faults, peers))
-            if self._accept(draft):
+            spec = replace(self.best, workers=workers, faults=among(self.best.faults, peers))
+            if self._accept(spec):
                 return
 
     def leave_options_out(self) -> None:
@@ -135,19 +134,19 @@ class _Search:
                 if self._of(faults) == faults:
                     self._accept(replace(self.best, faults=faults))
 
-    def _accept(self, draft: Draft) -> bool:
-        if draft != self.best and self._fails(draft):
-            self.best = draft
+    def _accept(self, spec: ScenarioSpec) -> bool:
+        if spec != self.best and self._fails(spec):
+            self.best = spec
             return True
         return False
 
-    def _fails(self, draft: Draft) -> bool:
-        name = repr(draft)
+    def _fails(self, spec: ScenarioSpec) -> bool:
+        name = repr(spec)
         if name not in self.known:
             if self.trials >= TRIALS_MAX:
                 return False
             self.trials += 1
-            failure = draft.attempt(self.mutant).failure
+            failure = spec.attempt(self.mutant).failure
             self.known[name] = failure is not None and failure.invariant == self.invariant
         return self.known[name]
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from ...gossip import Account, Envelope, PeerId, Phase, Protocol, RemoteProtocolError, stream
 from ...gossip.effects.effects import (
     Attach,
@@ -35,19 +37,20 @@ from ...gossip.types import Incarnation, ShareId
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Offer, later_life
-from ...topology.hashing import key
+from ...topology.hashing import key, uniform
+from ...train.faults.schedule import Fault
 from ..kernel.clock import Priority
-from ..kernel.faults.files import Fault
+from ..kernel.execution import SegmentHolders
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint, FaultPlan
 from ..kernel.worker import Handler, Worker
-from ..models.links import address_of, uniform
+from ..models.links import address_of
 from ..models.network import NetworkConfig
 from .invariants import ROUNDED, ROUNDING, Invariants
 from .peers import FuzzPeer, Peers
-from .scenario.liars import Liar
+from .scenario.byzantine import ByzantinePeer
 from .trace import tell
-from .vector import Machine, Values, Vector
+from .vector import Payload, Values, Vector
 from .violation import Violation
 from .weighted_sum import Life
 
@@ -106,8 +109,8 @@ class FuzzSwarm:
             rounding=ROUNDING if parse_wire(peers.config.wire).is_native else ROUNDED,
             liars=peers.liars,
         )
-        self.liars = {id: Liar(seed, ids, id) for id in sorted(peers.liars)}
-        """What those make of what they say whose word is worth nothing."""
+        self.liars = {id: ByzantinePeer(seed, ids, id) for id in sorted(peers.liars)}
+        """Byzantine peers, by name."""
         self.peers: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
         self.kept: dict[PeerId, tuple[Values, bytes]] = {}
@@ -134,8 +137,10 @@ class FuzzSwarm:
         self._seen: dict[int, Envelope] = {}
         self.opened: dict[tuple[Life, Life], float] = {}
         """Connections of peers that dial out, as (who listens, who dialled), and since when."""
-        self._shown: list[tuple[FuzzPeer, bytearray]] = []
-        self.machine = Machine()
+        self._shown: list[tuple[FuzzPeer, Payload]] = []
+        self.segments: dict[tuple[bytes, str], Values] = {}
+        """Memory that all peers share."""
+        self._holders = SegmentHolders()
         self._draws: Counter[tuple[str, PeerId]] = Counter()
         self._crashes: Counter[float] = Counter()
         """How many lives have died at a time."""
@@ -308,8 +313,7 @@ class FuzzSwarm:
             values = draws.normal(size=self._made.size)
         accounts = worker.protocol.accounts
         ledgers = tuple(Account(*life, shard) for shard in range(len(accounts)))
-        machine, runs = self.machine, lambda: worker.running
-        vector = Vector(values, self._registers[id], self._schema, machine, runs)
+        vector = Vector(values, self._registers[id], self._schema)
         peer = self.peers[id] = FuzzPeer(worker, vector, ledgers)
         self.invariants.opened(peer)
 
@@ -385,9 +389,10 @@ class FuzzSwarm:
         """Do nothing: memory is no concern here."""
 
     def _handlers(self) -> Mapping[type, Handler]:
-        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Exchange, Drop)
+        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Drop)
         return {
-            **dict.fromkeys(of_values, self._carry_out),
+            **dict.fromkeys(of_values, self._apply),
+            Exchange: self._exchange,
             Send: self._send,
             Greet: self._greet,
             Inspect: self._inspect,
@@ -397,21 +402,29 @@ class FuzzSwarm:
             Halt: self._halt,
         }
 
-    def _carry_out(self, worker: Worker, effect: Effect, now: float) -> None:
+    def _apply(self, worker: Worker, effect: Effect, now: float) -> None:
         frame = self.fleet.carrier.payload
-        self.peers[worker.id].vector.carry_out(effect, b"" if frame is None else frame.data)
+        self.peers[worker.id].vector.apply(effect, b"" if frame is None else frame.data)
+
+    def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
+        vector, key = self.peers[worker.id].vector, (effect.swarm, effect.segment)
+        values = vector.registers[effect.register]
+        if np.isfinite(values).all():
+            if self._holders.enter(worker, effect):
+                self.segments[key] = values.copy()
+            vector.exchange(effect, self.segments[key])
 
     def _send(self, worker: Worker, send: Send, now: float) -> None:
         peer, envelope, body = self.peers[worker.id], send.envelope, send.envelope.body
         if send.shown and send.snapshot is not None and isinstance(body, Offer):
-            self._shown.append((peer, peer.vector.snapshots[send.snapshot]))
+            self._shown.append((peer, peer.vector.payload_of(send.snapshot)))
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)
         arrived = self._as_bytes(worker, envelope, frame)
         if arrived is not None:
             liar = self.liars.get(worker.id)
-            self.mail(worker, [arrived] if liar is None else liar.twist(*arrived))
+            self.mail(worker, [arrived] if liar is None else liar.corrupt(*arrived))
 
     def mail(self, worker: Worker, told: Sequence[tuple[Envelope, bytes]]) -> None:
         """Hand messages to the network."""

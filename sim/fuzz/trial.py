@@ -14,7 +14,7 @@ import numpy as np
 from ...gossip import PeerId, Phase, Protocol, stream
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Read
-from ..kernel.plan import Fault
+from ...train.faults.schedule import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig
 from .invariants import BELIEVED_MS, ROUNDED
@@ -256,12 +256,12 @@ class _Readers:
 def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
     """Let a liar say something, and again, for ever."""
     worker = swarm.fleet.workers[swarm.fleet.index[liar]]
-    twisted = swarm.liars[liar]
-    to = swarm.fleet.workers[swarm.fleet.index[twisted.whom()]].protocol.account
+    sender = swarm.liars[liar]
+    to = swarm.fleet.workers[swarm.fleet.index[sender.whom()]].protocol.account
     if worker.awake and worker.protocol.swarm:
         swarm.invariants.seen["lie"] += 1
         envelope = worker.protocol._state.log.envelope(to.id, to.incarnation, Read())
-        swarm.mail(worker, twisted.make_up(envelope))
+        swarm.mail(worker, sender.fabricate(envelope))
     swarm.fleet.at(swarm.now + _LIES_EVERY_S, partial(_lie, swarm, liar))
 
 

@@ -1,6 +1,6 @@
 """A vector of four numbers and one local buffer, so that values really travel and mix."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,30 +9,26 @@ from numpy.typing import NDArray
 from ...gossip import Schema, TensorSpec
 from ...gossip.effects.effects import (
     Attach,
-    Combine,
-    Drop,
-    Effect,
     Exchange,
     Inspect,
     Measure,
-    Mix,
-    Reclaim,
-    Release,
     Send,
     Snapshot,
     Stage,
     X,
 )
 from ...gossip.effects.registers import OnDemand, is_pattern
-from ...gossip.types import ShareId, SharePart, SnapshotId
-from ...gossip.wire.codec import Buffer
+from ...gossip.types import ShareId, SnapshotId
 from ...gossip.wire.formats import Form, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES
+from ..immediate import ImmediateValues
 from .violation import Violation
 
-__all__ = ["SCHEMA", "SIZE", "Machine", "Values", "Vector", "decoded", "encoded", "schema_of"]
+__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "decoded", "encoded", "schema_of"]
 
 Values = NDArray[np.float64]
+
+Payload = bytearray | memoryview
 
 SIZE = 4
 
@@ -58,51 +54,25 @@ def _places(schema: Schema, shard: int, size: int) -> _Places:
     return places[places < size]
 
 
-class Machine:
-    """Segments that all peers share, each as long as one runs that has exchanged with it."""
-
-    def __init__(self) -> None:
-        self.segments: dict[tuple[bytes, str], Values] = {}
-        self._holders: dict[tuple[bytes, str], list[Callable[[], bool]]] = {}
-
-    def find(self, effect: Exchange, values: Values, runs: Callable[[], bool]) -> Values:
-        """A segment, which is made like *values* where nobody holds it who runs."""
-        key = effect.swarm, effect.segment
-        holders = self._holders.setdefault(key, [])
-        if not any(runs() for runs in holders):
-            holders.clear()
-            self.segments[key] = values.copy()
-        if runs not in holders:
-            holders.append(runs)
-        return self.segments[key]
-
-
-class Vector:
+class Vector(ImmediateValues[Payload, bytes]):
     """The values of one life: its registers, what leaves and what has come.
+
+    A snapshot that is released is filled with NaN, as memory that is used again would be; what was
+    abandoned keeps its bytes. A share that is read from its sender's memory *is* that memory.
 
     Args:
         values: The model at the start, float64, shape ``(size,)``.
         registers: What the rule keeps beside it; all zeros at first.
         schema: How it is cut.
-        machine: Where it can exchange with segments.
-        runs: Whether its life has not ended.
 
     Attributes:
-        snapshots: What was copied out. What nobody needs any more is filled with NaN, as memory
-            that is used again would be; what was abandoned keeps its bytes.
-        staged: What has come. A share that is read from its sender's memory *is* that memory.
+        staged: What has come.
     """
 
     def __init__(
-        self,
-        values: Values,
-        registers: Sequence[str] = (),
-        schema: Schema = SCHEMA,
-        machine: Machine | None = None,
-        runs: Callable[[], bool] = lambda: True,
+        self, values: Values, registers: Sequence[str] = (), schema: Schema = SCHEMA
     ) -> None:
-        self._machine = Machine() if machine is None else machine
-        self._runs = runs
+        super().__init__()
         self.schema = schema
         self.registers = OnDemand(registers, lambda: np.zeros(len(values)))
         for name in registers:
@@ -111,9 +81,7 @@ class Vector:
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
         self._parts = [_places(schema, shard, len(values)) for shard in range(schema.shards)]
-        self.snapshots: dict[SnapshotId, bytearray] = {}
-        self._taken: dict[SnapshotId, tuple[Form, int]] = {}
-        self.staged: dict[ShareId, bytearray | memoryview] = {}
+        self.staged: dict[ShareId, Payload] = {}
         self._forms: dict[ShareId, Form] = {}
         self._sent = 0
 
@@ -122,55 +90,9 @@ class Vector:
         """The model, float64, shape ``(size,)``."""
         return self.registers[X]
 
-    def carry_out(self, effect: Effect, frame: bytes) -> None:
-        """Do what an effect asks of the values; those that ask nothing of them are passed over."""
-        act = _ACTIONS.get(type(effect))
-        if act is not None:
-            act(self, effect, frame)
-
-    def _snapshot(self, effect: Snapshot, frame: bytes) -> None:
-        id, form, shard = effect.id, effect.form, effect.shard
-        _require(id not in self.snapshots, "a snapshot's number was used twice")
-        self.snapshots[id] = bytearray(self._bytes_of(effect.register, form, shard))
-        self._taken[id] = form, shard
-
-    def _release(self, effect: Release, frame: bytes) -> None:
-        del self._taken[effect.snapshot]
-        memory = self.snapshots.pop(effect.snapshot)
-        if not effect.abandoned:
-            memory[:] = b"\xff" * len(memory)
-
-    def _reclaim(self, effect: Reclaim, frame: bytes) -> None:
-        _, shard = self._taken[effect.snapshot]
-        values = self._numbers(self.snapshots[effect.snapshot], Form(), shard)
-        self._move(values, shard, effect.fraction)
-
-    def _stage(self, effect: Stage, frame: bytes) -> None:
-        size, start = effect.size_bytes, effect.offset_bytes
-        self._forms[effect.share] = effect.form
-        room = self.staged.setdefault(effect.share, bytearray(size))
-        end = start + len(frame)
-        if not isinstance(room, bytearray):
-            raise Violation("order", "a frame of a share that is read from memory")
-        _require(0 <= start <= end <= len(room) == size, "a frame beside its share")
-        room[start:end] = frame
-
-    def _drop(self, effect: Drop, frame: bytes) -> None:
-        self.staged.pop(effect.share, None)
-        self._forms.pop(effect.share, None)
-
-    def _combine(self, effect: Combine, frame: bytes) -> None:
-        if not effect.terms and self.registers.is_on_demand(effect.register):
-            self.registers.pop(effect.register, None)
-            return
-        terms = ((c * self._term(term)) for c, term in effect.terms)
-        self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
-
-    def _exchange(self, effect: Exchange, frame: bytes) -> None:
+    def exchange(self, effect: Exchange, shared: Values) -> None:
+        """Exchange a register with a segment, both in place."""
         values = self.registers[effect.register]
-        if not np.isfinite(values).all():
-            return
-        shared = self._machine.find(effect, values, self._runs)
         apart = values - shared
         moved = shared.copy() if effect.taken == 1.0 else values - effect.taken * apart
         self.registers[effect.register] = moved
@@ -181,11 +103,18 @@ class Vector:
         size = send.envelope.frame_bytes
         if send.snapshot is None or size == 0:
             return b""
-        frame = self.snapshots[send.snapshot][send.start_bytes : send.start_bytes + size]
+        payload = self.payload_of(send.snapshot)
+        frame = payload[send.start_bytes : send.start_bytes + size]
         _require(len(frame) == size, "a frame beyond the end of its snapshot")
         return bytes(frame)
 
-    def attach(self, attach: Attach, memory: bytearray | None) -> bool:
+    def payload_of(self, snapshot: SnapshotId) -> Payload:
+        """The bytes of a snapshot."""
+        taken = self.snapshots[snapshot]
+        assert taken is not None
+        return taken.payload
+
+    def attach(self, attach: Attach, memory: Payload | None) -> bool:
         """Stage a share where it lies, if it can be read, and say whether it is staged."""
         if memory is not None:
             _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
@@ -195,63 +124,86 @@ class Vector:
 
     def latest(self, shard: int) -> tuple[SnapshotId, Values]:
         """The last snapshot of a shard, and what it holds."""
-        snapshot = max(id for id, (_, taken) in self._taken.items() if taken == shard)
-        return snapshot, self._numbers(self.snapshots[snapshot], Form(), shard)
+        snapshot = max(id for id, taken in self.snapshots.items() if taken and taken.shard == shard)
+        return snapshot, self._numbers(self.payload_of(snapshot), Form(), shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
         """Look at a staged share, at all registers that it carries."""
         parts = range(self._forms[inspect.share].registers)
-        each = [self._term(SharePart(inspect.share, part)) for part in parts]
+        each = [self.staged_values(inspect.share, part) for part in parts]
         return bool(np.isfinite(each).all())
 
-    def distance(self, share: ShareId) -> float:
-        """How far a staged share is from its shard of the model."""
-        places = self._parts[share.shard]
-        return float(np.linalg.norm(self._term(share) - self.x[places]))
-
     def measured(self, effect: Measure) -> dict[ShareId, float]:
-        """What is asked for, of those shares that are still staged."""
-        return {share: self.distance(share) for share in effect.shares if share in self.staged}
+        """How far shares are from their shard of the model; of those that are still staged."""
+        staged = [share for share in effect.shares if share in self.staged]
+        x = {share: self.x[self.part(share.shard)] for share in staged}
+        return {s: float(np.linalg.norm(self.staged_values(s) - x[s])) for s in staged}
 
-    def staged_values(self, share: ShareId) -> Values:
+    def staged_values(self, share: ShareId, register: int = 0) -> Values:
         """The numbers of a staged share."""
-        return self._term(share)
-
-    def _mix(self, effect: Mix, frame: bytes) -> None:
-        share, fraction, form = effect.share, effect.fraction, effect.form
-        values = self._term(share)
-        staged = self.staged.pop(share)
-        del self._forms[share]
-        self._move(values, share.shard, fraction)
-        if fraction == 1.0 and form.copy and share.shard == 0:
-            low, high = self.schema.shard_bounds(0)
-            start = form.registers * (high - low)
-            self.local = np.frombuffer(staged, np.float64, 1, start).copy()
-
-    def _move(self, values: Values, shard: int, fraction: float) -> None:
-        part = self.part(shard)
-        x = self.x.copy()
-        x[part] = values if fraction == 1.0 else x[part] + fraction * (values - x[part])
-        self.registers[X] = x
+        return self._numbers(self.staged[share], self._forms[share], share.shard, register)
 
     def part(self, shard: int) -> _Places:
         """Which numbers are those of a shard; what lies beyond the last one is padding."""
         return self._parts[shard]
 
-    def _numbers(self, payload: Buffer, form: Form, shard: int, register: int = 0) -> Values:
+    def _take(self, effect: Snapshot) -> Payload:
+        _require(effect.id not in self.snapshots, "a snapshot's number was used twice")
+        return bytearray(self._bytes_of(effect.register, effect.form, effect.shard))
+
+    def _free(self, payload: Payload, *, abandoned: bool) -> None:
+        if not abandoned:
+            payload[:] = b"\xff" * len(payload)
+
+    def _stage(self, effect: Stage, message: bytes) -> None:
+        size, start = effect.size_bytes, effect.offset_bytes
+        self._forms[effect.share] = effect.form
+        room = self.staged.setdefault(effect.share, bytearray(size))
+        end = start + len(message)
+        if not isinstance(room, bytearray):
+            raise Violation("order", "a frame of a share that is read from memory")
+        _require(0 <= start <= end <= len(room) == size, "a frame beside its share")
+        room[start:end] = message
+
+    def _received(self, share: ShareId) -> tuple[Payload, Form]:
+        return self.staged[share], self._forms[share]
+
+    def _drop(self, share: ShareId) -> None:
+        self.staged.pop(share, None)
+        self._forms.pop(share, None)
+
+    def _mix(self, payload: Payload, fraction: float, form: Form, shard: int) -> None:
+        values, part, x = self._numbers(payload, form, shard), self.part(shard), self.x.copy()
+        x[part] = values if fraction == 1.0 else x[part] + fraction * (values - x[part])
+        self.registers[X] = x
+        if fraction == 1.0 and form.copy and shard == 0:
+            low, high = self.schema.shard_bounds(0)
+            start = form.registers * (high - low)
+            self.local = np.frombuffer(payload, np.float64, 1, start).copy()
+
+    def _combine(
+        self,
+        register: str,
+        terms: Sequence[tuple[float, str | tuple[Payload, Form] | tuple[Payload, Form, int]]],
+    ) -> None:
+        if not terms and self.registers.is_on_demand(register):
+            self.registers.pop(register, None)
+            return
+        parts = (c * self._values_of(term) for c, term in terms)
+        self.registers[register] = sum(parts, np.zeros(len(self.x)))
+
+    def _values_of(self, term: str | tuple[Payload, Form] | tuple[Payload, Form, int]) -> Values:
+        if isinstance(term, str):
+            return self.registers[term]
+        payload, form, *register = term
+        return self._numbers(payload, form, 0, *register)
+
+    def _numbers(self, payload: Payload, form: Form, shard: int, register: int = 0) -> Values:
         # The size of a share of one register, copied or not: those behind the first begin there.
         start = register * Form(form.wire).size_bytes(self.schema, shard)
         mine = self.x[self.part(shard)]
         others = np.zeros(len(mine)) if form.bare else mine
         return decoded(parse_wire(form.wire), bytes(payload[start:]), others)
-
-    def _term(self, term: str | ShareId | SharePart | SnapshotId) -> Values:
-        if isinstance(term, str):
-            return self.registers[term]
-        if isinstance(term, int):
-            return self._numbers(self.snapshots[term], *self._taken[term])
-        share, part = SharePart.of(term)
-        return self._numbers(self.staged[share], self._forms[share], share.shard, part)
 
     def _bytes_of(self, register: str | tuple[str, ...], form: Form, shard: int) -> bytes:
         start, stop = self.schema.shard_bounds(shard)
@@ -327,18 +279,6 @@ def decoded(wire: Wire, payload: bytes, mine: Values) -> Values:
 
 def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % ALIGNMENT_BYTES)
-
-
-_ACTIONS: Mapping[type, Callable[[Vector, Any, bytes], None]] = {
-    Snapshot: Vector._snapshot,
-    Release: Vector._release,
-    Reclaim: Vector._reclaim,
-    Stage: Vector._stage,
-    Drop: Vector._drop,
-    Mix: Vector._mix,
-    Combine: Vector._combine,
-    Exchange: Vector._exchange,
-}
 
 
 def _require(holds: bool, what: str) -> None:

@@ -1,7 +1,6 @@
 """What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from ...gossip import Envelope
 from ...gossip.effects.effects import (
@@ -30,7 +29,7 @@ from .plan import Traffic
 from .program import Cut, Program, Slot
 from .worker import Handler, Harness, Payload, Worker
 
-__all__ = ["Carrier"]
+__all__ = ["Carrier", "SegmentHolders"]
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
 _PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
@@ -71,7 +70,8 @@ class Carrier:
         self._harness = harness
         self._crash = crash
         self._measured = measure
-        self._segments: dict[tuple[bytes, str], _Segment] = {}
+        self._segments: dict[tuple[bytes, str], Slot] = {}
+        self._holders = SegmentHolders()
 
     def carry_out(
         self,
@@ -217,21 +217,16 @@ class Carrier:
 
     def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
         key = effect.swarm, effect.segment
-        segment = self._segments.get(key)
-        if segment is None:
-            segment = self._segments[key] = _Segment(self._program.segment())
-        # It was gone with the last of those who shared it.
-        fresh = not any(holder.running for holder in segment.holders)
-        if fresh:
-            segment.holders.clear()
-        segment.holders[worker] = None
+        slot = self._segments.get(key)
+        if slot is None:
+            slot = self._segments[key] = self._program.segment()
         self._program.exchange(
             worker.index,
-            segment.slot,
+            slot,
             effect.register,
             taken=effect.taken,
             given=effect.given,
-            fresh=fresh,
+            fresh=self._holders.enter(worker, effect),
         )
 
     def _drop(self, worker: Worker, effect: Drop, now: float) -> None:
@@ -252,13 +247,23 @@ class Carrier:
         self.halted = effect.reason
 
 
-@dataclass(slots=True)
-class _Segment:
-    """A segment of the machine that all workers share."""
+class SegmentHolders:
+    """Which processes hold the segments of the machine on which all workers run.
 
-    slot: Slot
-    holders: dict[Worker, None] = field(default_factory=dict)
-    """Lives that have exchanged with it since it was made, in order."""
+    A segment is gone with the last process that has exchanged with it.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[bytes, str], set[Worker]] = {}
+
+    def enter(self, worker: Worker, effect: Exchange) -> bool:
+        """Let a worker hold a segment; returns whether nobody did, so that it is made now."""
+        holders = self._holders.setdefault((effect.swarm, effect.segment), set())
+        is_new = not any(holder.running for holder in holders)
+        if is_new:
+            holders.clear()
+        holders.add(worker)
+        return is_new
 
 
 def _accepts(effect: Effect | Event) -> bool:

@@ -20,12 +20,13 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.types import ShareId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
+from ...train.faults.schedule import KINDS
 from .clock import Clock, Priority
 from .deliveries import Deliveries
 from .execution import Carrier
 from .faults.attacks import Attacks
-from .faults.kinds import KINDS
-from .observers import Times
+from .faults.report import Times
+from .faults.strikes import STRIKES
 from .plan import FleetPlan, Stop, Traffic
 from .processes import Processes
 from .program import Program
@@ -137,10 +138,10 @@ class Fleet:
         )
         self.workers = [self.incarnations.first(*named) for named in enumerate(self._plan.ids)]
         for fault in faults.plan.faults:
-            kind = KINDS[fault.kind]
-            if kind.strike is not None:
-                wait = faults.expect if kind.starts else self.at
-                wait(fault.at_s, partial(kind.strike, faults, fault))
+            strike = STRIKES.get(fault.kind)
+            if strike is not None:
+                wait = faults.expect if KINDS[fault.kind].starts else self.at
+                wait(fault.at_s, partial(strike, faults, fault))
         faults.begin()
 
     def add(self, id: PeerId) -> Worker:

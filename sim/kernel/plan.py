@@ -1,7 +1,7 @@
 """What a fleet is made of, what goes wrong in it, and what it has done."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -9,6 +9,7 @@ from ...gossip import PeerId, ProtocolConfig, Rule, Schema
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import frozen
 from ...gossip.wire.messages import ClockRow
+from ...train.faults.schedule import Fault, joining, names_of_newcomers
 from ..models.links import Links
 from ..models.step_time import StepTime
 from .program import Level
@@ -17,9 +18,8 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
     from ...train.tasks.live_partition import Epoch
 
 __all__ = [
-    *("Attack", "Checkpoint", "Fault", "FaultPlan", "FleetPlan", "Measuring"),
-    *("Stop", "Traffic", "joining", "names_of", "names_of_newcomers"),
-    "worker_names",
+    *("Attack", "Checkpoint", "FaultPlan", "FleetPlan", "Measuring"),
+    *("Stop", "Traffic", "names_of", "worker_names"),
 ]
 
 
@@ -32,65 +32,6 @@ class Checkpoint:
     peers: tuple[PeerId, ...]
     """Whom it knew."""
     clock: tuple[ClockRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """One thing that goes wrong. What is not given is None; its kind says what it takes."""
-
-    at_s: float
-    """When, seconds from the start."""
-
-    kind: str
-    """A key of `rumor.sim.kernel.faults.KINDS`."""
-
-    peer: str | int | None = None
-    """Of whom: a name, or a position in the list of peers of a run."""
-
-    to: str | int | None = None
-    """The other end of a cut."""
-
-    peers: tuple[str | int, ...] | None = None
-    """Of whom, where these are several."""
-
-    groups: tuple[tuple[str | int, ...], ...] | None = None
-    """Who can still reach one another."""
-
-    for_s: float | None = None
-    """How long it lasts, seconds; to the end of the run where it is not given."""
-
-    factor: float | None = None
-    """How many times as long steps take."""
-
-    by_s: float | None = None
-    """How far a clock jumps or how much later messages come, seconds."""
-
-    rate: float | None = None
-    """Probability for each message."""
-
-    every_s: float | None = None
-    """How often it happens again, seconds."""
-
-    count: int | None = None
-    """How many."""
-
-    state: str | None = None
-    """Whether a checkpoint is ``kept`` or ``lost``."""
-
-    one_way: bool | None = None
-    """Whether only one direction is cut."""
-
-    after: int | None = None
-    """Effects of the next event that are still carried out."""
-
-    accepting: bool | None = None
-    """Whether it happens as soon as something has been accepted."""
-
-    strength: float | None = None
-    """How strong an attack is; what that means, its kind says."""
-
-    row: int | None = field(default=None, compare=False, repr=False)
-    """Where it stands in its file, counted from 1; messages name it."""
 
 
 class Attack(NamedTuple):
@@ -223,16 +164,6 @@ def worker_names(workers: int, joined: int = 0) -> tuple[PeerId, ...]:
     return (*names, *names_of_newcomers(joined))
 
 
-def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
-    """Name those that join in the course of a run, in order."""
-    return tuple(f"join-{number}" for number in range(1, joined + 1))
-
-
 def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
     """Name all workers that a plan has, see `worker_names`."""
     return worker_names(workers, 0 if fault_plan is None else joining(fault_plan.faults))
-
-
-def joining(faults: Iterable[Fault]) -> int:
-    """How many newcomers these faults are."""
-    return sum([fault.count or 1 for fault in faults if fault.kind == "join"])

@@ -15,13 +15,14 @@ from ...gossip import Envelope, PeerId, Phase
 from ...gossip.effects.effects import Greet, Record
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
 from ...gossip.effects.ledger import Kind
-from ...topology.hashing import key
-from ..models.links import address_of, uniform
-from .deliveries import Deliveries
-from .faults.network import Mailbox, NetworkFaults
-from .observers import DetectionTimes, FaultReport
+from ...topology.hashing import key, uniform
+from ...train.faults.network import NetworkFaults
+from ...train.faults.slowness import Slowness
+from ..models.links import address_of
+from .deliveries import Deliveries, Mailbox
+from .faults.report import DetectionTimes, FaultReport
 from .plan import Checkpoint, FleetPlan
-from .worker import FleetControl, Handler, Incarnations, Payload, Slowness, Worker
+from .worker import FleetControl, Handler, Incarnations, Payload, Worker
 
 __all__ = ["LEAVE_S", "Processes"]
 

@@ -1,10 +1,9 @@
 """One worker of a fleet: a protocol, what it holds for it, and what it has done."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import Any, NamedTuple
 from typing import Protocol as Structural
 
@@ -21,7 +20,7 @@ from .program import Slot
 
 __all__ = [
     *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Payload"),
-    *("Slowness", "Values", "Worker"),
+    *("Values", "Worker"),
 ]
 
 Payload = Any
@@ -333,33 +332,3 @@ class FleetControl(Structural):
     def finish(self, worker: Worker) -> None: ...
     def leave(self, worker: Worker, *, burn: bool = False) -> None: ...
     def set_alarm(self, worker: Worker) -> None: ...
-
-
-class Slowness:
-    """How many times as long the steps of each peer take, and why.
-
-    Of causes that hold at once the largest factor counts, and the end of one takes only its own
-    away. A cause is of a peer, not of one of its lives: the next is as slow as the last one was.
-    """
-
-    def __init__(self) -> None:
-        self._causes: dict[Hashable, dict[int, float]] = {}
-        self._numbers = count()
-
-    def begin(self, peer: Hashable, factor: float) -> int:
-        """Let a peer be so slow, until `end` is called with the number that this has."""
-        number = next(self._numbers)
-        self._causes.setdefault(peer, {})[number] = factor
-        return number
-
-    def end(self, peer: Hashable, number: int) -> None:
-        """Take one cause away, if it still holds."""
-        self._causes.get(peer, {}).pop(number, None)
-
-    def of(self, peer: Hashable) -> float:
-        """How slow a peer is now; 1 where nothing slows it."""
-        return max(self._causes.get(peer, {}).values(), default=1.0)
-
-    def clear(self) -> None:
-        """Take everything away."""
-        self._causes.clear()

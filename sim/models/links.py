@@ -9,18 +9,16 @@ from ...gossip import Envelope, PeerId
 from ...gossip.errors import ConfigError
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Member
-from ...topology.hashing import key
+from ...topology.hashing import key, uniform
 from .cables import Cable, Connection
 from .network import ALL, Cut, Link, NetworkConfig
 
-__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of", "uniform"]
+__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of"]
 
 
 Ends = frozenset[int] | None
 """Workers at one end of links, by index; None for all."""
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_MASK = 2**64 - 1
 
 _LATE = 4.0
 """Latencies that a copy, or a message that is overtaken, is late by at most."""
@@ -44,24 +42,6 @@ _PORT = 7700
 def address_of(peer: PeerId) -> str:
     """Where a peer would listen."""
     return f"tcp://{peer}:{_PORT}"
-
-
-def uniform(word: int, number: int) -> float:
-    """Draw a number as a pure function of two.
-
-    Args:
-        word: In [0, 2**64): which sequence.
-        number: Place in it, from 0.
-
-    Returns:
-        One of 2**53 numbers in [0, 1), equally likely.
-
-    Source: Steele, Lea and Flood, OOPSLA 2014, SplitMix64.
-    """
-    mixed = (word + (number + 1) * _GOLDEN) & _MASK
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-    return ((mixed ^ (mixed >> 31)) >> 11) * 2.0**-53
 
 
 class Port:

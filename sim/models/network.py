@@ -11,6 +11,7 @@ from typing import Any
 
 from ...gossip.config import plain_numbers
 from ...gossip.errors import ConfigError, did_you_mean
+from ...train.storage.files import with_distinct_keys
 
 __all__ = [
     "ALL",
@@ -24,7 +25,6 @@ __all__ = [
     "network_as_json",
     "network_of",
     "read_network",
-    "with_distinct_keys",
 ]
 
 
@@ -232,15 +232,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError("it must be a JSON object, {...}")
     return content
-
-
-def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What `json.loads` makes of an object; refused where a key is given twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ConfigError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
-    return found
 
 
 def _part(kind: type[Part], entry: object, where: str) -> Part:

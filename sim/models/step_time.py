@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.types import stream
+from ...train.loop.batch_sizes import by_worker
 from .step_trace import read_durations
-from .workers import by_worker
 
 __all__ = [
     "FORM",

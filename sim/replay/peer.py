@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from ...gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
 from ...gossip.effects.effects import (
     Combine,
-    Drop,
     Effect,
     Exchange,
     Mix,
     Reclaim,
     Record,
-    Release,
     Send,
     Snapshot,
     Stage,
@@ -28,7 +26,7 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.types import Incarnation, PeerId, ShareId, SharePart, SnapshotId
+from ...gossip.types import Incarnation, PeerId, ShareId, SharePart
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
 from ...gossip.wire.formats import Form
@@ -36,7 +34,7 @@ from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.learner import Learner
 from ...train.model import fingerprint, named_state, travelling_tensors
-from ...train.storage.inputs import Finish, Input, Leave, Receive, Step
+from ...train.storage.inputs import Call
 from ...train.storage.journal import Entry, Head, JournalFile
 from ...train.storage.journal_records import (
     Began,
@@ -51,10 +49,14 @@ from ...train.storage.journal_records import (
 )
 from ...train.tasks.live_partition import Deal
 from ...train.tensors.vector import Term, Vector
+from ..immediate import ImmediateValues
 from .result import Difference, Differs, first_difference
-from .segments import ExchangeKey, SegmentReplays, marks_of
+from .segments import ExchangeKey, SegmentReplays, exchange_records
 
-__all__ = ["MODEL", "Bench", "Key", "Life", "Made", "PeerReplay", "Post", "ShareKey"]
+__all__ = [
+    *("MODEL", "EffectReplayer", "Key", "Life", "PeerReplay", "RecomputedShare", "ShareKey"),
+    "ShareStore",
+]
 
 
 class Life(NamedTuple):
@@ -86,7 +88,7 @@ Key = ShareKey | ExchangeKey
 """What one replay may have to wait for until another has made it."""
 
 
-class Made(NamedTuple):
+class RecomputedShare(NamedTuple):
     """A share, made again."""
 
     payload: Tensor
@@ -99,7 +101,7 @@ class Made(NamedTuple):
     """After how many optimizer steps of its sender."""
 
 
-class Post:
+class ShareStore:
     """Keeps what was made until it is mixed, or can be mixed no more.
 
     Args:
@@ -108,18 +110,18 @@ class Post:
 
     def __init__(self, lives: Collection[Life]) -> None:
         self.lives = frozenset(lives)
-        self._made: dict[tuple[Life, Life, int], dict[int, Made]] = {}
+        self._made: dict[tuple[Life, Life, int], dict[int, RecomputedShare]] = {}
         self._arrivals: list[ShareKey] = []
         self.segments = SegmentReplays()
         """What peers share of memory."""
 
-    def put(self, key: ShareKey, made: Made) -> None:
+    def put(self, key: ShareKey, made: RecomputedShare) -> None:
         """Hand over a share for another replay to take."""
         if key.receiver in self.lives:
             self._made.setdefault(key.way, {})[key.seq] = made
             self._arrivals.append(key)
 
-    def find(self, key: ShareKey) -> Made | None:
+    def find(self, key: ShareKey) -> RecomputedShare | None:
         """A share, where it was made and not done with."""
         return self._made.get(key.way, {}).get(key.seq)
 
@@ -145,41 +147,36 @@ class _Frame:
     checksum: int
 
 
-class _Taken(NamedTuple):
-    """A snapshot of the peer's own."""
-
-    payload: Tensor
-    form: Form
-    shard: int
-
-
-class Bench:
-    """Carries out the effects that touch values, as a live peer's workbench does.
+class EffectReplayer(ImmediateValues[Tensor, Call]):
+    """Applies a peer's effects to its model once more.
 
     What a live peer takes from the wire, or from another's memory, it takes from the sender's
-    replay. *marks* are what its journal says of exchanges with segments.
+    replay.
+
+    Args:
+        exchange_records: What its journal says of exchanges with segments.
     """
 
     def __init__(
         self,
         vector: Vector,
         life: Life,
-        post: Post,
+        store: ShareStore,
         rng: Callable[[str], Random],
-        marks: Iterator[Exchanged],
+        exchange_records: Iterator[Exchanged],
     ) -> None:
-        self._marks = marks
+        super().__init__()
+        self._exchange_records = exchange_records
         self._vector = vector
         self._life = life
-        self._post = post
+        self._store = store
         self._rng = rng
-        self._snapshots: dict[SnapshotId, _Taken] = {}
-        self._staged: dict[ShareId, list[_Frame]] = {}
+        self._frames: dict[ShareId, list[_Frame]] = {}
 
-    def carry_out(
-        self, effect: Effect | Event, event: Input, record: int, step: int
+    def replay(
+        self, effect: Effect | Event, event: Call, record: int, step: int
     ) -> Generator[Key, None, None]:
-        """Do what an effect asks for, where it is about values.
+        """Apply an effect, and hand over the share that is offered with it.
 
         Args:
             event: What led to it.
@@ -193,79 +190,63 @@ class Bench:
             Differs: A share is not what came over the wire.
         """
         match effect:
-            case Snapshot():
-                self._snapshot(effect)
-            case Release():
-                self._snapshots.pop(effect.snapshot, None)
             case Send():
                 self._hand_over(effect, record, step)
-            case Stage() if isinstance(event, Receive):
-                checksum = decode_header(event.header)[1]
-                frame = _Frame(effect.offset_bytes, event.envelope.frame_bytes, checksum)
-                self._staged.setdefault(effect.share, []).append(frame)
-            case Mix(share, fraction, form):
-                made = yield from self._made(share)
-                self._vector.mix(made.payload, fraction, form, share.shard)
-                self._unstage(share)
-            case Reclaim(snapshot, fraction):
-                # One that was not finite was never taken, and is passed over live, too.
-                if snapshot in self._snapshots:
-                    payload, form, shard = self._snapshots[snapshot]
-                    self._vector.mix(payload, fraction, form, shard)
-            case Combine():
-                yield from self._combine(effect)
             case Exchange():
                 yield from self._exchange(effect)
-            case Drop():
-                self._unstage(effect.share)
+            case Mix(share):
+                yield from self._await(share)
+            case Combine(_, terms):
+                for _, term in terms:
+                    if not isinstance(term, str | int):
+                        yield from self._await(SharePart.of(term)[0])
             case _:
                 pass
-
-    def _snapshot(self, effect: Snapshot) -> None:
-        try:
-            payload = self._vector.snapshot(
-                effect.register, effect.form, effect.shard, self._rng(f"rounding:{effect.id}")
-            )
-        except TrainingError:
-            return  # not finite: what was to be sent of it is unsent in the journal, too
-        self._snapshots[effect.id] = _Taken(payload, effect.form, effect.shard)
+        self.apply(effect, event)
 
     def _hand_over(self, effect: Send, record: int, step: int) -> None:
         envelope, body = effect.envelope, effect.envelope.body
-        snapshot = self._snapshots.get(effect.snapshot or 0)
-        if isinstance(body, Offer) and snapshot is not None:
+        taken = self.snapshots.get(effect.snapshot or 0)
+        if isinstance(body, Offer) and taken is not None:
             receiver = Life(envelope.destination, envelope.destination_incarnation)
             key = ShareKey(self._life, receiver, body.seq, envelope.shard)
-            self._post.put(key, Made(snapshot.payload, snapshot.form, record, step))
-
-    def _combine(self, effect: Combine) -> Generator[ShareKey, None, None]:
-        terms: list[tuple[float, Term]] = []
-        for coefficient, term in effect.terms:
-            if isinstance(term, str):
-                terms.append((coefficient, term))
-                continue
-            if isinstance(term, int):
-                terms.append((coefficient, self._snapshots[term][:2]))
-                continue
-            share, part = SharePart.of(term)
-            made = yield from self._made(share)
-            terms.append((coefficient, (made.payload, made.form, part)))
-        self._vector.combine(effect.register, terms)
+            self._store.put(key, RecomputedShare(taken.payload, taken.form, record, step))
 
     def _exchange(self, effect: Exchange) -> Generator[ExchangeKey, None, None]:
-        mark = next(self._marks, None)
+        record = next(self._exchange_records, None)
         # Where the journal was cut short before it, the exchange was not begun.
-        if mark is not None:
-            while (missing := self._post.segments.missing(mark)) is not None:
+        if record is not None:
+            while (missing := self._store.segments.missing(record)) is not None:
                 yield missing
-            self._post.segments.exchange(mark, effect, self._vector)
+            self._store.segments.exchange(record, effect, self._vector)
 
-    def _made(self, share: ShareId) -> Generator[ShareKey, None, Made]:
-        """Wait for a share, and see whether it is what came over the wire."""
+    def _await(self, share: ShareId) -> Generator[ShareKey, None, None]:
         key = self._key(share)
-        while (made := self._post.find(key)) is None:
+        while self._store.find(key) is None:
             yield key
-        for frame in self._staged.get(share, ()):
+
+    def _take(self, effect: Snapshot) -> Tensor | None:
+        rng = self._rng(f"rounding:{effect.id}")
+        try:
+            return self._vector.snapshot(effect.register, effect.form, effect.shard, rng)
+        except TrainingError:
+            return None  # what was to be sent of it is unsent in the journal, too
+
+    def _stage(self, effect: Stage, message: Call) -> None:
+        if message.method == "receive":
+            frame = _Frame(
+                effect.offset_bytes,
+                message.arguments["envelope"].frame_bytes,
+                decode_header(message.header)[1],
+            )
+            self._frames.setdefault(effect.share, []).append(frame)
+
+    def _received(self, share: ShareId) -> tuple[Tensor, Form]:
+        """A share that is made, once it is seen to be what came over the wire."""
+        key = self._key(share)
+        made = self._store.find(key)
+        assert made is not None
+        for frame in self._frames.get(share, ()):
             stop = frame.offset_bytes + frame.size_bytes
             part = made.payload.numpy()[frame.offset_bytes : stop]
             if len(part) != frame.size_bytes or checksum(part.data) != frame.checksum:
@@ -273,11 +254,17 @@ class Bench:
                     f"{key}, made after its record {made.record} and step {made.step}, has other "
                     f"bytes than came over the wire (from byte {frame.offset_bytes} on)"
                 )
-        return made
+        return made.payload, made.form
 
-    def _unstage(self, share: ShareId) -> None:
-        self._staged.pop(share, None)
-        self._post.done(self._key(share))
+    def _drop(self, share: ShareId) -> None:
+        self._frames.pop(share, None)
+        self._store.done(self._key(share))
+
+    def _mix(self, payload: Tensor, fraction: float, form: Form, shard: int) -> None:
+        self._vector.mix(payload, fraction, form, shard)
+
+    def _combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> None:
+        self._vector.combine(register, terms)
 
     def _key(self, share: ShareId) -> ShareKey:
         return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
@@ -285,7 +272,7 @@ class Bench:
 
 _log = logging.getLogger("rumor")
 
-# What a journal has a mark for.
+# What a journal has a record of.
 _DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
 
 MODEL: Final = "model.safetensors"
@@ -299,10 +286,10 @@ class PeerReplay:
         ConfigError: Its task, rule or topology is not to be had here.
     """
 
-    def __init__(self, file: JournalFile, head: Head, device: str, post: Post) -> None:
+    def __init__(self, file: JournalFile, head: Head, device: str, store: ShareStore) -> None:
         self.file = file
         self.head = head
-        self.post = post
+        self.store = store
         self.life = Life(head.id, head.incarnation)
         self.records = 0
         """Records taken in so far."""
@@ -326,9 +313,9 @@ class PeerReplay:
         if requirements_of(rule).overlaps:
             self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
-        marks = marks_of(file.path)
         rng = partial(stream, head.seed, head.id)
-        self._bench = Bench(self._vector, self.life, post, rng, marks)
+        records = exchange_records(file.path)
+        self._effects = EffectReplayer(self._vector, self.life, store, rng, records)
         self._decided: Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
@@ -377,7 +364,7 @@ class PeerReplay:
             case Closed():
                 self._check_decided(None)
             case Exchanged():
-                pass  # `marks_of` has read it ahead
+                pass  # `exchange_records` has read it ahead
             case event:
                 assert entry.now is not None
                 self._check_decided(None)
@@ -402,19 +389,19 @@ class PeerReplay:
         if struct.pack("<d", self._loss) != struct.pack("<d", loss):
             raise Differs(f"the loss on the batch is {self._loss!r} here, and was {loss!r}")
 
-    def _feed(self, event: Input, now: float) -> Iterator[Key]:
-        if isinstance(event, Step | Finish | Leave):
+    def _feed(self, event: Call, now: float) -> Iterator[Key]:
+        if event.method in ("step", "finish", "leave"):
             self._measure()
         try:
-            effects = event.feed(self._protocol, now)
+            effects = event.make(self._protocol, now)
         except (RemoteProtocolError, LocalProtocolError):
             return  # so it was in the live run, too
         if any(isinstance(effect, _DECIDED) for effect in effects):
             self._decided = Decided(self._protocol.weight, in_words(effects))
         for effect in effects:
-            yield from self._bench.carry_out(effect, event, self.records, self.steps)
+            yield from self._effects.replay(effect, event, self.records, self.steps)
             self.mixed += isinstance(effect, ShareMixed)
-        self._unmeasured = self._unmeasured or (isinstance(event, Step) and event.trained)
+        self._unmeasured |= event.method == "step" and event.arguments["trained"]
 
     def _measure(self) -> None:
         """Look at held-out data where the live run did; a model might count how often it is run."""

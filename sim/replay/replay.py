@@ -17,7 +17,7 @@ import torch
 from ...gossip.errors import ConfigError, TrainingError
 from ...train.storage.environment import differences, machine
 from ...train.storage.journal import JOURNAL, Head, JournalFile
-from .peer import Key, Life, PeerReplay, Post, ShareKey
+from .peer import Key, Life, PeerReplay, ShareKey, ShareStore
 from .result import Difference, PeerVerdict, Replay, Verdict
 
 __all__ = ["PeerVerdict", "Replay", "Verdict", "code_named", "find_journals", "replay"]
@@ -105,12 +105,12 @@ class _Swarm:
 
     def __init__(self, peers: Sequence[PeerReplay], tell: Tell | None) -> None:
         self._peers = peers
-        self._post = peers[0].post
+        self._store = peers[0].store
         self._tell = tell
         self._told_s = time.monotonic()
         self._first: Difference | None = None
         self._waiting: dict[Key, list[int]] = {}
-        # Next is who is farthest behind by the calendar: then few shares lie in the post.
+        # Next is who is farthest behind by the calendar: then few shares are stored.
         self._queue: list[tuple[float, int]] = []
 
     def run(self) -> Difference | None:
@@ -121,7 +121,7 @@ class _Swarm:
         while self._queue:
             index = heappop(self._queue)[1]
             self._advance(index, runs[index])
-            for key in self._post.take_arrivals():
+            for key in self._store.take_arrivals():
                 for woken in self._waiting.pop(key, ()):
                     heappush(self._queue, (self._peers[woken].unix_s, woken))
             self._report()
@@ -178,10 +178,11 @@ def _prepared(paths: Sequence[Path], stack: ExitStack) -> tuple[list[PeerReplay]
     if len(set(lives)) < len(lives):
         raise ConfigError("the same journal was given twice")
     warnings = dict.fromkeys(warning for head in heads for warning in _warnings(head))
-    post = Post(lives)
+    store = ShareStore(lives)
     stack.enter_context(_threads_kept())
     peers = [
-        PeerReplay(file, head, _device(head), post) for file, head in zip(files, heads, strict=True)
+        PeerReplay(file, head, _device(head), store)
+        for file, head in zip(files, heads, strict=True)
     ]
     return peers, tuple(warnings)
 

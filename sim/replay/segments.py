@@ -17,7 +17,7 @@ from ...train.tensors.blocks import widened
 from ...train.tensors.vector import Flats, Vector
 from .result import Differs
 
-__all__ = ["ExchangeKey", "SegmentReplays", "marks_of"]
+__all__ = ["ExchangeKey", "SegmentReplays", "exchange_records"]
 
 
 class ExchangeKey(NamedTuple):
@@ -39,28 +39,28 @@ class SegmentReplays:
         self._segments: dict[bytes, tuple[int, Flats]] = {}
         self._arrivals: list[ExchangeKey] = []
 
-    def missing(self, mark: Exchanged) -> ExchangeKey | None:
+    def missing(self, record: Exchanged) -> ExchangeKey | None:
         """The exchange right before one, unless all before it were made."""
-        made = self._segments.get(mark.token, (0, ()))[0]
-        return None if made == mark.number - 1 else ExchangeKey(mark.token, mark.number - 1)
+        made = self._segments.get(record.token, (0, ()))[0]
+        return None if made == record.number - 1 else ExchangeKey(record.token, record.number - 1)
 
-    def exchange(self, mark: Exchanged, effect: Exchange, vector: Vector) -> None:
+    def exchange(self, record: Exchanged, effect: Exchange, vector: Vector) -> None:
         """Exchange a register with a segment, whose turn it is.
 
         Raises:
             Differs: What the segment held live is not known to the last bit.
         """
-        if not mark.whole:
+        if not record.whole:
             raise Differs(
-                f"a peer was killed within {ExchangeKey(mark.token, mark.number - 1)}: what it had "
-                "exchanged by then is not known"
+                f"a peer was killed within {ExchangeKey(record.token, record.number - 1)}: what it "
+                "had exchanged by then is not known"
             )
-        flats = self._segments.get(mark.token, (0, ()))[1]
+        flats = self._segments.get(record.token, (0, ()))[1]
         if not flats:
             numbers = vector.flats_of(effect.register)
             flats = tuple(part.to("cpu", widened(part), copy=True) for part in numbers)
-        self._segments[mark.token] = mark.number, flats
-        self._arrivals.append(ExchangeKey(mark.token, mark.number))
+        self._segments[record.token] = record.number, flats
+        self._arrivals.append(ExchangeKey(record.token, record.number))
         try:
             vector.exchange(effect.register, flats, taken=effect.taken, given=effect.given)
         except TrainingError:
@@ -72,7 +72,7 @@ class SegmentReplays:
         return arrivals
 
 
-def marks_of(journal: Path) -> Iterator[Exchanged]:
+def exchange_records(journal: Path) -> Iterator[Exchanged]:
     """What a journal says of exchanges, in order; it is read ahead of who replays it.
 
     Raises:

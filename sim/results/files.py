@@ -2,11 +2,10 @@
 
 import json
 import math
-import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ...gossip.errors import ConfigError
-from ...train.storage.files import read_json
+from ...train.storage.files import RUN_FILES, read_json
 
 __all__ = [
     "MODEL",
@@ -29,8 +28,6 @@ __all__ = [
     "SUMMARY",
     "WORKERS",
     "as_json",
-    "check_folder",
-    "check_writable",
     "read_arrays",
     "read_model",
     "read_summary",
@@ -72,50 +69,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise ConfigError(f"{path} cannot be read as arrays of a run: {why}") from error
 
 
-SUMMARY, MODEL, PICTURE = "summary.json", "model.safetensors", "training.png"
-
-SERIES, WORKERS = "series.npz", "workers.npz"
-
-# Any of them means that the folder is taken; the first two are those of real peers.
-TRACES = ("peers", "rendezvous", SUMMARY, MODEL, PICTURE, SERIES, WORKERS)
-
-
-def check_folder(
-    folder: Path, traces: Sequence[str] = TRACES, what: str = "run", resume: str = ""
-) -> None:
-    """See whether a run can be written there, before anything long is computed.
-
-    Args:
-        folder: What need not exist yet; files of other names may lie there.
-        traces: Files and folders any of which means that it is taken.
-        what: What leaves these.
-        resume: Option that resumes a run of peers in the folder; empty if there is none.
-
-    Raises:
-        ConfigError: It is a file, holds another run, or cannot be made or written to.
-    """
-    # Not Path.exists, which raises where a folder above may not be looked into.
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise ConfigError(f"{folder} is a file: name a new folder")
-    taken = [name for name in traces if os.path.exists(folder / name)]
-    if taken:
-        go_on = f"resume it with {resume}, " if resume and "peers" in taken else ""
-        raise ConfigError(
-            f"{folder} holds another {what} ({', '.join(taken)}): "
-            f"{go_on}name a new folder, or remove that one"
-        )
-    check_writable(folder)
-
-
-def check_writable(folder: Path) -> None:
-    """See whether files can be made in a folder, which need not exist yet.
-
-    Raises:
-        ConfigError: It cannot be made or written to.
-    """
-    above = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
-    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise ConfigError(f"{folder} cannot be written: {above} takes no new files")
+SUMMARY, MODEL, PICTURE, SERIES, WORKERS = RUN_FILES[2:]
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """What real peers left in their folders: paces, counts, models' quality over time."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
+from ...train.runtime.peer_folder import peer_folders
 from ...train.storage.files import read_json
 from ...train.storage.jsonl import read_metrics
 
-__all__ = ["LivePeer", "LiveRun", "Row", "peer_folders", "read_live_run"]
+__all__ = ["LivePeer", "LiveRun", "Row", "read_live_run"]
 
 # As `train.run` and `cli.launch.folder` write them.
 _OPTIONS: Final = "options.json"
@@ -161,16 +161,6 @@ def read_live_run(folder: Path | str) -> LiveRun:
         peers=tuple(sorted(trained, key=lambda peer: (peer.index, peer.id))),
         summary=_json(folder / _SUMMARY) if (folder / _SUMMARY).exists() else None,
     )
-
-
-def peer_folders(options: Iterable[Path]) -> dict[str, list[Path]]:
-    """The folders of each peer, those of earlier lives first, by their ``options.json``."""
-    found: dict[str, list[tuple[int, Path]]] = {}
-    for path in sorted(options):
-        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name, re.DOTALL)
-        assert match is not None
-        found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
-    return {id: [each for _, each in sorted(several)] for id, several in found.items()}
 
 
 def _live_peer(name: str, folders: Sequence[Path]) -> LivePeer:

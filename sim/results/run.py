@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ...gossip import Audit, PeerId, Rule
 from ...gossip.weight import founders, in_units
+from ...train.faults.schedule import Fault, faults_as_json
+from ...train.storage.files import check_folder
 from ...train.storage.merge import digest, save_model
 from ...train.tasks.partition import partition_name
 from ..batched.models import Models
@@ -21,7 +23,6 @@ from ..batched.schedule import Ending
 from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
-from ..kernel.faults.files import Fault, faults_as_json
 from ..kernel.plan import Attack, worker_names
 from .efficiency import time_figures, token_figures
 from .files import (
@@ -30,7 +31,6 @@ from .files import (
     SERIES,
     WORKERS,
     as_json,
-    check_folder,
     read_arrays,
     read_model,
     read_summary,

@@ -14,13 +14,13 @@ from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.rules.registry import make_rule
 from ...gossip.weight import founders
 from ...gossip.wire.messages import is_name
+from ...train.faults.schedule import ATTACKS, KINDS, Fault, check_faults, faults_of, resolve
 from ...train.runtime.telling.counters import Counters
 from ...train.tasks.partition import Partition
 from ...train.tasks.random_state import kept_random_state
 from ...train.tasks.registry import load_task
 from ...train.tasks.task import Evaluation, Task, require_optimizer
 from ..kernel.clock import Priority
-from ..kernel.faults.files import ATTACKS, KINDS, Fault, check_faults, faults_of, resolve
 from ..kernel.plan import worker_names
 from ..models.links import address_of
 from ..models.network import NetworkConfig, read_network

@@ -9,11 +9,12 @@ from itertools import product
 from ...gossip import ConfigError, PeerId, Phase
 from ...gossip.protocol.rule import require_topology
 from ...topology import LiveTopology, TopologyError, over
+from ...train.faults.schedule import Fault, joining, names_of_newcomers
 from ...train.runtime.shutdown import nap_s
 from ...train.tasks.random_state import kept_random_state
 from ..kernel.clock import Clock
 from ..kernel.fleet import Fleet
-from ..kernel.plan import Fault, FaultPlan, FleetPlan, joining, names_of_newcomers
+from ..kernel.plan import FaultPlan, FleetPlan
 from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from ..models.step_time import StepTime

@@ -8,12 +8,12 @@ import pytest
 from rumor.gossip import Envelope
 from rumor.gossip.effects.effects import Greet
 from rumor.sim.kernel.clock import Clock
-from rumor.sim.kernel.deliveries import Deliveries
-from rumor.sim.kernel.faults.network import Mailbox, NetworkFaults
+from rumor.sim.kernel.deliveries import Deliveries, Mailbox
 from rumor.sim.kernel.plan import Traffic
 from rumor.sim.kernel.worker import FleetControl, Worker
 from rumor.sim.models.links import Links, address_of
 from rumor.sim.models.network import NetworkConfig
+from rumor.train.faults.network import NetworkFaults
 
 from .post import Letter
 

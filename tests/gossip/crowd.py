@@ -13,8 +13,8 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import FuzzPeer, Peers, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
-from rumor.sim.kernel.faults.files import Fault
 from rumor.sim.models.links import Links
+from rumor.train.faults.schedule import Fault
 
 __all__ = [
     *("BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed"),

@@ -7,7 +7,6 @@ from typing import Any
 from rumor.gossip import ProtocolConfig, Schema, TensorSpec
 from rumor.gossip.config import timing
 from rumor.gossip.rules.registry import make_rule
-from rumor.sim.kernel.faults.files import check_faults, faults_of, resolve
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from rumor.sim.kernel.program import Slot
@@ -15,6 +14,7 @@ from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import InTurn, make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
+from rumor.train.faults.schedule import check_faults, faults_of, resolve
 
 __all__ = [
     "LARGE",

@@ -19,7 +19,7 @@ from ...gossip.weight import UNIT, founders
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from ..runtime.runner import PeerRuntime
-from ..storage.inputs import Read
+from ..storage.inputs import Call
 from ..tasks.task import Evaluation
 from ..tensors.layout import Part
 from ..tensors.vector import Flats, Vector
@@ -179,7 +179,7 @@ def average(
             elif not _added(total, runtime, member.id, timeout_s, stop):
                 missing.append(member.id)
     finally:
-        runtime.call(Read(""))
+        runtime.call(Call("read", {"peer": ""}))
     return Average(
         state=vector.layout.state_dict(total.mean()),
         weights={id: founders(sum(held)) / len(held) for id, held in total.held.items()},
@@ -215,7 +215,7 @@ def _added(
             return False
         # Others who read wait for this peer's step, which does not come before this is over.
         if asking or now >= again_s:
-            runtime.call(Read(peer))
+            runtime.call(Call("read", {"peer": peer}))
             again_s = now + _AGAIN_S
         runtime.wait_for_share(min(_AGAIN_S, give_up_s - now))
 

@@ -14,6 +14,7 @@ from ...gossip.wire.schema import Schema
 from ..config import RunConfig
 from ..tasks.data import make_loader
 from ..tasks.live_partition import LiveSampler, live_passes
+from ..tasks.lr_schedule import FullRates, parse_lr_schedule
 from ..tasks.partition import partition_name
 from ..tasks.precision import descend, make_scaler
 from ..tasks.random_state import seed_of
@@ -21,7 +22,6 @@ from ..tasks.registry import BUILT_IN, load_task
 from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task
 from ..tensors.cuda import find_device
-from ..timing.lr_schedule import FullRates, parse_lr_schedule
 from .backward import BackwardSteps
 
 __all__ = ["Learner"]

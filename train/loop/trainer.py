@@ -14,7 +14,14 @@ from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.zmq_transport import Transport
-from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
+from ..config import (
+    CHECKPOINTS,
+    CheckpointConfig,
+    PeerConfig,
+    Recurrence,
+    RunConfig,
+    parse_interval,
+)
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from ..peer import Peer
@@ -22,7 +29,6 @@ from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..tasks.partition import partition_as_json
 from ..tasks.task import require_optimizer
-from ..timing.interval import Recurrence, parse_interval
 from .average import AverageEvaluation
 from .learner import Learner
 from .metrics import Recorder, Report, State

@@ -1,9 +1,10 @@
 """What a peer keeps on disk across incarnations: checkpoints, peers it knew, incarnation number."""
 
 import logging
+import re
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -13,15 +14,14 @@ from ...gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule, Trai
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation
-from ..config import PeerConfig
+from ..config import Interval, PeerConfig, Recurrence
 from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng
 from ..storage.files import WriterThread
 from ..storage.incarnation import PeerTable, last_id, lock_folder, next_incarnation
 from ..tensors.vector import Vector
-from ..timing.interval import Interval, Recurrence
 from .session import PeerSession
 
-__all__ = ["PeerFolder"]
+__all__ = ["PeerFolder", "peer_folders"]
 
 _log = logging.getLogger("rumor")
 
@@ -324,3 +324,13 @@ class PeerFolder:
 
 def _alike(flat: Tensor, kept: Tensor) -> bool:
     return flat.shape == kept.shape and flat.dtype == kept.dtype
+
+
+def peer_folders(options: Iterable[Path]) -> dict[str, list[Path]]:
+    """The folders of each peer, those of earlier lives first, by their ``options.json``."""
+    found: dict[str, list[tuple[int, Path]]] = {}
+    for path in sorted(options):
+        match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name, re.DOTALL)
+        assert match is not None
+        found.setdefault(match[1], []).append((int(match[2] or 1), path.parent))
+    return {id: [each for _, each in sorted(several)] for id, several in found.items()}

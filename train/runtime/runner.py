@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from ...gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, TransportError
@@ -49,30 +50,18 @@ from ...gossip.wire.messages import (
     Describe,
     Grant,
     Hello,
+    Leave,
     Offer,
     Pending,
     Phase,
     Query,
 )
-from ..storage.inputs import (
-    Attached,
-    Filled,
-    Input,
-    Inspected,
-    Measured,
-    Receive,
-    ShardTrained,
-    Sketched,
-    Step,
-    Unsent,
-    Wake,
-    farewell_of,
-)
+from ..storage.environment import uptime_s
+from ..storage.inputs import Call
 from ..storage.journal import Journal
 from ..storage.ledger_file import LedgerFile
 from ..tensors.staging import Staged
 from ..tensors.store import TensorStore
-from ..timing.clock import uptime_s
 from .reception import Reception
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
@@ -159,7 +148,7 @@ class PeerRuntime:
         self._has_ended = False
         self._is_full: bool | None = None
         self._awaited: tuple[str, ...] = ()
-        self._later: list[Input] = []
+        self._later: list[Call] = []
         self._is_waiting = False
         self._thread = threading.Thread(target=self._run, name=NETWORK_THREAD, daemon=True)
 
@@ -232,24 +221,24 @@ class PeerRuntime:
         with self._lock:
             return glance(self.protocol)
 
-    def call(self, event: Input) -> bool:
-        """Let the protocol take in an event now, and carry out what it asks for; returns whether a
-        synchronous rule has to wait.
+    def call(self, call: Call) -> bool:
+        """Call the protocol now, and carry out what it asks for; returns whether a synchronous rule
+        has to wait.
 
         Raises:
             TrainingError: A value that was to be sent is not finite, or the rule cannot go on, or
                 the ledger cannot be written, on whichever thread: see `require_sound`.
             TransportError: The network thread failed.
         """
-        waits = self._carry_out(self._decide(event))
+        waits = self._carry_out(self._decide(call))
         if self._queue:
             self._transport.wake()
         self._raise_failure()
         return waits
 
-    def later(self, event: Input) -> None:
-        """Let the network thread take an event in; on any thread."""
-        self._later.append(event)
+    def later(self, call: Call) -> None:
+        """Let the network thread make a call; on any thread."""
+        self._later.append(call)
         self._transport.wake()
 
     def step(
@@ -272,13 +261,23 @@ class PeerRuntime:
             TrainingError, TransportError: As for `call`.
         """
         self._store.follow()
-        self._is_waiting = self.call(Step.of(trained, samples, lr))
+        self._is_waiting = self.call(
+            # numpy's and torch's numbers become Python's.
+            Call(
+                "step",
+                {
+                    "trained": trained,
+                    "samples": None if samples is None else int(samples),
+                    "lr": None if lr is None else float(lr),
+                },
+            )
+        )
         self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         stop = stop or threading.Event()
         while self._is_waiting and not stop.is_set() and self.ended_by != STOPPED:
             self.wait_for_share(_NAP_S)
-            self._is_waiting = self.call(Step(trained=False))
+            self._is_waiting = self.call(Call("step", {"trained": False}))
             if time.monotonic() - spoke_s > _SAY_S:
                 spoke_s = time.monotonic()
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
@@ -308,19 +307,19 @@ class PeerRuntime:
         self._ready.wait(timeout_s)
         self._ready.clear()
 
-    def _decide(self, event: Input) -> list[Effect | Event]:
-        """One event, and its entries into journal and ledger, in the order in which events happen.
+    def _decide(self, call: Call) -> list[Effect | Event]:
+        """Make one call, and its entries in journal and ledger, in the order in which calls happen.
 
         Raises:
             TrainingError, TransportError: As for `require_sound`.
-            RemoteProtocolError: The event is a message that breaks the protocol.
+            RemoteProtocolError: A message breaks the protocol.
         """
         with self._lock:
             self.require_sound()
             try:
-                if _may_fill_memory(event):
+                if _may_fill_memory(call):
                     self._note_memory()
-                return self._decide_on_record(event, uptime_s())
+                return self._decide_on_record(call, uptime_s())
             except TrainingError as failure:
                 # The protocol has taken it in, and the disk has not. Whatever left from now on
                 # could say something else than the ledger does.
@@ -334,12 +333,12 @@ class PeerRuntime:
         is_full = self._store.lacks_room(*self.protocol.in_memory())
         if is_full is not self._is_full:
             self._is_full = is_full
-            self._decide_on_record(Filled(is_full), uptime_s())
+            self._decide_on_record(Call("filled", {"is_full": is_full}), uptime_s())
 
-    def _decide_on_record(self, event: Input, now: float) -> list[Effect | Event]:
+    def _decide_on_record(self, call: Call, now: float) -> list[Effect | Event]:
         if self._journal is not None:
-            self._journal.take(event, now)
-        effects = event.feed(self.protocol, now)
+            self._journal.called(call, now)
+        effects = call.make(self.protocol, now)
         if self._journal is not None:
             self._journal.decided(effects, self.protocol.weight)
         for effect in effects:
@@ -372,13 +371,15 @@ class PeerRuntime:
                     self._inspect(effect.share)
                 case Attach():
                     usable = self._store.staging.attach(effect)
-                    self._carry_out(self._decide(Attached(effect.share, usable)))
+                    answer = Call("attached", {"share": effect.share, "usable": usable})
+                    self._carry_out(self._decide(answer))
                 case Measure():
                     # The rule's answer to what was measured stands for that of the whole turn.
-                    answer = Measured(self._store.measured(effect))
+                    answer = Call("measured", {"distances": dict(self._store.measured(effect))})
                     waits = self._carry_out(self._decide(answer))
                 case TakeSketch():
-                    waits = self._carry_out(self._decide(Sketched(self._store.sketch())))
+                    answer = Call("sketched", {"sketch": self._store.sketch()})
+                    waits = self._carry_out(self._decide(answer))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case EndTraining(by):
@@ -437,7 +438,7 @@ class PeerRuntime:
         finite = self._store.is_sound(share, self.protocol.swarm)
         if finite:
             self._store.staging.bring(share)
-        self._carry_out(self._decide(Inspected(share, finite)))
+        self._carry_out(self._decide(Call("inspected", {"share": share, "finite": finite})))
         self._ready.set()
 
     def _run(self) -> None:
@@ -473,7 +474,7 @@ class PeerRuntime:
                         self._take_leave_of(peer, incarnation)
             if uptime_s() >= due_s:
                 with self._carrying:
-                    self._carry_out(self._decide(Wake()))
+                    self._carry_out(self._decide(Call("wake")))
             while self._later:
                 with self._carrying:
                     self._carry_out(self._decide(self._later.pop(0)))
@@ -487,14 +488,33 @@ class PeerRuntime:
         """Treat a peer that died, or whose key was revoked, as if it had left: it is no push target
         any more, and shares that it had not accepted are settled as for any peer that has left. If
         its *last* incarnation is given, a later one is left alone."""
-        farewell = self.look(lambda protocol: farewell_of(protocol, peer, self._store.schema))
-        if farewell is None or (last and farewell.envelope.source_incarnation > last):
+        farewell = self.look(lambda protocol: self._farewell_of(protocol, peer))
+        if farewell is None or (last and farewell.source_incarnation > last):
             return
-        self._carry_out(self._decide(farewell))
+        header = encode(farewell)[0]
+        self._carry_out(self._decide(Call("receive", {"envelope": farewell}, header)))
+
+    def _farewell_of(self, protocol: Protocol, peer: PeerId) -> Envelope | None:
+        """The last word of a peer that may not say it itself any more: a LEAVE in its name, so that
+        a journal has it like any message; None where the peer is not known."""
+        member = next((each for each in protocol.known() if each.id == peer), None)
+        if member is None:
+            return None
+        return Envelope(
+            swarm=protocol.swarm,
+            schema=self._store.schema.hash,
+            source=peer,
+            source_incarnation=member.incarnation,
+            destination=protocol.account.id,
+            destination_incarnation=protocol.account.incarnation,
+            body=Leave(gone=True),
+        )
 
     def _take_back(self, envelope: Envelope) -> None:
         """Hear of a message that the network has refused."""
-        self._carry_out(self._decide(Unsent(envelope)))
+        # Only what it says is of use: there is no frame in a journal.
+        header = encode(replace(envelope, frame_bytes=0))[0]
+        self._carry_out(self._decide(Call("unsent", {"envelope": envelope}, header)))
 
     def _end(self, failure: BaseException) -> None:
         """Let the training thread hear of it, or it would train on alone without a word."""
@@ -522,7 +542,7 @@ class PeerRuntime:
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
             frame = self._store.staging.receive(stage, envelope, check, received)
-            effects = self._decide(Receive(envelope, received.header))
+            effects = self._decide(Call("receive", {"envelope": envelope}, received.header))
         except RemoteProtocolError as error:
             self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
@@ -574,11 +594,11 @@ class PeerRuntime:
             self._queue.count_sent(answer, parts)
 
 
-def _may_fill_memory(event: Input) -> bool:
+def _may_fill_memory(call: Call) -> bool:
     # A frame belongs to a share that counts since it was let in.
-    if isinstance(event, Receive):
-        return type(event.envelope.body) is not Chunk
-    return isinstance(event, Step | ShardTrained | Wake)
+    if call.method == "receive":
+        return type(call.arguments["envelope"].body) is not Chunk
+    return call.method in ("step", "trained_shard", "wake")
 
 
 def _without_frames(failure: BaseException) -> BaseException:

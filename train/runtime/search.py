@@ -25,7 +25,7 @@ from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import local_host
 from ...gossip.types import Incarnation
 from ..config import PeerConfig
-from ..storage.inputs import Join
+from ..storage.inputs import Call
 from .runner import PeerRuntime
 from .script.order import SwarmOrder
 from .seeds import NamedSeeds
@@ -210,7 +210,7 @@ class Search:
 
     def _meet(self, found: Sequence[str]) -> None:
         """Greet whoever has an address now that stands behind a name."""
-        self._runtime.later(Join(self._with_keys(found), 1))
+        self._runtime.later(Call("join", {"seeds": self._with_keys(found), "founders": 1}))
 
     def _with_keys(self, addresses: Sequence[str]) -> tuple[str, ...]:
         keyring = self._keyring
@@ -268,7 +268,8 @@ class Search:
         if self._named.pending and not seeds:
             # With nobody to look for, it would found.
             return False
-        runtime.call(Join(seeds, self._founders, self._returning))
+        told = {"seeds": seeds, "founders": self._founders, "returning": self._returning}
+        runtime.call(Call("join", told))
         runtime.step(trained=False)
         if runtime.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
             # Training must not begin beside the values that the rule starts from.

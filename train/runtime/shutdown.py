@@ -11,7 +11,7 @@ from typing import Final
 
 from ...gossip import Member, Phase, Protocol
 from ...gossip.weight import founders
-from ..storage.inputs import Finish, Leave
+from ..storage.inputs import Call
 from ..tensors.blocks import all_finite
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
@@ -73,7 +73,7 @@ def merge(
         TrainingError: As for `PeerRuntime.call`.
         TransportError: Likewise.
     """
-    runtime.call(Finish())
+    runtime.call(Call("finish"))
     give_up_s = time.monotonic() + timeout_s
     while not runtime.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
         merging = runtime.look(lambda protocol: protocol.merging)
@@ -165,7 +165,7 @@ def leave(
         TrainingError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
         TransportError: Likewise.
     """
-    runtime.call(Leave(burn=not all(map(all_finite, vector.flats))))
+    runtime.call(Call("leave", {"burn": not all(map(all_finite, vector.flats))}))
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
     give_up_s, before = now + timeout_s, _position(runtime, counters)

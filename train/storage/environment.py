@@ -1,15 +1,20 @@
-"""What the bits of a computation depend on, beside its code and its inputs."""
+"""A peer's machine: what the bits of a computation depend on, and the clock that it goes by."""
 
 import platform
+import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 
-__all__ = ["differences", "machine", "processor"]
+__all__ = ["differences", "machine", "processor", "uptime_s"]
+
+# Linux's, and then macOS's name of the clock that goes on while the machine sleeps. Python's own
+# monotonic clock stands still then, on both.
+_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 _WORDS = {
     "cpu": "processor",
@@ -63,3 +68,12 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
+
+
+def uptime_s() -> float:
+    """Seconds since some moment before this process began, sleep of the machine included.
+
+    It never goes back. How long this peer has been up bounds which incarnations of others are
+    plausible: a laptop that slept for a night must not take those who came since for impostors.
+    """
+    return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

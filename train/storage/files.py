@@ -8,18 +8,21 @@ import math
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 from weakref import WeakSet
 
-from ...gossip.errors import TrainingError
+from ...gossip.errors import ConfigError, TrainingError
 
 __all__ = [
     "DRAFT",
+    "RUN_FILES",
     "DiskFullPolicy",
     "WriterThread",
+    "check_folder",
+    "check_writable",
     "drafted",
     "fatal",
     "forget_in_children",
@@ -28,12 +31,20 @@ __all__ = [
     "read_bytes",
     "read_json",
     "remove_drafts",
+    "with_distinct_keys",
     "write_json",
 ]
 
 
 DRAFT = ".draft"
 """What the name of a file ends with that is not whole yet."""
+
+RUN_FILES: Final = (
+    *("peers", "rendezvous", "summary.json", "model.safetensors", "training.png", "series.npz"),
+    "workers.npz",
+)
+"""What a run leaves in its folder; the first two are those of live peers. Any of them means that
+the folder is taken."""
 
 
 def publish(draft: Path, path: Path) -> None:
@@ -300,3 +311,50 @@ class WriterThread:
                 return None
             self._doing = next(iter(self._jobs))
             return self._jobs.pop(self._doing)
+
+
+def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What `json.loads` makes of an object; refused where a key is given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ConfigError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
+    return found
+
+
+def check_folder(
+    folder: Path, traces: Sequence[str] = RUN_FILES, what: str = "run", resume: str = ""
+) -> None:
+    """See whether a run can be written there, before anything long is computed.
+
+    Args:
+        folder: What need not exist yet; files of other names may lie there.
+        traces: Files and folders any of which means that it is taken.
+        what: What leaves these.
+        resume: Option that resumes a run of peers in the folder; empty if there is none.
+
+    Raises:
+        ConfigError: It is a file, holds another run, or cannot be made or written to.
+    """
+    # Not Path.exists, which raises where a folder above may not be looked into.
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise ConfigError(f"{folder} is a file: name a new folder")
+    taken = [name for name in traces if os.path.exists(folder / name)]
+    if taken:
+        go_on = f"resume it with {resume}, " if resume and "peers" in taken else ""
+        raise ConfigError(
+            f"{folder} holds another {what} ({', '.join(taken)}): "
+            f"{go_on}name a new folder, or remove that one"
+        )
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """See whether files can be made in a folder, which need not exist yet.
+
+    Raises:
+        ConfigError: It cannot be made or written to.
+    """
+    above = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise ConfigError(f"{folder} cannot be written: {above} takes no new files")

@@ -1,7 +1,7 @@
 """What one peer's protocol took in, in order, as a file from which its run can be repeated.
 
 A journal is a line that says so, and then records: length, CRC-32, kind, content. The first record
-is the head, in JSON; then come the protocol's inputs, each with its time, and between them marks of
+is the head, in JSON; then come calls of the protocol, each with its time, and between them marks of
 what the training did and what the protocol decided, so that a replay can name the first difference.
 Values are not in it: they follow from the head and from the other peers' journals.
 
@@ -45,10 +45,9 @@ from ...topology import LiveTopology
 from ..config import PeerConfig
 from ..model import fingerprint
 from ..tensors.vector import Vector
-from ..timing.clock import uptime_s
-from .environment import machine
+from .environment import machine, uptime_s
 from .files import fatal, forget_in_children, json_of
-from .inputs import Input
+from .inputs import Call
 from .journal_records import (
     Began,
     Closed,
@@ -72,7 +71,7 @@ _log = logging.getLogger("rumor")
 JOURNAL: Final = "journal.bin"
 """What the file is called in a peer's folder."""
 
-_MAGIC: Final = b"rumor journal 3\n"
+_MAGIC: Final = b"rumor journal 4\n"
 _FRAME: Final = struct.Struct("<IIB")
 _BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
 _HEAD: Final = 0
@@ -88,9 +87,9 @@ class Entry:
 
     number: int
     """Counted from 1; the head is 0."""
-    record: Input | Mark
+    record: Call | Mark
     now: float | None
-    """When the protocol took an input in, seconds on the peer's own clock; None for a mark."""
+    """When the protocol was called, seconds on the peer's own clock; None for a mark."""
 
 
 class Journal:
@@ -120,9 +119,9 @@ class Journal:
         self._file.write(_framed(_HEAD, json.dumps(dict(head), separators=(",", ":")).encode()))
         self._file.flush()
 
-    def take(self, event: Input, now: float) -> None:
-        """Note what the protocol takes in now, seconds; before it does."""
-        self._write(event, now)
+    def called(self, call: Call, now: float) -> None:
+        """Note a call of the protocol at *now*, seconds, before it is made."""
+        self._write(call, now)
 
     def decided(self, effects: Sequence[Effect | Event], weight: int) -> None:
         """Note what the protocol made of it, before any of it is carried out.
@@ -185,7 +184,7 @@ class Journal:
             with suppress(OSError):
                 self._file.close()
 
-    def _write(self, record: Input | Mark, now: float | None = None) -> None:
+    def _write(self, record: Call | Mark, now: float | None = None) -> None:
         # One call, so that records of two threads do not mingle.
         framed = _framed(*pack(record, now))
         self._to_disk(lambda: self._file.write(framed))
@@ -410,10 +409,7 @@ class Head:
         Raises:
             ConfigError: There is no such rule here.
         """
-        if "spec" in self.rule:
-            return make_rule(self.rule["spec"])
-        # A journal of before rules had specs.
-        return make_rule(self.rule["name"], self.rule["p"], self.rule["emission"])
+        return make_rule(self.rule["spec"])
 
     def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
         """The protocol, as it was before it took anything in."""

@@ -16,7 +16,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
-from ..timing.lr_schedule import parse_lr_schedule
+from .lr_schedule import parse_lr_schedule
 from .partition import Partition, needs_targets, partition_name, split
 from .precision import autocast, check_precision
 from .random_state import seeded

@@ -134,8 +134,8 @@ def find_folder(config: ScriptConfig, script: str, *, here: bool = True) -> Path
         ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go
             together.
     """
-    from ....sim.results.files import check_folder
     from ....train.loop.metrics_port import require_free_ports
+    from ....train.storage.files import check_folder
 
     name = Path(script).stem
     out = config.out or next(path for path in new_folders(name) if not os.path.exists(path))

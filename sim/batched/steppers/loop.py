@@ -14,12 +14,12 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from ....gossip import PeerId
+from ....train.tasks.lr_schedule import FullRates
 from ....train.tasks.precision import descend, make_scaler
 from ....train.tasks.random_state import kept_random_state, seed_of
 from ....train.tasks.sources import Batch
 from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
-from ....train.timing.lr_schedule import FullRates
 from ...kernel.fast_path.levels import AnyLevel
 from ..batches import Batches, Ints
 from ..parameters import ParameterMatrix, view_of

@@ -12,10 +12,10 @@ import numpy as np
 
 from ....gossip import ConfigError, stream
 from ....gossip.wire.formats import NATIVE, parse_wire
-from ...kernel.faults.files import Fault
+from ....train.faults.schedule import Fault
 from ..vector import SIZE
+from .byzantine import LIARS_MAX
 from .faults import AIMS, draw_faults
-from .liars import LIARS_MAX
 from .scenario import CUTTING, FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
 
 __all__ = ["OPTIONS", "draw", "workers_of"]

@@ -32,8 +32,15 @@ from ....gossip.rules.outer.hybrid import Hybrid
 from ....gossip.rules.outer.local_sgd import LocalSGD
 from ....gossip.rules.outer.noloco import NoLoCo
 from ....gossip.weight import coarse
-from ...kernel.faults.files import ATTACKS, KINDS, Fault, check_faults, resolve
-from ...kernel.plan import joining, names_of_newcomers
+from ....train.faults.schedule import (
+    ATTACKS,
+    KINDS,
+    Fault,
+    check_faults,
+    joining,
+    names_of_newcomers,
+    resolve,
+)
 from ..peers import chain, complete, ring
 from ..vector import SIZE
 

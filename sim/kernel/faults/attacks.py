@@ -13,12 +13,12 @@ from ....gossip.protocol.rule import requirements_of
 from ....gossip.protocol.state import has_weights
 from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Offer, Push
+from ....train.faults.schedule import KINDS, Fault
 from ..clock import Priority
-from ..plan import Attack, Fault, FleetPlan
+from ..plan import Attack, FleetPlan
 from ..program import Program, Slot
 from ..worker import FleetControl, Payload, Worker
-from .forgeries import Forgery, alie_z
-from .kinds import KINDS
+from .forgeries import FORGERS, Forgery, alie_z
 
 __all__ = ["Attacks", "attacks_of", "flipped", "require_attackable", "without_attacks"]
 
@@ -75,7 +75,7 @@ def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None
     requirements = requirements_of(rule)
     sends_models = requirements.share_registers == 1 and not requirements.bare
     for attack in attacks:
-        forges = KINDS[attack.kind].forge is not None
+        forges = attack.kind in FORGERS
         if forges and not (sends_models and parse_wire(wire).is_dense):
             raise ConfigError(
                 f"{attack.kind} forges models, and rule {rule.name!r} with wire {wire!r} sends "
@@ -137,7 +137,7 @@ class Attacks:
 
     def _forge(self, worker: Worker, to: int, envelope: Envelope, payload: Slot) -> Slot:
         """What stands for a share; the frames of one share have the same."""
-        attack = self._active(worker.index, lambda kind: KINDS[kind].forge is not None)
+        attack = self._active(worker.index, FORGERS.__contains__)
         if attack is None or payload.cut is None or not isinstance(payload.cut.register, str):
             return payload
         way = worker.index, to
@@ -146,11 +146,14 @@ class Attacks:
             return slot
         if slot is not None:
             self._program.let_go(slot)
-        forge = KINDS[attack.kind].forge
-        assert forge is not None
         weights, liars = self._row(worker.index, to, getattr(envelope.body, "round", 0))
         forgery = Forgery(
-            forge, attack.strength, to, tuple(weights), tuple(weights.values()), liars
+            FORGERS[attack.kind],
+            attack.strength,
+            to,
+            tuple(weights),
+            tuple(weights.values()),
+            liars,
         )
         slot = self._program.forge(worker.index, payload, forgery)
         slot.is_finite = attack.kind != "nan"

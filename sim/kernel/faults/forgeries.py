@@ -4,10 +4,11 @@ All functions have one form: a `Sight` of everybody's models at the moment of se
 strength, which means another thing in each paper. Vectors are float64, axes ``(number,)``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from statistics import NormalDist
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from ....gossip.errors import ConfigError
 
 __all__ = [
-    *("Forge", "Forgery", "Sight", "Vector"),
+    *("FORGERS", "Forge", "Forgery", "Sight", "Vector"),
     *("alie", "alie_z", "dissensus", "drift", "far", "ipm", "nan", "sign_flip"),
 ]
 
@@ -155,3 +156,17 @@ def drift(sight: Sight, strength: float) -> Vector:
 def _direction(sight: Sight) -> Vector:
     """The same for all liars and at all times, of length 1."""
     return np.full_like(sight.own, 1 / sqrt(len(sight.own)))
+
+
+FORGERS: Mapping[str, Forge] = MappingProxyType(
+    {
+        "nan": nan,
+        "far": far,
+        "sign-flip": sign_flip,
+        "ipm": ipm,
+        "alie": alie,
+        "dissensus": dissensus,
+        "drift": drift,
+    }
+)
+"""By kind of attack."""

@@ -18,8 +18,8 @@ import numpy as np
 
 from ....gossip.errors import ConfigError, did_you_mean
 from ....gossip.types import stream
+from ....train.faults.schedule import Fault, check_faults, read_faults
 from ...models.network import PRESETS
-from .files import Fault, check_faults, read_faults
 
 __all__ = ["STORMS", "Drawn", "Event", "Storm", "StormNetwork", "read_storm"]
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from ....gossip.errors import ConfigError, did_you_mean
 from ....topology.spec import Spec, read
+from ....train.faults.schedule import faults_as_json, faults_of
 from ....train.tasks.partition import partition_as_json, partition_file, partition_module
 from ...config import SimulationConfig
-from ...kernel.faults.files import faults_as_json, faults_of
 from ...kernel.faults.storms import STORMS
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ....gossip.errors import ConfigError
-from ....train.storage.files import drafted, read_json, remove_drafts, write_json
-from ...kernel.faults.files import Fault, faults_as_json
-from ...results.files import check_writable
+from ....train.faults.schedule import Fault, faults_as_json
+from ....train.storage.files import check_writable, drafted, read_json, remove_drafts, write_json
 from ..study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from rumor.cli.app import app
 from rumor.cli.commands.fuzz import FuzzConfig, parse_seeds, words
 from rumor.gossip import ConfigError
-from rumor.sim.fuzz import OPTIONS, Order
-from rumor.sim.kernel.faults.files import read_faults
+from rumor.sim.fuzz import OPTIONS, CampaignConfig
+from rumor.train.faults.schedule import read_faults
 
 from ...sim.fuzz.mutants import MUTANTS
 
@@ -30,13 +30,13 @@ def fuzz(*arguments: str) -> Result:
 @contextmanager
 def planted() -> Iterator[None]:
     """Let campaigns of commands run a protocol with a known bug."""
-    plain = FuzzConfig.order
+    plain = FuzzConfig.campaign
 
-    def order(config: FuzzConfig) -> Order:
+    def campaign(config: FuzzConfig) -> CampaignConfig:
         return replace(plain(config), mutant=MUTANTS["no-deduplication"])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FuzzConfig, "order", order)
+        patch.setattr(FuzzConfig, "campaign", campaign)
         yield
 
 

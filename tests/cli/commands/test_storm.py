@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.sim.kernel.faults.files import check_faults, read_faults
 from rumor.sim.kernel.faults.storms import STORMS
 from rumor.sim.models.network import read_network
+from rumor.train.faults.schedule import check_faults, read_faults
 
 
 def rumor(*arguments: str, status: int = 0) -> str:

@@ -19,7 +19,7 @@ from rumor.cli.launch import command
 from rumor.cli.launch.command import complaint, run_swarm
 from rumor.cli.launch.faults import FaultInjector
 from rumor.cli.launch.processes.group import watchdog
-from rumor.sim.kernel.faults.files import Fault, read_faults, resolve
+from rumor.train.faults.schedule import Fault, read_faults, resolve
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.tasks import registry
 from rumor.train.tasks.quadratic import quadratic

@@ -18,8 +18,8 @@ from rumor.cli.launch.folder import Place, RunFolder
 from rumor.cli.launch.monitor import Monitor, State
 from rumor.cli.launch.processes.group import ProcessGroup
 from rumor.gossip.errors import ConfigError
-from rumor.sim.kernel.faults.files import LIVE_KINDS, read_faults
-from rumor.sim.kernel.faults.transport import NetworkPlan
+from rumor.train.faults.schedule import LIVE_KINDS, read_faults
+from rumor.train.faults.transport import NetworkPlan
 
 STEP_S = 0.001
 

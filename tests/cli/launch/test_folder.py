@@ -8,7 +8,7 @@ import pytest
 
 from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.folder import Place, RunFolder
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 
 def run_folder_of(folder: Path, **settings: object) -> tuple[RunFolder, list[Place]]:

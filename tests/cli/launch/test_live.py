@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.launch.monitor import Monitor
 from rumor.gossip import ONE
-from rumor.sim.kernel.faults.files import NETWORK_KINDS
 from rumor.sim.replay.replay import replay
+from rumor.train.faults.schedule import NETWORK_KINDS
 from rumor.train.observe.stop import SwarmStop
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger

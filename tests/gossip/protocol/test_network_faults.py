@@ -10,7 +10,7 @@ import pytest
 
 from rumor.cli.commands.fuzz import command_of
 from rumor.sim.batched.cores import usable_cores
-from rumor.sim.fuzz import Campaign, Order, run_campaign
+from rumor.sim.fuzz import Campaign, CampaignConfig, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 
 # At least two of the last fourteen meet each event of `EVENT_COVERAGE`.
@@ -21,12 +21,12 @@ MORE = tuple(seed for seed in range(310) if seed not in SEEDS)
 def campaign_of(seeds: Sequence[int], workers: int) -> Campaign:
     # Coverage sees this process only, and the campaign comes where no other test does.
     processes = 1 if "coverage" in sys.modules else usable_cores()
-    return run_campaign(Order(seeds=tuple(seeds), workers=workers, processes=processes))
+    return run_campaign(CampaignConfig(seeds=tuple(seeds), workers=workers, processes=processes))
 
 
 def complaints(campaign: Campaign) -> list[str]:
     """A failure says what broke, and how to run it again."""
-    return [f"{b.failure.what}\nagain: {command_of(b)}" for b in campaign.broken]
+    return [f"{b.failure.what}\nagain: {command_of(b)}" for b in campaign.failed]
 
 
 @pytest.fixture(scope="module")

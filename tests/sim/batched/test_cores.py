@@ -10,9 +10,9 @@ import torch
 from rumor.gossip import ConfigError
 from rumor.sim import SimulationConfig, simulate
 from rumor.sim.batched.cores import Cores, Threads, usable_cores
-from rumor.sim.batched.schedule import paused, settled
 from rumor.sim.batched.steppers.engines import one_thread_each
 from rumor.sim.batched.values import check_memory, peak_rss_mib
+from rumor.sim.kernel.gc import paused, settled
 
 from ...waiting import LIMIT_S
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError, Protocol, RumorError
-from rumor.sim.fuzz import Order, Trial, Violation, attempt, draw, run_campaign
+from rumor.sim.fuzz import CampaignConfig, Trial, Violation, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 from ...waiting import until
 from .mutants import MUTANTS
@@ -63,7 +63,7 @@ def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     ],
 )
 def test_seeds_that_once_broke_something_break_nothing(seed: int) -> None:
-    assert not run_campaign(Order(seeds=(seed,), shrinks=False)).broken
+    assert not run_campaign(CampaignConfig(seeds=(seed,), shrinks=False)).failed
 
 
 def test_seeds_have_digests_of_their_own() -> None:
@@ -84,10 +84,12 @@ def broken_everywhere(protocol: Protocol) -> None:
 
 @pytest.mark.extended
 def test_the_result_hangs_on_no_number_of_processes() -> None:
-    order = Order(seeds=tuple(range(5, 13)), workers=2, mutant=broken_everywhere, failures_max=1)
-    one, two = (run_campaign(replace(order, processes=processes)) for processes in (1, 2))
+    config = CampaignConfig(
+        seeds=tuple(range(5, 13)), workers=2, mutant=broken_everywhere, failures_max=1
+    )
+    one, two = (run_campaign(replace(config, processes=processes)) for processes in (1, 2))
     assert one == two
-    assert one.broken and one.broken[0].shrunk
+    assert one.failed and one.failed[0].shrunk
 
 
 QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
@@ -100,40 +102,46 @@ QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
 def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faults(
     plant: str,
 ) -> None:
-    order = Order(seeds=tuple(range(1000)), mutant=MUTANTS[plant], failures_max=1)
-    campaign = run_campaign(order)
-    (broken,) = campaign.broken
-    assert broken.shrunk and len(broken.draft.faults) <= 3
-    assert broken.draft.attempt(MUTANTS[plant]).failure == broken.failure
-    assert broken.draft.attempt().failure is None
+    config = CampaignConfig(seeds=tuple(range(1000)), mutant=MUTANTS[plant], failures_max=1)
+    campaign = run_campaign(config)
+    (broken,) = campaign.failed
+    assert broken.shrunk and len(broken.spec.faults) <= 3
+    assert broken.spec.attempt(MUTANTS[plant]).failure == broken.failure
+    assert broken.spec.attempt().failure is None
 
 
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
-    order = Order(seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrinks=False, failures_max=1)
-    (broken,) = run_campaign(order).broken
+    config = CampaignConfig(
+        seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrinks=False, failures_max=1
+    )
+    (broken,) = run_campaign(config).failed
     failure = broken.failure
     assert failure.invariant == "I3" and "accepted" in failure.trace[-1]
     assert f"{failure.at_s:.4f} s" in failure.trace[-1]
     assert not broken.shrunk
-    assert broken.draft == order.draft(broken.seed)
+    assert broken.spec == config.spec(broken.seed)
 
 
 def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind() -> None:
-    order = Order(seeds=tuple(range(50)), workers=2, mutant=broken_everywhere, failures_max=4)
-    campaign = run_campaign(order)
-    assert campaign.seeds == len(campaign.broken) == 4
-    assert [broken.shrunk for broken in campaign.broken] == [True, False, False, False]
-    assert campaign.broken[0].draft.faults == () and campaign.broken[0].draft.workers == 2
+    config = CampaignConfig(
+        seeds=tuple(range(50)), workers=2, mutant=broken_everywhere, failures_max=4
+    )
+    campaign = run_campaign(config)
+    assert campaign.seeds == len(campaign.failed) == 4
+    assert [broken.shrunk for broken in campaign.failed] == [True, False, False, False]
+    assert campaign.failed[0].spec.faults == () and campaign.failed[0].spec.workers == 2
 
 
 def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place() -> None:
-    (broken,) = run_campaign(Order(seeds=(0,), mutant=broken_everywhere, shrinks=False)).broken
+    (broken,) = run_campaign(
+        CampaignConfig(seeds=(0,), mutant=broken_everywhere, shrinks=False)
+    ).failed
     assert broken.failure.invariant == "error"
     assert broken.failure.what.startswith("KeyError: 'x' (test_campaign.py:")
 
 
 def test_coverage_is_the_share_of_seeds() -> None:
-    campaign = run_campaign(Order(seeds=(4, 9, 2), workers=3))
+    campaign = run_campaign(CampaignConfig(seeds=(4, 9, 2), workers=3))
     trials = [trial_of(seed) for seed in (4, 9, 2)]
     assert campaign.seeds == 3 and campaign.events == sum(trial.events for trial in trials)
     assert campaign.coverage["founding"] == 1.0
@@ -142,15 +150,18 @@ def test_coverage_is_the_share_of_seeds() -> None:
 
 def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Trial(seed=0, events=1, seen=Counter({"fence": 1}))
-    monkeypatch.setattr("rumor.sim.fuzz.campaign._try", lambda order, seed: nothing)
-    full = run_campaign(Order(seeds=tuple(range(200))))
+    monkeypatch.setattr("rumor.sim.fuzz.campaign._try", lambda config, seed: nothing)
+    full = run_campaign(CampaignConfig(seeds=tuple(range(200))))
     assert set(full.never) == set(EVENT_COVERAGE) - {"fence"}
-    for order in (Order(seeds=(0,)), Order(seeds=tuple(range(200)), without=("ring",))):
-        assert run_campaign(order).never == ()
+    for config in (
+        CampaignConfig(seeds=(0,)),
+        CampaignConfig(seeds=tuple(range(200)), without=("ring",)),
+    ):
+        assert run_campaign(config).never == ()
 
 
 def trial_of(seed: int) -> Trial:
-    return Order(seeds=(seed,), workers=3).draft(seed).attempt()
+    return CampaignConfig(seeds=(seed,), workers=3).spec(seed).attempt()
 
 
 def test_progress_is_told_after_every_seed() -> None:
@@ -159,11 +170,13 @@ def test_progress_is_told_after_every_seed() -> None:
     def note(done: int, failed: Sequence[Trial]) -> None:
         told.append((done, [trial.seed for trial in failed]))
 
-    run_campaign(Order(seeds=(0, 1, 2), workers=2), note)
+    run_campaign(CampaignConfig(seeds=(0, 1, 2), workers=2), note)
     assert told == [(1, []), (2, []), (3, [])]
     told.clear()
-    order = Order(seeds=(5, 6), workers=2, mutant=broken_everywhere, failures_max=2, shrinks=False)
-    run_campaign(order, note)
+    config = CampaignConfig(
+        seeds=(5, 6), workers=2, mutant=broken_everywhere, failures_max=2, shrinks=False
+    )
+    run_campaign(config, note)
     assert told == [(1, [5]), (2, [5, 6])]
 
 
@@ -174,7 +187,7 @@ def test_a_process_that_is_killed_ends_the_campaign_with_a_word() -> None:
             child.kill()
 
     with pytest.raises(RumorError, match="one of the campaign's processes was killed"):
-        run_campaign(Order(seeds=tuple(range(400)), workers=2, processes=2), kill_one)
+        run_campaign(CampaignConfig(seeds=tuple(range(400)), workers=2, processes=2), kill_one)
     assert not multiprocessing.active_children()
 
 
@@ -205,24 +218,28 @@ def runs(pid: str) -> bool:
 
 
 def test_given_faults_fall_on_exactly_so_many_workers() -> None:
-    order = Order(seeds=(1, 2), workers=5, faults=(Fault(at_s=1.0, kind="leave", peer=4),))
-    assert {order.draft(seed).workers for seed in order.seeds} == {5}
+    config = CampaignConfig(
+        seeds=(1, 2), workers=5, faults=(Fault(at_s=1.0, kind="leave", peer=4),)
+    )
+    assert {config.spec(seed).workers for seed in config.seeds} == {5}
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Order(seeds=()), "seeds is empty"),
-        (lambda: Order(seeds=(0,), processes=0), "processes is 0: it must be at least 1"),
-        (lambda: Order(seeds=(0,), workers=1), "workers is 1"),
-        (lambda: Order(seeds=(0,), without=("x",)), "unknown option 'x'"),
+        (lambda: CampaignConfig(seeds=()), "seeds is empty"),
+        (lambda: CampaignConfig(seeds=(0,), processes=0), "processes is 0: it must be at least 1"),
+        (lambda: CampaignConfig(seeds=(0,), workers=1), "workers is 1"),
+        (lambda: CampaignConfig(seeds=(0,), without=("x",)), "unknown option 'x'"),
         (
-            lambda: Order(seeds=(0,), faults=(Fault(at_s=0.0, kind="leave", peer="p6"),)),
+            lambda: CampaignConfig(seeds=(0,), faults=(Fault(at_s=0.0, kind="leave", peer="p6"),)),
             "'p6' is no peer of this run",
         ),
     ],
 )
-def test_what_makes_no_campaign_is_refused(make: Callable[[], Order], message: str) -> None:
+def test_what_makes_no_campaign_is_refused(
+    make: Callable[[], CampaignConfig], message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert message in str(caught.value)
@@ -241,7 +258,7 @@ def test_a_violation_names_its_invariant() -> None:
 @pytest.mark.extended
 def test_nothing_needs_torch() -> None:
     program = (
-        "import sys; from rumor.sim.fuzz import Order, run_campaign\n"
-        "run_campaign(Order(seeds=(0,), workers=2)); assert 'torch' not in sys.modules"
+        "import sys; from rumor.sim.fuzz import CampaignConfig, run_campaign\n"
+        "run_campaign(CampaignConfig(seeds=(0,), workers=2)); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

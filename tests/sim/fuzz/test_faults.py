@@ -10,7 +10,7 @@ from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.trial import _go_through, run, swarm_of
-from rumor.sim.kernel.faults.files import ATTACKS, KINDS, Fault, read_faults
+from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, read_faults
 
 from .mutants import MUTANTS
 
@@ -259,9 +259,9 @@ def wander(peer: FuzzPeer) -> None:
 
 
 def hoard(peer: FuzzPeer) -> None:
-    peer.vector.snapshots[1 << 20] = bytearray(8)
-    peer.vector.snapshots[1 << 21] = bytearray(8)
-    peer.vector.snapshots[1 << 22] = bytearray(8)
+    peer.vector.snapshots[1 << 20] = None
+    peer.vector.snapshots[1 << 21] = None
+    peer.vector.snapshots[1 << 22] = None
 
 
 @pytest.mark.parametrize(

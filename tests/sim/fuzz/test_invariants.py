@@ -4,7 +4,7 @@ import pytest
 
 from rumor.gossip import Phase, Protocol
 from rumor.gossip.protocol.state import State
-from rumor.sim.fuzz import Order, run_campaign
+from rumor.sim.fuzz import CampaignConfig, run_campaign
 from rumor.sim.fuzz.violation import LIVENESS
 
 
@@ -25,8 +25,8 @@ def abandon(protocol: Protocol) -> None:
 
 @pytest.mark.extended
 def test_a_leaver_that_abandons_its_escrow_is_a_violation() -> None:
-    order = Order(seeds=tuple(range(50)), mutant=abandon, failures_max=1)
-    (broken,) = run_campaign(order).broken
+    config = CampaignConfig(seeds=tuple(range(50)), mutant=abandon, failures_max=1)
+    (broken,) = run_campaign(config).failed
     assert broken.failure.invariant == LIVENESS
     assert "leaves on open escrow" in broken.failure.what
-    assert broken.draft.attempt().failure is None
+    assert broken.spec.attempt().failure is None

@@ -8,7 +8,7 @@ from rumor.gossip import ConfigError
 from rumor.sim.fuzz import OPTIONS, Scenario, draw
 from rumor.sim.fuzz.scenario import FAULTS_S, workers_of
 from rumor.sim.fuzz.scenario.faults import AIMS
-from rumor.sim.kernel.faults.files import ATTACKS, KINDS, Fault, check_faults
+from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, check_faults
 
 SEEDS = range(200)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.sim.fuzz import OPTIONS, Order, run_campaign, shrink
+from rumor.sim.fuzz import OPTIONS, CampaignConfig, run_campaign, shrink
 from rumor.sim.fuzz.shrink import among, minimize
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 from .mutants import MUTANTS
 
@@ -39,9 +39,9 @@ def test_items_are_tried_in_their_order_and_no_set_twice_in_a_row() -> None:
 @pytest.mark.extended
 def test_the_same_failure_is_always_made_as_small() -> None:
     plant = MUTANTS["first-shard-asked"]
-    order = Order(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
-    (broken,) = run_campaign(order).broken
-    drawn, small = order.draft(broken.seed), broken.draft
+    config = CampaignConfig(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
+    (broken,) = run_campaign(config).failed
+    drawn, small = config.spec(broken.seed), broken.spec
     assert shrink(drawn, broken.failure.invariant, plant) == small
     assert small.workers <= drawn.workers and len(small.faults) <= len(drawn.faults)
     assert set(small.without) <= set(OPTIONS)

@@ -43,15 +43,15 @@ def test_registers_in_one_share_are_told_apart(wire: str) -> None:
     sender = Vector(np.array([1.0, -2.0, 3.0, 0.5]), ("y",))
     receiver = Vector(np.zeros(4), ("y",))
     share, schema = ShareId("a", 1, 1), sender.schema
-    sender.carry_out(Combine("y", ((0.125, "x"),)), b"")
-    sender.carry_out(Snapshot(1, ("x", "y"), form), b"")
-    payload = bytes(sender.snapshots[1])
+    sender.apply(Combine("y", ((0.125, "x"),)), b"")
+    sender.apply(Snapshot(1, ("x", "y"), form), b"")
+    payload = bytes(sender.payload_of(1))
     assert len(payload) == form.size_bytes(schema, 0) == 2 * Form(wire).size_bytes(schema, 0)
-    receiver.carry_out(Stage(share, 0, len(payload), form), payload)
+    receiver.apply(Stage(share, 0, len(payload), form), payload)
     assert receiver.is_finite(Inspect(share))
-    receiver.carry_out(Combine("x", ((8.0, SharePart(share, 1)), (-1.0, share))), b"")
+    receiver.apply(Combine("x", ((8.0, SharePart(share, 1)), (-1.0, share))), b"")
     assert np.abs(receiver.x).max() <= (0 if wire == "float32" else 0.05)
-    receiver.carry_out(Combine("y", ((1.0, SharePart(share, 1)),)), b"")
+    receiver.apply(Combine("y", ((1.0, SharePart(share, 1)),)), b"")
     assert np.abs(receiver.registers["y"] - sender.registers["y"]).max() <= 0.01
 
 
@@ -59,20 +59,20 @@ def test_what_is_not_finite_in_a_later_register_is_seen() -> None:
     form, share = Form(registers=2), ShareId("a", 1, 1)
     vector = Vector(np.ones(4), ("y",))
     vector.registers["y"][2] = np.nan
-    vector.carry_out(Snapshot(1, ("x", "y"), form), b"")
-    payload = bytes(vector.snapshots[1])
-    vector.carry_out(Stage(share, 0, len(payload), form), payload)
+    vector.apply(Snapshot(1, ("x", "y"), form), b"")
+    payload = bytes(vector.payload_of(1))
+    vector.apply(Stage(share, 0, len(payload), form), payload)
     assert not vector.is_finite(Inspect(share))
 
 
 def test_a_copy_brings_registers_and_then_the_local_buffer() -> None:
     form, share = Form(copy=True, registers=2), ShareId("a", 1, 1)
     donor, newcomer = Vector(np.arange(4.0) + 7, ("y",)), Vector(np.zeros(4), ("y",))
-    donor.carry_out(Combine("y", ((2.0, "x"),)), b"")
-    donor.carry_out(Snapshot(1, ("x", "y"), form), b"")
-    payload = bytes(donor.snapshots[1])
-    newcomer.carry_out(Stage(share, 0, len(payload), form), payload)
-    newcomer.carry_out(Combine("y", ((1.0, SharePart(share, 1)),)), b"")
-    newcomer.carry_out(Mix(share, 1.0, form), b"")
+    donor.apply(Combine("y", ((2.0, "x"),)), b"")
+    donor.apply(Snapshot(1, ("x", "y"), form), b"")
+    payload = bytes(donor.payload_of(1))
+    newcomer.apply(Stage(share, 0, len(payload), form), payload)
+    newcomer.apply(Combine("y", ((1.0, SharePart(share, 1)),)), b"")
+    newcomer.apply(Mix(share, 1.0, form), b"")
     assert (newcomer.x == donor.x).all() and newcomer.local == donor.local == 7.0
     assert (newcomer.registers["y"] == 2 * donor.x).all()

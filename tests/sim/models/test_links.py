@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.models.links import Links, uniform
+from rumor.sim.models.links import Links
 from rumor.sim.models.network import PRESETS, Cut, Host, Link, NetworkConfig
+from rumor.topology.hashing import uniform
 
 approx = pytest.approx
 

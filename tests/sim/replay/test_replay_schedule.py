@@ -9,7 +9,7 @@ from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Verdict
 from rumor.train import PeerConfig, RunConfig, load_task, run
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.timing.lr_schedule import parse_lr_schedule
+from rumor.train.tasks.lr_schedule import parse_lr_schedule
 
 from ...forked import PROCESSES
 from ...waiting import LIMIT_S

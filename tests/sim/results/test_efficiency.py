@@ -9,7 +9,7 @@ import pytest
 from rumor.gossip import audit
 from rumor.sim import simulate
 from rumor.sim.batched.schedule import Ending, Reading
-from rumor.sim.kernel.observers import FaultReport, Times
+from rumor.sim.kernel.faults.report import FaultReport, Times
 from rumor.sim.kernel.plan import Checkpoint, Traffic
 from rumor.sim.kernel.worker import Incarnations, Worker
 from rumor.sim.results.efficiency import Participation, targets_of, time_figures, token_figures

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from rumor.gossip.errors import ConfigError
 from rumor.sim.results.files import (
     as_json,
-    check_folder,
     read_arrays,
     staged,
     write_arrays,
 )
 from rumor.sim.results.run import Run, time_to
 from rumor.sim.study.execution.store import check_folder as check_study
+from rumor.train.storage.files import check_folder
 
 from ..made_up import made_up
 

@@ -15,7 +15,7 @@ from rumor.gossip.wire.codec import Buffer, decode_header
 from rumor.gossip.wire.messages import Body, Chunk, Envelope, Grant, Query
 from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.telling.counters import Counters
-from rumor.train.storage.inputs import Inspected
+from rumor.train.storage.inputs import Call
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
@@ -110,8 +110,8 @@ def test_a_share_that_was_looked_at_is_on_its_way_to_the_device_before_the_proto
     runtime.protocol = cast(Any, SimpleNamespace(swarm=b""))
     heard: list[bool] = []
 
-    def decide(event: Inspected) -> list[Effect]:
-        heard.append(event.finite and bool(queue.buffers))
+    def decide(call: Call) -> list[Effect]:
+        heard.append(call.arguments["finite"] and bool(queue.buffers))
         return []
 
     monkeypatch.setattr(runtime, "_decide", decide)

@@ -12,7 +12,7 @@ from rumor.gossip.protocol.leave import STOPPED
 from rumor.train import PeerConfig
 from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.search import Search
-from rumor.train.storage.inputs import Join
+from rumor.train.storage.inputs import Call
 
 
 def words(
@@ -112,4 +112,4 @@ def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path)
     (tmp_path / "other.addr").write_text("tcp://b:1\n")
     stop.clear()
     search()
-    assert joined == [Join(("tcp://b:1",), 1, True)]
+    assert joined == [Call("join", {"seeds": ("tcp://b:1",), "founders": 1, "returning": True})]

@@ -16,7 +16,7 @@ from torch import nn
 
 from rumor.gossip import ONE, Account, Entry, GoSGD, Kind, ProtocolConfig, TrainingError
 from rumor.train import Peer, PeerConfig, RunConfig, run
-from rumor.train.storage.inputs import Wake
+from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
@@ -117,16 +117,16 @@ def test_a_ledger_that_cannot_be_written_names_itself_and_stays_whole(
 
 def test_a_journal_that_cannot_be_written_ends_there_and_has_no_last_word(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
-    journal.take(Wake(), 1.0)
+    journal.called(Call("wake"), 1.0)
     file = journal._file
     file.flush()
     journal._file = _Full(file)  # type: ignore[assignment]
     for _ in range(2):
         with pytest.raises(TrainingError, match=r"j cannot be written .No space left"):
-            journal.take(Wake(), 2.0)
+            journal.called(Call("wake"), 2.0)
     journal._file = file
     with pytest.raises(TrainingError, match="No space left"):
-        journal.take(Wake(), 3.0)
+        journal.called(Call("wake"), 3.0)
     journal.close()
     read = JournalFile(tmp_path / "j")
     assert [entry.now for entry in read] == [1.0] and not read.closed
@@ -145,7 +145,7 @@ class _Full:
 
 def test_a_journal_of_what_was_not_carried_out_has_no_last_word(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
-    journal.take(Wake(), 1.0)
+    journal.called(Call("wake"), 1.0)
     journal.close(whole=False)
     read = JournalFile(tmp_path / "j")
     assert len(list(read)) == 1 and not read.closed

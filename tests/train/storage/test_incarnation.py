@@ -7,6 +7,7 @@ import pytest
 
 from rumor.gossip import ConfigError, Entry, Kind, Member, Phase, audit
 from rumor.gossip.effects.ledger import Account
+from rumor.train.config import Interval, Recurrence, parse_interval
 from rumor.train.storage.incarnation import (
     PeerTable,
     last_id,
@@ -15,7 +16,6 @@ from rumor.train.storage.incarnation import (
     note_incarnation,
 )
 from rumor.train.storage.ledger_file import LedgerFile, ledger_paths, new_ledger_path, read_ledgers
-from rumor.train.timing.interval import Interval, Recurrence, parse_interval
 
 DAY_MS = 86_400_000
 

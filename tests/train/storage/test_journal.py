@@ -2,11 +2,11 @@
 
 import math
 import struct
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import msgpack
 import numpy as np
 import pytest
 import torch
@@ -26,7 +26,6 @@ from rumor.gossip.effects.effects import (
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Entry as LedgerEntry
 from rumor.gossip.effects.ledger import Kind
-from rumor.gossip.rules.registry import spec_of
 from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.codec import encode
@@ -34,22 +33,7 @@ from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Push
 from rumor.train import PeerConfig, RunConfig, run
 from rumor.train.model import fingerprint
-from rumor.train.storage.inputs import (
-    Attached,
-    Filled,
-    Finish,
-    Input,
-    Inspected,
-    Join,
-    Leave,
-    Measured,
-    Receive,
-    ShardTrained,
-    Sketched,
-    Step,
-    Unsent,
-    Wake,
-)
+from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import JOURNAL, Head, Journal, JournalFile, rule_settings
 from rumor.train.storage.journal_records import (
     Began,
@@ -85,42 +69,41 @@ def push(size_bytes: int) -> Push:
     return Push(seq=1, escrow=9, size_bytes=size_bytes, epoch=0, round=0, note=0, step=4)
 
 
-def received(body: Any, frame: bytes = b"") -> Receive:
+def received(body: Any, frame: bytes = b"", method: str = "receive") -> Call:
     message = envelope(body, len(frame))
-    return Receive(message, bytes(encode(message, frame)[0]))
+    return Call(method, {"envelope": message}, bytes(encode(message, frame)[0]))
 
 
-INPUTS: list[Input] = [
-    Join(("tcp://a:1", "tcp://b:2"), 3),
-    Join((), 1),
-    Join(("tcp://a:1",), 1, returning=True),
-    Step(trained=True),
-    Step(trained=True, lr=0.1),
-    Step(trained=True, samples=7, lr=1e-300),
-    Step(trained=False),
-    Step(trained=True, samples=128),
-    Wake(),
-    Finish(),
-    Leave(burn=True),
+STEP = Call("step", {"trained": True})
+
+CALLS = [
+    Call("join", {"seeds": ("tcp://a:1", "tcp://b:2"), "founders": 3}),
+    Call("join", {"seeds": (), "founders": 1, "returning": True}),
+    Call("step", {"trained": True, "samples": None, "lr": 1e-300}),
+    Call("step", {"trained": True, "samples": 128, "lr": 0.1}),
+    Call("step", {"trained": False}),
+    Call("wake"),
+    Call("finish"),
+    Call("leave", {"burn": True}),
     received(Ack(1, 5)),
     received(push(4), b"abcd"),
-    Inspected(SHARE, finite=True),
-    Attached(SHARE._replace(shard=2), usable=True),
-    Unsent(envelope(Ack(1, 5))),
-    Filled(is_full=True),
-    Filled(is_full=False),
-    Measured(()),
-    Sketched(()),
-    Sketched((0.1, -2.5e-300, 3.0)),
-    ShardTrained(7),
-    Measured(((SHARE, 0.1), (SHARE._replace(shard=2), math.inf))),
+    Call("inspected", {"share": SHARE, "finite": True}),
+    Call("attached", {"share": SHARE._replace(shard=2), "usable": True}),
+    received(Ack(1, 5), method="unsent"),
+    Call("filled", {"is_full": True}),
+    Call("measured", {"distances": {}}),
+    Call("measured", {"distances": {SHARE: 0.1, SHARE._replace(shard=2): math.inf}}),
+    Call("sketched", {"sketch": ()}),
+    Call("sketched", {"sketch": (0.1, -2.5e-300, 3.0)}),
+    Call("trained_shard", {"shard": 7}),
+    Call("read", {"peer": "ada"}),
 ]
 
 
-def write(path: Path, inputs: list[Input] = INPUTS, *, close: bool = True) -> Path:
+def write(path: Path, calls: list[Call] = CALLS, *, close: bool = True) -> Path:
     journal = Journal(path, {"id": "ada"}, TENSORS)
-    for number, event in enumerate(inputs):
-        journal.take(event, number / 3)
+    for number, call in enumerate(calls):
+        journal.called(call, number / 3)
     if close:
         journal.close()
     else:
@@ -136,14 +119,14 @@ def read(path: Path) -> tuple[list[Any], bool]:
         file.close()
 
 
-def test_inputs_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_calls_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = JournalFile(write(tmp_path / "j"))
     entries = list(file)
     file.close()
     assert file.head == {"id": "ada"}
-    assert [entry.record for entry in entries[: len(INPUTS)]] == INPUTS
-    assert [entry.now for entry in entries[: len(INPUTS)]] == [n / 3 for n in range(len(INPUTS))]
-    assert [entry.number for entry in entries] == list(range(1, len(INPUTS) + 3))
+    assert [entry.record for entry in entries[: len(CALLS)]] == CALLS
+    assert [entry.now for entry in entries[: len(CALLS)]] == [n / 3 for n in range(len(CALLS))]
+    assert [entry.number for entry in entries] == list(range(1, len(CALLS) + 3))
     assert entries[-2].record == Fingerprint(fingerprint(TENSORS))
     assert entries[-1].record == Closed() and file.closed
     assert file.position_bytes == file.size_bytes
@@ -175,7 +158,7 @@ def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> 
     frame = b"weights!" * 1000
     (record, *_), _ = read(write(tmp_path / "j", [received(push(len(frame)), frame)]))
     assert (tmp_path / "j").stat().st_size < 500
-    assert record.envelope.frame_bytes == len(frame)
+    assert record.arguments["envelope"].frame_bytes == len(frame)
 
 
 @pytest.mark.parametrize("members", [(), (3,)])
@@ -184,9 +167,11 @@ def test_samples_that_are_dealt_to_nobody_are_no_record(members: Any) -> None:
         unpack(*pack(Dealt(1, members)))
 
 
-def test_a_refused_message_with_a_frame_is_kept_without_it() -> None:
-    record, _ = unpack(*pack(Unsent(envelope(push(4), 4)), 1.0))
-    assert record == Unsent(envelope(push(4), 0))
+def test_a_call_of_what_is_no_method_of_a_protocol_is_no_record() -> None:
+    for call in (Call("close"), Call("step", "no arguments")):  # type: ignore[arg-type]
+        packed = msgpack.packb([call.method, call.arguments if call.method == "step" else {}])
+        with pytest.raises(ValueError, match="no call of a protocol"):
+            unpack(1, struct.pack("<d", 0.0) + packed)
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 8, 9, 20])
@@ -196,8 +181,8 @@ def test_a_torn_tail_is_recognized_and_all_before_it_is_read(
     path = write(tmp_path / "j", close=False)
     path.write_bytes(path.read_bytes()[:-cut_bytes])
     records, closed = read(path)
-    assert records == INPUTS[: len(records)] and not closed
-    assert len(INPUTS) - 2 <= len(records) < len(INPUTS)
+    assert records == CALLS[: len(records)] and not closed
+    assert len(CALLS) - 2 <= len(records) < len(CALLS)
 
 
 def test_a_byte_that_was_changed_is_found_with_its_record(tmp_path: Path) -> None:
@@ -230,7 +215,7 @@ def test_what_follows_the_end_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff" * 30])
-@pytest.mark.parametrize("kind", [1, 2, 6, 7, 8, 65, 66, 67, 200])
+@pytest.mark.parametrize("kind", [1, 65, 66, 67, 200])
 def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body: bytes) -> None:
     path = write(tmp_path / "j", [])
     head = path.read_bytes()[: starts_of(path.read_bytes())[1]]
@@ -245,9 +230,9 @@ def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body:
         (b"", "not a journal"),
         (b"PK\x03\x04 some other file", "not a journal"),
         (b"rumor journal 1\n", "another version"),
-        (b"rumor journal 3\n", "cut short in its head"),
-        (b"rumor journal 3\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
-        (b"rumor journal 3\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
+        (b"rumor journal 4\n", "cut short in its head"),
+        (b"rumor journal 4\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
+        (b"rumor journal 4\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -263,11 +248,11 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", {}, TENSORS)
-    journal.take(Step(trained=True), 1.0)
+    journal.called(STEP, 1.0)
     assert read(tmp_path / "j") == ([], False)  # nobody has heard of it yet
     journal.decided([Send(envelope(Ack(1, 5)))], 7)
-    assert read(tmp_path / "j") == ([Step(trained=True)], False)
-    journal.take(Step(trained=True), 2.0)
+    assert read(tmp_path / "j") == ([STEP], False)
+    journal.called(STEP, 2.0)
     journal.decided([Record(LedgerEntry(Kind.FOUNDED, 7))], 7)
     assert read(tmp_path / "j")[0][-1] == Decided(7, "")
     journal.close()
@@ -339,8 +324,7 @@ def test_a_head_is_read_as_it_was_written() -> None:
     assert Head.from_json(head.as_json()) == head
     rule = head.make_rule()
     assert isinstance(rule, GoSGD) and (rule.p, rule.emission) == (0.25, "per-second")
-    former = replace(head, rule={"name": "gosgd", "p": 0.25, "emission": "per-second"})
-    assert spec_of(former.make_rule()) == head.rule["spec"] == "gosgd:p=0.25,emission=per-second"
+    assert head.rule["spec"] == "gosgd:p=0.25,emission=per-second"
     with pytest.raises(TrainingError, match="not understood"):
         Head.from_json({"id": "ada"})
 
@@ -367,12 +351,16 @@ def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None
         assert (out / JOURNAL).exists() is journal
     records, closed = read(tmp_path / "True" / JOURNAL)
     assert closed
-    assert [type(r) for r in records].count(Trained) == records.count(Step(trained=True)) == 3
+    assert (
+        [type(r) for r in records].count(Trained)
+        == [r.method for r in records if isinstance(r, Call)].count("step")
+        == 3
+    )
 
 
 def starts_of(data: bytes | bytearray) -> list[int]:
     """Where each record begins, the head's first."""
-    starts, position = [], len(b"rumor journal 3\n")
+    starts, position = [], len(b"rumor journal 4\n")
     while position < len(data):
         starts.append(position)
         position += 9 + struct.unpack_from("<I", data, position)[0]

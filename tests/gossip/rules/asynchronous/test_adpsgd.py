@@ -14,8 +14,8 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz import Scenario, attempt
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM
-from rumor.sim.kernel.faults.files import Fault
 from rumor.topology import LiveTopology
+from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, Crowd, starts
 from ...scene import Scene

@@ -15,7 +15,7 @@ from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
-from rumor.sim.kernel.faults.files import Fault
+from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 from ...scene import ANCHOR, Scene
@@ -28,7 +28,7 @@ READ = Exchange("x", "center", 1.0, 0.0, ANCHOR)
 
 
 def center_of(crowd: Crowd) -> Values:
-    (segment,) = crowd.swarm.machine.segments.values()
+    (segment,) = crowd.swarm.segments.values()
     return segment
 
 

@@ -21,9 +21,9 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
-from rumor.sim.kernel.faults.files import Fault
 from rumor.sim.kernel.worker import Worker
 from rumor.topology import LiveTopology, over
+from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -151,7 +151,7 @@ def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -
                 for _, term in terms:
                     if isinstance(term, ShareId):
                         sums = heard[me, term.sender]
-                        sums.append((sums[-1] if sums else 0.0) + vector._term(term))
+                        sums.append((sums[-1] if sums else 0.0) + vector.staged_values(term))
             case Send(envelope, snapshot) if isinstance(envelope.body, Offer | Push):
                 body = envelope.body
                 if body.epoch == EPOCH:

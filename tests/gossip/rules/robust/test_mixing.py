@@ -43,7 +43,7 @@ def swarm_of(clip: float, n: int = 5, seed: int = 3) -> FuzzSwarm:
 def test_each_mix_is_the_published_update(monkeypatch: pytest.MonkeyPatch) -> None:
     """He, Karimireddy and Jaggi 2022: ``x += w min(1, clip / |x_s - x|) (x_s - x)``."""
     clip, offered, clipped = 0.7, dict[ShareId, tuple[int, int]](), []
-    mix, carry_out = RuleContext.mix, Vector.carry_out
+    mix, apply = RuleContext.mix, Vector.apply
 
     def noting(context: RuleContext, share: Share, weight: int | None = None) -> None:
         offered[share.id] = share.weight, context.weight
@@ -51,12 +51,12 @@ def test_each_mix_is_the_published_update(monkeypatch: pytest.MonkeyPatch) -> No
 
     def checking(vector: Vector, effect: Effect, frame: bytes) -> None:
         if not (isinstance(effect, Mix) and effect.share in offered):
-            carry_out(vector, effect, frame)
+            apply(vector, effect, frame)
             return
         x, apart = vector.x.copy(), vector.staged_values(effect.share) - vector.x
         weight, own = offered[effect.share]
         factor = min(1.0, clip / max(float(np.sqrt(np.square(apart).sum())), 1e-300))
-        carry_out(vector, effect, frame)
+        apply(vector, effect, frame)
         part = weight / (weight + own) * factor
         np.testing.assert_allclose(vector.x, x + part * apart, rtol=0, atol=1e-11)
         # To whole units of weight, 2^-40 of what a founder brings.
@@ -66,7 +66,7 @@ def test_each_mix_is_the_published_update(monkeypatch: pytest.MonkeyPatch) -> No
         clipped.append(factor < 1)
 
     monkeypatch.setattr(RuleContext, "mix", noting)
-    monkeypatch.setattr(Vector, "carry_out", checking)
+    monkeypatch.setattr(Vector, "apply", checking)
     swarm = swarm_of(clip)
     start = sum(host.vector.x for host in swarm.running())
     swarm.run(60.0)

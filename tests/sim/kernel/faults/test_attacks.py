@@ -11,7 +11,7 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.sim import Run, simulate
 from rumor.sim.fuzz import draw
-from rumor.sim.kernel.faults.files import ATTACKS, Fault
+from rumor.train.faults.schedule import ATTACKS, Fault
 
 VECTORS: dict[str, Any] = {
     "task": "consensus",

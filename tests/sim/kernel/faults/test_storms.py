@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
-from rumor.sim.kernel.faults.files import LIVE_KINDS, Fault
 from rumor.sim.kernel.faults.storms import STORMS, read_storm
 from rumor.sim.models.network import network_of
+from rumor.train.faults.schedule import LIVE_KINDS, Fault
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S

@@ -11,7 +11,6 @@ import pytest
 import rumor.sim.study.execution.cache_key as module
 from rumor.gossip import ConfigError
 from rumor.sim import NetworkConfig
-from rumor.sim.kernel.faults.files import Fault
 from rumor.sim.study.execution.cache_key import (
     code_version,
     config_of,
@@ -19,6 +18,7 @@ from rumor.sim.study.execution.cache_key import (
     trial_key,
     versions,
 )
+from rumor.train.faults.schedule import Fault
 
 
 @pytest.fixture(autouse=True)

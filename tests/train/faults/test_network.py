@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rumor.sim import NetworkConfig
-from rumor.sim.kernel.faults.files import faults_of
-from rumor.sim.kernel.faults.network import REPLAY_S_MAX, NetworkFaults
+from rumor.train.faults.network import REPLAY_S_MAX, NetworkFaults
+from rumor.train.faults.schedule import faults_of
 
-from ...fleets import LARGE, Fault, fault, fleet_of, live_on
+from ...sim.fleets import LARGE, Fault, fault, fleet_of, live_on
 
 IDS = ("a", "b", "c", "d")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rumor.gossip import ConfigError
-from rumor.sim.models.workers import batch_sizes
+from rumor.train.loop.batch_sizes import batch_sizes
 
 IDS = ("peer-0", "peer-1", "3")
 

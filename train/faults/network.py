@@ -1,20 +1,14 @@
 """What faults do to messages on their way: cuts, resets, loss, copies and delays for a while."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....gossip import Envelope, PeerId
-from ....gossip.effects.effects import Greet
-from ....gossip.wire.messages import Hello, Leave
-from ....topology.hashing import key
-from ...models.links import Sizes, address_of, uniform
-from ..deliveries import Deliveries
-from ..plan import Fault
-from ..worker import FleetControl, Payload, Worker
+from ...gossip import PeerId
+from ...topology.hashing import key, uniform
+from .schedule import RANDOM_KINDS, Fault
 
-__all__ = ["RANDOM_KINDS", "REPLAY_S_MAX", "Mailbox", "NetworkFaults"]
+__all__ = ["REPLAY_S_MAX", "NetworkFaults"]
 
 
 REPLAY_S_MAX = 180.0
@@ -30,9 +24,6 @@ _LOSS, _COPY, _COPY_LATENESS, _REPLAY, _REPLAY_LATENESS, _DELAY = (
     key(0, "weather", purpose)
     for purpose in ("loss", "copy", "copy's lateness", "replay", "replay's lateness", "delay")
 )
-
-RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
-"""Kinds of fault that hit messages at random."""
 
 
 class _Wall(NamedTuple):
@@ -254,116 +245,3 @@ def _any_of(chances: Sequence[_RandomFault], kind: str) -> float:
         if fault.kind == kind:
             spared *= 1 - fault.amount
     return 1 - spared
-
-
-Way = tuple[int, int]
-"""From which worker to which."""
-
-
-class Mailbox:
-    """Hands messages to the network, and what becomes of them to the fleet."""
-
-    def __init__(self, fleet: FleetControl, deliveries: Deliveries, faults: NetworkFaults) -> None:
-        self._fleet = fleet
-        self._deliveries = deliveries
-        self._faults = faults
-        # A harness asks for no counts of bytes.
-        self._sizes = Sizes() if fleet.harness is None or deliveries.links.uses_sizes else None
-        self._places = {address_of(id): index for id, index in fleet.index.items()}
-        self._cut: set[Way] = set()
-        self._cuts: Counter[Way] = Counter()
-
-    @property
-    def cuts(self) -> list[Way]:
-        """Which ways carry nothing now, beside those that a plan cuts; sorted."""
-        return sorted(self._cut)
-
-    def add(self, id: PeerId, index: int) -> None:
-        """Take in a worker that comes later."""
-        self._places[address_of(id)] = index
-
-    def cut(self, way: Way) -> None:
-        """Lose what is under way from one worker to another, and all that follows."""
-        self._cut.add(way)
-        self._cuts[way] += 1
-
-    def heal(self, way: Way) -> None:
-        """Let a way carry again."""
-        self._cut.discard(way)
-
-    def send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        """Send a message to whichever life of a worker runs when it arrives."""
-        to = self._fleet.index.get(envelope.destination)
-        if to is not None:
-            self._carry(worker, to, envelope, payload)
-
-    def greet(self, worker: Worker, effect: Greet, now: float, payload: Payload = None) -> None:
-        """Send a message to whoever has an address."""
-        to = self._places.get(effect.address)
-        if to is not None and to != worker.index:
-            self._carry(worker, to, effect.envelope, payload)
-
-    def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
-        fleet, links = self._fleet, self._deliveries.links
-        size_bytes = 0.0
-        fleet.traffic.messages += 1
-        if self._sizes is not None:
-            whole = self._sizes.of(envelope)
-            fleet.traffic.bytes_sent += whole
-            if type(envelope.body) in (Hello, Leave):
-                fleet.traffic.membership_bytes += whole
-            size_bytes = links.weigh(whole, envelope.frame_bytes)
-        way, there, fair = (worker.index, to), fleet.workers[to], links.are_fair
-        # None where it is lost at once.
-        cuts = None if way in self._cut else self._cuts.get(way, 0)
-        if not there.running or (
-            fleet.harness is not None and not fleet.harness.reaches(worker, there)
-        ):
-            # Its host answers that nobody listens there, unless that is lost, too.
-            arrivals_s = self._arrivals(fleet.now, way, 0.0 if fair else size_bytes)
-            if arrivals_s and cuts is not None and envelope.destination:
-                self._unsent(worker, envelope)
-        elif fair:
-            given = 0.0, fleet.now, way, cuts, there, envelope, payload
-            self._deliveries.carry(way, size_bytes, fleet.values, payload, self._expect, *given)
-        else:
-            self._expect(size_bytes, fleet.now, way, cuts, there, envelope, payload)
-
-    def _expect(
-        self, size_bytes: float, sent_s: float, way: Way, cuts: int | None,
-        there: Worker, envelope: Envelope, payload: Payload,
-    ) -> None:  # fmt: skip
-        """Let a message arrive that was sent then, when *cuts* had hit its way."""
-        arrivals_s = self._arrivals(sent_s, way, size_bytes)
-        if cuts is None:
-            return
-        for time_s in arrivals_s:
-            if payload is not None:
-                payload.readers += 1
-            given = way, cuts, there, envelope, payload
-            self._deliveries.expect(time_s, way, size_bytes, self._deliver, *given)
-
-    def _arrivals(self, sent_s: float, way: Way, size_bytes: float) -> tuple[float, ...]:
-        """When a message comes that leaves now and was sent then.
-
-        Asked for in any case: what fault does to later messages must not depend on it.
-        """
-        times_s = self._deliveries.links.deliveries(self._fleet.now, *way, size_bytes, sent_s)
-        return self._faults.arrivals(sent_s, *way, times_s)
-
-    def _unsent(self, worker: Worker, envelope: Envelope) -> None:
-        fleet = self._fleet
-        if fleet.harness is not None:
-            fleet.harness.unsent(worker, envelope)
-            return
-        now = fleet.now + worker.ahead_s
-        fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")
-
-    def _deliver(
-        self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload
-    ) -> None:
-        # A way that was cut since the message left has lost it, healed or not.
-        if self._cuts.get(way, 0) == cuts:
-            self._fleet.deliver(worker, envelope, payload)
-        elif payload is not None:
-            self._fleet.values.let_go(payload)

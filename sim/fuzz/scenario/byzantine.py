@@ -1,8 +1,8 @@
-"""Members that lie: what they say is well formed, in their own names or made-up ones, and untrue.
+"""Byzantine peers: what they send is well formed, in their own names or made-up ones, and untrue.
 
-A liar runs the protocol as everybody does, and twists what leaves it; besides, it says what nobody
-asked for. It speaks in no other peer's name: with keys nobody can, and without keys whoever does
-*is* that peer, as far as anybody can tell.
+Such a peer runs the protocol, corrupts some of the messages that leave it, and sends fabricated
+ones besides. It sends none in another peer's name: with keys no peer can, and without keys its
+receivers cannot tell the two apart.
 """
 
 from collections import Counter
@@ -32,12 +32,12 @@ from ....gossip.wire.messages import (
     Refer,
 )
 
-__all__ = ["LIARS_MAX", "Liar", "Outside"]
+__all__ = ["LIARS_MAX", "ByzantinePeer", "Outside"]
 
 LIARS_MAX: Final = 0.3
 """Largest share of a swarm that lies: beyond a third, whoever decides by majority must fail."""
 
-_TWISTED: Final = 0.4
+_CORRUPTED: Final = 0.4
 _KEPT: Final = 64
 _ALIASES: Final = 6
 _WEIGHTS: Final = (1, ONE, 9 * ONE, 1000 * ONE, WEIGHT_MAX // 2)
@@ -47,8 +47,8 @@ Said = tuple[Envelope, bytes]
 """A message, and its frame."""
 
 
-class Liar:
-    """What one peer makes of what it has to say.
+class ByzantinePeer:
+    """Corrupts the messages of one peer, and fabricates others.
 
     Args:
         seed: Of everything random.
@@ -62,10 +62,10 @@ class Liar:
         self._others = [peer for peer in peers if peer != id]
         self._id = id
         self._said: list[Said] = []
-        self._twists: Mapping[type, Callable[[Any], Body]] = {
-            Hello: self._twist_hello,
-            Offer: self._twist_offer,
-            Push: self._twist_offer,
+        self._corruptions: Mapping[type, Callable[[Any], Body]] = {
+            Hello: self._corrupt_hello,
+            Offer: self._corrupt_offer,
+            Push: self._corrupt_offer,
             Ack: lambda ack: replace(ack, accepted=self._any(0, ack.accepted // 2, *_WEIGHTS)),
             Grant: lambda grant: replace(grant, credit_bytes=self._any(0, 1 << 62)),
             Query: lambda query: Query(self._near(query.seq)),
@@ -75,22 +75,22 @@ class Liar:
             Refer: lambda refer: Refer(tuple(self._entry(1) for _ in range(3))),
         }
 
-    def twist(self, envelope: Envelope, frame: bytes) -> list[Said]:
-        """What it says in place of a message: that, another, one more, or nothing."""
-        if self._rng.random() >= _TWISTED:
+    def corrupt(self, envelope: Envelope, frame: bytes) -> list[Said]:
+        """What is sent in place of a message: that, another, one more, or nothing."""
+        if self._rng.random() >= _CORRUPTED:
             told = [(envelope, frame)]
         elif self._rng.random() < 0.15:
             return []
         else:
-            twist = self._twists.get(type(envelope.body))
-            body = envelope.body if twist is None else twist(envelope.body)
+            corrupt = self._corruptions.get(type(envelope.body))
+            body = envelope.body if corrupt is None else corrupt(envelope.body)
             told = [(replace(envelope, body=body), frame)]
             told += [(envelope, frame)] if self._rng.random() < 0.3 else []
         self._said = [*self._said, *told][-_KEPT:]
         return told
 
-    def make_up(self, envelope: Envelope) -> list[Said]:
-        """What it says unasked.
+    def fabricate(self, envelope: Envelope) -> list[Said]:
+        """Messages that answer none.
 
         Args:
             envelope: A message of its own to somebody, of which the body does not count.
@@ -125,7 +125,7 @@ class Liar:
         bodies: list[Body] = [
             share,
             Offer(**{name: getattr(share, name) for name in _OFFERED}, frame_bytes=16),
-            self._twist_hello(Hello(members=(self._entry(0),), rooted=True, reply=False)),
+            self._corrupt_hello(Hello(members=(self._entry(0),), rooted=True, reply=False)),
             *(Ack(seq, self._any(*_WEIGHTS)), Query(seq), Pending(seq), Grant(seq, 1 << 40)),
             *(Ask(), Read(), Leave(rng.random() < 0.5), Refer((self._entry(1),))),
         ]
@@ -139,7 +139,7 @@ class Liar:
         frame = values.astype("<f4").tobytes()
         return replace(envelope, frame_bytes=len(frame)), frame
 
-    def _twist_hello(self, hello: Hello) -> Hello:
+    def _corrupt_hello(self, hello: Hello) -> Hello:
         """Tell untruths of itself and of others, and of some who do not exist."""
         me = hello.members[0]
         if self._rng.random() < 0.5:
@@ -174,8 +174,8 @@ class Liar:
             addresses=(f"tcp://{peer}:1",) if self._rng.random() < 0.5 else (),
         )
 
-    def _twist_offer(self, offer: Offer) -> Offer:
-        twists: list[dict[str, Any]] = [
+    def _corrupt_offer(self, offer: Offer) -> Offer:
+        corruptions: list[dict[str, Any]] = [
             {"escrow": self._any(*_WEIGHTS)},
             {"seq": self._near(offer.seq)},
             {"note": self._any(*_STEPS), "round": self._any(*_STEPS)},
@@ -183,7 +183,7 @@ class Liar:
             {"form": offer.form._replace(copy=not offer.form.copy)},
             {"eager_bytes": self._any(0, 1 << 40)},
         ]
-        return replace(offer, **twists[int(self._rng.integers(len(twists)))])
+        return replace(offer, **corruptions[int(self._rng.integers(len(corruptions)))])
 
     def _near(self, seq: int) -> int:
         return max(1, seq + int(self._rng.integers(-2, 5)))

@@ -11,8 +11,8 @@ import pytest
 from rumor.gossip import ONE, ConfigError, Entry, Kind
 from rumor.gossip.effects.effects import Halt
 from rumor.gossip.effects.ledger import Audit
-from rumor.sim.fuzz import Order, Violation, attempt, draw, run_campaign
-from rumor.sim.fuzz.scenario.liars import LIARS_MAX, Outside
+from rumor.sim.fuzz import CampaignConfig, Violation, attempt, draw, run_campaign
+from rumor.sim.fuzz.scenario.byzantine import LIARS_MAX, Outside
 from rumor.sim.fuzz.trial import run, swarm_of
 
 SEEDS = tuple(range(12))
@@ -21,16 +21,18 @@ WORKERS = 8
 
 @pytest.mark.extended
 def test_nobody_else_halts_or_crashes_and_weight_adds_up() -> None:
-    order = Order(seeds=SEEDS, workers=WORKERS, liars=LIARS_MAX, shrinks=False)
-    campaign = run_campaign(order)
-    assert campaign.broken == ()
+    config = CampaignConfig(seeds=SEEDS, workers=WORKERS, liars=LIARS_MAX, shrinks=False)
+    campaign = run_campaign(config)
+    assert campaign.failed == ()
     assert campaign.seen["lie"] and campaign.seen["weight of a liar"]
 
 
 @pytest.mark.slow
 def test_two_hundred_seeds_of_larger_swarms_break_nothing() -> None:
-    order = Order(seeds=tuple(range(1000, 1200)), workers=12, liars=LIARS_MAX, shrinks=False)
-    assert run_campaign(order).broken == ()
+    config = CampaignConfig(
+        seeds=tuple(range(1000, 1200)), workers=12, liars=LIARS_MAX, shrinks=False
+    )
+    assert run_campaign(config).failed == ()
 
 
 def test_at_most_three_of_ten_lie_and_none_in_the_smallest_swarms() -> None:

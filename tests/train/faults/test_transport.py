@@ -12,12 +12,12 @@ import pytest
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.codec import decode, encode
-from rumor.sim.kernel.faults.files import faults_of
-from rumor.sim.kernel.faults.network import NetworkFaults
-from rumor.sim.kernel.faults.transport import FaultyTransport, NetworkPlan
+from rumor.train.faults.network import NetworkFaults
+from rumor.train.faults.schedule import faults_of
+from rumor.train.faults.transport import FaultyTransport, NetworkPlan
 
-from ....contract.post import Letter, letter
-from ....waiting import until
+from ...contract.post import Letter, letter
+from ...waiting import until
 
 pytestmark = pytest.mark.live
 

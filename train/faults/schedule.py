@@ -1,37 +1,258 @@
 """Faults as data: a list of what goes wrong when, for simulations, live swarms and campaigns.
 
 A schedule is JSON, a list of objects: ``[{"at_s": 3.0, "kind": "crash", "peer": 2}, ...]``. `KINDS`
-says which kinds there are and what each takes.
+says which kinds there are and what each takes. What one does to a simulated process is in
+`rumor.sim.kernel.faults.strikes`, to a real one in `rumor.cli.launch.faults`, and to messages of
+either in `rumor.train.faults.network`.
 """
 
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from ....gossip.errors import ConfigError, did_you_mean
-from ...models.network import with_distinct_keys
-from ..plan import Fault, joining, names_of_newcomers
-from .kinds import KINDS
+from ...gossip import PeerId
+from ...gossip.errors import ConfigError, did_you_mean
+from ..storage.files import with_distinct_keys
 
 __all__ = [
-    "ATTACKS",
-    "KINDS",
-    "LIVE_KINDS",
-    "NETWORK_KINDS",
-    "NEWCOMERS_MAX",
-    "Fault",
-    "check_faults",
-    "faults_as_json",
-    "faults_of",
-    "read_faults",
-    "resolve",
+    *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
+    *("Fault", "FaultKind", "check_faults", "faults_as_json", "faults_of", "joining"),
+    *("names_of_newcomers", "read_faults", "resolve"),
 ]
 
-NEWCOMERS_MAX = 100_000
-"""Peers that may join in the course of one run; more than anybody has simulated."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong. What is not given is None; its kind says what it takes."""
+
+    at_s: float
+    """When, seconds from the start."""
+
+    kind: str
+    """A key of `KINDS`."""
+
+    peer: str | int | None = None
+    """Of whom: a name, or a position in the list of peers of a run."""
+
+    to: str | int | None = None
+    """The other end of a cut."""
+
+    peers: tuple[str | int, ...] | None = None
+    """Of whom, where these are several."""
+
+    groups: tuple[tuple[str | int, ...], ...] | None = None
+    """Who can still reach one another."""
+
+    for_s: float | None = None
+    """How long it lasts, seconds; to the end of the run where it is not given."""
+
+    factor: float | None = None
+    """How many times as long steps take."""
+
+    by_s: float | None = None
+    """How far a clock jumps or how much later messages come, seconds."""
+
+    rate: float | None = None
+    """Probability for each message."""
+
+    every_s: float | None = None
+    """How often it happens again, seconds."""
+
+    count: int | None = None
+    """How many."""
+
+    state: str | None = None
+    """Whether a checkpoint is ``kept`` or ``lost``."""
+
+    one_way: bool | None = None
+    """Whether only one direction is cut."""
+
+    after: int | None = None
+    """Effects of the next event that are still carried out."""
+
+    accepting: bool | None = None
+    """Whether it happens as soon as something has been accepted."""
+
+    strength: float | None = None
+    """How strong an attack is; what that means, its kind says."""
+
+    row: int | None = field(default=None, compare=False, repr=False)
+    """Where it stands in its file, counted from 1; messages name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultKind:
+    """One kind of fault."""
+
+    help: str
+    """What happens, in one sentence."""
+
+    needs: tuple[str, ...] = ()
+    """Fields that must be given, beside ``at_s`` and ``kind``."""
+
+    may: tuple[str, ...] = ()
+    """Fields that may be given."""
+
+    live: bool = True
+    """Whether it can be done to real processes."""
+
+    starts: bool = False
+    """Whether a process starts or goes on by it, so that before it nothing is over."""
+
+    is_attack: bool = False
+    """Whether peers lie by it, which only simulations can have."""
+
+    strength: float | None = 1.0
+    """That of an attack, unless given; None where it follows from how many lie."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """All its fields, those that it needs first."""
+        return self.needs + self.may
+
+
+def _attack(
+    help: str,
+    strength: float | None = 1.0,
+    may: tuple[str, ...] = ("strength", "for_s"),
+) -> FaultKind:
+    return FaultKind(
+        help="These peers attack: " + help,
+        needs=("peers",),
+        may=may,
+        live=False,
+        is_attack=True,
+        strength=strength,
+    )
+
+
+KINDS: Mapping[str, FaultKind] = MappingProxyType(
+    {
+        "crash": FaultKind(
+            help="The process ends without a word, as by SIGKILL: at once, after so many effects "
+            "of what it does next, or when it has next accepted something before it can say so.",
+            needs=("peer",),
+            may=("after", "accepting"),
+        ),
+        "restart": FaultKind(
+            help="A peer that is down starts its next life, from its last checkpoint (kept) or "
+            "with nothing (lost); one that runs is left alone.",
+            needs=("peer",),
+            may=("state",),
+            starts=True,
+        ),
+        "mass-restart": FaultKind(
+            help="All these peers crash at once, and come back together after a while.",
+            needs=("for_s",),
+            may=("peers", "state"),
+            starts=True,
+        ),
+        "pause": FaultKind(
+            help="The process stands still, as by SIGSTOP; what comes meanwhile waits for it.",
+            needs=("peer",),
+            may=("for_s",),
+        ),
+        "continue": FaultKind(
+            help="A paused process goes on, as by SIGCONT.",
+            needs=("peer",),
+            starts=True,
+        ),
+        "slow": FaultKind(
+            help="Steps of a peer take so many times as long.",
+            needs=("peer", "factor"),
+            may=("for_s",),
+        ),
+        "clock-jump": FaultKind(
+            help="A peer's clock jumps ahead.",
+            needs=("peer", "by_s"),
+            live=False,
+        ),
+        "cut": FaultKind(
+            help="Nothing passes between a peer and another (all others), or nothing from it to "
+            "them.",
+            needs=("peer",),
+            may=("to", "for_s", "one_way"),
+        ),
+        "partition": FaultKind(
+            help="Nothing passes between groups of peers; those that are not named form one more.",
+            needs=("groups",),
+            may=("for_s",),
+        ),
+        "heal": FaultKind(help="All cuts and partitions end."),
+        "loss": FaultKind(
+            help="So many of the messages are lost: of all peers, or those to and from one.",
+            needs=("rate",),
+            may=("peer", "for_s"),
+        ),
+        "duplicate": FaultKind(
+            help="So many of the messages come twice, one soon after the other.",
+            needs=("rate",),
+            may=("peer", "for_s"),
+        ),
+        "replay": FaultKind(
+            help="So many of the messages come again when they are up to minutes old.",
+            needs=("rate",),
+            may=("peer", "for_s"),
+        ),
+        "delay": FaultKind(
+            help="Messages come so much later, some of them far later than that.",
+            needs=("by_s",),
+            may=("peer", "for_s"),
+        ),
+        "reset": FaultKind(
+            help="Connections are reset, and what is on its way is lost, in the middle of a "
+            "transfer too: of one peer or of all, once or again and again.",
+            may=("peer", "every_s", "for_s"),
+        ),
+        "join": FaultKind(
+            help="So many newcomers start, called join-1, join-2 and so on.",
+            may=("count",),
+            starts=True,
+        ),
+        "leave": FaultKind(
+            help="A peer leaves in good order, as by SIGTERM.",
+            needs=("peer",),
+        ),
+        "finish": FaultKind(
+            help="A peer takes no more optimizer steps, and goes on mixing until all have "
+            "finished.",
+            needs=("peer",),
+            live=False,
+        ),
+        "diverge": FaultKind(
+            help="A peer's parameters stop being finite.",
+            needs=("peer",),
+            live=False,
+        ),
+        "nan": _attack("what they send are no numbers.", may=("for_s",)),
+        "far": _attack("what they send is strength (1,000) away from their models.", 1000.0),
+        "inflate": _attack(
+            "what they send is said to weigh strength (1,000) times as much.", 1000.0
+        ),
+        "flood": _attack("they take strength (20) turns to push for each step.", 20.0),
+        "sign-flip": _attack("they send their models times minus strength (1)."),
+        "ipm": _attack("they send the mean of honest models times minus strength (0.1).", 0.1),
+        "alie": _attack(
+            "they send the mean of honest models less strength standard deviations (as many as the "
+            "paper's formula says).",
+            None,
+        ),
+        "dissensus": _attack(
+            "they undo strength (1.5) times what honest neighbors pull at whom they send to.",
+            1.5,
+        ),
+        "drift": _attack(
+            "they send the receiver's model, moved strength (1) times as far as its neighbors are, "
+            "always to the same side.",
+        ),
+        "label-flip": _attack("they train on labels that are turned around, all the time.", may=()),
+    }
+)
+"""All kinds of fault."""
 
 ATTACKS = tuple(name for name, kind in KINDS.items() if kind.is_attack)
 """Kinds by which peers lie."""
@@ -39,10 +260,14 @@ ATTACKS = tuple(name for name, kind in KINDS.items() if kind.is_attack)
 LIVE_KINDS = tuple(name for name, kind in KINDS.items() if kind.live)
 """Kinds that can be done to real processes."""
 
-NETWORK_KINDS = tuple(
-    name for name, kind in KINDS.items() if kind.strike is None and name not in ATTACKS
-)
+RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
+"""Kinds that hit messages at random."""
+
+NETWORK_KINDS = ("cut", "partition", "heal", *RANDOM_KINDS, "reset")
 """Kinds that are done to the network."""
+
+NEWCOMERS_MAX = 100_000
+"""Peers that may join in the course of one run; more than anybody has simulated."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -288,3 +513,13 @@ def _listed(value: Any) -> Any:
 
 def _shown(value: object) -> str:
     return json.dumps(_listed(value), default=repr)
+
+
+def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
+    """Name those that join in the course of a run, in order."""
+    return tuple(f"join-{number}" for number in range(1, joined + 1))
+
+
+def joining(faults: Iterable[Fault]) -> int:
+    """How many newcomers these faults are."""
+    return sum([fault.count or 1 for fault in faults if fault.kind == "join"])

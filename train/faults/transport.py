@@ -17,15 +17,14 @@ from itertools import count
 from pathlib import Path
 from typing import Final, Self
 
-from ....gossip.errors import ConfigError, RemoteProtocolError
-from ....gossip.transport.keys.keyring import Keyring
-from ....gossip.transport.zmq_transport import Received, Transport
-from ....gossip.types import PeerId
-from ....gossip.wire.codec import Buffer, decode_header
-from ....train.storage.files import read_json, write_json
-from ..plan import Fault
-from .files import check_faults, faults_as_json, read_faults
+from ...gossip.errors import ConfigError, RemoteProtocolError
+from ...gossip.transport.keys.keyring import Keyring
+from ...gossip.transport.zmq_transport import Received, Transport
+from ...gossip.types import PeerId
+from ...gossip.wire.codec import Buffer, decode_header
+from ..storage.files import read_json, write_json
 from .network import NetworkFaults
+from .schedule import Fault, check_faults, faults_as_json, read_faults
 
 __all__ = ["FaultyTransport", "NetworkPlan"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError
-from rumor.sim.kernel.faults.files import (
+from rumor.train.faults.schedule import (
     KINDS,
     LIVE_KINDS,
     Fault,
@@ -210,7 +210,7 @@ def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
     assert restart.peers == ("7",)
 
 
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "faults.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
 
 with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
 

@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.train import RunConfig
 from rumor.train.loop.learner import Learner
-from rumor.train.timing.lr_schedule import LrSchedule, parse_lr_schedule
+from rumor.train.tasks.lr_schedule import LrSchedule, parse_lr_schedule
 
 
 def test_the_cosine_falls_from_one_to_the_floor() -> None:

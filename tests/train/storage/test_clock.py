@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from rumor.train import Peer, PeerConfig
-from rumor.train.timing.clock import uptime_s
+from rumor.train.storage.environment import uptime_s
 
 
 def test_it_never_goes_back() -> None:
