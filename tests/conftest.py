@@ -1,6 +1,8 @@
 """Settings of the test suite as a whole."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -33,6 +35,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def logger_level() -> Iterator[None]:
+    """Give the next test the logger as it was: benchmarks quieten it for their whole process."""
+    logger = logging.getLogger("rumor")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.hookimpl(trylast=True)
