@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
     from .replay.result import Replay
     from .results.run import Run
     from .simulate import simulate
-    from .swarm.swarm import Swarm
+    from .testing import Swarm
 
 __all__ = [
     "NetworkConfig",
@@ -40,7 +40,7 @@ _HOMES = {
     "Replay": "replay.result",
     "Run": "results.run",
     "SimulationConfig": "config",
-    "Swarm": "swarm.swarm",
+    "Swarm": "testing",
     "VectorTask": "batched.vector_tasks",
     "consensus": "batched.vector_tasks",
     "noise": "batched.vector_tasks",

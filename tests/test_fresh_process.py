@@ -15,9 +15,9 @@ from rumor.gossip.rules.registry import RULES
 from rumor.sim import simulate
 from rumor.train.storage.jsonl import read_metrics
 
+from .sim import test_testing
 from .sim.batched import test_exactness, test_wires
 from .sim.kernel import test_fleet_faults_run
-from .sim.swarm import test_swarm
 from .waiting import LIMIT_S
 
 # They draw, analyze or talk to a terminal; loaded, they would slow the start of every live peer.
@@ -96,7 +96,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     told = {
         "unwanted": LIBRARIES + OTHER_LAYERS,
         "simulated": [one | change for one, change in zip(SIMULATED, batched, strict=True)],
-        "swarm": test_swarm.RUN,
+        "swarm": test_testing.RUN,
         "log": str(log),
         "row": ROW,
     }
@@ -138,7 +138,7 @@ def test_a_simulation_has_the_same_bits_in_another_process(fresh: Fresh, number:
 
 
 def test_one_seed_is_one_swarm_in_every_process(fresh: Fresh) -> None:
-    assert fresh.swarm == test_swarm.digest(7) != test_swarm.digest(8)
+    assert fresh.swarm == test_testing.digest(7) != test_testing.digest(8)
 
 
 def test_a_row_outlives_a_killed_process(fresh: Fresh) -> None:

@@ -105,6 +105,12 @@ class Batches:
         """Take note of which samples a worker trains on from now on."""
         self._live[worker].deal(dealt)
 
+    def rename(self, worker: int, id: PeerId) -> None:
+        """Give a worker that has not started another name: its slice of a live partition follows
+        from that."""
+        if self._live:
+            self._live[worker].peer = id
+
     def _follow(self, samplers: Sequence[LiveSampler | None]) -> None:
         """Let samples be dealt by who is there.
 

@@ -53,6 +53,10 @@ class Dealing:
         sampler.deal(dealt)
         return dealt
 
+    def rename(self, worker: int, id: PeerId) -> None:
+        """Give a worker that has not started another name: its slice follows from that."""
+        self._samplers[worker].peer = id
+
     def figures(self) -> dict[str, Any]:
         """How evenly samples were seen, by the end of the run: in all, and by epoch."""
         for index in [*self._lives]:

@@ -27,7 +27,7 @@ from ...gossip.effects.ledger import Kind
 from ...gossip.types import ShareId, SharePart
 from .plan import Traffic
 from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Payload, Worker
+from .worker import Handler, Harness, Observer, Payload, Worker
 
 __all__ = ["Carrier", "SegmentHolders"]
 
@@ -42,6 +42,7 @@ class Carrier:
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
         crash: Ends a worker whose crash is due.
+        observer: Sees every effect once it is carried out, where no harness does.
 
     Attributes:
         payload: What came beside the message that is being taken in.
@@ -59,6 +60,7 @@ class Carrier:
         crash: Callable[[Worker], None] | None = None,
         *,
         measure: Callable[[Worker, Measure], Mapping[ShareId, float]],
+        observer: Observer | None = None,
     ) -> None:
         self.payload: Payload = None
         self.waits = False
@@ -70,6 +72,7 @@ class Carrier:
         self._harness = harness
         self._crash = crash
         self._measured = measure
+        self._observer = observer
         self._segments: dict[tuple[bytes, str], Slot] = {}
         self._holders = SegmentHolders()
 
@@ -94,7 +97,7 @@ class Carrier:
                 assert self._crash is not None
                 self._crash(worker)
             return
-        handlers, traffic = self._handlers, self._traffic
+        handlers, traffic, observer = self._handlers, self._traffic, self._observer
         for effect in effects:
             handler = handlers.get(type(effect))
             if handler is not None:
@@ -119,6 +122,8 @@ class Carrier:
                 worker.mixed += 1
                 traffic.mixed += 1
                 traffic.staleness_steps += effect.staleness_steps
+            if observer is not None:
+                observer.carried(worker, effect)
 
     def _carry_out_watched(
         self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object

@@ -30,7 +30,7 @@ from .faults.strikes import STRIKES
 from .plan import FleetPlan, Stop, Traffic
 from .processes import Processes
 from .program import Program
-from .worker import Harness, Incarnations, Payload, Values, Worker
+from .worker import Harness, Incarnations, Observer, Payload, Values, Worker
 
 if TYPE_CHECKING:
     from .dealing import Dealing
@@ -56,6 +56,9 @@ class Fleet:
             plan has found.
         harness: Computes values at once and looks on, in place of the program; for fleets with
             faults.
+        observer: Looks on at a fleet with faults whose values the program has.
+        compute: Executes what was decided by now, right after a worker's step, and says whether
+            its values are finite; None where they are computed later.
     """
 
     def __init__(
@@ -64,11 +67,15 @@ class Fleet:
         stops: Iterable[Stop] = (),
         harness: Harness | None = None,
         clock: Clock | None = None,
+        observer: Observer | None = None,
+        compute: Callable[[Worker], bool] | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.program = Program(len(plan.ids))
         self.values: Values = self.program if harness is None else harness
         self.harness = harness
+        self.observer = observer if harness is None else harness
+        self._compute = compute
         self.traffic = Traffic()
         self._ended_s = 0.0
         self.halts: dict[PeerId, str] = {}
@@ -135,6 +142,7 @@ class Fleet:
         self.carrier = Carrier(
             *(self.program, self.traffic, send, handlers, self.harness, faults.crash),
             measure=measure,
+            observer=self.observer if self.harness is None else None,
         )
         self.workers = [self.incarnations.first(*named) for named in enumerate(self._plan.ids)]
         for fault in faults.plan.faults:
@@ -144,13 +152,15 @@ class Fleet:
                 wait(fault.at_s, partial(strike, faults, fault))
         faults.begin()
 
-    def add(self, id: PeerId) -> Worker:
-        """Make room for a newcomer of a new name, which no plan has; it is to be started then."""
+    def rename(self, index: int, id: PeerId) -> Worker:
+        """Give a newcomer that has not started another name than the plan has for it."""
         assert self.faults is not None
-        index = self.index[id] = self.deliveries.links.add(id)
-        worker = self.incarnations.first(index, id)
-        self.workers.append(worker)
-        self.faults.add(worker)
+        self.index[id] = index
+        worker = self.workers[index] = self.incarnations.first(index, id)
+        worker.running = worker.awake = False
+        self.faults.mail.add(id, index)
+        if self.dealing is not None:
+            self.dealing.rename(index, id)
         return worker
 
     @property
@@ -257,6 +267,8 @@ class Fleet:
             worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
             self.program.scale_lr(worker.index, worker.lr_factor)
         self.values.step(worker.index, worker.steps)
+        if self._compute is not None and not self._compute(worker):
+            self.leave(worker, burn=True)
         if worker.finished:
             return False  # computed at once, it could not go on
         worker.steps += 1
@@ -407,8 +419,8 @@ class Fleet:
             self.carrier.carry_out(worker, effects, now, envelope)
         except RemoteProtocolError:
             self.traffic.errors += 1
-            if self.harness is not None:
-                self.harness.refused(worker)
+            if self.observer is not None:
+                self.observer.refused(worker)
         self.carrier.payload = None
         if payload is not None:
             self.values.let_go(payload)

@@ -108,12 +108,6 @@ class Processes:
                     within_s = self._plan.protocol.gossip_s
                 fleet.at(share * within_s, begin)
 
-    def add(self, worker: Worker) -> None:
-        """Take in a newcomer, to be started, that no plan names."""
-        self.mail.add(worker.id, worker.index)
-        self._absent.add(worker.index)
-        worker.running = worker.awake = False
-
     def start(
         self,
         workers: Sequence[Worker],
@@ -359,7 +353,8 @@ class Processes:
         worker.started_s = self.fleet.now
         if self.fleet.harness is not None:
             worker.ahead_s = self.fleet.harness.ahead_s(worker.id)
-            self.fleet.harness.started(worker)
+        if self.fleet.observer is not None:
+            self.fleet.observer.started(worker)
         self._open.add(worker.index)
 
     def _found(self, worker: Worker, seeds: Sequence[str], founders: int) -> None:
@@ -408,8 +403,8 @@ class Processes:
         for slot in (*worker.snapshots.values(), *worker.shares.values(), *held):
             values.let_go(slot)
         worker.snapshots, worker.shares, worker.held, worker.deferred = {}, {}, [], []
-        if self.fleet.harness is not None:
-            self.fleet.harness.ended(worker, died=died, gave_up=gave_up)
+        if self.fleet.observer is not None:
+            self.fleet.observer.ended(worker, died=died, gave_up=gave_up)
         self.finished(worker)
 
     def _await_end(self, worker: Worker, give_up_s: float) -> None:

@@ -19,8 +19,8 @@ from .plan import Checkpoint, FleetPlan, Traffic
 from .program import Slot
 
 __all__ = [
-    *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Payload"),
-    *("Values", "Worker"),
+    *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Observer"),
+    *("Payload", "Values", "Worker"),
 ]
 
 Payload = Any
@@ -263,7 +263,23 @@ class Values(Structural):
         """What travelled beside a message has one reader less."""
 
 
-class Harness(Values, Structural):
+class Observer(Structural):
+    """Looks on at the processes of a fleet."""
+
+    def started(self, worker: Worker) -> None:
+        """Take note that a life begins."""
+
+    def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
+        """Take note that a life has ended, perhaps since nobody has taken a leaver's weight."""
+
+    def carried(self, worker: Worker, effect: Effect | Event) -> None:
+        """Take note of an effect that was just carried out."""
+
+    def refused(self, worker: Worker) -> None:
+        """Take note that a message was refused since it breaks the protocol."""
+
+
+class Harness(Values, Observer, Structural):
     """Runs real values in a fleet, looks on, and makes processes worse than a plan can say."""
 
     handlers: Mapping[type, Handler]
@@ -284,25 +300,13 @@ class Harness(Values, Structural):
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
         """Take note that a message found nobody who listens."""
 
-    def started(self, worker: Worker) -> None:
-        """Take note that a life begins."""
-
-    def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        """Take note that a life has ended, perhaps since nobody has taken a leaver's weight."""
-
     def decided(
         self, worker: Worker, cause: object, effects: Sequence[Effect | Event], now: float
     ) -> None:
         """Take note of an event, a message or a word for it, before its effects are carried out."""
 
-    def carried(self, worker: Worker, effect: Effect | Event) -> None:
-        """Take note of an effect that was just carried out."""
-
     def done(self, worker: Worker) -> None:
         """Take note that all effects of the event were carried out."""
-
-    def refused(self, worker: Worker) -> None:
-        """Take note that a message was refused since it breaks the protocol."""
 
     def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
         """How far shares are from a worker's model, now; of those that are still there."""
@@ -314,6 +318,7 @@ class FleetControl(Structural):
     clock: Clock
     values: "Values"
     harness: "Harness | None"
+    observer: "Observer | None"
     index: dict[PeerId, int]
     traffic: Traffic
     workers: list[Worker]

@@ -189,28 +189,6 @@ class Links:
             found = self._connections[place] = Connection(cables)
         return found
 
-    def add(self, id: str) -> int:
-        """Take in a worker that comes later.
-
-        It has an uplink and a downlink of its own, unless all workers share one host. What the
-        network says of named workers was read before it came; what it says of all holds for it too.
-
-        Args:
-            id: Another one than those that are there.
-
-        Returns:
-            Its index.
-        """
-        index = len(self._ids)
-        share_a_host = any(host.workers == ALL for host in self._config.hosts)
-        self._ids.append(id)
-        self._hosts.append(self._hosts[0] if share_a_host else index)
-        self._s_per_byte.append(_s_per_byte(self._config.bandwidth_mbit))
-        self._free_s.append(0.0)
-        self.downlinks.append(_ports(self._config.downlink))
-        self._look_for_limits()
-        return index
-
     def _look_for_limits(self) -> None:
         """Find what is asked for at each message."""
         has_downlinks, config = any(self.downlinks), self._config

@@ -30,10 +30,10 @@ from .mutate import Mutant, apply
 
 __all__ = ["Result", "Tests", "judge", "main"]
 
-COVERED = ("tests/gossip", "tests/sim/swarm/test_swarm.py")
+COVERED = ("tests/gossip", "tests/sim/test_testing.py")
 """Whose coverage is looked at."""
 
-BROAD = ("tests/sim/fuzz", "tests/sim/swarm/test_swarm.py", "tests/contract", "tests/gossip")
+BROAD = ("tests/sim/fuzz", "tests/sim/test_testing.py", "tests/contract", "tests/gossip")
 """What survivors may be held against in the end: ``--broad`` takes some of these."""
 
 _FIRST = 25

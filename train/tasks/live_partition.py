@@ -183,7 +183,8 @@ class LiveSampler:
         """What became of the last epoch that ended, see `look`; None before that."""
         self._before: Mapping[PeerId, int] = {}
         self._seed = seed
-        self._peer = peer
+        self.peer = peer
+        """The peer's id."""
         self._slice: NDArray[np.int64] | None = None
         self._pass = -1, np.empty(0, np.int64)
 
@@ -204,10 +205,10 @@ class LiveSampler:
             training: Steps of each who trains, as this one knows.
             step: The peer's next one, counted from 0.
         """
-        now = {**self._before, **training, self._peer: step}
+        now = {**self._before, **training, self.peer: step}
         if self.dealt is not None:
             self.seen = seen_of(self.epoch, self.dealt, self._before, now)
-        self._before = {**training, self._peer: step}
+        self._before = {**training, self.peer: step}
         dealt = Deal(self.epoch.at(swarm_steps), tuple(sorted(self._before)), step)
         self.deal(dealt)
         return dealt
@@ -242,8 +243,8 @@ class LiveSampler:
     def samples(self) -> NDArray[np.int64]:
         """The peer's slice: int64, axes ``(n_own,)``."""
         if self._slice is None:
-            epoch, members = (0, (self._peer,)) if self.dealt is None else self.dealt[:2]
-            start, end = slice_bounds(self.epoch.n_samples, members, self._peer)
+            epoch, members = (0, (self.peer,)) if self.dealt is None else self.dealt[:2]
+            start, end = slice_bounds(self.epoch.n_samples, members, self.peer)
             shuffled = stream(self._seed, "swarm", f"live:{epoch}").permutation(
                 self.epoch.n_samples
             )
@@ -271,7 +272,7 @@ class LiveSampler:
         """A pass over the slice, counted from 0 in each deal."""
         if self._pass[0] != at:
             epoch = 0 if self.dealt is None else self.dealt.epoch
-            named = stream(self._seed, self._peer, f"live:{epoch}:{at}")
+            named = stream(self._seed, self.peer, f"live:{epoch}:{at}")
             self._pass = at, named.permutation(self.samples())
         return self._pass[1]
 

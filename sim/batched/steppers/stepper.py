@@ -43,8 +43,9 @@ class Failures:
         Raises:
             Failure: There was one.
         """
-        if self._first is not None:
-            raise Failure(self._first)
+        first, self._first = self._first, None
+        if first is not None:
+            raise Failure(first)
 
 
 class Memory(Protocol):

@@ -182,15 +182,6 @@ def test_without_limits_there_is_nothing_to_share() -> None:
     assert not links.are_fair and links.uniform is not None
 
 
-def test_who_comes_later_has_cables_of_its_own() -> None:
-    links = Links(FAIR, ["a", "b"], seed=0)
-    assert links.add("c") == 2
-    there, back = links.connection(2, 0).cables, links.connection(0, 2).cables
-    assert len({*there, *back}) == 4
-    # Whoever sends to the same one comes in by the same cable.
-    assert len({*there, *links.connection(1, 0).cables}) == 3
-
-
 def test_a_message_that_is_lost_keeps_cables_busy_too() -> None:
     lossy = Link(source=("0",), to=("1",), loss=1.0)
     found = arrivals(replace(FAIR, links=(lossy,)), [(0.0, 0, 1, MB), (0.0, 0, 2, MB)])

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from runpy import run_path
@@ -19,25 +19,18 @@ from rumor.gossip import (
     ONE,
     UNIT,
     ConfigError,
-    Envelope,
     GoSGD,
     Phase,
     ProtocolConfig,
-    Rule,
     RuleContext,
     TrainingError,
     stream,
 )
 from rumor.gossip.effects.effects import Halt, Wait
-from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerRefused, ShareMixed
+from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, ShareMixed
 from rumor.gossip.rules.registry import make_rule
-from rumor.gossip.weight import founders
-from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Push
 from rumor.sim import NetworkConfig, Swarm
-from rumor.sim.models.links import Links
-from rumor.sim.models.network import Cut, Host
-from rumor.sim.swarm.observers import (
+from rumor.sim.testing import (
     LinkCut,
     LinkHealed,
     PeerClosed,
@@ -49,9 +42,8 @@ from rumor.sim.swarm.observers import (
 )
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.task import Task, sgd
-from rumor.train.tensors.vector import Vector
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "test_my_task.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "test_my_task.py"
 
 # A network in which most things go wrong now and then, and answers come soon.
 BAD = NetworkConfig(latency_s=0.002, jitter=0.5, loss=0.1, duplicates=0.05, reorder=0.05)
@@ -173,21 +165,6 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
     assert swarm.loss() < 0.05
 
 
-def test_large_shares_travel_in_frames() -> None:
-    in_frames = replace(
-        QUICK,
-        inline_bytes_max=1,
-        frame_bytes=32,
-        frame_bytes_min=32,
-        frame_bytes_max=32,
-        window_bytes=64,
-    )
-    swarm = swarm_of(3, blobs(), protocol=in_frames, network="lan")
-    swarm.run(5.0)
-    assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
-    assert_agreed(swarm)
-
-
 @pytest.mark.parametrize(
     ("wire", "shards"),
     [
@@ -210,84 +187,6 @@ def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -
     assert all(tally.mixed > 2 for tally in map(swarm.tally, swarm.peers))
     assert_agreed(swarm)
     assert swarm.loss() < 0.02
-
-
-def test_shares_in_fewer_bytes_are_what_crosses_the_network() -> None:
-    sent = {}
-    for wire in ("float32", "int8"):
-        swarm = swarm_of(3, wide(), protocol=replace(QUICK, wire=wire), network="ideal")
-        swarm.run(10.0)
-        sent[wire] = sum(swarm.tally(id).bytes_sent for id in swarm.peers)
-    assert sent["int8"] < 0.8 * sent["float32"]
-
-
-@pytest.mark.extended
-def test_the_vector_may_be_cut_and_each_shard_keeps_its_weight() -> None:
-    swarm = swarm_of(4, wide(), shards=3, protocol=replace(QUICK, shards_per_push=2))
-    swarm.run(5.0)
-    assert all(len(peer.protocol.accounts) == 3 for peer in swarm._world.peers.values())
-    swarm.crash("peer-2")
-    swarm.restart("peer-2")
-    swarm.run(10.0)
-    assert_agreed(swarm)
-    assert swarm.audit().founded == 4 * 3 * ONE
-    assert 2.0 < sum(swarm.weights().values()) < 4.0
-    merged = swarm.merged()["weight"].flatten()
-    peers = swarm._world.members().values()
-    for shard, (start, stop) in enumerate(in_numbers(swarm._world.peers["peer-0"].vector)):
-        weights = [founders(peer.protocol.accounts[shard].weight) for peer in peers]
-        parts = [peer.vector.flats[0][start:stop] for peer in peers]
-        weighted = [w * part for w, part in zip(weights, parts, strict=True)]
-        mean = torch.stack(weighted).sum(0) / sum(weights)
-        assert torch.allclose(merged[start:stop], mean[: len(merged) - start])
-
-
-class Spell(GoSGD):
-    """Pushes at each turn for a while, and not before or after."""
-
-    def step(self, context: RuleContext) -> Wait | None:
-        self.p = float(20 < context.step < 60)
-        return super().step(context)
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("shards", [1, 2])
-def test_an_exact_exchange_keeps_the_mean_whatever_gets_lost(shards: int) -> None:
-    def still(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-        return sgd(parameters, 0.0)
-
-    task, moved = wide(optimizer=still), {}
-    for exact in (True, False):
-        protocol = replace(QUICK, exact=exact, shards_per_push=shards)
-        swarm = swarm_of(4, task, rule=Spell, protocol=protocol, shards=shards)
-        swarm.run(1.0)
-        for number, peer in enumerate(swarm._world.peers.values()):
-            peer.vector.flats[0].mul_(number + 1)
-        start = weighted_sum(swarm)
-        swarm.run(12.0)
-        assert swarm.audit().in_flight == 0
-        assert sum(swarm.tally(id).mixed for id in swarm.peers) > 50
-        moved[exact] = float((weighted_sum(swarm) - start).norm() / start.norm())
-    assert moved[True] < 1e-12 < 1e-4 < moved[False]
-
-
-def weighted_sum(swarm: Swarm) -> Tensor:
-    """Of all vectors, each shard by its own weights."""
-    totals = []
-    for peer in swarm._world.peers.values():
-        parts = [
-            account.weight / ONE * peer.vector.flats[0][slice(*bounds)]
-            for account, bounds in zip(peer.protocol.accounts, in_numbers(peer.vector), strict=True)
-        ]
-        totals.append(torch.cat(parts))
-    return torch.stack(totals).sum(0)
-
-
-def in_numbers(vector: Vector) -> list[tuple[int, int]]:
-    """Where the shards of a vector of one dtype begin and end."""
-    size = vector.flats[0].element_size()
-    bounds = [vector.schema.shard_bounds(shard) for shard in range(vector.schema.shards)]
-    return [(start // size, stop // size) for start, stop in bounds]
 
 
 def test_before_anybody_founds_the_model_is_what_all_start_from() -> None:
@@ -421,43 +320,14 @@ def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
     assert 0 < swarm.audit().died < swarm.audit().founded == 4 * ONE
 
 
-@pytest.mark.extended
-def test_a_swarm_that_has_lost_nearly_all_of_its_weight_goes_on() -> None:
-    """What is left falls to a third again and again, to 2^-61 of what was founded."""
-    swarm = Swarm("quadratic", peers=3, p=1.0)
-    swarm.run(2.0)
-    for number in range(35):
-        for peer in (f"peer-{number % 3}", f"peer-{(number + 1) % 3}"):
-            swarm.crash(peer)
-            swarm.restart(peer)
-        swarm.run_until(lambda: all(swarm.phase(id) is Phase.TRAINING for id in swarm.peers))
-        swarm.run(0.5)
-    swarm.join("zoe")
-    swarm.run_until(lambda: swarm.phase("zoe") is Phase.TRAINING)
-    before = swarm.audit()
-    assert 0 < before.held + before.in_flight < ONE >> 50
-    mixed = {peer: swarm.tally(peer).mixed for peer in swarm.peers}
-    swarm.run(5.0)
-    after = swarm.audit()
-    assert all(swarm.tally(peer).mixed > mixed[peer] + 20 for peer in swarm.peers)
-    assert (
-        after.founded
-        == 3 * ONE
-        == (after.held + after.in_flight + after.stranded + after.burned + after.died)
-    )
-    assert (after.died, after.burned) == (before.died, before.burned)
-    swarm.leave("peer-0")
-    assert_agreed(swarm)
-    assert swarm.audit().held == before.held + before.in_flight
-    assert swarm.consensus_distance() < 1e-3 and swarm.loss() < 1.2 * swarm.loss("zoe")
-
-
 def test_where_all_crash_and_restart_one_of_them_founds_anew() -> None:
     swarm = swarm_of(3)
     swarm.run(2.0)
     for peer in swarm.peers:
         swarm.crash(peer)
-    with pytest.raises(ConfigError, match=r"nobody is there at 2 s: peer-0 \(crashed at 2 s\)"):
+    with pytest.raises(
+        ConfigError, match=r"the swarm has no members at 2 s: peer-0 \(crashed at 2 s\)"
+    ):
         swarm.merged()
     for peer in swarm.peers:
         swarm.restart(peer)
@@ -478,6 +348,37 @@ def test_a_newcomer_starts_from_a_copy_and_is_found_by_all() -> None:
     swarm.run_until(all_know(swarm, "zoe", "peer-0", "peer-1", "peer-2"))
     assert_agreed(swarm)
     assert swarm.audit().founded == 3 * ONE
+
+
+def test_samples_are_dealt_to_a_newcomer_too_and_no_more_join_than_there_is_room_for() -> None:
+    swarm = swarm_of(2, partition="live", newcomers=1, network="lan")
+    swarm.join("zoe")
+    swarm.run(20.0)
+    dealt = {
+        (sampler.peer, sampler.dealt and sampler.dealt.members) for sampler in swarm._batches._live
+    }
+    assert dealt == {(peer, swarm.peers) for peer in ("peer-0", "peer-1", "zoe")}
+    with pytest.raises(ConfigError, match="max is one newcomer too many"):
+        swarm.join("max")
+
+
+def test_a_peers_module_is_its_own_and_moves_with_it() -> None:
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += self.training
+            return super().forward(x)
+
+    swarm = swarm_of(2, line(model=lambda: Counting(3, 1)), network="lan")
+    swarm.slow("peer-1", 2.0)
+    swarm.run(4.05)
+    first, second = (swarm.model(id) for id in swarm.peers)
+    assert [first.calls, second.calls] == [swarm.steps(id) for id in swarm.peers]
+    assert first.calls > 1.5 * second.calls > 20
+    before = first.weight.detach().clone()  # type: ignore[operator, union-attr]
+    swarm.run(1.0)
+    assert not torch.equal(first.weight, before)  # type: ignore[arg-type]
 
 
 def test_a_leaver_hands_all_its_weight_on() -> None:
@@ -513,7 +414,7 @@ def test_a_leaver_that_nobody_answers_gives_up() -> None:
     swarm.leave("peer-1")
     swarm.run(20.0)
     assert swarm.running == ("peer-0",)
-    assert told(swarm, PeerFailed) == [PeerFailed("nobody has taken its weight within 10 s")]
+    assert told(swarm, PeerFailed) == [PeerFailed("no peer has taken its weight within 10 s")]
     assert swarm.audit().died > 0 and swarm.audit().balanced
 
 
@@ -567,31 +468,6 @@ def test_a_paused_process_stands_still_and_goes_on() -> None:
     assert_agreed(swarm)
 
 
-def test_a_paused_process_can_be_killed() -> None:
-    swarm = swarm_of(2)
-    swarm.run(1.0)
-    swarm.pause("peer-0", 1.0)
-    swarm.crash("peer-0")
-    swarm.run(2.0)
-    assert [type(e) for e in told(swarm, PeerCrashed)] == [PeerCrashed]
-    assert swarm.running == ("peer-1",)
-
-
-def test_time_never_runs_backwards_where_one_that_is_done_stands_still() -> None:
-    swarm = swarm_of(3)
-    swarm.run(3.0)
-    swarm.leave("peer-0")
-    swarm.run(2.0)
-    swarm.pause("peer-0", 20.0)
-    swarm.run(10.0)
-    # What comes is kept for it, so that it has not closed yet.
-    assert "peer-0" in swarm.running and not told(swarm, PeerClosed)
-    swarm.run(20.0)
-    assert told(swarm, PeerClosed) == [PeerClosed()]
-    times_s = [happening.time_s for happening in swarm.events]
-    assert times_s == sorted(times_s)
-
-
 @pytest.mark.parametrize("step_s", [0.1, 30.0])
 def test_peers_merge_at_the_pace_of_live_ones_however_long_their_steps(step_s: float) -> None:
     swarm = swarm_of(3, step_s=step_s, network="lan", protocol=replace(QUICK, roll_s=60.0))
@@ -600,17 +476,6 @@ def test_peers_merge_at_the_pace_of_live_ones_however_long_their_steps(step_s: f
     swarm.join("zoe")
     assert swarm.finish(timeout_s=30.0)
     assert swarm.steps("zoe") == 0 and swarm.steps("peer-0") == steps
-
-
-def test_all_that_wait_for_one_another_wait_on() -> None:
-    swarm = swarm_of(3, rule="allreduce", protocol=replace(QUICK, dead_s=1e6), network="lan")
-    swarm.run(3.0)
-    swarm.cut("peer-0")
-    swarm.run(400.0)
-    steps = swarm.steps("peer-0")
-    swarm.heal()
-    swarm.run(40.0)
-    assert swarm.steps("peer-0") > steps and not told(swarm, PeerFailed)
 
 
 def test_faults_may_be_given_ahead_and_come_first_at_their_time() -> None:
@@ -718,15 +583,6 @@ def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) 
         assert torch.equal(one, other)
 
 
-def test_one_that_is_killed_while_it_leaves_has_crashed() -> None:
-    faults = [{"at_s": 3.0, "kind": "leave", "peer": 1}, {"at_s": 3.01, "kind": "crash", "peer": 1}]
-    swarm = swarm_of(3, faults=faults, network="wan")
-    swarm.run(20.0)
-    assert told(swarm, PeerCrashed) == [PeerCrashed()] and not told(swarm, PeerFailed)
-    with pytest.raises(ConfigError, match=r"it crashed at 3\.01 s"):
-        swarm.leave("peer-1")
-
-
 def test_peers_that_lie_are_no_matter_for_a_test_of_a_task() -> None:
     with pytest.raises(ConfigError, match="nan cannot be done here"):
         swarm_of(3, faults=[{"at_s": 1.0, "kind": "nan", "peers": [1]}])
@@ -769,26 +625,6 @@ def test_nobody_can_join_a_synchronous_swarm() -> None:
     assert "zoe" not in swarm.running
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("rule", "topology", "wire"),
-    [
-        ("relaysgd", "tree", "float16"),
-        ("choco:gamma=0.4", "ring", "int8"),
-        ("sparseloco:h=4", "ring", "topk2bit:0.25"),
-    ],
-)
-def test_shares_that_are_kept_reach_everybody_in_a_network_that_loses_messages(
-    rule: str, topology: str, wire: str
-) -> None:
-    protocol = replace(QUICK, wire=wire)
-    swarm = swarm_of(4, rule=lambda: make_rule(rule), topology=topology, protocol=protocol)
-    swarm.run(30.0)
-    assert swarm.finish() and sum(swarm.weights().values()) == 4.0
-    assert min(swarm.steps(id) for id in swarm.peers) > 12
-    assert swarm.loss() < 1 and swarm.consensus_distance() < 0.02
-
-
 def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
     with pytest.raises(ConfigError, match="rule 'relaysgd' needs a tree"):
         swarm_of(4, rule=lambda: make_rule("relaysgd"), topology="ring")
@@ -828,16 +664,8 @@ class Forger(Flood):
 
 def test_weight_that_does_not_add_up_is_an_error_at_once() -> None:
     swarm = swarm_of(2, rule=Forger, network="ideal")
-    with pytest.raises(AssertionError, match=r"at 0.\d+ s, step of peer-\d: it holds \d+ units"):
+    with pytest.raises(AssertionError, match=r"at 5 s weight is not conserved"):
         swarm.run(5.0)
-
-
-def test_weight_that_is_nowhere_is_an_error_too() -> None:
-    swarm = swarm_of(2, network="ideal")
-    swarm.run(1.0)
-    swarm._world.observer._ledgers[("peer-1", 1), 0].founded += UNIT
-    with pytest.raises(AssertionError, match=r"weight of shard 0 is not .*founded=2199023255553"):
-        swarm._world.observer._check(swarm._world.peers["peer-0"].protocol.account, "Step")
 
 
 # What a training loop may meet
@@ -853,7 +681,7 @@ def test_a_loss_that_is_not_finite_makes_a_peer_leave_and_burn_its_weight() -> N
     swarm = swarm_of(3, spoilt, partition="shards:1")
     swarm.run(5.0)
     (reason,) = [event.reason for event in told(swarm, PeerFailed)]
-    assert reason == "the loss of step 1 is nan: lower the lr"
+    assert reason == "loss or parameters are not finite after step 1: lower the lr"
     (broken,) = [h.peer for h in swarm.events if isinstance(h.event, PeerFailed)]
     assert swarm.audit().burned == ONE
     assert broken not in swarm.weights() and np.isfinite(swarm.loss())
@@ -870,15 +698,19 @@ def test_a_step_that_spoils_the_model_is_seen_before_the_loss_is() -> None:
     assert swarm.audit().burned == 2 * ONE
 
 
-def test_a_model_that_leaves_its_vector_can_hand_nothing_on() -> None:
-    swarm = swarm_of(2)
-    swarm.run(1.0)
-    weight = swarm.model("peer-0").get_parameter("weight")
-    weight.data = weight.data.clone()
-    swarm.run(5.0)
-    assert "weight was given other memory" in told(swarm, PeerFailed)[0].reason
-    assert swarm.phase("peer-0") is Phase.LEFT and swarm.audit().burned > 0
-    assert_agreed(swarm)
+def test_parameters_that_do_not_fit_the_wire_are_refused_and_their_peer_leaves() -> None:
+    def large(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.mse_loss(outputs, targets) + outputs.mean() * 1e7
+
+    protocol = replace(QUICK, wire="float16")
+    swarm = swarm_of(2, line(loss=large, lr=0.1), protocol=protocol, network="lan")
+    swarm.run(30.0)
+    assert {event.reason for event in told(swarm, PeerFailed)} == {
+        "a parameter does not fit the format of shares"
+    }
+    # The last of them pushes to no other.
+    assert len(swarm.running) == 1 and swarm.audit().burned > 0
+    assert all(torch.isfinite(p).all() for id in swarm.peers for p in swarm.model(id).parameters())
 
 
 def test_an_error_in_the_users_code_comes_out() -> None:
@@ -887,48 +719,6 @@ def test_an_error_in_the_users_code_comes_out() -> None:
 
     with pytest.raises(RuntimeError, match="a bug of the user's"):
         swarm_of(2, line(loss=fail)).run(5.0)
-
-
-def test_a_newcomer_on_another_backbone_is_turned_away() -> None:
-    values = iter([0.5, 0.5, 0.25])
-
-    def adapted() -> nn.Module:
-        model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
-        nn.init.constant_(model[0].weight, next(values))
-        nn.init.zeros_(model[0].bias)
-        model[0].requires_grad_(False)
-        return nn.Sequential(*model)
-
-    swarm = swarm_of(2, line(model=adapted))
-    swarm.run(1.0)
-    assert not told(swarm, PeerRefused)
-    swarm.join("zoe")
-    swarm.run(3.0)
-    (reason,) = [event.reason for event in told(swarm, PeerFailed)]
-    assert "a frozen parameter is 0.weight (3, 3) float32 of checksum" in reason
-
-
-def test_a_newcomer_with_another_model_is_turned_away() -> None:
-    widths: Iterator[int] = iter([1, 1, 2])
-    swarm = swarm_of(2, line(model=lambda: nn.Linear(3, next(widths))))
-    swarm.run(1.0)
-    swarm.join("zoe")
-    swarm.run(3.0)
-    assert told(swarm, PeerRefused)
-    reasons = [event.reason for event in told(swarm, PeerFailed)]
-    assert len(reasons) == 1 and "it trains another model" in reasons[0]
-    assert swarm.running == ("peer-0", "peer-1")
-
-
-def test_a_model_whose_start_is_left_to_chance_is_told_apart_as_live() -> None:
-    def model() -> nn.Module:
-        made = nn.Linear(3, 1)
-        nn.init.constant_(made.bias, np.random.rand())
-        return made
-
-    swarm = swarm_of(2, line(model=model))
-    first, second = (swarm.model(id).get_parameter("bias") for id in swarm.peers)
-    assert not torch.equal(first, second)
 
 
 def test_a_model_with_nothing_to_share_is_an_error() -> None:
@@ -1013,7 +803,7 @@ def test_a_misuse_says_what_would_be_right(
         ({"peers": 0}, "peers is 0"),
         ({"peers": []}, "there must be at least 1"),
         ({"peers": "ann"}, "a number, or a list of names"),
-        ({"peers": ["ann", "ann"]}, "no name may be there twice"),
+        ({"peers": ["ann", "ann"]}, "each name must be there once"),
         ({"peers": ["ann", "b/c"]}, "called 'b/c'"),
         ({"topology": "rang"}, "rang"),
         ({"rule": "gossip"}, "unknown rule"),
@@ -1040,56 +830,7 @@ def test_time_cannot_be_let_pass_while_it_passes() -> None:
     swarm.run(1.0)
 
 
-def test_a_rule_is_what_anybody_may_write() -> None:
-    assert isinstance(Flood(), Rule)
-
-
 # Its parts
-
-
-def test_a_message_that_breaks_the_protocol_is_counted_and_dropped() -> None:
-    swarm = swarm_of(2)
-    swarm.run(1.0)
-    world, peer = swarm._world, swarm._world.peers["peer-0"]
-    # No share of this model has one byte.
-    body = Push(seq=1, escrow=UNIT, size_bytes=1, form=Form(), epoch=0, round=0, note=0, step=0)
-    broken = Envelope(
-        swarm=peer.protocol.swarm,
-        schema=peer.vector.schema.hash,
-        source="peer-1",
-        source_incarnation=1,
-        destination="peer-0",
-        destination_incarnation=1,
-        body=body,
-        frame_bytes=1,
-    )
-    sent = world._values._as_bytes(world.peers["peer-1"].worker, broken, b"x")
-    world.fleet.take_in(peer.worker, *sent)
-    assert (swarm.tally("peer-0").errors, swarm.tally("peer-1").errors) == (1, 0)
-
-
-def test_a_worker_that_comes_later_has_links_of_its_own() -> None:
-    config = NetworkConfig(latency_s=0.25, bandwidth_mbit=8, jitter=1e-9, cuts=(Cut(start_s=9.0),))
-    links = Links(config, ["a", "b"], seed=0)
-    first = links.deliveries(0.0, 0, 1, 500_000)
-    assert links.add("c") == 2
-    assert links.deliveries(0.0, 2, 1, 500_000) == pytest.approx([0.75])
-    assert links.deliveries(0.0, 0, 2, 500_000) == pytest.approx([1.25])
-    assert links.deliveries(9.0, 2, 0, 1) == ()
-    assert first == Links(config, ["a", "b"], seed=0).deliveries(0.0, 0, 1, 500_000)
-
-
-def test_a_worker_that_comes_later_has_the_chances_of_one_that_was_always_there() -> None:
-    early, late = Links(BAD, ["a", "b", "c"], seed=0), Links(BAD, ["a", "b"], seed=0)
-    index = late.add("c")
-    sent = [early.deliveries(0.1 * n, 0, 2, 100) for n in range(50)]
-    assert sent == [late.deliveries(0.1 * n, 0, index, 100) for n in range(50)]
-
-
-def test_a_worker_that_comes_later_lives_on_the_host_of_all() -> None:
-    config = NetworkConfig(latency_s=0.25, hosts=(Host(workers=("*",)),))
-    links = Links(config, ["a", "b"], seed=0)
-    assert links.deliveries(1.0, links.add("c"), 0, 100) == (1.0,)
 
 
 @pytest.mark.extended

@@ -14,7 +14,7 @@ from rumor.gossip.rules.registry import RULES
 from rumor.sim import Swarm
 from rumor.sim.models.network import Link
 
-from .test_swarm import BAD, QUICK, wide
+from .test_testing import BAD, QUICK, wide
 
 UNEQUAL = replace(
     BAD,
@@ -51,7 +51,7 @@ def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -
     assert swarm.finish(1000.0)
     assert swarm.audit().balanced
     models = {peer: parameters(swarm, peer) for peer in swarm.peers}
-    agreements = {id: found.protocol.agreement for id, found in swarm._world.peers.items()}
+    agreements = {id: swarm._find(id).protocol.agreement for id in swarm.peers}
     assert all(agreement.reached for agreement in agreements.values()), agreements
     for one in models.values():
         for other in models.values():

@@ -1,3 +1,0 @@
-"""A swarm of real protocols and vectors in one process, for tests."""
-
-__all__: list[str] = []

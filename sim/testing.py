@@ -1,0 +1,844 @@
+"""`Swarm`: whole peers in one process, under virtual time and with faults, for tests of a task.
+
+A `Fleet` runs one protocol for each peer, as live; the loop engine takes their steps. What was
+decided is computed at each step and whenever a test looks at a model.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from hashlib import blake2b
+from itertools import count, product
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..gossip import Audit, ConfigError, PeerId, Phase, ProtocolConfig, Rule
+from ..gossip.effects.effects import Effect, EndTraining, Halt, Snapshot, TakeSketch
+from ..gossip.effects.events import Event, PeerRefused
+from ..gossip.protocol.rule import require_topology, requirements_of, shards_of
+from ..gossip.rules.registry import make_rule
+from ..gossip.types import Incarnation, frozen
+from ..gossip.weight import UNIT, founders
+from ..gossip.wire.formats import parse_wire
+from ..gossip.wire.messages import is_name
+from ..topology import TopologyError, over
+from ..train.faults.schedule import (
+    ATTACKS,
+    KINDS,
+    Fault,
+    check_faults,
+    faults_of,
+    joining,
+    names_of_newcomers,
+    resolve,
+)
+from ..train.runtime.shutdown import nap_s
+from ..train.runtime.telling.counters import Counters
+from ..train.tasks.partition import Partition
+from ..train.tasks.random_state import kept_random_state
+from ..train.tasks.registry import load_task
+from ..train.tasks.task import Evaluation, Task, require_optimizer
+from ..train.tensors.blocks import sketch_of
+from .batched.batches import Batches
+from .batched.models import Models
+from .batched.parameters import ParameterMatrix, tensors_of
+from .batched.steppers.loop import LoopStepper
+from .batched.steppers.stepper import Failure, Failures
+from .batched.weights import as_units
+from .kernel.clock import Clock
+from .kernel.fleet import Fleet
+from .kernel.plan import FaultPlan, FleetPlan, worker_names
+from .kernel.processes import LEAVE_S
+from .kernel.worker import Worker
+from .models.links import Links, address_of
+from .models.network import NetworkConfig, read_network
+from .models.step_time import InTurn, make_step_time
+from .models.topology import LiveWorkerTopology, machines_of, require_machines
+
+__all__ = [
+    *("Happening", "LinkCut", "LinkHealed", "PeerClosed", "PeerCrashed", "PeerFailed"),
+    *("PeerPaused", "PeerSlowed", "PeerStarted", "Swarm"),
+]
+
+Peers = PeerId | Sequence[PeerId]
+"""One peer, or several."""
+
+# Over lossy links a process that is done may be asked more than once what became of a share.
+_LINGER_S: Final = 5.0
+
+_DIGEST_BYTES: Final = 16
+
+
+@frozen
+class PeerStarted:
+    """An incarnation of this peer started."""
+
+    incarnation: Incarnation
+
+
+@frozen
+class PeerCrashed:
+    """Its process was killed, and its weight was lost."""
+
+
+@frozen
+class PeerPaused:
+    """Its process stood still."""
+
+    duration_s: float
+
+
+@frozen
+class PeerSlowed:
+    """Its steps took so many times as long from then on."""
+
+    factor: float
+
+
+@frozen
+class LinkCut:
+    """Its messages to another peer were lost from then on."""
+
+    to: PeerId
+
+
+@frozen
+class LinkHealed:
+    """Its messages to another peer arrived again."""
+
+    to: PeerId
+
+
+@frozen
+class PeerFailed:
+    """It could not go on: its loss was not finite, its rule halted, or no peer took its weight."""
+
+    reason: str
+
+
+@frozen
+class PeerClosed:
+    """Its process ended in good order: no other peer needed it any more."""
+
+
+Incident = (
+    PeerStarted
+    | PeerCrashed
+    | PeerPaused
+    | PeerSlowed
+    | LinkCut
+    | LinkHealed
+    | PeerFailed
+    | PeerClosed
+)
+
+
+class Happening(NamedTuple):
+    """One entry of `Swarm.events`."""
+
+    time_s: float
+    """Virtual time, in seconds."""
+    peer: PeerId
+    """The peer that saw it, or to which it was done."""
+    event: Event | EndTraining | Halt | Incident
+
+    def __str__(self) -> str:
+        return f"{self.time_s:10.3f} s  {self.peer}  {self.event}"
+
+
+class Swarm:
+    """Peers that train a task together in this process, under virtual time.
+
+    Each has the protocol of a live peer, its own view of the swarm, its own model and optimizer,
+    and shares travel in the bytes of their wire. Nothing waits: ten seconds of five peers and a
+    small task take a fraction of one. The same arguments and the same calls give the same run, to
+    the last bit.
+
+    Whenever time has passed, the weight of all peers, alive and dead, is compared with what was
+    founded; an `AssertionError` says where it does not add up.
+
+    Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`.
+    Where a peer is named that does not exist, or does not run and has to, a `ConfigError` says so.
+
+    >>> swarm = Swarm("quadratic", peers=3, network="wan", p=0.5)
+    >>> swarm.run(5.0)
+    >>> swarm.crash("peer-1")
+    >>> swarm.run_until(lambda: "peer-1" not in swarm.live("peer-0"))
+    >>> swarm.finish(), swarm.audit().balanced
+    (True, True)
+
+    Args:
+        task: What is trained: a `Task`, a built-in name, ``module:function`` or a function
+            that returns a `Task`. Its learning rate and batch size hold; its number of steps does
+            not, peers train until `finish`.
+        peers: Number of founders, then called ``peer-0`` and so on; or their names.
+        seed: Seeds everything random. Draws belong to names and purposes: a fault of one peer
+            shifts no draw of another.
+        topology: Spec of the graph that says which peers may push to which.
+        rule: Name of the algorithm, or what makes one for each peer, such as
+            ``lambda: GoSGD(p=1.0, outstanding_max=4)`` or a class of one's own.
+        p: The named rule's ``p``: for gosgd the probability of a push after a step (default: 0.1).
+        network: A preset (``ideal``, ``datacenter``, ``lan``, ``wan``, ``lossy``), a JSON file,
+            or a network itself.
+        step_s: Mean duration of an optimizer step, seconds.
+        pace: How durations vary: ``constant``, ``lognormal:cv=0.3`` or ``pareto:shape=2.5``.
+        partition: How the data is split among the founders: a spec, index lists or a function,
+            see `rumor.train.tasks.partition.split`. Those who join later share their parts, in
+            turn.
+        protocol: Sizes and times of the exchange, such as how soon a silent peer is considered
+            dead, and the format in which shares travel.
+        shards: Pieces into which the vector is cut, each with weights of its own.
+        faults: What goes wrong when, as ``rumor simulate --faults`` takes it: a file, or a list.
+            It may have all kinds but those of Byzantine peers; calls may add faults.
+        checkpoint_every_s: Virtual seconds between two checkpoints of a peer that a fault restarts
+            from one.
+        newcomers: How many peers may `join` by calls. Each takes the memory of a model from the
+            start.
+
+    Raises:
+        ConfigError: An argument is out of range.
+        TrainingError: The task's model has nothing to share.
+    """
+
+    def __init__(
+        self,
+        task: Task | str | Callable[..., Task],
+        *,
+        peers: int | Sequence[PeerId] = 4,
+        seed: int = 0,
+        topology: str = "exponential",
+        rule: str | Callable[[], Rule] = "gosgd",
+        p: float | None = None,
+        network: str | NetworkConfig = "lan",
+        step_s: float = 0.1,
+        pace: str = "constant",
+        partition: Partition = "shared",
+        protocol: ProtocolConfig | None = None,
+        shards: int = 1,
+        faults: str | Path | Sequence[Fault | Mapping[str, Any]] = (),
+        checkpoint_every_s: float = 60.0,
+        newcomers: int = 8,
+    ) -> None:
+        ids = _names(peers)
+        _check_time("checkpoint_every_s", checkpoint_every_s, least=1e-6)
+        planned = faults_of(faults)
+        check_faults(planned, ids, [kind for kind in KINDS if kind not in ATTACKS])
+        planned = resolve(planned, ids)
+        task = task if isinstance(task, Task) else load_task(task, seed=seed)
+        make = _rules(rule, p)
+        first, config = make(), protocol or ProtocolConfig()
+        require_optimizer(first, task)
+        requirements = requirements_of(first)
+        try:
+            graph = over(topology, seed, sorted(ids))
+            require_machines(first, graph)
+        except TopologyError as error:
+            raise ConfigError(str(error)) from None
+        require_topology(first, topology, lambda: graph.is_tree)
+        self._named = (*ids, *names_of_newcomers(joining(planned)))
+        free = (name for n in count(1) if (name := f"newcomer-{n}") not in self._named)
+        rows = (*self._named, *(next(free) for _ in range(newcomers)))
+        self._unused_rows = list(range(len(self._named), len(rows)))
+        self._task, self._step_s, self._is_moving = task, step_s, False
+        self._is_synchronous = requirements.fixed_members
+        self._slowed: dict[PeerId, int] = {}
+        """Numbers of what `slow` has done, as `Slowness` counts them."""
+        self._pace = InTurn(make_step_time(pace, ids=ids, step_s=step_s, seed=seed), len(ids))
+        with kept_random_state():
+            torch.manual_seed(seed)
+            self._batches = Batches(task, rows, partition, task.batch_size, seed, len(ids))
+            matrix = ParameterMatrix(
+                task.model(),
+                len(rows),
+                first.registers,
+                shards=shards_of(first, shards),
+                scattered=requirements.scattered,
+                ids=rows,
+                seed=seed,
+                deal=self._batches.deal,
+            )
+            failures = Failures()
+            stepper = LoopStepper(matrix, task, self._batches, task.lr, rows, seed, failures)
+            models = Models(matrix, stepper, failures, task)
+            models.live_again()
+        machines = dict(machines_of(first, graph, seed, ids))
+        # All who come later come to the first machine.
+        if machines:
+            machines |= {id: machines[ids[0]] for id in self._named[len(ids) :]}
+        self._machines = machines
+        samples = self._batches.sizes(np.arange(len(rows))).tolist()
+        network = read_network(network) if isinstance(network, str) else network
+        plan = FleetPlan(
+            ids=rows,
+            schema=matrix.schema,
+            anchor=matrix.anchor,
+            rule=make,
+            neighbors=LiveWorkerTopology(topology, seed),
+            pace=self._pace,
+            links=partial(Links, network, rows, seed),
+            seed=seed,
+            steps=None,
+            protocol=config,
+            machines=machines,
+            samples=samples if requirements.by_samples else (),
+            epoch=self._batches.epoch,
+            overlaps=requirements.overlaps,
+            lr=(lambda step: task.lr) if requirements.lr else None,
+            measure=models.measure,
+            fault_plan=FaultPlan(
+                faults=planned,
+                founders=len(ids),
+                checkpoint_every_s=checkpoint_every_s,
+                ends=False,
+                linger_s=_LINGER_S,
+                begins_within_s=0.0,
+                seeds_max=len(ids),
+            ),
+            turn_s=self._turn_s,
+            stuck_s=math.inf,
+        )
+        self._clock = Clock()
+        self._log = _Log(self._clock, models, is_lossy=not parse_wire(config.wire).is_native)
+        self._fleet = self._log.fleet = Fleet(
+            plan, clock=self._clock, observer=self._log, compute=self._log.compute
+        )
+        assert self._fleet.faults is not None
+        self._processes = self._fleet.faults
+
+    @property
+    def now(self) -> float:
+        """Virtual time since the start, seconds."""
+        return self._clock.now
+
+    @property
+    def peers(self) -> tuple[PeerId, ...]:
+        """All that were ever started, sorted."""
+        return tuple(self._started())
+
+    @property
+    def running(self) -> tuple[PeerId, ...]:
+        """Those whose process runs, paused or not, sorted."""
+        return tuple(id for id, worker in self._started().items() if worker.running)
+
+    @property
+    def events(self) -> list[Happening]:
+        """What has happened, in order: each has ``time_s``, ``peer`` and ``event``; print it.
+
+        An event is one of a protocol (`rumor.gossip.effects.events`: ``Founded``, ``ShareMixed``,
+        ``PeerDied``, ...) or what was done to a peer (`rumor.sim.testing`).
+        """
+        return self._log.events
+
+    @property
+    def digest(self) -> str:
+        """Names this run so far, with every event and parameter: 32 hexadecimal digits."""
+        digest = blake2b(repr((self.now, self.audit())).encode(), digest_size=_DIGEST_BYTES)
+        for happening in self.events:
+            digest.update(f"{happening}\n".encode())
+        for worker in self._started().values():
+            for part in self._models.rows.row(worker.index):
+                digest.update(part.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def run(self, duration_s: float) -> None:
+        """Let so many virtual seconds pass.
+
+        Raises:
+            ConfigError: It is not a finite number of at least 0; or time is passing already, and
+                this is called by what was given to `at`.
+            AssertionError: Weight was lost or created.
+        """
+        _check_time("duration_s", duration_s)
+        self._move(self.now + duration_s)
+
+    def run_until(
+        self,
+        condition: Callable[[], bool],
+        timeout_s: float = 100.0,
+        *,
+        every_s: float | None = None,
+    ) -> None:
+        """Let time pass, see `run`, until a condition holds.
+
+        Args:
+            condition: Checked every *every_s* virtual seconds (default: a step's mean duration).
+            timeout_s: Virtual seconds after which to give up.
+
+        Raises:
+            TimeoutError: It does not hold by then.
+        """
+        _check_time("timeout_s", timeout_s)
+        every_s = self._step_s if every_s is None else every_s
+        _check_time("every_s", every_s, least=1e-6)
+        give_up_s = self.now + timeout_s
+        while not condition():
+            if self.now >= give_up_s:
+                raise TimeoutError(
+                    f"the condition does not hold after {timeout_s:g} virtual seconds; "
+                    f"at {self.now:g} s there are {self._in_words()}"
+                )
+            self._move(min(self.now + every_s, give_up_s))
+
+    def finish(self, timeout_s: float = 100.0) -> bool:
+        """Let all take no more steps, and merge as live peers do, until none needs another.
+
+        Under a synchronous rule, those that are behind first catch up with the one that has
+        taken the most steps.
+
+        Returns:
+            True if all have come to an end within so many virtual seconds, see `run`.
+        """
+        _check_time("timeout_s", timeout_s)
+        workers = [self._find(id) for id in self.running]
+        most = max((worker.steps for worker in workers), default=0)
+        for worker in workers:
+            self._finish(worker, most if self._is_synchronous else 0)
+        return self._move(
+            self.now + timeout_s,
+            lambda: all(not worker.running or worker.protocol.done for worker in workers),
+        )
+
+    def at(self, time_s: float, action: Callable[[], object]) -> None:
+        """Do something at a given time: ``swarm.at(3.0, lambda: swarm.crash("peer-1"))``.
+
+        Args:
+            time_s: Virtual time since the start, seconds. What else is due then comes after it.
+            action: Any calls of this swarm but those that let time pass.
+
+        Raises:
+            ConfigError: The time is past.
+        """
+        _check_time("time_s", time_s, least=self.now)
+        self._fleet.at(time_s, action)
+
+    def crash(self, peer: PeerId) -> None:
+        """Kill a process: its weight is lost, and what it has sent is still on its way.
+
+        Its host tells senders that no process listens there. For a machine that falls silent, cut
+        its links, too.
+        """
+        self._processes.crash(self._find_running(peer))
+
+    def restart(self, peer: PeerId) -> None:
+        """Start a process again that has ended, with the addresses of all others: it joins.
+
+        Raises:
+            ConfigError: It still runs.
+        """
+        worker = self._find(peer)
+        if worker.running:
+            raise ConfigError(f"peer {peer!r} still runs: crash it, or let it leave, first")
+        self._processes.start([worker], seeds=self._addresses_but(peer))
+
+    def join(self, peer: PeerId, *, via: PeerId | None = None) -> None:
+        """Start a newcomer of this name: it asks a member for a copy of its model, and trains.
+
+        Args:
+            via: The only peer whose address it is told (default: all).
+
+        Raises:
+            ConfigError: The name is taken or malformed, or too many have joined.
+        """
+        if peer in self._named:
+            raise ConfigError(f"there is a peer {peer!r} already: restart it, or take another name")
+        _check_name(peer)
+        seeds = self._addresses_but(peer) if via is None else [address_of(self._find(via).id)]
+        if not self._unused_rows:
+            raise ConfigError(f"{peer} is one newcomer too many: give Swarm a larger `newcomers`")
+        self._named = (*self._named, peer)
+        if self._machines:
+            self._machines[peer] = self._machines[self._named[0]]
+        row = self._unused_rows.pop(0)
+        self._batches.rename(row, peer)
+        self._processes.start([self._fleet.rename(row, peer)], seeds=seeds)
+
+    def leave(self, peer: PeerId) -> None:
+        """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
+        self._when_awake(self._find_running(peer), self._leave)
+
+    def pause(self, peer: PeerId, duration_s: float) -> None:
+        """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it."""
+        _check_time("duration_s", duration_s)
+        self._fleet.at(self.now, partial(self._pause, self._find_running(peer), duration_s))
+        self._log.note(peer, PeerPaused(duration_s))
+
+    def slow(self, peer: PeerId, factor: float) -> None:
+        """Let each step of a peer take *factor* times as long, from its next one on; 1 ends it."""
+        if not 0 < factor < math.inf:
+            raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
+        worker, slowness = self._find_running(peer), self._processes.slowness
+        # What a list of faults does to it at that time holds as well.
+        slowness.end(worker.index, self._slowed.pop(peer, -1))
+        self._slowed[peer] = slowness.begin(worker.index, factor)
+        worker.slowness = slowness.of(worker.index)
+        self._log.note(peer, PeerSlowed(factor))
+
+    def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
+        """Cut links: messages on their way there are lost without an error, and so are later ones.
+
+        ``cut(["ann", "bob"], ["cyd", "dan"])`` is a partition.
+
+        Args:
+            peer: One end, a name or several.
+            other: The other end, likewise (default: all other peers).
+            one_way: Whether only what *peer* sends is lost.
+        """
+        for here, there in self._links(peer, other, one_way=one_way):
+            self._processes.mail.cut((self._fleet.index[here], self._fleet.index[there]))
+            self._log.note(here, LinkCut(there))
+
+    def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
+        """Let links that were cut carry again, in both directions; see `cut` (default: all)."""
+        workers, mail = self._fleet.workers, self._processes.mail
+        cuts = {(workers[a].id, workers[b].id): (a, b) for a, b in mail.cuts}
+        chosen = cuts.keys() if peer is None else self._links(peer, other, one_way=False)
+        for link in sorted(cuts.keys() & {*chosen}):
+            mail.heal(cuts[link])
+            self._log.note(link[0], LinkHealed(link[1]))
+
+    def live(self, peer: PeerId) -> tuple[PeerId, ...]:
+        """The peers that a peer believes to run, itself included, sorted."""
+        return tuple(member.id for member in self._find(peer).protocol.live())
+
+    def phase(self, peer: PeerId) -> Phase:
+        """Phase of a peer's protocol: ``Phase.TRAINING``, most of the time."""
+        return self._find(peer).protocol.phase
+
+    def steps(self, peer: PeerId) -> int:
+        """Optimizer steps that a peer has taken since it was last started, and those before the
+        checkpoint that it started from."""
+        return self._find(peer).steps
+
+    def tally(self, peer: PeerId) -> Counters:
+        """Shares that a peer has pushed, mixed, skipped and refused since it was last started, and
+        messages that it dropped as errors; messages and bytes are not counted."""
+        return self._log.tallies[self._find(peer).index]
+
+    def model(self, peer: PeerId) -> nn.Module:
+        """A peer's module, as it is now or was last: read it, do not change it."""
+        index, models = self._find(peer).index, self._models
+        with models.stepper.shown(index):
+            module = deepcopy(models.rows.module)
+        tensors = tensors_of(module)
+        for placed, view in models.rows.tensors(index):
+            for name in models.rows.names[placed.spec.name]:
+                tensors[name].data = view
+        return module
+
+    def weights(self) -> dict[PeerId, float]:
+        """Weight of each member, in founders; weight on its way belongs to none.
+
+        Members belong to the swarm: they have founded or joined, and have neither left nor
+        crashed.
+        """
+        return {
+            id: founders(worker.protocol.weight) / len(worker.protocol.accounts)
+            for id, worker in self._started().items()
+            if _is_member(worker)
+        }
+
+    def audit(self) -> Audit:
+        """Where all weight is that was ever founded, by the ledgers of all incarnations."""
+        return self._fleet.audit()
+
+    def merged(self) -> dict[str, Tensor]:
+        """Average of the members' models by weight, in float64, as a state_dict; before there are
+        members, the model that all start from.
+
+        What is not shared, such as integer tensors, is the heaviest member's.
+
+        Raises:
+            ConfigError: There are no members: all have left or crashed.
+        """
+        members = self._members()
+        held = [[account.weight for account in w.protocol.accounts] for w in members]
+        if not any(map(any, held)):
+            held = [[UNIT] * len(shards) for shards in held]
+        weights = [[0] * len(held[0]) for _ in self._fleet.workers]
+        for worker, shards in zip(members, held, strict=True):
+            weights[worker.index] = shards
+        return self._models.merged(as_units(weights))
+
+    def accuracy(self, peer: PeerId | None = None) -> float:
+        """Part of the held-out data that a peer's model gets right (default: the merged one).
+
+        Raises:
+            ConfigError: The task measures none, or there are no members.
+        """
+        accuracy = self._evaluate(peer).accuracy
+        if accuracy is None:
+            raise ConfigError(f"task {self._task.name!r} measures no accuracy: look at loss()")
+        return accuracy
+
+    def loss(self, peer: PeerId | None = None) -> float:
+        """Mean loss of a peer's model on the held-out data (default: the merged one).
+
+        Raises:
+            ConfigError: There are no members: all have left or crashed.
+        """
+        return self._evaluate(peer).loss
+
+    def consensus_distance(self) -> float:
+        """Distance of the members' models: ``sqrt(mean_i |x_i - mean|^2) / |mean|``, 0 if equal.
+
+        Raises:
+            ConfigError: There are no members: all have left or crashed.
+        """
+        rows = np.array([worker.index for worker in self._members()])
+        return self._models.consensus_distance(rows)
+
+    @property
+    def _models(self) -> Models:
+        """All peers' models, with all that was decided by now."""
+        self._log.execute()
+        return self._log.models
+
+    def _evaluate(self, peer: PeerId | None) -> Evaluation:
+        with kept_random_state():
+            if peer is None:
+                return self._models.evaluate(self.merged())
+            row = np.array([self._find(peer).index])
+            losses, accuracies = self._models.evaluate_workers(row)
+        accuracy = None if accuracies is None else float(accuracies[0])
+        return Evaluation(loss=float(losses[0]), accuracy=accuracy)
+
+    def _move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
+        """Let time pass, up to what is due at that very time, or until *stop* holds.
+
+        Returns:
+            True if *stop* holds.
+        """
+        if self._is_moving:
+            raise ConfigError("time is passing already: what was given to `at` cannot let it pass")
+        self._is_moving = True
+        try:
+            with kept_random_state():
+                # The clock also stops once no process trains any more.
+                while self._clock.run(until_s, stop) and not (stop is not None and stop()):
+                    pass
+                self._log.execute()
+        finally:
+            self._is_moving = False
+        if not self.audit().balanced:
+            raise AssertionError(
+                f"at {self.now:g} s weight is not conserved (invariant I1): {self.audit()}"
+            )
+        return stop is not None and stop()
+
+    def _turn_s(self, index: int) -> float:
+        """How long a peer that has finished waits for its next turn, as live."""
+        worker = self._fleet.workers[index]
+        step_s = worker.slowness * self._pace.step_s(index, worker.steps)
+        return nap_s(step_s, merging=worker.protocol.merging)
+
+    def _when_awake(self, worker: Worker, action: Callable[[Worker], None]) -> None:
+        """Do something at a process as soon as time passes and it is not paused."""
+        once = partial(self._processes.once_awake, worker, partial(action, worker))
+        self._fleet.at(self.now, once)
+
+    def _leave(self, worker: Worker) -> None:
+        if worker.protocol.phase < Phase.LEAVING:
+            self._fleet.leave(worker)
+
+    def _finish(self, worker: Worker, last_step: int) -> None:
+        """Let a peer take no more optimizer steps than these, and merge."""
+        worker.finishing, worker.last_step = True, last_step
+        # A step that has begun is not taken to its end, as live: the caller's loop is over.
+        self._when_awake(worker, self._finish_now)
+
+    def _finish_now(self, worker: Worker) -> None:
+        trains = not (worker.searching or worker.finished) and worker.waiting_since_s is None
+        if trains and worker.steps >= worker.last_step:
+            self._fleet.finish(worker)
+
+    def _pause(self, worker: Worker, duration_s: float) -> None:
+        until_s, number = self.now + duration_s, self._processes.pause(worker)
+        if number is not None:
+            self._fleet.at(until_s, partial(self._processes.end_pause, worker, number))
+
+    def _started(self) -> dict[PeerId, Worker]:
+        """The latest incarnations of all peers that were ever started, sorted by id."""
+        workers = [w for w in self._fleet.workers if self._processes.has_come(w)]
+        return {worker.id: worker for worker in sorted(workers, key=lambda w: w.id)}
+
+    def _find(self, id: PeerId) -> Worker:
+        started = self._started()
+        if id not in started:
+            known = ", ".join(started)
+            raise ConfigError(f"there is no peer {id!r}: it must be one of {known}")
+        return started[id]
+
+    def _find_running(self, id: PeerId) -> Worker:
+        worker = self._find(id)
+        if not worker.running:
+            running = ", ".join(self.running) or "none"
+            raise ConfigError(
+                f"peer {id!r} does not run, it {self._log.ends[id]}; running: {running}"
+            )
+        return worker
+
+    def _members(self) -> list[Worker]:
+        """The members or, before the swarm is founded, the founders."""
+        workers = self._started().values()
+        found = [w for w in workers if _is_member(w)] or [w for w in workers if w.running]
+        if not found:
+            raise ConfigError(f"the swarm has no members at {self.now:g} s: {self._in_words()}")
+        return found
+
+    def _links(
+        self, here: Peers, there: Peers | None, *, one_way: bool
+    ) -> list[tuple[PeerId, PeerId]]:
+        """Links from some peers to others, or to all others, and back unless *one_way*."""
+        sources = self._several(here)
+        targets = set(self.peers) - sources if there is None else self._several(there)
+        links = {(a, b) for a, b in product(sources, targets) if a != b}
+        return sorted(links if one_way else links | {(b, a) for a, b in links})
+
+    def _several(self, peers: Peers) -> set[PeerId]:
+        return {self._find(name).id for name in ([peers] if isinstance(peers, str) else peers)}
+
+    def _addresses_but(self, id: PeerId) -> list[str]:
+        return [
+            address_of(worker.id)
+            for worker in self._fleet.workers
+            if worker.id != id and self._processes.has_come(worker)
+        ]
+
+    def _in_words(self) -> str:
+        return ", ".join(
+            f"{id} ({w.protocol.phase.name.lower() if w.running else self._log.ends[id]})"
+            for id, w in self._started().items()
+        )
+
+
+class _Log:
+    """What happens in a fleet; computes what its protocols decide."""
+
+    def __init__(self, clock: Clock, models: Models, *, is_lossy: bool) -> None:
+        self.fleet: Fleet
+        self.models = models
+        self.events: list[Happening] = []
+        self.tallies: dict[int, Counters] = {}
+        """By row, since the latest start."""
+        self.ends: dict[PeerId, str] = {}
+        """How the last incarnation of each ended."""
+        self._refusals: dict[PeerId, str] = {}
+        self._clock = clock
+        self._is_lossy = is_lossy
+
+    def note(self, peer: PeerId, event: Event | EndTraining | Halt | Incident) -> None:
+        self.events.append(Happening(self._clock.now, peer, event))
+
+    def execute(self) -> bool:
+        """Compute what was decided by now; returns whether values are finite and fit their wire."""
+        try:
+            self.models.execute(self.fleet.program.take())
+        except Failure:
+            return False
+        return True
+
+    def compute(self, worker: Worker) -> bool:
+        """Compute a worker's step at once: one with values that are not finite shares nothing."""
+        if self.execute():
+            return True
+        reason = f"loss or parameters are not finite after step {worker.steps + 1}: lower the lr"
+        self.note(worker.id, PeerFailed(reason))
+        return False
+
+    def started(self, worker: Worker) -> None:
+        self.tallies[worker.index] = Counters()
+        self.note(worker.id, PeerStarted(worker.protocol.account.incarnation))
+
+    def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
+        event: Incident = PeerCrashed()
+        how = "crashed"
+        if not died:
+            event = PeerClosed()
+            how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
+        elif gave_up:
+            event = PeerFailed(f"no peer has taken its weight within {LEAVE_S:g} s")
+            how = "gave up leaving"
+        elif refusal := self._refusals.pop(worker.id, ""):
+            event, how = PeerFailed(refusal), "failed"
+        self.note(worker.id, event)
+        self.ends[worker.id] = f"{how} at {self._clock.now:g} s"
+
+    def carried(self, worker: Worker, effect: Effect | Event) -> None:
+        self.tallies[worker.index].count(effect)
+        if isinstance(effect, Event | EndTraining | Halt):
+            self.note(worker.id, effect)
+        if isinstance(effect, Halt):
+            self.note(worker.id, PeerFailed(effect.reason))
+        elif isinstance(effect, PeerRefused) and worker.searching:
+            self._refusals[worker.id] = f"cannot join {effect.peer}: {effect.reason}"
+            self.fleet.at(self._clock.now, partial(self._give_up, worker))
+        elif isinstance(effect, TakeSketch):
+            self.execute()
+            sketch = sketch_of(self.models.rows.row(worker.index))
+            now = self._clock.now + worker.ahead_s
+            self.fleet.carry_out(worker, worker.protocol.sketched(sketch, now), now, "sketched")
+        elif isinstance(effect, Snapshot) and self._is_lossy and not self.execute():
+            # Receivers refuse it, as live.
+            worker.snapshots[effect.id].is_finite = False
+            self.fleet.at(self._clock.now, partial(self._fail, worker))
+
+    def refused(self, worker: Worker) -> None:
+        self.tallies[worker.index].errors += 1
+
+    def _give_up(self, worker: Worker) -> None:
+        if worker.running and worker.searching and self.fleet.faults is not None:
+            self.fleet.faults.crash(worker)
+
+    def _fail(self, worker: Worker) -> None:
+        if worker.running and worker.protocol.phase < Phase.LEAVING:
+            self.note(worker.id, PeerFailed("a parameter does not fit the format of shares"))
+            self.fleet.leave(worker, burn=True)
+
+
+def _is_member(worker: Worker) -> bool:
+    """Check whether a peer has joined, and neither crashed nor left."""
+    ended_well = worker.running or worker.protocol.done
+    return ended_well and Phase.TRAINING <= worker.protocol.phase <= Phase.QUIET
+
+
+def _names(peers: int | Sequence[PeerId]) -> list[PeerId]:
+    if isinstance(peers, str):
+        raise ConfigError(f"peers is {peers!r}: it must be a number, or a list of names")
+    names = list(worker_names(peers) if isinstance(peers, int) else peers)
+    if not names:
+        raise ConfigError(f"peers is {peers}: there must be at least 1")
+    for name in names:
+        _check_name(name)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"peers is {names}: each name must be there once")
+    return names
+
+
+def _check_name(name: PeerId) -> None:
+    if not is_name(name):
+        raise ConfigError(
+            f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
+        )
+
+
+def _check_time(field: str, value: float, least: float = 0.0) -> None:
+    if not least <= value < math.inf:
+        raise ConfigError(f"{field} is {value}: it must be {least:g} or more and finite, seconds")
+
+
+def _rules(rule: str | Callable[[], Rule], p: float | None) -> Callable[[], Rule]:
+    if isinstance(rule, str):
+        return partial(make_rule, rule, p)
+    if not callable(rule):
+        raise ConfigError(
+            f"rule is {rule!r}: each peer needs one of its own, so give what makes one, "
+            "such as lambda: GoSGD(p=0.5)"
+        )
+    if p is not None:
+        raise ConfigError(f"p is {p}: it goes with a rule's name only")
+    return rule
