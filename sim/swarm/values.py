@@ -254,7 +254,12 @@ class SwarmValues:
         peer.end = f"{how} at {self._fleet.now:g} s"
 
     def decided(
-        self, worker: Worker, cause: object, effects: Sequence[Effect | Event], now: float
+        self,
+        worker: Worker,
+        cause: object,
+        effects: Sequence[Effect | Event],
+        now: float,
+        payload: Any,
     ) -> None:
         """Take note of an event, before its effects are carried out.
 
@@ -264,7 +269,7 @@ class SwarmValues:
         tally, what = self.peers[worker.id].tally, cause
         if type(cause) is Envelope:
             what = "receive"
-            tally.bytes_received += self._fleet.carrier.payload.size_bytes
+            tally.bytes_received += payload.size_bytes
         self.observer.decided(worker.protocol, str(what), effects)
         for effect in effects:
             tally.count(effect)
@@ -282,11 +287,11 @@ class SwarmValues:
             error, peer.error = peer.error, None
             self._fleet.at(self._fleet.now, partial(self._fail, peer, error))
 
-    def refused(self, worker: Worker) -> None:
+    def refused(self, worker: Worker, payload: Any) -> None:
         """Take note that a message breaks the protocol."""
         tally = self.peers[worker.id].tally
         tally.errors += 1
-        tally.bytes_received += self._fleet.carrier.payload.size_bytes
+        tally.bytes_received += payload.size_bytes
 
     def step(self, worker: int, step: int) -> None:
         """A peer takes an optimizer step; one that fails leaves."""
@@ -321,17 +326,17 @@ class SwarmValues:
 
     def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:
         sketch = self.peers[worker.id].store.sketch()
-        self._fleet.carry_out(worker, worker.protocol.sketched(sketch, now), now, "sketched")
+        self._fleet.apply(worker, worker.protocol.sketched(sketch, now), now, "sketched")
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
         """Tell a sender that nobody listens there."""
         now = self._fleet.now
-        self._fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")
+        self._fleet.apply(worker, worker.protocol.unsent(envelope, now), now, "unsent")
 
     def _handlers(self) -> Mapping[type, Handler]:
-        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Exchange, Drop)
+        of_values = (Snapshot, Release, Reclaim, Mix, Combine, Exchange, Drop)
         return {
-            **dict.fromkeys(of_values, self._carry_out),
+            **dict.fromkeys(of_values, self._apply),
             Send: self._send,
             Greet: self._greet,
             Inspect: self._inspect,
@@ -341,10 +346,14 @@ class SwarmValues:
             PeerRefused: self._turn_away,
         }
 
-    def _carry_out(self, worker: Worker, effect: Effect, now: float) -> None:
-        message, peer = self._fleet.carrier.payload, self.peers[worker.id]
+    def stage(self, worker: Worker, effect: Stage, payload: _Message | None) -> None:
+        """Keep the part of a share that came beside the message that is being received."""
+        self._apply(worker, effect, 0.0, b"" if payload is None else payload.frame)
+
+    def _apply(self, worker: Worker, effect: Effect, now: float, frame: bytes = b"") -> None:
+        peer = self.peers[worker.id]
         try:
-            peer.store.carry_out(effect, b"" if message is None else message.frame)
+            peer.store.carry_out(effect, frame)
         except TrainingError as error:
             peer.error = error
 
@@ -375,12 +384,12 @@ class SwarmValues:
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         finite = self.peers[worker.id].store.staging.is_finite(effect.share)
         effects = worker.protocol.inspected(effect.share, now, finite=finite)
-        self._fleet.carry_out(worker, effects, now, "inspected")
+        self._fleet.apply(worker, effects, now, "inspected")
 
     def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
         # No memory is shared here: each peer stands for a host of its own.
         effects = worker.protocol.attached(effect.share, now, usable=False)
-        self._fleet.carry_out(worker, effects, now, "attached")
+        self._fleet.apply(worker, effects, now, "attached")
 
     def _halt(self, worker: Worker, effect: Halt, now: float) -> None:
         self.peers[worker.id].error = TrainingError(effect.reason)
@@ -406,7 +415,7 @@ class SwarmValues:
             self._fleet.leave(worker, burn=not peer.is_finite)
         else:
             # What it would hand on turns out to be of no use.
-            self._fleet.carry_out(worker, peer.protocol.leave(now, burn=True), now, "leave")
+            self._fleet.apply(worker, peer.protocol.leave(now, burn=True), now, "leave")
 
 
 def _vector(model: nn.Module, rule: Rule, wire: str, shards: int) -> Vector:
