@@ -781,13 +781,13 @@ class _Log:
             self.execute()
             sketch = sketch_of(self.models.rows.row(worker.index))
             now = self._clock.now + worker.ahead_s
-            self.fleet.carry_out(worker, worker.protocol.sketched(sketch, now), now, "sketched")
+            self.fleet.apply(worker, worker.protocol.sketched(sketch, now), now, "sketched")
         elif isinstance(effect, Snapshot) and self._is_lossy and not self.execute():
             # Receivers refuse it, as live.
             worker.snapshots[effect.id].is_finite = False
             self.fleet.at(self._clock.now, partial(self._fail, worker))
 
-    def refused(self, worker: Worker) -> None:
+    def refused(self, worker: Worker, payload: object) -> None:
         self.tallies[worker.index].errors += 1
 
     def _give_up(self, worker: Worker) -> None:

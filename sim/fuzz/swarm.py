@@ -364,7 +364,7 @@ class FuzzSwarm:
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
 
-    def refused(self, worker: Worker) -> None:
+    def refused(self, worker: Worker, payload: object) -> None:
         """Take note that a message was refused since it breaks the protocol."""
         if not self.liars:
             raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
@@ -389,7 +389,7 @@ class FuzzSwarm:
         """Do nothing: memory is no concern here."""
 
     def _handlers(self) -> Mapping[type, Handler]:
-        of_values = (Snapshot, Release, Reclaim, Stage, Mix, Combine, Drop)
+        of_values = (Snapshot, Release, Reclaim, Mix, Combine, Drop)
         return {
             **dict.fromkeys(of_values, self._apply),
             Exchange: self._exchange,
@@ -403,8 +403,11 @@ class FuzzSwarm:
         }
 
     def _apply(self, worker: Worker, effect: Effect, now: float) -> None:
-        frame = self.fleet.carrier.payload
-        self.peers[worker.id].vector.apply(effect, b"" if frame is None else frame.data)
+        self.peers[worker.id].vector.apply(effect, b"")
+
+    def stage(self, worker: Worker, effect: Stage, payload: _Frame | None) -> None:
+        """Keep the part of a share that came beside the message that is being received."""
+        self.peers[worker.id].vector.apply(effect, b"" if payload is None else payload.data)
 
     def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
         vector, key = self.peers[worker.id].vector, (effect.swarm, effect.segment)
@@ -467,7 +470,7 @@ class FuzzSwarm:
         sketch = tuple(self.peers[worker.id].vector.x.tolist())
         finite = all(map(math.isfinite, sketch))
         effects = worker.protocol.sketched(sketch if finite else (), now)
-        self.fleet.carry_out(worker, effects, now, "sketched")
+        self.fleet.apply(worker, effects, now, "sketched")
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Values are looked at a little later, when the share may be decided already.
@@ -500,7 +503,7 @@ class FuzzSwarm:
         self._take_in(worker, worker.protocol.unsent(envelope, now), "unsent")
 
     def _take_in(self, worker: Worker, effects: Sequence[Effect | Event], what: str) -> None:
-        self.fleet.carry_out(worker, effects, self.now + worker.ahead_s, what)
+        self.fleet.apply(worker, effects, self.now + worker.ahead_s, what)
         if worker.waiting_since_s is not None:
             self.fleet.step(worker, trained=False)
         else:
@@ -519,7 +522,7 @@ class FuzzSwarm:
             self._soon(worker, 0.0, partial(self.start_over, peer))
         elif self._cause == "step":
             self.invariants.seen["halted"] += 1
-            self.fleet.carrier.halted = effect.reason
+            self.fleet.executor.halted = effect.reason
 
     def start_over(self, peer: FuzzPeer) -> None:
         """Start a peer over as a still later life of its name."""

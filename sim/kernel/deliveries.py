@@ -209,7 +209,7 @@ class Mailbox:
             fleet.harness.unsent(worker, envelope)
             return
         now = fleet.now + worker.ahead_s
-        fleet.carry_out(worker, worker.protocol.unsent(envelope, now), now, "unsent")
+        fleet.apply(worker, worker.protocol.unsent(envelope, now), now, "unsent")
 
     def _deliver(
         self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload

@@ -29,23 +29,23 @@ from .plan import Traffic
 from .program import Cut, Program, Slot
 from .worker import Handler, Harness, Observer, Payload, Worker
 
-__all__ = ["Carrier", "SegmentHolders"]
+__all__ = ["EffectExecutor", "SegmentHolders"]
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
 _PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
 
 
-class Carrier:
-    """Carries out what the protocols of a fleet decide, without a single value.
+class EffectExecutor:
+    """Applies what the protocols of a fleet decide, without a single value.
 
     Args:
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
+        harness: Stages shares in place of this, and observes every event.
         crash: Ends a worker whose crash is due.
         observer: Sees every effect once it is carried out, where no harness does.
 
     Attributes:
-        payload: What came beside the message that is being taken in.
         waits: Whether a rule has said so since this was last cleared.
         halted: Why a rule cannot go on, likewise.
     """
@@ -62,13 +62,13 @@ class Carrier:
         measure: Callable[[Worker, Measure], Mapping[ShareId, float]],
         observer: Observer | None = None,
     ) -> None:
-        self.payload: Payload = None
         self.waits = False
         self.halted: str | None = None
         self._program = program
         self._traffic = traffic
         self._send = send
         self._handlers: dict[type, Handler] = {**self._by_type(), **more}
+        self._stage = _stage if harness is None else harness.stage
         self._harness = harness
         self._crash = crash
         self._measured = measure
@@ -76,29 +76,32 @@ class Carrier:
         self._segments: dict[tuple[bytes, str], Slot] = {}
         self._holders = SegmentHolders()
 
-    def carry_out(
+    def apply(
         self,
         worker: Worker,
         effects: Sequence[Effect | Event],
         now: float,
         cause: object = None,
+        payload: Payload = None,
     ) -> None:
-        """Carry out effects in order; those of a process that has ended never were.
+        """Apply effects in order; those of a process that has ended are not.
 
         Args:
             now: On the worker's clock, seconds.
             cause: What led to them: a message, or a word for the event; None for what follows from
                 another effect.
+            payload: What came beside that message.
         """
         if not worker.running:
             return
-        if cause is not None and (self._harness is not None or worker.crash_point is not None):
-            if self._carry_out_watched(worker, effects, now, cause):
-                assert self._crash is not None
-                self._crash(worker)
-            return
+        harness = crash_point = after = None
+        if cause is not None:
+            harness, crash_point = self._harness, worker.crash_point
+            if harness is not None:
+                harness.decided(worker, cause, effects, now, payload)
+            after = None if crash_point is None else crash_point.after
         handlers, traffic, observer = self._handlers, self._traffic, self._observer
-        for effect in effects:
+        for effect in effects if after is None else effects[:after]:
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(worker, effect, now)
@@ -111,48 +114,43 @@ class Carrier:
                 elif entry.kind is _SETTLED and entry.weight == 0:
                     traffic.refusals += 1
             elif type(effect) is Send:
-                envelope, payload = effect.envelope, None
+                envelope, sent = effect.envelope, None
                 if effect.snapshot is not None and envelope.frame_bytes:
-                    payload = worker.snapshots.get(effect.snapshot)
-                    if payload is None:
+                    sent = worker.snapshots.get(effect.snapshot)
+                    if sent is None:
                         # The network refused what went before it, and the share was taken back.
                         continue
-                self._send(worker, envelope, payload)
+                self._send(worker, envelope, sent)
+            elif type(effect) is Stage:
+                self._stage(worker, effect, payload)
             elif type(effect) is ShareMixed:
                 worker.mixed += 1
                 traffic.mixed += 1
                 traffic.staleness_steps += effect.staleness_steps
             if observer is not None:
                 observer.carried(worker, effect)
-
-    def _carry_out_watched(
-        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
-    ) -> bool:
-        """Carry out effects as far as it comes; returns whether the worker crashes now."""
-        harness, crash_point = self._harness, worker.crash_point
-        after = None if crash_point is None else crash_point.after
-        if harness is not None:
-            harness.decided(worker, cause, effects, now)
-        for effect in effects if after is None else effects[:after]:
-            self.carry_out(worker, (effect,), now)
-            if harness is not None:
-                harness.carried(worker, effect)
-            if not worker.running:
-                return False
-            if crash_point is not None and after is None and _accepts(effect):
-                return True
+            if harness is not None or crash_point is not None:
+                if harness is not None:
+                    harness.carried(worker, effect)
+                if not worker.running:
+                    return
+                if crash_point is not None and after is None and _accepts(effect):
+                    self._crash_now(worker)
+                    return
         if effects and after is not None:
-            return True
-        if harness is not None:
+            self._crash_now(worker)
+        elif harness is not None:
             harness.done(worker)
-        return False
+
+    def _crash_now(self, worker: Worker) -> None:
+        assert self._crash is not None
+        self._crash(worker)
 
     def _by_type(self) -> dict[type, Handler]:
         return {
             Snapshot: self._snapshot,
             Release: self._release,
             Reclaim: self._reclaim,
-            Stage: self._stage,
             Attach: self._attach,
             Inspect: self._inspect,
             Measure: self._measure,
@@ -177,16 +175,10 @@ class Carrier:
     def _reclaim(self, worker: Worker, effect: Reclaim, now: float) -> None:
         self._program.mix(worker.index, worker.snapshots[effect.snapshot], effect.fraction)
 
-    def _stage(self, worker: Worker, effect: Stage, now: float) -> None:
-        if effect.share not in worker.shares:
-            assert self.payload is not None
-            self.payload.readers += 1
-            worker.shares[effect.share] = self.payload
-
     def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
         # Each worker is a host of its own: no memory is shared.
         effects = worker.protocol.attached(effect.share, now, usable=False)
-        self.carry_out(worker, effects, now)
+        self.apply(worker, effects, now)
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         # Whether values are finite is looked at afterwards, in bulk: one that is not becomes a
@@ -194,13 +186,13 @@ class Carrier:
         finite = worker.shares[effect.share].is_finite
         effects = worker.protocol.inspected(effect.share, now, finite=finite)
         if effects:
-            self.carry_out(worker, effects, now)
+            self.apply(worker, effects, now)
 
     def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
         effects = worker.protocol.measured(self._measured(worker, effect), now)
         # The rule's answer to what was measured stands for that of the whole turn.
         self.waits = False
-        self.carry_out(worker, effects, now, "measured")
+        self.apply(worker, effects, now, "measured")
 
     def _mix(self, worker: Worker, effect: Mix, now: float) -> None:
         slot = worker.shares.pop(effect.share)
@@ -274,3 +266,10 @@ class SegmentHolders:
 def _accepts(effect: Effect | Event) -> bool:
     """Whether weight of another's escrow is taken with it."""
     return type(effect) is Record and effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0
+
+
+def _stage(worker: Worker, effect: Stage, payload: Payload) -> None:
+    if effect.share not in worker.shares:
+        assert payload is not None
+        payload.readers += 1
+        worker.shares[effect.share] = payload

@@ -23,7 +23,7 @@ from ...gossip.wire.formats import parse_wire
 from ...train.faults.schedule import KINDS
 from .clock import Clock, Priority
 from .deliveries import Deliveries
-from .execution import Carrier
+from .execution import EffectExecutor
 from .faults.attacks import Attacks
 from .faults.report import Times
 from .faults.strikes import STRIKES
@@ -122,12 +122,12 @@ class Fleet:
         config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
         self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
         send = self._send if self.attacks is None else self.attacks.through(self._send)
-        self.carrier = Carrier(self.program, self.traffic, send, {}, measure=self._measure)
+        self.executor = EffectExecutor(self.program, self.traffic, send, {}, measure=self._measure)
         self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
         self._ends: StaticMembership | Processes = membership
         for worker in self.workers:
             effects = worker.protocol.join(0.0, founders=len(self.workers))
-            self.carry_out(worker, effects, 0.0, "join")
+            self.apply(worker, effects, 0.0, "join")
         for worker in self.workers:
             self.begin_step(worker)
 
@@ -139,7 +139,7 @@ class Fleet:
         mail = faults.mail
         send = mail.send if self.attacks is None else self.attacks.through(mail.send)
         measure = self._measure if self.harness is None else self.harness.measure
-        self.carrier = Carrier(
+        self.executor = EffectExecutor(
             *(self.program, self.traffic, send, handlers, self.harness, faults.crash),
             measure=measure,
             observer=self.observer if self.harness is None else None,
@@ -290,23 +290,23 @@ class Fleet:
         now = self.clock.now + worker.ahead_s
         effects = worker.protocol.trained_shard(shard, now)
         if effects:
-            self.carry_out(worker, effects, now, "trained shard")
+            self.apply(worker, effects, now, "trained shard")
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
         now = self.clock.now + worker.ahead_s
-        self.carrier.waits = False
+        self.executor.waits = False
         samples = self._samples[worker.index] if trained and self._samples else None
         lr = None
         if trained and self._plan.lr is not None:
             lr = worker.lr_factor * self._plan.lr(worker.steps - 1)
         effects = worker.protocol.step(now, trained=trained, samples=samples, lr=lr)
-        self.carrier.carry_out(worker, effects, now, "step")
+        self.executor.apply(worker, effects, now, "step")
         if not worker.running:
             return  # it crashed in the middle of that
-        if self.carrier.halted is not None:
+        if self.executor.halted is not None:
             self._halt(worker)
-        elif self.carrier.waits:
+        elif self.executor.waits:
             if worker.waiting_since_s is None:
                 worker.waiting_since_s = self.clock.now
         elif not worker.searching:
@@ -365,14 +365,14 @@ class Fleet:
         """Let a worker take no more steps, and go on mixing."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
-        self.carry_out(worker, worker.protocol.finish(now), now, "finish")
+        self.apply(worker, worker.protocol.finish(now), now, "finish")
         self._stop_if_over()
 
     def leave(self, worker: Worker, *, burn: bool = False) -> None:
         """Let a worker take no more steps, and leave."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
-        self.carry_out(worker, worker.protocol.leave(now, burn=burn), now, "leave")
+        self.apply(worker, worker.protocol.leave(now, burn=burn), now, "leave")
         self._stop_if_over()
         if self.faults is not None:
             self.faults.leaving(worker)
@@ -390,7 +390,7 @@ class Fleet:
 
     def _halt(self, worker: Worker) -> None:
         """A rule cannot go on: its worker leaves, as a live peer does."""
-        self.halts[worker.id], self.carrier.halted = self.carrier.halted or "", None
+        self.halts[worker.id], self.executor.halted = self.executor.halted or "", None
         self.leave(worker)
 
     def _is_stopped(self, worker: Worker) -> bool:
@@ -413,15 +413,13 @@ class Fleet:
     def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Let a worker's protocol have a message."""
         now = self.clock.now + worker.ahead_s
-        self.carrier.payload = payload
         try:
             effects = worker.protocol.receive(envelope, now)
-            self.carrier.carry_out(worker, effects, now, envelope)
+            self.executor.apply(worker, effects, now, envelope, payload)
         except RemoteProtocolError:
             self.traffic.errors += 1
             if self.observer is not None:
-                self.observer.refused(worker)
-        self.carrier.payload = None
+                self.observer.refused(worker, payload)
         if payload is not None:
             self.values.let_go(payload)
         if worker.waiting_since_s is not None:
@@ -435,7 +433,7 @@ class Fleet:
         worker.alarm_s = _FOREVER_S
         now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
-            self.carry_out(worker, worker.protocol.wake(now), now, "wake")
+            self.apply(worker, worker.protocol.wake(now), now, "wake")
             if worker.waiting_since_s is not None:
                 # A share that time has brought back must be pushed again.
                 self.step(worker, trained=False)
@@ -478,11 +476,11 @@ class Fleet:
             worker.alarm_s = due_s
             self.clock.at(due_s, _ALARM, self._wake, worker)
 
-    def carry_out(
+    def apply(
         self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
     ) -> None:
-        """Carry out what a worker's protocol has asked for; see `Carrier.carry_out`."""
-        self.carrier.carry_out(worker, effects, now, cause)
+        """Apply what a worker's protocol has decided; see `EffectExecutor.apply`."""
+        self.executor.apply(worker, effects, now, cause)
 
     def _measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
         """Have computed what was decided by now, and see how far shares are from a model."""

@@ -374,7 +374,7 @@ class Processes:
         now = fleet.now + worker.ahead_s
         worker.seeds = seeds
         effects = worker.protocol.join(now, seeds, founders, returning=returning)
-        fleet.carry_out(worker, effects, now, "join")
+        fleet.apply(worker, effects, now, "join")
         self.search(worker)
         fleet.set_alarm(worker)
 
@@ -419,7 +419,7 @@ class Processes:
         else:
             if worker.awake:
                 now = fleet.now + worker.ahead_s
-                fleet.carry_out(worker, worker.protocol.leave(now), now, "leave")
+                fleet.apply(worker, worker.protocol.leave(now), now, "leave")
             fleet.at(fleet.now + _LEAVING_S, partial(self._await_end, worker, give_up_s))
 
     def _close(self, worker: Worker, *, died: bool) -> None:

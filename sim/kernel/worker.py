@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from typing import Protocol as Structural
 
 from ...gossip import Account, Audit, Envelope, PeerId, Protocol, Rule, audit
-from ...gossip.effects.effects import Effect, Measure
+from ...gossip.effects.effects import Effect, Measure, Stage
 from ...gossip.effects.events import Event
 from ...gossip.membership.static import StaticMembership
 from ...gossip.types import Incarnation, ShareId, SnapshotId, stream
@@ -241,7 +241,7 @@ class Incarnations:
 
 
 Handler = Callable[[Worker, Any, float], None]
-"""Carries out one effect of a worker, at a time on that worker's clock."""
+"""Applies one effect of a worker, at a time on that worker's clock."""
 
 
 class Values(Structural):
@@ -264,7 +264,7 @@ class Values(Structural):
 
 
 class Observer(Structural):
-    """Looks on at the processes of a fleet."""
+    """Observes the processes of a fleet."""
 
     def started(self, worker: Worker) -> None:
         """Take note that a life begins."""
@@ -273,14 +273,15 @@ class Observer(Structural):
         """Take note that a life has ended, perhaps since nobody has taken a leaver's weight."""
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
-        """Take note of an effect that was just carried out."""
+        """Take note of an effect that was just applied."""
 
-    def refused(self, worker: Worker) -> None:
+    def refused(self, worker: Worker, payload: Payload) -> None:
         """Take note that a message was refused since it breaks the protocol."""
 
 
 class Harness(Values, Observer, Structural):
-    """Runs real values in a fleet, looks on, and makes processes worse than a plan can say."""
+    """Applies effects to values at once, observes every event, and injects failures that a
+    `FaultPlan` cannot express."""
 
     handlers: Mapping[type, Handler]
     """Of effects, in place of those that schedule them."""
@@ -300,13 +301,21 @@ class Harness(Values, Observer, Structural):
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
         """Take note that a message found nobody who listens."""
 
+    def stage(self, worker: Worker, effect: Stage, payload: Payload) -> None:
+        """Keep the part of a share that came beside the message that is being received."""
+
     def decided(
-        self, worker: Worker, cause: object, effects: Sequence[Effect | Event], now: float
+        self,
+        worker: Worker,
+        cause: object,
+        effects: Sequence[Effect | Event],
+        now: float,
+        payload: Payload,
     ) -> None:
-        """Take note of an event, a message or a word for it, before its effects are carried out."""
+        """Take note of an event, a message or a word for it, before its effects are applied."""
 
     def done(self, worker: Worker) -> None:
-        """Take note that all effects of the event were carried out."""
+        """Take note that all effects of the event were applied."""
 
     def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
         """How far shares are from a worker's model, now; of those that are still there."""
@@ -328,7 +337,7 @@ class FleetControl(Structural):
     def at(self, time_s: float, action: Callable[[], object]) -> None: ...
     def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
     def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def carry_out(
+    def apply(
         self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
     ) -> None: ...
     def step(self, worker: Worker, *, trained: bool) -> None: ...

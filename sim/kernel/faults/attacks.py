@@ -198,7 +198,7 @@ class Attacks:
         worker = fleet.workers[liar]
         if worker.awake and not worker.searching:
             effects = worker.protocol.step(fleet.now + worker.ahead_s, trained=False)
-            fleet.carry_out(worker, effects, fleet.now + worker.ahead_s, "flood")
+            fleet.apply(worker, effects, fleet.now + worker.ahead_s, "flood")
         next_s = fleet.now + self._pace.mean_s(liar) / attack.strength
         if next_s < attack.stop_s:
             fleet.clock.at(next_s, _TURN, self._flood, attack, liar)

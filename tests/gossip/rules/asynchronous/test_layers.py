@@ -126,14 +126,14 @@ def test_the_weighted_sum_is_kept_over_a_bad_network() -> None:
 def sent_s(plan: FleetPlan) -> list[tuple[float, int]]:
     """When the first worker has sent which shard."""
     fleet, found = Fleet(plan), list[tuple[float, int]]()
-    send = fleet.carrier._send
+    send = fleet.executor._send
 
     def noting(worker: Worker, envelope: Envelope, payload: Payload) -> None:
         if worker.index == 0 and isinstance(envelope.body, Push):
             found.append((fleet.now, envelope.shard))
         send(worker, envelope, payload)
 
-    fleet.carrier._send = noting
+    fleet.executor._send = noting
     fleet.run(1e6, 10**9)
     return found
 
