@@ -32,7 +32,7 @@ __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]
 TaskFunction: TypeAlias = Callable[..., Task | VectorTask]
 """Makes a task, of nothing or of ``seed``."""
 
-ENGINES = ("auto", "batched", "loop")
+ENGINES = ("auto", "dense", "loop", "vmap")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
 give the same bits, else ``loop``."""
 
