@@ -1,5 +1,6 @@
 """Gradients of multilayer perceptrons in closed form, for many workers at once."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -14,6 +15,7 @@ from ....train.model import deep_copy
 from ....train.tasks.task import Task
 from ..batches import Ints
 from ..parameters import ParameterMatrix
+from .stacked import LANES
 
 __all__ = ["DenseGradient"]
 
@@ -87,6 +89,11 @@ class DenseGradient:
             if at > self._first:
                 slope = slope.bmm(layer.weight_of(values))
         return slopes, losses
+
+    def multiple(self, inputs: Tensor, targets: Tensor) -> int:
+        """See `stacked.Gradient`."""
+        widths = (layer.n_out for layer in self._layers if isinstance(layer, _Linear))
+        return LANES // math.gcd(LANES, *(len(inputs) * width for width in widths))
 
     def check(self) -> None:
         """Do nothing: no module is called."""

@@ -1,6 +1,5 @@
 """Steps of many workers at once: one gradient over the rows of a group."""
 
-import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
@@ -20,7 +19,7 @@ from .loop import has_hooks
 from .optimizers import StackedOptimizer, put_rows, stacked_optimizer
 from .stepper import Failures
 
-__all__ = ["Gradient", "StackedStepper", "why_not_stacked", "why_unpaired"]
+__all__ = ["LANES", "Gradient", "StackedStepper", "why_not_stacked", "why_unpaired"]
 
 # The rows of a group, their gradients and momentum stay in a core's cache, and its calls cost
 # little next to what they compute.
@@ -31,9 +30,8 @@ _GROUP_MAX: Final = 128
 # Elsewhere each call costs more than what it computes; activations still have to fit.
 _NUMBERS_PER_GROUP_ELSEWHERE: Final = 1 << 24
 
-# Numbers that a loop of torch's kernels takes at a time, at most. What is left over goes through
-# another loop, which may round otherwise.
-_LANES: Final = 32
+LANES: Final = 32
+"""Numbers that kernels of torch take at a time, at most."""
 
 
 class Gradient(Protocol):
@@ -61,6 +59,13 @@ class Gradient(Protocol):
 
         Returns:
             Gradients, laid out as *values*, and losses, axis ``worker``.
+        """
+
+    def multiple(self, inputs: Tensor, targets: Tensor) -> int:
+        """What the number of workers in a group must be a multiple of, for batches of this form.
+
+        Kernels of torch take up to `LANES` numbers at a time. What is left over goes through other
+        code, which may round otherwise.
         """
 
     @property
@@ -136,9 +141,10 @@ class StackedStepper:
 
     def _take_group(self, workers: Ints, steps: Ints, orders: Ints) -> None:
         samples = self._batches.indices(workers, steps)
-        # The last worker once more, and again, until no kernel has numbers left over; nor is a
-        # product of matrices ever one of a single pair, which rounds otherwise.
-        every = max(2, _LANES // math.gcd(_LANES, samples.shape[1]))
+        form = (side[: samples.shape[1]] for side in self._batches.tensors)
+        # The product of a single pair of matrices rounds otherwise, too.
+        every = max(2, self.gradient.multiple(*form))
+        # The last worker is there several times.
         padding = [(0, -len(workers) % every)]
         workers, steps = (np.pad(part, padding, "edge") for part in (workers, steps))
         samples = np.pad(samples, [*padding, (0, 0)], "edge")

@@ -1,7 +1,8 @@
 """Gradients of many workers at once by ``torch.func``, of any model that keeps to tensors."""
 
+import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....gossip import PeerId
 from ....gossip.errors import ConfigError
@@ -20,6 +22,7 @@ from ....train.tasks.task import Task
 from ..batches import Ints
 from ..parameters import ParameterMatrix, view_of
 from .attributes import fingerprint
+from .stacked import LANES
 
 __all__ = ["VmapGradient"]
 
@@ -44,13 +47,14 @@ class _Functions(TorchFunctionMode):
     itself depends on who else is in the group. Attention is products of matrices and a softmax.
 
     Args:
-        masks: For each call in a step, in order; without them, calls are noted in `seen`.
+        masks: For each call in a step, in order.
+        drops: Where calls are noted if nothing was drawn.
     """
 
-    def __init__(self, masks: Iterator[Tensor] | None = None) -> None:
+    def __init__(self, masks: Sequence[Tensor], drops: list[_Drop] | None = None) -> None:
         super().__init__()
-        self._masks = masks
-        self.seen: list[_Drop] = []
+        self._masks = iter(masks)
+        self._drops = drops
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -67,11 +71,42 @@ class _Functions(TorchFunctionMode):
     ) -> Tensor:
         if not training or p == 0:
             return input
-        if self._masks is None:
-            self.seen.append(_Drop(input.shape, input.dtype, p))
+        if self._drops is not None:
+            self._drops.append(_Drop(input.shape, input.dtype, p))
             return input
         mask = next(self._masks)
         return input.mul_(mask) if inplace else input * mask
+
+
+# Kernels round these alike wherever a number lies.
+_EXACT: Final = frozenset(
+    f"aten::{name}"
+    for name in ("abs", "add", "clamp", "div", "mul", "neg", "relu", "sqrt", "sub", "where")
+)
+
+
+class _Note(TorchDispatchMode):
+    """Takes note of a step of one worker while this is entered.
+
+    Attributes:
+        n_alike: A divisor of `LANES` and of how many numbers each function of single numbers takes.
+        drops: Calls of dropout.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_alike = LANES
+        self.drops: list[_Drop] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operation, and see how many numbers come out."""
+        made = func(*args, **(kwargs or {}))
+        is_exact = func._schema.name.rstrip("_") in _EXACT or torch.Tag.pointwise not in func.tags
+        if not is_exact and isinstance(made, Tensor) and made.is_floating_point():
+            self.n_alike = math.gcd(self.n_alike, made.numel())
+        return made
 
 
 class VmapGradient:
@@ -104,7 +139,7 @@ class VmapGradient:
         self._own = threading.local()
         self._copies: list[nn.Module] = []
         """Each thread's, as a call puts other tensors in the place of a module's."""
-        self._drops: dict[torch.Size, list[_Drop]] = {}
+        self._notes: dict[torch.Size, _Note] = {}
 
     def __call__(
         self,
@@ -121,7 +156,7 @@ class VmapGradient:
         buffers = views | dict(zip(self._locals, locals, strict=True))
         # Running means are written only where they are contiguous.
         whole = {name: buffer.clone() for name, buffer in buffers.items()}
-        masks = self._draw(self._drops_of(inputs), workers, steps)
+        masks = self._draw(self._of(inputs[0], targets[0]).drops, workers, steps)
         given = trained, whole, masks, inputs, targets
         slopes, (losses, after) = self._function()(*given)
         for name, buffer in buffers.items():
@@ -131,6 +166,10 @@ class VmapGradient:
             if name in slopes:
                 view.copy_(slopes[name])
         return flat, losses.detach()
+
+    def multiple(self, inputs: Tensor, targets: Tensor) -> int:
+        """See `stacked.Gradient`."""
+        return LANES // self._of(inputs, targets).n_alike
 
     def check(self) -> None:
         """Raise where a step has changed attributes.
@@ -170,17 +209,19 @@ class VmapGradient:
         """One worker's loss, and its buffers after the step."""
         assert self._criterion is not None
         tensors = trained | buffers
-        with _Functions(iter(masks)):
+        with _Functions(masks):
             loss = self._criterion(functional_call(module, tensors, (inputs,)), targets)
         return loss, {name: tensors[name] for name in buffers}
 
-    def _drops_of(self, inputs: Tensor) -> list[_Drop]:
-        """Calls of dropout in a step on a batch of that form."""
-        if (batch := inputs.shape[1:]) not in self._drops:
-            with torch.no_grad(), _Functions() as noted:
-                deep_copy(self._module)(inputs[0])
-            self._drops[batch] = noted.seen
-        return self._drops[batch]
+    def _of(self, inputs: Tensor, targets: Tensor) -> "_Note":
+        """What there is to know of a step on a batch of that form."""
+        if inputs.shape not in self._notes:
+            assert self._criterion is not None
+            module = deep_copy(self._module)
+            with torch.no_grad(), _Note() as note, _Functions([], note.drops):
+                self._criterion(module(inputs), targets)
+            self._notes[inputs.shape] = note
+        return self._notes[inputs.shape]
 
     def _draw(self, drops: Sequence[_Drop], workers: Ints, steps: Ints) -> list[Tensor]:
         """Zeros where numbers are dropped, for each call, axes ``(worker, *shape)``."""

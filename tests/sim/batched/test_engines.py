@@ -141,11 +141,8 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.tokens(tokens)
-        parts = [
-            part.unflatten(-1, (2, 8)).transpose(1, 2)
-            for part in self.project(self.norm(x)).chunk(3, -1)
-        ]
-        mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
+        q, k, v = self.project(self.norm(x)).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         outputs: Tensor = self.last((x + self.out(mixed.transpose(1, 2).flatten(2))).mean(1))
         return outputs
 
@@ -207,7 +204,9 @@ CASES = {
     ),
     "images": Case(Plain, IMAGES, engine="dense"),
     "flattened": Case(
-        lambda: classifier(nn.Flatten(), nn.Linear(144, 9), nn.ReLU(inplace=True), nn.Linear(9, 10)),
+        lambda: classifier(
+            nn.Flatten(), nn.Linear(144, 9), nn.ReLU(inplace=True), nn.Linear(9, 10)
+        ),
         IMAGES,
         loss=nn.CrossEntropyLoss(),
         engine="dense",
@@ -253,6 +252,7 @@ def stacked(case: Case) -> str:
     return "vmap" if case.engine == "loop" else case.engine
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.float64, 1e-9)])
 def test_after_a_hundred_steps_parameters_are_the_loops_but_for_rounding(
@@ -271,6 +271,7 @@ def test_what_is_computed_in_closed_form_can_be_vmapped(name: str) -> None:
     assert difference(steps(shop, shop.vmap), steps(shop, shop.loop)) < 1e-5
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", [*CASES, "dropout"])
 def test_who_else_is_in_a_group_and_how_many_threads_there_are_changes_no_bit(name: str) -> None:
     case = CASES.get(name, Case(dropped))
@@ -326,7 +327,12 @@ def test_a_learning_rate_that_falls_and_crashes_do_as_in_the_loop(optimizer: str
 def test_a_run_has_one_digest_whatever_the_window_and_threads(name: str) -> None:
     case = CASES.get(name, Case(dropped))
     settings: dict[str, Any] = {"task": case.task(), "workers": 11, "steps": 6, "p": 0.5}
-    changes: list[dict[str, Any]] = [{}, {"window": 7}, {"threads": 1}, {"threads": 2, "window": 40}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"window": 7},
+        {"threads": 1},
+        {"threads": 2, "window": 40},
+    ]
     runs = [simulate(**settings | change) for change in changes]
     assert len({run.summary["model_digest"] for run in runs}) == 1
     assert {run.summary["engine"] for run in runs} == {case.engine}
