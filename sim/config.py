@@ -186,8 +186,9 @@ class SimulationConfig:
     checkpoint_every_s: float = 60.0
     """Virtual time between two checkpoints of a worker that is to start again from one, seconds."""
     engine: str = "auto"
-    """loop (one worker after another), batched (many at once), or auto: the faster of the two
-    where they give the same bits."""
+    """dense (multilayer perceptrons in closed form, many workers at once), vmap (other models, many
+    at once), loop (one worker after another, any model), or auto: by the kind of model. They differ
+    in rounding."""
     decide: str = "auto"
     """Who decides on exchanges: protocol (that of each worker, as live), compiled (a fast path in
     machine code that emits the very same program; needs the extra ``compiled``), or auto: a fast

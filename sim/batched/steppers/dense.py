@@ -85,7 +85,7 @@ class DenseGradient:
                 continue
             layer.weight_of(slopes).copy_(slope.transpose(1, 2).bmm(made[at]))
             if layer.bias is not None:
-                slopes[:, layer.bias] = slope.sum(1)
+                torch.sum(slope, 1, out=slopes[:, layer.bias])
             if at > self._first:
                 slope = slope.bmm(layer.weight_of(values))
         return slopes, losses

@@ -23,9 +23,9 @@ __all__ = ["LANES", "Gradient", "StackedStepper", "why_not_stacked", "why_unpair
 
 # The rows of a group, their gradients and momentum stay in a core's cache, and its calls cost
 # little next to what they compute.
-_NUMBERS_PER_GROUP: Final = 1 << 18
+_NUMBERS_PER_GROUP: Final = 1 << 19
 _GROUP_MIN: Final = 8
-_GROUP_MAX: Final = 128
+_GROUP_MAX: Final = 256
 
 # Elsewhere each call costs more than what it computes; activations still have to fit.
 _NUMBERS_PER_GROUP_ELSEWHERE: Final = 1 << 24
@@ -144,10 +144,10 @@ class StackedStepper:
         form = (side[: samples.shape[1]] for side in self._batches.tensors)
         # The product of a single pair of matrices rounds otherwise, too.
         every = max(2, self.gradient.multiple(*form))
-        # The last worker is there several times.
-        padding = [(0, -len(workers) % every)]
-        workers, steps = (np.pad(part, padding, "edge") for part in (workers, steps))
-        samples = np.pad(samples, [*padding, (0, 0)], "edge")
+        if missing := -len(workers) % every:
+            # The last worker is there several times.
+            at = np.r_[: len(workers), [-1] * missing]
+            workers, steps, samples = workers[at], steps[at], samples[at]
 
         rows, x = self._rows, self._rows.x[0]
         chosen = torch.from_numpy(workers).to(x.device)
