@@ -100,7 +100,7 @@ def measure_workers(
     worker_steps: int = 20,
     rounds: int = 3,
 ) -> Result:
-    """Simulate workers that train batched on a device, next to the same on the CPU.
+    """Simulate workers that train on a device, next to the same on the CPU.
 
     Args:
         device: Where the workers' models lie.
@@ -111,7 +111,7 @@ def measure_workers(
     torch.set_num_threads(1)
     return Result(
         name="gpu-workers",
-        title="Simulated workers, random-regular:d=6, p = 0.1, batched; more steps/s is better",
+        title="Simulated workers, random-regular:d=6, p = 0.1; more steps/s is better",
         rows=tuple(_workers(device, n, worker_steps, rounds) for n in simulated),
     )
 
@@ -125,7 +125,7 @@ def _workers(device: str, n: int, steps: int, rounds: int) -> Row:
             steps=steps,
             p=0.1,
             device=where,
-            engine="batched",
+            engine="dense",
             threads=1,
         )
         return timed(lambda: simulate(config))

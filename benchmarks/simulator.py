@@ -55,7 +55,7 @@ _ENVIRONMENT: Final = {
 }
 
 # By hidden units: steps of all workers that take the rival 7 to 15 s; so many times as many for
-# ours, which would be over too soon; and once more so many for the pace of what is batched.
+# ours, which would be over too soon; and once more so many for the pace of what is taken at once.
 _STEPS: Final = {32: 15_000, 1070: 4_000}
 _LONGER: Final = {32: 4, 1070: 12}
 _TIMED: Final = {32: 4}
@@ -111,8 +111,8 @@ def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) ->
         ours: dict[str, Callable[[], _Found]] = {"loop": partial(_ours, units, n, steps, "loop")}
         for count in sorted({1, threads}):
             for compiled in (False, True):
-                way = f"batched{', compiled' if compiled else ''}, {count} threads"
-                ours[way] = partial(_ours, units, n, steps, "batched", count, compiled)
+                way = f"dense{', compiled' if compiled else ''}, {count} threads"
+                ours[way] = partial(_ours, units, n, steps, "dense", count, compiled)
         found = _in_turn({"rival": partial(_theirs, asked), **ours}, rounds)
     theirs = found["rival"]
     for way in filter(found.get, ours):
@@ -137,13 +137,12 @@ def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) ->
 
 def _next_to_loop(name: str, way: str, found: Mapping[str, _Found]) -> Row:
     one, loop = found[way], found["loop"]
-    bits = "the same bits" if one["digest"] == loop["digest"] else "other bits"
     return Row(
         name=name,
         ours=one["rate"],
         reference=loop["rate"],
         unit="steps/s",
-        note=f"our loop; {bits}; {one['engine']}: {one['why']}",
+        note=f"our loop; {one['engine']}: {one['why']}",
     )
 
 
@@ -172,7 +171,7 @@ def _ours(
     p: float = 1.0,
 ) -> _Found:
     _log.info("%s: %s, threads: %d, compiled: %s", _named(units, n), engine, threads, compiled)
-    if engine == "batched" and compiled and not can_compile():
+    if engine == "dense" and compiled and not can_compile():
         _log.warning("numba is not installed")
         return {}
     asked = {
@@ -247,12 +246,12 @@ def measured(
         hidden: Units of the hidden layer.
         workers: How many.
         steps: Of the optimizer, for each worker; 2 or more.
-        engine: ``auto``, ``batched`` or ``loop``.
+        engine: ``auto``, ``dense`` or ``loop``.
         threads: That the simulator may use.
         p: Chance that a step pushes.
         longer: So many times as many steps are taken once more, and those are timed: of what is
             over within a second.
-        compiled: Whether machine code may decide and compute; else as if numba were not installed.
+        compiled: Whether machine code may decide; else as if numba were not installed.
 
     Returns:
         ``rate``, steps of all workers per second; ``accuracy`` of the merged model; ``digest`` of

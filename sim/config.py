@@ -32,7 +32,7 @@ __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]
 TaskFunction: TypeAlias = Callable[..., Task | VectorTask]
 """Makes a task, of nothing or of ``seed``."""
 
-ENGINES = ("auto", "batched", "loop")
+ENGINES = ("auto", "dense", "loop", "vmap")
 """Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
 give the same bits, else ``loop``."""
 
@@ -186,8 +186,9 @@ class SimulationConfig:
     checkpoint_every_s: float = 60.0
     """Virtual time between two checkpoints of a worker that is to start again from one, seconds."""
     engine: str = "auto"
-    """loop (one worker after another), batched (many at once), or auto: the faster of the two
-    where they give the same bits."""
+    """dense (multilayer perceptrons in closed form, many workers at once), vmap (other models, many
+    at once), loop (one worker after another, any model), or auto: by the kind of model. They differ
+    in rounding."""
     decide: str = "auto"
     """Who decides on exchanges: protocol (that of each worker, as live), compiled (a fast path in
     machine code that emits the very same program; needs the extra ``compiled``), or auto: a fast

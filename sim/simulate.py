@@ -381,7 +381,7 @@ class Simulation:
         # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
-        batches = self._values.engine == "batched" and steps >= _PREFETCH_STEPS_MIN
+        batches = self._values.engine in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
         measures = requirements_of(self.config.rule_spec.make()).measures
         pays = batches and not measures and can_prefetch()
         return self._prefetcher.in_process(windows) if pays else windows()

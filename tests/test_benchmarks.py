@@ -116,7 +116,7 @@ def test_facts_and_the_dense_solver_find_the_same(spec: str) -> None:
 def test_a_longer_run_is_timed_and_the_digest_is_of_the_one_that_was_asked_for() -> None:
     short, long, loop = (
         measured(hidden=32, workers=8, steps=4, engine=engine, threads=1, longer=longer)
-        for engine, longer in (("batched", 1), ("batched", 3), ("loop", 1))
+        for engine, longer in (("dense", 1), ("dense", 3), ("loop", 1))
     )
-    assert short["digest"] == long["digest"] == loop["digest"]
+    assert short["digest"] == long["digest"] != loop["digest"]
     assert short["accuracy"] == long["accuracy"]

@@ -1,5 +1,6 @@
 """What concerns all of a process, or is the same in any: seen in one that does nothing else."""
 
+import itertools
 import json
 import os
 import signal
@@ -26,15 +27,16 @@ LIBRARIES: Final = ("matplotlib", "networkx", "pandas", "rich", "scipy", "sklear
 OTHER_LAYERS: Final = ("rumor.cli", "rumor.sim")
 
 SIMULATED: Final[list[dict[str, Any]]] = [
-    *(test_exactness.SETTINGS | test_exactness.CASES[rule] for rule in RULES),
+    *(
+        test_exactness.SETTINGS | test_exactness.CASES[rule] | {"engine": engine}
+        for rule, engine in zip(RULES, itertools.cycle(["dense", "loop", "vmap"]))
+    ),
     *(
         test_wires.SETTINGS | test_wires.CASES[name]
         for name in ("bfloat16", "topk shards", "exact", "pairs")
     ),
     test_fleet_faults_run.SETTINGS,
 ]
-BATCHED: Final = len(RULES)
-"""So many of them are batched in the other process, and go one after another in this one."""
 
 ROW: Final = {"step": 3, "loss": 0.5}
 
@@ -92,10 +94,9 @@ class Fresh:
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     """A process with another order of hashes, which would like to take more threads."""
     log = tmp_path_factory.mktemp("fresh") / "metrics.jsonl"
-    batched = [{"engine": "batched"}] * BATCHED + [{}] * (len(SIMULATED) - BATCHED)
     told = {
         "unwanted": LIBRARIES + OTHER_LAYERS,
-        "simulated": [one | change for one, change in zip(SIMULATED, batched, strict=True)],
+        "simulated": SIMULATED,
         "swarm": test_testing.RUN,
         "log": str(log),
         "row": ROW,

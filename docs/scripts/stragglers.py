@@ -45,7 +45,7 @@ COMMON = SimulationConfig(
     step_s=STEP_S,
     latency_s=LATENCY_S,
     # For this model it gives the bits of one by one: asked for, no time goes into finding out.
-    engine="batched",
+    engine="dense",
 )
 
 HORIZON_S, HORIZON_S_MAX = 8.0, 128.0

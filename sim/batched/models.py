@@ -16,7 +16,7 @@ from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.fast_path.levels import AnyLevel
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
-from .steppers.gradients import why_unstacked
+from .steppers.stacked import why_unpaired
 from .steppers.stepper import Failures, Stepper
 from .vector_tasks import Present
 from .weights import WeightUnits, in_proportion
@@ -59,7 +59,7 @@ class Models:
         self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
         # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
         self._test: tuple[Tensor, ...] | None = None
-        is_plain = not why_unstacked(task, rows.device) and task.evaluation_step is None
+        is_plain = not why_unpaired(task, rows.device) and task.evaluation_step is None
         if is_pair(task.test) and is_plain:
             self._test = tuple(side.to(rows.device) for side in task.test)
         self._last: dict[int, tuple[int, int]] = {}

@@ -1,27 +1,19 @@
-"""What Python hands to machine code: functions of torch's library, updates, networks, places."""
+"""What Python hands to machine code: functions of torch's library, updates, places."""
 
 import ctypes
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ...kernel.fast_path.decisions.tables import RELEASE, SNAPSHOT
 
-__all__ = [
-    *("BY_ADAM", "BY_ADAMW", "BY_INPUT", "BY_SGD", "BY_WEIGHT", "CALL_BYTES", "FACTORS"),
-    *("FORWARD", "N_RATES", "ROOT", "SGEMM", "SIZES", "STRIDES", "TRANSPOSED"),
-    *("Network", "RowUpdate", "address", "place"),
-]
+__all__ = ["BY_ADAM", "BY_ADAMW", "BY_SGD", "N_RATES", "ROOT", "RowUpdate", "address", "place"]
 
 Floats = NDArray[Any]
-
-SGEMM: Final = "sgemm_"
-"""Products of matrices, of BLAS."""
 
 ROOT: Final = "vmsSqrt"
 """Square roots, of MKL, which may round otherwise than the processor does."""
@@ -65,45 +57,6 @@ class RowUpdate(NamedTuple):
     def of(cls, optimizer: int, first: Tensor, second: Tensor, rates: Floats) -> "RowUpdate":
         """Such an update on this machine, of tensors."""
         return cls(optimizer, first.numpy(), second.numpy(), rates, address(ROOT))
-
-
-# Where the numbers that `sgemm` wants to be pointed to lie in a call's block, in bytes.
-TRANSPOSED: Final = 0, 8
-SIZES: Final = 16, 24, 32
-STRIDES: Final = 40, 48, 56
-FACTORS: Final = 64, 72
-CALL_BYTES: Final = 80
-
-# The products of a layer: what comes out, and slopes by what goes in and by the weight.
-FORWARD: Final = 0
-BY_INPUT: Final = 1
-BY_WEIGHT: Final = 2
-
-
-class Network(NamedTuple):
-    """A network, and room for one worker's step on batches of one size."""
-
-    layers: NDArray[np.int64]
-    """Axes ``(layer, 6)``: the numbers of a `dense.DenseLayer`, then where in `scratch` that lies
-    which goes in, and that which comes out."""
-    calls: NDArray[np.uint8]
-    """Blocks for `sgemm`, axes ``(layer, 3, CALL_BYTES)``."""
-    sgemm: int
-    """Where that function lies."""
-    scratch: NDArray[np.float32]
-    """The batch, what each layer makes of it, and slopes."""
-    slopes: tuple[int, int]
-    """Two places in it, which take turns."""
-    gradient: NDArray[np.float32]
-    """As long as a worker's vector; zero where no parameter lies."""
-    squared: bool
-    """Whether the loss is the mean squared error; else it is the mean cross-entropy."""
-    part: np.float32
-    """1 over the size of a batch; of squared errors, 2 over the outputs of a batch."""
-    lanes: int
-    """Numbers in one of torch's registers, where it takes a softmax."""
-    sum_lanes: int
-    """Likewise, where it adds up a single column."""
 
 
 def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places: int) -> Any:

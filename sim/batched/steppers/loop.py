@@ -8,8 +8,7 @@ from copy import deepcopy
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
@@ -21,8 +20,8 @@ from ....train.tasks.sources import Batch
 from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
 from ...kernel.fast_path.levels import AnyLevel
-from ..batches import Batches, Ints
-from ..parameters import ParameterMatrix, view_of
+from ..batches import Batches
+from ..parameters import ParameterMatrix
 from .attributes import Attributes
 from .stepper import Failures
 
@@ -171,24 +170,6 @@ class Replica:
         self._restore_lr()
         finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
         return finite and bool(torch.isfinite(loss.detach()))
-
-    def update(
-        self, x: Tensor, gradients: Tensor, workers: Ints, steps: Ints, parts: NDArray[np.float64]
-    ) -> bool:
-        """Take steps of one worker after another, as a `StackedSGD` does."""
-        segment = self._rows.segments[0]
-        named = dict(self.module.named_parameters())
-        for worker, row in zip(workers.tolist(), gradients, strict=True):
-            self.lay_over(worker)
-            for placed in segment.tensors:
-                # Buffers have no gradient.
-                if (parameter := named.get(placed.spec.name)) is not None:
-                    parameter.grad = view_of(placed, segment.start_bytes, row)
-            with self.attributes.lent(worker), self._lent_state():
-                self._scale_lr()
-                self.optimizer.step()
-                self._restore_lr()
-        return bool(torch.isfinite(x.index_select(0, torch.from_numpy(workers).to(x.device)).sum()))
 
     def _scale_lr(self) -> None:
         """Let the next step use the worker's part of the learning rate."""

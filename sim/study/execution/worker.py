@@ -156,8 +156,8 @@ def _told(error: Exception) -> str:
     return f"{what}, at {frame.filename}:{frame.lineno}"
 
 
-# They depend on the machine, and so would tables. Which engine `auto` takes is a matter of speed.
-_OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "engine", "engine_why", "decided")
+# They depend on the machine, and so would tables.
+_OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "decided")
 
 _QUANTILES = ("least", "quarter", "median", "three_quarters", "most")
 

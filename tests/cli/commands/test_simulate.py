@@ -152,7 +152,7 @@ def test_exactness_can_be_asked_for(fake: Fake) -> None:
 def test_a_run_ends_with_a_table_and_a_folder(fake: Fake, tmp_path: Path) -> None:
     result = simulate("--out", "run")
     assert result.exit_code == 0
-    for words in ("accuracy", "exact", "virtual time", "0.9 after", "batched", "Folder: run"):
+    for words in ("accuracy", "exact", "virtual time", "0.9 after", "dense", "Folder: run"):
         assert words in result.stdout
     assert Run.load(tmp_path / "run").summary == fake.run.summary
     assert (tmp_path / "run" / "training.png").exists()

@@ -265,4 +265,4 @@ def test_what_cannot_be_each_workers_is_refused() -> None:
     with pytest.raises(ConfigError, match="model of task annealed cannot be copied"):
         simulate(task=replace(task(), model=Generating), **given)
     with pytest.raises(ConfigError, match="changes attributes of the model"):
-        simulated(by_list, engine="batched")
+        simulated(by_list, engine="vmap")

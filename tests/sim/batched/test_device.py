@@ -19,10 +19,11 @@ from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Run, simulate
 from rumor.sim.batched.batches import Batches
-from rumor.sim.batched.cores import Cores
+from rumor.sim.batched.cores import ONE_CORE, Cores
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.steppers.batched import BatchedStepper
+from rumor.sim.batched.steppers.dense import DenseGradient
+from rumor.sim.batched.steppers.stacked import StackedStepper
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig
@@ -80,12 +81,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
-def test_batches_on_a_device_give_what_they_give_on_the_cpu(case: str) -> None:
+def test_steps_on_a_device_give_what_they_give_on_the_cpu(case: str) -> None:
     settings = SETTINGS | CASES[case]
-    plain = simulate(**settings, engine="batched")
+    plain = simulate(**settings, engine="dense")
     with ForeignDevice():
         run = simulate(**settings, device=NAME)
-    assert run.summary["engine"] == "batched"
+    assert run.summary["engine"] == "dense"
     check_close(run, plain)
 
 
@@ -117,7 +118,10 @@ def test_nothing_that_a_step_makes_lies_on_the_host(optimizer: str) -> None:
             models.execute([level_of(0)])
             foreign.made_on_host.clear()
             models.execute([level_of(1), level_of(2)])
-            made_on_host[device.type] = list(foreign.made_on_host)
+            # But for learning rates, a number for each worker.
+            made_on_host[device.type] = [
+                each for each in foreign.made_on_host if each != "aten.lift_fresh.default"
+            ]
             found[device.type] = models.rows.x[0].to("cpu")
         assert made_on_host["cpu"] and not made_on_host[NAME]
         assert models.rows.x[0].device.type == NAME
@@ -134,7 +138,8 @@ def models_on(device: torch.device, optimizer: Any) -> Models:
     rows = ParameterMatrix(task.model(), len(ids), ids=ids, device=device)
     batches = Batches(task, ids, "shared", 16, 0, device=device)
     failures = Failures()
-    stepper = BatchedStepper(rows, task, batches, 0.05, failures)
+    given = rows, task, batches, 0.05, failures, ONE_CORE
+    stepper = StackedStepper(*given, DenseGradient(rows, task))
     return Models(rows, stepper, failures, task)
 
 
@@ -154,16 +159,12 @@ def test_a_tensor_of_the_host_among_those_of_the_device_is_noticed() -> None:
         assert (there + torch.ones(3).to(NAME)).to("cpu").tolist() == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "engine"), [("normalized", "batched"), ("dropped", "loop")], ids=["buffers", "chance"]
-)
-def test_a_model_that_cannot_be_batched_takes_the_loop_on_a_device(name: str, engine: str) -> None:
+@pytest.mark.parametrize("name", ["normalized", "dropped"])
+def test_other_models_are_vmapped_on_a_device(name: str) -> None:
     settings = SETTINGS | {"task": f"tests.sim.batched.test_device:{name}", "workers": 2}
     with ForeignDevice():
         run = simulate(**settings, device=NAME)
-    assert run.summary["engine"] == engine
-    if engine == "loop":
-        assert "random" in run.summary["engine_why"]
+    assert run.summary["engine"] == "vmap"
     check_close(run, simulate(**settings))
 
 

@@ -92,18 +92,6 @@ def test_a_task_says_how_and_a_run_may_say_otherwise() -> None:
     assert rates == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "rmsprop", "adamw"])
-def test_batched_steps_follow_it_with_the_loops_bits(optimizer: str) -> None:
-    settings: dict[str, Any] = {"task": "digits", "workers": 6, "total_steps": 90, "slow": ("3:4",)}
-    digests = {
-        engine: simulate(
-            **settings, optimizer=optimizer, lr_schedule="cosine:warmup=0.2", engine=engine
-        ).summary["digest"]
-        for engine in ("loop", "batched")
-    }
-    assert digests["loop"] == digests["batched"]
-
-
 @pytest.mark.parametrize(
     ("settings", "why"),
     [

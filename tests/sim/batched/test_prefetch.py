@@ -87,7 +87,7 @@ def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> No
             steps=65,
             p=0.3,
             topology="ring",
-            engine="batched",
+            engine="dense",
             threads=threads,
             network="lossy",
             pace="lognormal:cv=0.5",

@@ -14,8 +14,6 @@ from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import consensus, simulate
-from rumor.sim.batched.compiled.dense import dense_layers
-from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
 from rumor.sim.batched.schedule import Window
 from rumor.train.tasks.task import Task
@@ -196,39 +194,3 @@ def test_values_of_other_types_are_refused(settings: dict[str, Any], message: st
     with pytest.raises(ConfigError) as caught:
         simulate(**(usual | settings))
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"model": lambda: repeated()},
-        {"model": lambda: frozen()},
-        {"loss": lambda o, t: nn.functional.cross_entropy(o, t) * 2},
-        {"model": lambda: nn.Sequential(nn.Linear(4, 2, bias=False))},
-        {"model": lambda: nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))},
-        {"model": lambda: nn.Sequential(nn.Linear(4, 2), nn.ReLU())},
-        {"model": lambda: nn.Linear(4, 2)},
-        {"train": (torch.zeros(8, 4), torch.full((8,), -100))},
-        {"train": (torch.zeros(8, 4), torch.zeros(8, 2))},
-    ],
-    ids=[
-        *("a layer twice", "a frozen layer", "a loss of one's own", "no bias", "tanh"),
-        *("relu last", "not sequential", "ignored targets", "probabilities"),
-    ],
-)
-def test_what_machine_code_cannot_take_is_refused(changes: dict[str, Any]) -> None:
-    usual: dict[str, Any] = {"model": lambda: nn.Sequential(nn.Linear(4, 2))}
-    refused = task(**(usual | changes))
-    with pytest.raises(ConfigError, match=r"of the task .* are not taken in machine code"):
-        dense_layers(ParameterMatrix(refused.model(), 2), refused)
-
-
-def repeated() -> nn.Module:
-    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
-    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), second)
-
-
-def frozen() -> nn.Module:
-    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
-    model[0].requires_grad_(False)
-    return model

@@ -64,7 +64,6 @@ def plain() -> dict[str, Run]:
     "change",
     [
         {"threads": 2, "window": 5},
-        {"engine": "batched", "threads": 2, "window": 11},
     ],
     ids=str,
 )

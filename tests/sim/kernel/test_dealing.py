@@ -76,9 +76,7 @@ def test_those_who_come_and_go_are_dealt_samples(churn: Run) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(
-    "change", [{"window": 7}, {"engine": "batched", "threads": 2, "window": 11}], ids=str
-)
+@pytest.mark.parametrize("change", [{"window": 7}, {"threads": 2, "window": 11}], ids=str)
 @pytest.mark.parametrize("settings", [SETTINGS, CHURN], ids=["calm", "churn"])
 def test_how_a_run_is_computed_changes_no_bit(
     settings: dict[str, Any], change: dict[str, Any], request: pytest.FixtureRequest

@@ -100,7 +100,7 @@ def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
     "change",
     [
         {"window": 7},
-        {"engine": "batched", "threads": 2, "window": 11},
+        {"threads": 2, "window": 11},
     ],
     ids=str,
 )
@@ -111,7 +111,7 @@ def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any])
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("engine", ["loop", "batched"])
+@pytest.mark.parametrize("engine", ["loop", "dense"])
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
     engine: str, state: str
@@ -165,7 +165,7 @@ def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() 
         timing="local",
         seed=3,
         faults=[fault(10.0, "partition", groups=[[0, 1, 2, 3]], for_s=50.0)],
-        engine="batched",
+        engine="dense",
         eval_every=50,
     )
     series, summary = run.series, run.summary

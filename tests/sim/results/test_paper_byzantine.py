@@ -65,7 +65,7 @@ def distance(attack: str = "", *, robust: str = "none", seed: int = 0) -> float:
         robust=robust,
         seed=seed,
         faults=faults,
-        engine="batched",
+        engine="dense",
         threads=1,
     )
     found = np.sqrt(2 * run.series["loss_quantiles"][:, 2])
@@ -164,7 +164,7 @@ def ring_accuracy(folder: Path, attack: str, robust: str, seed: int = 0) -> floa
             lr=0.05,
             momentum=0.9,
             faults=[liars],
-            engine="batched",
+            engine="dense",
             threads=1,
             eval_every=50,
             seed=seed,

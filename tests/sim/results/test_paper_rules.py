@@ -37,7 +37,7 @@ def test_every_rule_finds_the_optimum_of_least_squares(rule: str) -> None:
     run = simulate(
         task="quadratic", workers=8, rule=fitting(rule)["rule"], p=0.5 if rule == "gosgd" else None,
         topology=topology_of(rule),
-        steps=400 if rule in (*PLAIN_SGD, *OUTER) else 150, eval_every=150, engine="batched",
+        steps=400 if rule in (*PLAIN_SGD, *OUTER) else 150, eval_every=150, engine="dense",
         **settings,
     )  # fmt: skip
     assert run.series["loss"][0] > 1
@@ -51,7 +51,7 @@ def trained(rule: str, topology: str, partition: str, seed: int) -> Run:
     settings: dict[str, Any] = plainly(rule) if rule in PLAIN_SGD else {"lr": 0.05}
     return simulate(
         task="digits", workers=16, rule=fitting(rule)["rule"], topology=topology, seed=seed,
-        p=1.0 if rule == "gosgd" else None, partition=partition, engine="batched",
+        p=1.0 if rule == "gosgd" else None, partition=partition, engine="dense",
         # On a tree, what a worker learns is late wherever else it counts.
         steps=200 if rule in TREES else 100, eval_every=100, **settings,
     )  # fmt: skip

@@ -15,7 +15,7 @@ POINTS, SEEDS = 5, 3
 SETTINGS = {
     **{"task": "digits", "workers": 4, "topology": "complete", "rule": "gosgd", "p": 0.5},
     **{"lr": 0.05, "steps": 40, "eval_every": 4, "partition": "dirichlet:0.5"},
-    "engine": "batched",
+    "engine": "dense",
 }
 
 # About one trial in ten does not get there within its steps.

@@ -154,7 +154,7 @@ def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() 
     ("task", "change"),
     [
         ("digits", {"window": 1}),
-        ("digits", {"engine": "batched", "threads": 2}),
+        ("digits", {"threads": 2, "window": 11}),
         (noise(dim=32), {"window": 1}),
     ],
     ids=["models", "batched models", "vectors"],

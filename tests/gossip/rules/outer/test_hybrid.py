@@ -165,7 +165,7 @@ def test_hosts_of_a_topology_are_machines() -> None:
     run = simulate(task="digits", steps=20, **HOSTS)
     assert 6 * 2 * 20 + 20 < run.summary["pushes"] < (6 * 2 + 2) * 20 + 30
     assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]
-    again = simulate(task="digits", steps=20, window=7, engine="batched", **HOSTS)
+    again = simulate(task="digits", steps=20, window=7, engine="dense", **HOSTS)
     assert again.summary["digest"] == run.summary["digest"]
     one = simulate(task="digits", steps=20, **HOSTS | {"topology": "complete"})
     assert one.summary["pushes"] == 6 * 5 * 20

@@ -42,7 +42,7 @@ def test_a_default_that_is_given_makes_no_other_trial() -> None:
         {"p": 0.1},
         {"lr": 0.3},
         {"eval_every": 7},
-        {"engine": "batched"},
+        {"engine": "dense"},
         {"slow": ("3:10",)},
         {"partition": [[0]] * 64},
         {"faults": [{"at_s": 1.0, "kind": "crash", "peer": 2}]},

@@ -1,0 +1,253 @@
+"""Gradients of multilayer perceptrons in closed form, for many workers at once."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from ....gossip.errors import ConfigError
+from ....train.model import deep_copy
+from ....train.tasks.task import Task
+from ..batches import Ints
+from ..parameters import ParameterMatrix
+from .stacked import LANES
+
+__all__ = ["DenseGradient"]
+
+_aten: Final = torch.ops.aten
+
+
+class _Linear(NamedTuple):
+    """A layer's places in a vector; it has no bias where that place is None."""
+
+    weight: slice
+    bias: slice | None
+    n_in: int
+    n_out: int
+
+    def weight_of(self, vectors: Tensor) -> Tensor:
+        """Axes ``(worker, n_out, n_in)``, a view."""
+        return vectors[:, self.weight].view(-1, self.n_out, self.n_in)
+
+
+class _Activation(NamedTuple):
+    """A function of each number, and its slope times that of what follows it."""
+
+    forward: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """Given the slope, and what the function was given and has made of it."""
+
+
+_Layer = _Linear | _Activation
+
+
+class DenseGradient:
+    """The gradient of a chain of linear layers and activations; see `stacked.Gradient`.
+
+    Raises:
+        ConfigError: The model or the loss is of another kind.
+    """
+
+    buffers: Sequence[slice] = ()
+
+    def __init__(self, rows: ParameterMatrix, task: Task) -> None:
+        self._flattens, self._layers = _chain(rows)
+        self._squared = _is_squared(task)
+        kinds = {"flattens": self._flattens, "squared": self._squared}
+        _check_data(self._layers, rows.x[0].dtype, task, **kinds)
+        is_linear = [isinstance(layer, _Linear) for layer in self._layers]
+        self._first = is_linear.index(True)
+
+    def __call__(
+        self,
+        values: Tensor,
+        locals: Sequence[Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        workers: Ints,
+        steps: Ints,
+    ) -> tuple[Tensor, Tensor]:
+        """See `stacked.Gradient`."""
+        made = [inputs.flatten(2) if self._flattens else inputs]
+        for layer in self._layers:
+            made.append(_forward(layer, values, made[-1]))
+        slope, losses = (_squared_error if self._squared else _cross_entropy)(made[-1], targets)
+        slopes = torch.zeros_like(values)
+        for at in range(len(self._layers) - 1, self._first - 1, -1):
+            layer = self._layers[at]
+            if isinstance(layer, _Activation):
+                slope = layer.backward(slope, made[at], made[at + 1])
+                continue
+            layer.weight_of(slopes).copy_(slope.transpose(1, 2).bmm(made[at]))
+            if layer.bias is not None:
+                torch.sum(slope, 1, out=slopes[:, layer.bias])
+            if at > self._first:
+                slope = slope.bmm(layer.weight_of(values))
+        return slopes, losses
+
+    def multiple(self, inputs: Tensor, targets: Tensor) -> int:
+        """See `stacked.Gradient`."""
+        widths = (layer.n_out for layer in self._layers if isinstance(layer, _Linear))
+        return LANES // math.gcd(LANES, *(len(inputs) * width for width in widths))
+
+    def check(self) -> None:
+        """Do nothing: no module is called."""
+
+
+def _forward(layer: _Layer, values: Tensor, inputs: Tensor) -> Tensor:
+    if isinstance(layer, _Activation):
+        return layer.forward(inputs)
+    weight = layer.weight_of(values).transpose(1, 2)
+    if layer.bias is None:
+        return inputs.bmm(weight)
+    return torch.baddbmm(values[:, layer.bias].unsqueeze(1), inputs, weight)
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The slope of the mean cross-entropy by the outputs, and that mean, of each worker."""
+    # Over few classes, softmax is quicker where the samples are the axis that is contiguous.
+    logs = outputs.transpose(1, 2).contiguous().log_softmax(1)
+    at, batch = targets.unsqueeze(1), targets.shape[1]
+    losses = logs.gather(1, at).sum((1, 2)).div_(-batch)
+    slope = logs.exp_()
+    slope.scatter_add_(1, at, slope.new_full((), -1.0).expand(at.shape))
+    return slope.div_(batch).transpose(1, 2), losses
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Likewise, of the mean squared error."""
+    off = outputs - targets
+    return off * (2 / off[0].numel()), off.square().flatten(1).mean(1)
+
+
+def _chain(rows: ParameterMatrix) -> tuple[bool, list[_Layer]]:
+    """Whether a model flattens its inputs, and its layers in order.
+
+    Raises:
+        ConfigError: It does anything else.
+    """
+    # In another one, as a model that is a single layer would itself be traced.
+    module = nn.Sequential(deep_copy(rows.module))
+    trained = {name for name, p in rows.module.named_parameters() if p.requires_grad}
+    if trained != {p.spec.name for p in rows.segments[0].tensors} or rows.local:
+        raise ConfigError("its model has buffers")
+    parts = [part for part in module.modules() if [*part.parameters(recurse=False)]]
+    nodes = _traced(module) if all(type(p) is nn.Linear for p in parts) else []
+    flattens, layers = False, list[_Layer]()
+    for before, node in pairwise(nodes[:-1]):
+        part = _part(module, before, node)
+        if isinstance(part, nn.Linear):
+            names = [f"{node.target}.{name}"[2:] for name, _ in part.named_parameters()]
+            if not trained.issuperset(names):
+                break
+            trained.difference_update(names)
+            layers.append(_linear(rows, *names))
+        elif isinstance(part, nn.Flatten) and (part.start_dim, part.end_dim) == (1, -1):
+            flattens |= not any(isinstance(layer, _Linear) for layer in layers)
+        elif isinstance(part, nn.ReLU | nn.Tanh | nn.GELU):
+            layers.append(_activation(part))
+        elif not isinstance(part, nn.Identity):
+            break
+    else:
+        if nodes and nodes[-1].args == (nodes[-2],) and not trained:
+            return flattens, layers
+    raise ConfigError("its model is no chain of Linear, ReLU, Tanh, GELU and Flatten")
+
+
+def _traced(module: nn.Module) -> list[fx.Node]:
+    """What a model calls, from its inputs to its outputs; nothing where that cannot be told."""
+    try:
+        return [*fx.Tracer().trace(module).nodes]
+    except Exception:  # whatever a user's model does when it is given no numbers
+        return []
+
+
+# Functions, and methods of tensors, as the modules that do the same.
+_PARTS: Final[dict[object, Callable[..., nn.Module]]] = {
+    **dict.fromkeys((torch.relu, functional.relu, "relu"), nn.ReLU),
+    **dict.fromkeys((torch.tanh, functional.tanh, "tanh"), nn.Tanh),
+    functional.gelu: nn.GELU,
+    **dict.fromkeys((torch.flatten, "flatten"), lambda start=0, end=-1: nn.Flatten(start, end)),
+}
+
+
+def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None:
+    """The module that is called there, or one that does the same, on what comes before alone."""
+    if node.all_input_nodes != [before] or node.args[:1] != (before,):
+        return None
+    if node.op == "call_module":
+        part = module.get_submodule(str(node.target))
+        return part if type(part).__module__.startswith("torch.nn.modules.") else None
+    try:
+        return _PARTS[node.target](*node.args[1:], **node.kwargs)
+    except (KeyError, TypeError):
+        return None
+
+
+def _linear(rows: ParameterMatrix, weight: str, bias: str | None = None) -> _Linear:
+    """A layer whose parameters have these names."""
+    (segment,) = rows.segments
+    placed = {p.spec.name: p for p in segment.tensors}
+    places = {
+        name: slice(start, start + p.tensor.numel())
+        for name, p in placed.items()
+        for start in [(p.offset_bytes - segment.start_bytes) // p.tensor.element_size()]
+    }
+    # Not what the module says of itself: its parameters may have been replaced.
+    n_out, n_in = placed[weight].spec.shape
+    return _Linear(places[weight], places.get(bias or ""), n_in, n_out)
+
+
+def _activation(part: nn.Module) -> _Activation:
+    if isinstance(part, nn.GELU):
+        kind = part.approximate
+        return _Activation(
+            partial(functional.gelu, approximate=kind),
+            lambda slope, x, y: _aten.gelu_backward(slope, x, approximate=kind),
+        )
+    if isinstance(part, nn.Tanh):
+        return _Activation(torch.tanh, lambda slope, x, y: _aten.tanh_backward(slope, y))
+    return _Activation(torch.relu, lambda slope, x, y: _aten.threshold_backward(slope, y, 0))
+
+
+def _is_squared(task: Task) -> bool:
+    """Whether the loss is the mean squared error; else it is the mean cross-entropy.
+
+    Raises:
+        ConfigError: It is another one.
+    """
+    loss = task.loss
+    if loss is functional.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean"):
+        return True
+    if loss is functional.cross_entropy or (
+        type(loss) is nn.CrossEntropyLoss
+        and loss.weight is None
+        and (loss.reduction, loss.ignore_index, loss.label_smoothing) == ("mean", -100, 0.0)
+    ):
+        return False
+    raise ConfigError("its loss is neither the cross-entropy nor the squared error")
+
+
+def _check_data(
+    layers: Sequence[_Layer], dtype: torch.dtype, task: Task, *, flattens: bool, squared: bool
+) -> None:
+    """Raise where such layers do not go from the samples to what is wanted of them."""
+    inputs, targets = task.train
+    widths = [inputs[0].numel() if flattens else inputs.shape[-1]]
+    for layer in layers:
+        if isinstance(layer, _Linear):
+            if layer.n_in != widths[-1]:
+                raise ConfigError("its layers do not fit its inputs")
+            widths.append(layer.n_out)
+    if inputs.dtype != dtype or not (flattens or inputs.ndim == 2):
+        raise ConfigError("its inputs are no vectors of the parameters' dtype")
+    if squared and not (targets.dtype == dtype and targets.shape == (len(inputs), widths[-1])):
+        raise ConfigError("its targets are not one number for each output")
+    is_class = targets.ndim == 1 and targets.dtype == torch.int64
+    if not squared and not (is_class and 0 <= targets.min() and targets.max() < widths[-1]):
+        raise ConfigError("its targets are no classes")

@@ -1,0 +1,221 @@
+"""Steps of many workers at once: one gradient over the rows of a group."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ....gossip.errors import ConfigError
+from ....train.tasks.sources import is_pair
+from ....train.tasks.task import Task
+from ...kernel.fast_path.levels import AnyLevel
+from ..batches import Batches, Ints
+from ..cores import Cores, Threads
+from ..parameters import CPU, ParameterMatrix
+from .loop import has_hooks
+from .optimizers import StackedOptimizer, put_rows, stacked_optimizer
+from .stepper import Failures
+
+__all__ = ["LANES", "Gradient", "StackedStepper", "why_not_stacked", "why_unpaired"]
+
+# The rows of a group, their gradients and momentum stay in a core's cache, and its calls cost
+# little next to what they compute.
+_NUMBERS_PER_GROUP: Final = 1 << 19
+_GROUP_MIN: Final = 8
+_GROUP_MAX: Final = 256
+
+# Elsewhere each call costs more than what it computes; activations still have to fit.
+_NUMBERS_PER_GROUP_ELSEWHERE: Final = 1 << 24
+
+LANES: Final = 32
+"""Numbers that kernels of torch take at a time, at most."""
+
+
+class Gradient(Protocol):
+    """The gradient of a task's loss for a stack of workers."""
+
+    def __call__(
+        self,
+        values: Tensor,
+        locals: Sequence[Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        workers: Ints,
+        steps: Ints,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute it on one batch of each worker, all of one size.
+
+        Args:
+            values: Vectors, axes ``(worker, number)``, padding included; a step's buffers are
+                written there.
+            locals: What is not shared, axes ``(worker, *shape)``; written, too.
+            inputs: Axes ``(worker, batch, ...)``.
+            targets: Likewise.
+            workers: Which workers these are.
+            steps: Which step of each, counted from 0.
+
+        Returns:
+            Gradients, laid out as *values*, and losses, axis ``worker``.
+        """
+
+    def multiple(self, inputs: Tensor, targets: Tensor) -> int:
+        """What the number of workers in a group must be a multiple of, for batches of this form.
+
+        Kernels of torch take up to `LANES` numbers at a time. What is left over goes through other
+        code, which may round otherwise.
+        """
+
+    @property
+    def buffers(self) -> Sequence[slice]:
+        """Where in a vector the numbers lie that a step may write and that are not trained."""
+
+    def check(self) -> None:
+        """Raise where a step has changed what all workers share."""
+
+
+class StackedStepper:
+    """Takes the steps of a level group by group.
+
+    What a worker's step computes does not depend on the others in its group: neither the number of
+    threads nor that of a window's steps changes a bit.
+
+    Args:
+        cores: So many groups at a time.
+
+    Raises:
+        ConfigError: The task's optimizer cannot be stacked.
+    """
+
+    def __init__(
+        self,
+        rows: ParameterMatrix,
+        task: Task,
+        batches: Batches,
+        lr: float,
+        failures: Failures,
+        cores: Cores,
+        gradient: Gradient,
+    ) -> None:
+        self._rows = rows
+        self._batches = batches
+        self._failures = failures
+        self.gradient = gradient
+        self.memory = _optimizer(rows, task, lr)
+        self._threads = Threads(cores)
+        per_group = _NUMBERS_PER_GROUP if rows.device == CPU else _NUMBERS_PER_GROUP_ELSEWHERE
+        self._group = max(_GROUP_MIN, per_group // rows.x[0].shape[1])
+        if rows.device == CPU:
+            self._group = min(_GROUP_MAX, self._group)
+
+    def take(self, level: AnyLevel) -> None:
+        """Take all steps of a level."""
+        workers, steps, orders = (
+            np.array(column) for column in (level.workers, level.steps, level.orders)
+        )
+        # Where the data does not divide evenly, small parts may make batches of different sizes.
+        sizes = self._batches.sizes(workers)
+        groups = [
+            part
+            for size in np.unique(sizes)
+            for alike in [np.flatnonzero(sizes == size)]
+            for part in np.array_split(alike, -(-len(alike) // self._group))
+        ]
+        self._threads.share(
+            lambda part: self._take_group(workers[part], steps[part], orders[part]), groups
+        )
+
+    def shown(self, worker: int) -> AbstractContextManager[None]:
+        """Do nothing: steps change no attributes."""
+        return nullcontext()
+
+    def check(self) -> None:
+        """Raise where a step has changed attributes, which workers share."""
+        self.gradient.check()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.close()
+
+    def _take_group(self, workers: Ints, steps: Ints, orders: Ints) -> None:
+        samples = self._batches.indices(workers, steps)
+        form = (side[: samples.shape[1]] for side in self._batches.tensors)
+        # The product of a single pair of matrices rounds otherwise, too.
+        every = max(2, self.gradient.multiple(*form))
+        if missing := -len(workers) % every:
+            # The last worker is there several times.
+            at = np.r_[: len(workers), [-1] * missing]
+            workers, steps, samples = workers[at], steps[at], samples[at]
+
+        rows, x = self._rows, self._rows.x[0]
+        chosen = torch.from_numpy(workers).to(x.device)
+        values = x.index_select(0, chosen)
+        locals = [part.index_select(0, chosen) for part in rows.locals]
+        inputs, targets = self._batches.stacked(samples)
+        if self._batches.flipped:
+            targets = self._batches.turned(workers, targets)
+        with torch.no_grad():
+            slopes, losses = self.gradient(values, locals, inputs, targets, workers, steps)
+            buffers = [values[:, span].clone() for span in self.gradient.buffers]
+            rates = np.ones(len(workers)) if rows.lr_factors is None else rows.lr_factors[workers]
+            self.memory.update(values, slopes, workers, rates)
+            # Which an optimizer that takes a row for one tensor may have let decay.
+            for span, buffer in zip(self.gradient.buffers, buffers, strict=True):
+                values[:, span] = buffer
+            put_rows(x, workers, values)
+            for part, written in zip(rows.locals, locals, strict=True):
+                part.index_copy_(0, chosen, written)
+            # One sum for all: only where it is not finite is each looked at.
+            if not bool(torch.isfinite(values.sum() + losses.sum())):
+                finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
+                for at in torch.nonzero(~finite[: len(orders)]).flatten().tolist():
+                    self._failures.note(int(orders[at]), int(workers[at]), int(steps[at]))
+
+
+def _optimizer(rows: ParameterMatrix, task: Task, lr: float) -> StackedOptimizer:
+    parameters = [p for p in rows.module.parameters() if p.requires_grad]
+    made = task.optimizer(parameters, lr)
+    stacked = stacked_optimizer(made, parameters, rows.x[0])
+    if stacked is None:
+        raise ConfigError(
+            f"its optimizer is not plain SGD, Adam or AdamW of all parameters alike "
+            f"({type(made).__name__})"
+        )
+    return stacked
+
+
+def why_unpaired(task: Task, device: torch.device = CPU) -> str:
+    """Why the steps of a task are not those of stacked inputs and targets, or nothing."""
+    if task.training_step is not None:
+        return "it has a training_step"
+    if not is_pair(task.train):
+        return "its data are not two tensors"
+    if task.augment is not None:
+        return "it augments its batches"
+    plain = ("float32", "auto") if device.type == "cpu" else ("float32",)
+    return "" if task.precision in plain else f"its precision is {task.precision}"
+
+
+def why_not_stacked(rows: ParameterMatrix, task: Task) -> str:
+    """Why the steps of several workers cannot be taken at once, whatever the model computes."""
+    if why := why_unpaired(task, rows.device):
+        return why
+    if len(rows.segments) != 1:
+        return "its parameters have several dtypes"
+    if rows.x[0].dtype not in (torch.float32, torch.float64):
+        return f"its parameters are {str(rows.x[0].dtype).removeprefix('torch.')}"
+    placed = rows.segments[0].tensors
+    if any(rows.names[p.spec.name] != (p.spec.name,) for p in (*placed, *rows.local)):
+        return "its model is wrapped, or has parameters that are tied by their data"
+    if any(p.spec.order for p in placed):
+        return "its parameters are in another memory format"
+    return "its model has hooks" if _is_hooked(rows.module) else ""
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether anything is to be called when a part of a model is, or has its gradient."""
+    kinds = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+    called = any(getattr(part, kind, None) for part in module.modules() for kind in kinds)
+    return called or has_hooks(module)

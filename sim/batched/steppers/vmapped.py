@@ -1,0 +1,236 @@
+"""Gradients of many workers at once by ``torch.func``, of any model that keeps to tensors."""
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ....gossip import PeerId
+from ....gossip.errors import ConfigError
+from ....train.model import deep_copy
+from ....train.tasks.random_state import seed_of
+from ....train.tasks.task import Task
+from ..batches import Ints
+from ..parameters import ParameterMatrix, view_of
+from .attributes import fingerprint
+from .stacked import LANES
+
+__all__ = ["VmapGradient"]
+
+_aten: Final = torch.ops.aten
+
+# Where everything is dropped, zeros are to stay zeros.
+_LEAST: Final = 1e-9
+
+
+class _Drop(NamedTuple):
+    """One call of dropout in a step."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    p: float
+
+
+class _Functions(TorchFunctionMode):
+    """Calls what ``vmap`` is at home with in place of what it is not.
+
+    Where a model drops numbers, it multiplies by what was drawn before: what ``vmap`` draws by
+    itself depends on who else is in the group. Attention is products of matrices and a softmax.
+
+    Args:
+        masks: For each call in a step, in order.
+        drops: Where calls are noted if nothing was drawn.
+    """
+
+    def __init__(self, masks: Sequence[Tensor], drops: list[_Drop] | None = None) -> None:
+        super().__init__()
+        self._masks = iter(masks)
+        self._drops = drops
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call a function, or another one in its place."""
+        if func is functional.dropout:
+            return self._drop(*args, **(kwargs or {}))
+        if func is functional.scaled_dot_product_attention:
+            return _aten._scaled_dot_product_attention_math(*args, **(kwargs or {}))[0]
+        return func(*args, **(kwargs or {}))
+
+    def _drop(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        if not training or p == 0:
+            return input
+        if self._drops is not None:
+            self._drops.append(_Drop(input.shape, input.dtype, p))
+            return input
+        mask = next(self._masks)
+        return input.mul_(mask) if inplace else input * mask
+
+
+# Kernels round these alike wherever a number lies.
+_EXACT: Final = frozenset(
+    f"aten::{name}"
+    for name in ("abs", "add", "clamp", "div", "mul", "neg", "relu", "sqrt", "sub", "where")
+)
+
+
+class _Note(TorchDispatchMode):
+    """Takes note of a step of one worker while this is entered.
+
+    Attributes:
+        n_alike: A divisor of `LANES` and of how many numbers each function of single numbers takes.
+        drops: Calls of dropout.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.n_alike = LANES
+        self.drops: list[_Drop] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operation, and see how many numbers come out."""
+        made = func(*args, **(kwargs or {}))
+        is_exact = func._schema.name.rstrip("_") in _EXACT or torch.Tag.pointwise not in func.tags
+        if not is_exact and isinstance(made, Tensor) and made.is_floating_point():
+            self.n_alike = math.gcd(self.n_alike, made.numel())
+        return made
+
+
+class VmapGradient:
+    """The gradient by ``vmap(grad_and_value(...))``; see `stacked.Gradient`.
+
+    Args:
+        ids: Names of the workers, and
+        seed: the run's: dropout is drawn anew from these for each step of each worker.
+    """
+
+    def __init__(self, rows: ParameterMatrix, task: Task, ids: Sequence[PeerId], seed: int) -> None:
+        self._name = task.name
+        # One that counts is the loop's, too.
+        self._criterion = deepcopy(task.loss)
+        self._ids, self._seed = ids, seed
+        self._device = rows.device
+        (segment,) = rows.segments
+        self._placed, self._start_bytes = segment.tensors, segment.start_bytes
+        self._locals = [p.spec.name for p in rows.local]
+        self._module = deep_copy(rows.module)
+        self._trained = {n for n, p in self._module.named_parameters() if p.requires_grad}
+        self.buffers = [
+            slice(start, start + p.tensor.numel())
+            for p in segment.tensors
+            if p.spec.name not in self._trained
+            for start in [(p.offset_bytes - segment.start_bytes) // p.tensor.element_size()]
+        ]
+        """Where in a vector the numbers lie that a step may write and that are not trained."""
+        self._start = fingerprint((self._module, self._criterion))
+        self._own = threading.local()
+        self._copies: list[nn.Module] = []
+        """Each thread's, as a call puts other tensors in the place of a module's."""
+        self._notes: dict[torch.Size, _Note] = {}
+
+    def __call__(
+        self,
+        values: Tensor,
+        locals: Sequence[Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+        workers: Ints,
+        steps: Ints,
+    ) -> tuple[Tensor, Tensor]:
+        """See `stacked.Gradient`."""
+        views = self._views(values)
+        trained = {name: views.pop(name) for name in [*views] if name in self._trained}
+        buffers = views | dict(zip(self._locals, locals, strict=True))
+        # Running means are written only where they are contiguous.
+        whole = {name: buffer.clone() for name, buffer in buffers.items()}
+        masks = self._draw(self._of(inputs[0], targets[0]).drops, workers, steps)
+        given = trained, whole, masks, inputs, targets
+        slopes, (losses, after) = self._function()(*given)
+        for name, buffer in buffers.items():
+            buffer.copy_(after[name])
+        flat = torch.zeros_like(values)
+        for name, view in self._views(flat).items():
+            if name in slopes:
+                view.copy_(slopes[name])
+        return flat, losses.detach()
+
+    def multiple(self, inputs: Tensor, targets: Tensor) -> int:
+        """See `stacked.Gradient`."""
+        return LANES // self._of(inputs, targets).n_alike
+
+    def check(self) -> None:
+        """Raise where a step has changed attributes.
+
+        Raises:
+            ConfigError: It has, so that workers have shared them.
+        """
+        for module in self._copies:
+            if fingerprint((module, self._criterion)) != self._start:
+                raise ConfigError(
+                    f"a step of task {self._name} changes attributes of the model or of its "
+                    "loss, which engine vmap lets workers share: take engine loop"
+                )
+
+    def _views(self, flat: Tensor) -> dict[str, Tensor]:
+        return {p.spec.name: view_of(p, self._start_bytes, flat) for p in self._placed}
+
+    def _function(self) -> Callable[..., Any]:
+        """What this thread calls."""
+        if not hasattr(self._own, "function"):
+            module = deep_copy(self._module)
+            self._copies.append(module)
+            loss = partial(self._loss, module)
+            self._own.function = vmap(grad_and_value(loss, has_aux=True))
+        function: Callable[..., Any] = self._own.function
+        return function
+
+    def _loss(
+        self,
+        module: nn.Module,
+        trained: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        masks: Sequence[Tensor],
+        inputs: Tensor,
+        targets: Tensor,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One worker's loss, and its buffers after the step."""
+        assert self._criterion is not None
+        tensors = trained | buffers
+        with _Functions(masks):
+            loss = self._criterion(functional_call(module, tensors, (inputs,)), targets)
+        return loss, {name: tensors[name] for name in buffers}
+
+    def _of(self, inputs: Tensor, targets: Tensor) -> "_Note":
+        """What there is to know of a step on a batch of that form."""
+        if inputs.shape not in self._notes:
+            assert self._criterion is not None
+            module = deep_copy(self._module)
+            with torch.no_grad(), _Note() as note, _Functions([], note.drops):
+                self._criterion(module(inputs), targets)
+            self._notes[inputs.shape] = note
+        return self._notes[inputs.shape]
+
+    def _draw(self, drops: Sequence[_Drop], workers: Ints, steps: Ints) -> list[Tensor]:
+        """Zeros where numbers are dropped, for each call, axes ``(worker, *shape)``."""
+        n, generator = len(workers), torch.Generator()
+        masks = [torch.empty(n, *d.shape, dtype=d.dtype, device="cpu") for d in drops]
+        for at, (worker, step) in enumerate(zip(workers, steps, strict=True) if drops else ()):
+            purpose = f"dropout\0{step}"
+            generator.manual_seed(seed_of(self._seed, self._ids[worker], purpose))
+            for mask, drop in zip(masks, drops, strict=True):
+                mask[at].bernoulli_(1 - drop.p, generator=generator)
+        scaled = (m.div_(max(1 - d.p, _LEAST)) for m, d in zip(masks, drops, strict=True))
+        return [mask.to(self._device) for mask in scaled]
