@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
-from ...kernel.fast_path.compiler import can_compile
 from ..parameters import ParameterMatrix
 from .interface import (
     CALL_BYTES,
@@ -116,8 +115,6 @@ def why_not(layers: Sequence[DenseLayer], *, squared: bool = False) -> str:
         layers: In order.
         squared: Whether errors are squared; else there are classes.
     """
-    if not can_compile():
-        return "numba is not installed"
     if not address(SGEMM):
         return "torch's library shows no sgemm"
     if not (squared or _lanes(layers[-1].n_out)):

@@ -1,6 +1,5 @@
 """Which way steps are computed: only one that changes no bit is taken without being asked for."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,6 @@ from rumor.sim.batched.cores import Cores
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.stepper import Failure, Failures
-from rumor.sim.kernel.fast_path import compiler
 from rumor.sim.kernel.program import Level
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.partition import split
@@ -154,15 +152,6 @@ def test_an_optimizer_of_some_of_the_parameters_leaves_the_others_alone() -> Non
     shop = workshop(task(optimizer=lambda parameters, lr: SGD([*parameters][-2:], lr=lr)))
     looped, batched = steps(shop, shop.loop), steps(shop, shop.batched)
     torch.testing.assert_close(looped.x[0], batched.x[0])
-
-
-def test_where_numba_does_not_load_it_counts_as_not_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    compiler.can_compile.cache_clear()
-    monkeypatch.setitem(sys.modules, "numba", None)
-    assert not compiler.can_compile()
-    compiler.can_compile.cache_clear()
 
 
 @needs_equal_bits

@@ -19,17 +19,14 @@ from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.optimizers import stacked_optimizer
 from rumor.sim.batched.steppers.stepper import Failure, Failures
 from rumor.sim.kernel.fast_path import choice
-from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.sim.kernel.plan import Stop
 from rumor.train.tasks.task import Task
 
 from ..test_engines import classifier, steps, task, workshop
 
 pytestmark = [
-    pytest.mark.compiled,
-    pytest.mark.skipif(not can_compile(), reason="numba is not installed"),
     pytest.mark.skipif(
-        can_compile() and bool(why_not([DenseLayer(0, 640, 64, 10)])),
+        bool(why_not([DenseLayer(0, 640, 64, 10)])),
         reason="torch's library rounds otherwise here, or shows no products of matrices",
     ),
 ]
