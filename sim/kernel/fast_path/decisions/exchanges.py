@@ -17,6 +17,7 @@ import numpy as np
 from .....gossip import weight
 from .....gossip.exchange import flow_control, incoming, outgoing
 from .....gossip.protocol import context
+from .. import compiler
 from ..compiler import compiled, compiled_once
 from .event_queue import drop, is_full, peek
 from .messages import enqueue, number_bytes, send, waits
@@ -70,7 +71,10 @@ _ROUNDS_PASSED_MAX: Final = context.ROUNDS_PASSED_MAX
 
 _SOURCES: Final = (
     *Path(__file__).parent.glob("*.py"),
-    *(Path(str(module.__file__)) for module in (weight, flow_control, incoming, outgoing, context)),
+    *(
+        Path(str(module.__file__))
+        for module in (compiler, weight, flow_control, incoming, outgoing, context)
+    ),
 )
 
 
