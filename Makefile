@@ -3,7 +3,6 @@
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    pages in a browser
 # make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
-# make test-compiled   the fast path of simulations in machine code, once it is compiled
 # make test-extended  tests that take a second or more, all of them (SHARE=1/4 a part)
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
@@ -36,7 +35,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 MINUTES ?= 10
 PEERS   ?= 32
-TESTS   := test-core test-others test-cluster test-browser test-compiled test-integrations test-extended \
+TESTS   := test-core test-others test-cluster test-browser test-integrations test-extended \
 	test-share
 REPRODUCTIONS ?= relaysgd moshpit noise graphs
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
@@ -58,7 +57,7 @@ demo: .venv/.demo
 
 # What files share, such as a swarm that was run once, is made once where a file stays in one process.
 PYTEST  := -m pytest --dist loadfile --durations=20
-FULL    := not slow and not cluster and not browser and not compiled and not integrations
+FULL    := not slow and not cluster and not browser and not integrations
 QUICK   := not extended and $(FULL)
 CORE    := tests/gossip tests/topology
 # Others are not even imported: that would take as long as a third of these tests.
@@ -86,9 +85,6 @@ test-cluster: .venv/.test
 
 test-browser: .venv/.test
 	$(BIN)/python $(PYTEST) -m "browser and not slow"
-
-test-compiled: .venv/.test
-	$(BIN)/python $(PYTEST) -m "compiled and not slow"
 
 test-integrations: .venv/.integrations
 	$(BIN)/python $(PYTEST) -n 2 tests/train/integrations tests/test_exports.py -m "integrations or not live and $(QUICK)"

@@ -28,7 +28,6 @@ from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
 from rumor.sim.batched.values import peak_rss_mib
 from rumor.sim.kernel.fast_path import choice
-from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.sim.results.run import Run
 from rumor.topology import parse
 from rumor.train.tasks.digits import digits
@@ -86,7 +85,7 @@ def measure_simulator(
             rows += _next_to_rival(units, n, each, threads, rounds)
         n, ways = max(workers), {}
         for engine in ("auto", "loop"):
-            ways[engine] = partial(_ours, units, n, each, engine, 1, True, p=rarely)
+            ways[engine] = partial(_ours, units, n, each, engine, 1, p=rarely)
         found = _in_turn(ways, rounds)
         rows.append(_next_to_loop(f"{_named(units, n)}, p = {rarely:g}: auto", "auto", found))
     return Result(
@@ -110,9 +109,8 @@ def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) ->
         asked = _hand_over(units, n, steps, Path(scratch) / "work.npz")
         ours: dict[str, Callable[[], _Found]] = {"loop": partial(_ours, units, n, steps, "loop")}
         for count in sorted({1, threads}):
-            for compiled in (False, True):
-                way = f"dense{', compiled' if compiled else ''}, {count} threads"
-                ours[way] = partial(_ours, units, n, steps, "dense", count, compiled)
+            way = f"dense, {count} threads"
+            ours[way] = partial(_ours, units, n, steps, "dense", count)
         found = _in_turn({"rival": partial(_theirs, asked), **ours}, rounds)
     theirs = found["rival"]
     for way in filter(found.get, ours):
@@ -167,18 +165,13 @@ def _ours(
     steps: int,
     engine: str,
     threads: int = 1,
-    compiled: bool = False,
     p: float = 1.0,
 ) -> _Found:
-    _log.info("%s: %s, threads: %d, compiled: %s", _named(units, n), engine, threads, compiled)
-    if engine == "dense" and compiled and not can_compile():
-        _log.warning("numba is not installed")
-        return {}
+    _log.info("%s: %s, threads: %d", _named(units, n), engine, threads)
     asked = {
         **{"hidden": units, "workers": n, "engine": engine, "threads": threads, "p": p},
         "steps": steps * _LONGER.get(units, 1),
         "longer": 1 if engine == "loop" else _TIMED.get(units, 1),
-        "compiled": compiled and can_compile(),
     }
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(asked)],
@@ -235,12 +228,11 @@ def measured(
     threads: int,
     p: float = 1.0,
     longer: int = 1,
-    compiled: bool = False,
 ) -> dict[str, Any]:
     """Simulate GoSGD, in this process.
 
     Set-up and evaluations are not counted, as they are not at the rival: runs of so few steps that
-    all of these are proven are subtracted, the quicker of two. They have as much of both.
+    all of these are decided twice are subtracted, the quicker of two. They have as much of both.
 
     Args:
         hidden: Units of the hidden layer.
@@ -251,7 +243,6 @@ def measured(
         p: Chance that a step pushes.
         longer: So many times as many steps are taken once more, and those are timed: of what is
             over within a second.
-        compiled: Whether machine code may decide; else as if numba were not installed.
 
     Returns:
         ``rate``, steps of all workers per second; ``accuracy`` of the merged model; ``digest`` of
@@ -260,19 +251,16 @@ def measured(
     """
     how = {"engine": engine, "threads": threads, "decide": "auto", "p": p}
     run = partial(_simulate, hidden)
-    if not compiled:
-        vars(choice)["can_compile"] = lambda: False
     # What is only done once, a small simulation has done before.
     run(_WARM_N, 2, how)
-    if compiled:
-        # Of models that are too large for its fast path, machine code only takes the steps.
-        try:
-            run(_WARM_N, 2, {**how, "decide": "compiled"})
-            how["decide"] = "compiled"
-        except ConfigError:
-            pass
+    # Models that are too large for the fast path are left to the protocols.
+    try:
+        run(_WARM_N, 2, {**how, "decide": "compiled"})
+        how["decide"] = "compiled"
+    except ConfigError:
+        pass
     loaded_mb = peak_rss_mib() * _MB_PER_MIB
-    bare = min(max(1, steps // 4), math.ceil(choice.STEPS_PROVEN / workers))
+    bare = min(max(1, steps // 4), math.ceil(choice.STEPS_VERIFIED / workers))
     bare_s = min(run(workers, bare, how).summary["wall_s"] for _ in range(2))
     asked = run(workers, steps, how)
     timed = asked.summary if longer == 1 else run(workers, steps * longer, how).summary

@@ -22,10 +22,12 @@ __all__ = [
     "FOUNDERS_MAX",
     "HARMLESS",
     "ONE",
+    "TIMES_OWN",
     "UNIT",
     "UNITS_PER_FOUNDER",
     "WEIGHT_MAX",
     "WEIGHT_MIN",
+    "WHOLE_MIN",
     "Units",
     "acceptable",
     "coarse",
@@ -65,13 +67,14 @@ message."""
 Units = int | str
 """A weight as it is told: whole units as a number, others as text, see `in_units`."""
 
-# From here on whole units are fine enough, and below it as many bits as a float64 has.
-_WHOLE_MIN: Final = 2**11 * UNIT
+WHOLE_MIN: Final = 2**11 * UNIT
+"""From here on whole units are fine enough, and below it as many bits as a float64 has."""
+
 _BITS: Final = 53
 
-# A share that weighs more than four founders makes up nine tenths of the mixture at most. Lighter
-# ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing.
-_TIMES_OWN: Final = 9
+TIMES_OWN: Final = 9
+"""A share that weighs more than four founders makes up nine tenths of the mixture at most. Lighter
+ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing."""
 
 FOUNDERS_MAX: Final = 8
 """So many founders' weight is taken from one share, or of a leaver as much as all founders brought
@@ -97,7 +100,7 @@ def coarse(weight: int) -> int:
     >>> coarse(4097 * UNIT + 5) == 4097 * UNIT, coarse(5)
     (True, 5)
     """
-    if weight >= _WHOLE_MIN:
+    if weight >= WHOLE_MIN:
         return weight >> _UNIT_BITS << _UNIT_BITS
     excess = weight.bit_length() - _BITS
     return weight >> excess << excess if excess > 0 else weight
@@ -110,7 +113,7 @@ def half(weight: int) -> int:
     2
     """
     given = weight >> 1
-    return given >> _UNIT_BITS << _UNIT_BITS if given >= _WHOLE_MIN else coarse(given)
+    return given >> _UNIT_BITS << _UNIT_BITS if given >= WHOLE_MIN else coarse(given)
 
 
 def token(weight: int) -> int:
@@ -122,7 +125,7 @@ def token(weight: int) -> int:
     >>> token(ONE) == UNIT, token(UNIT) < UNIT, token(1)
     (True, True, 1)
     """
-    return UNIT if weight >= _WHOLE_MIN else coarse(weight >> 11) or 1
+    return UNIT if weight >= WHOLE_MIN else coarse(weight >> 11) or 1
 
 
 def founders(weight: int) -> float:
@@ -268,7 +271,7 @@ def acceptable(
     """
     most = founders_max * ONE
     if not outweighs:
-        most = min(most, max(_TIMES_OWN * own, HARMLESS))
+        most = min(most, max(TIMES_OWN * own, HARMLESS))
     return offered if offered <= most else coarse(most)
 
 

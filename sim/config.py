@@ -191,9 +191,9 @@ class SimulationConfig:
     in rounding."""
     decide: str = "auto"
     """Who decides on exchanges: protocol (that of each worker, as live), compiled (a fast path in
-    machine code that emits the very same program; needs the extra ``compiled``), or auto: a fast
-    path, compiled where that pays, wherever nothing but plain exchanges is due, else the
-    protocols. Each run compares its first window. No bit depends on it."""
+    machine code that emits the very same program, and is compiled at its first use), or auto: the
+    fast path from 20,000 steps of all workers on, where nothing but plain exchanges is due, else
+    the protocols. Each run compares its first window. No bit depends on it."""
     device: str = "cpu"
     """Where models are trained: cpu, cuda, cuda:1; auto takes a GPU if there is one. Values differ
     from the CPU's in their last digits. ``consensus`` and ``noise`` have no model to put there."""

@@ -35,8 +35,12 @@ from .batched.steppers.stepper import Failure
 from .batched.values import Checked, Values, check_memory, check_values, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
-from .kernel.fast_path.choice import choose_decider, computes_in_machine_code, prove
-from .kernel.fast_path.compiler import Decider
+from .kernel.fast_path.choice import (
+    computes_in_machine_code,
+    must_compile,
+    takes_fast_path,
+    verify_against_protocol,
+)
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
 from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
@@ -167,7 +171,7 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Values:
-        compiled = computes_in_machine_code(self._decider, self._steps_total())
+        compiled = computes_in_machine_code(self._is_fast, self._steps_total())
         cores = Cores(self._cores, compiled, self._prefetcher.is_deciding)
         given = self.config, self._task, self.ids, cores, self._fault_plan
         return prepare(*given, flipped=flipped(self._attacks))
@@ -177,10 +181,14 @@ class Simulation:
         return check_values(self.config, self._task, self.ids, flipped(self._attacks))
 
     @cached_property
-    def _decider(self) -> Decider | None:
-        """What runs the fast path; None where the protocols decide."""
+    def _is_fast(self) -> bool:
+        """Whether the fast path decides, and not the protocols."""
         plan = self._plan(self._checked.schema, self._checked.anchor)
-        return choose_decider(self.config.decide, plan, self._steps_total())
+        steps = self._steps_total()
+        if steps is None:
+            assert self.config.time_s is not None  # else nothing would end the run
+            steps = int(self.config.time_s / self.config.step_s * len(self.ids))
+        return takes_fast_path(self.config.decide, plan, steps)
 
     def fleet(self) -> Fleet:
         """The workers as they decide, for whoever looks at them while no value is computed."""
@@ -212,7 +220,7 @@ class Simulation:
         checked = self._checked
         plan = self._plan(checked.schema, checked.anchor)
         if self.config.decide == "compiled":
-            _ = self._decider  # refuses what it cannot take
+            _ = self._is_fast  # refuses what it cannot take
         # That a crash ends a rule which needs everybody is what a trial is to show.
         rehearse = rehearse and self._fault_plan is None
         if not (rehearse and requirements_of(plan.rule()).fixed_members):
@@ -316,13 +324,12 @@ class Simulation:
     def _deciding(
         self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
     ) -> Callable[[], Deciding]:
-        """Choose who decides, and prove on the first window that it makes no difference."""
-        decider = self._decider
-        if decider is None or stops:
+        """Choose who decides, and check on the first window that it makes no difference."""
+        if stops or not self._is_fast:
             return partial(ByProtocols, plan, stops)
         with paused():
-            prove(self._small(plan), decider, first_s, window)
-        return partial(ByFastPath, plan, decider)
+            verify_against_protocol(self._small(plan), first_s, window)
+        return partial(ByFastPath, plan)
 
     def _small(self, plan: FleetPlan) -> FleetPlan:
         """The same plan, or that of the first of very many workers, who cost less memory."""
@@ -376,7 +383,7 @@ class Simulation:
         """Draw up windows ahead of whoever computes them, where there is a core for that."""
         if self._cores == 1:
             return windows()
-        if self._decider is not None and self._decider.is_compiled:
+        if self._is_fast:
             return self._prefetcher.in_thread(windows)
         # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
@@ -404,7 +411,8 @@ class Simulation:
 
     def at_start(self) -> Progress:
         """Where it is before anything is computed."""
-        return self._progress(Curves(), 0, 0.0, 0.0)
+        compiles = self._is_fast and must_compile()
+        return replace(self._progress(Curves(), 0, 0.0, 0.0), compiles=compiles)
 
     def _progress(self, curves: Curves, steps: int, time_s: float, wall_s: float) -> Progress:
         evaluation = curves.evaluation

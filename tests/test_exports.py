@@ -13,8 +13,6 @@ from .layout import modules
 
 # They import what an extra brings; with the extra `test`, it is there.
 NEEDS = {
-    "rumor.sim.batched.compiled.machine_code": "numba",
-    "rumor.sim.kernel.fast_path.decisions.event_heap": "numba",
     "rumor.train.integrations.lightning": "lightning",
     "rumor.train.integrations.transformers": "transformers",
     **{f"rumor.train.loggers.{name}": name for name in LOGGERS},

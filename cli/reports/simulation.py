@@ -62,7 +62,7 @@ def reached(progress: "Progress") -> str:
 def _place(progress: "Progress") -> list[str]:
     steps_total = progress.steps_total
     if not progress.steps:
-        return ["starting"]
+        return ["compiling once for later runs" if progress.compiles else "starting"]
     total = "" if steps_total is None else f" of {steps_total:,}"
     if steps_total is not None and progress.steps > steps_total:
         # Nobody counts the steps of all: workers hear late that these are enough, and what a crash

@@ -10,6 +10,7 @@ from ..wire.messages import Chunk
 from .transfer import OutgoingTransfer
 
 __all__ = [
+    "FIRST_TIMEOUT_S",
     "FRAMES_MAX",
     "FlowControl",
     "LinkEstimator",
@@ -96,7 +97,8 @@ class RateLimiter:
         return next(iter(self._waiting), None)
 
 
-_FIRST_S = 1.0
+FIRST_TIMEOUT_S = 1.0
+"""How long to wait for an answer where no round trip was measured yet, seconds."""
 
 
 class RttEstimator:
@@ -116,7 +118,7 @@ class RttEstimator:
         self.mean_s: float | None = None
         """Smoothed round trip, seconds; None where none was measured."""
         self._deviation_s = 0.0
-        self.timeout_s = _FIRST_S
+        self.timeout_s = FIRST_TIMEOUT_S
         """How long to wait for an answer before asking, seconds."""
 
     def measured(self, seconds: float) -> None:

@@ -20,7 +20,7 @@ from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
 from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer
 
-__all__ = ["Inbox"]
+__all__ = ["PROGRESS_REPORTS", "Inbox"]
 
 _NEVER = float("inf")
 
@@ -28,8 +28,8 @@ _NEVER = float("inf")
 _WHOLE, _FINITE, _ACCEPTED = IncomingEvent.WHOLE, IncomingEvent.FINITE, Kind.ACCEPTED
 _TAKEN, _REFUSED = IncomingEvent.TAKEN, IncomingEvent.REFUSED
 
-# Its sender hears of a share that comes on so many times before it would give it up.
-_SIGNS = 10
+PROGRESS_REPORTS = 10
+"""How often the sender hears that a share comes on, before it would give it up."""
 
 _WINDOW_S = 2.0
 """So many seconds of a share may be on their way."""
@@ -148,7 +148,7 @@ class Inbox:
         left_bytes = transfer.granted_bytes - transfer.received_bytes
         if transfer.granted_bytes < size and left_bytes <= transfer.paced_bytes // 2:
             self._grant(transfer, now)
-        elif now >= transfer.granted_s + self._config.stall_s / _SIGNS:
+        elif now >= transfer.granted_s + self._config.stall_s / PROGRESS_REPORTS:
             # On a slow link half a window takes long, and its sender must know that it comes on.
             self._grant(transfer, now, repeat=True)
         self._inspect_if_complete(transfer)

@@ -26,13 +26,16 @@ from .escrow import STRANDED, EscrowEvent, EscrowState
 from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
 from .transfer import OutgoingTransfer, SnapshotRefs
 
-__all__ = ["TRANSITIONS", "Outbox", "Returned", "diagram"]
+__all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned", "diagram"]
 
 
 _NEVER = float("inf")
 
-_EXCUSED_AFTER = 2
+EXCUSED_AFTER = 2
 """Questions without an answer: one may be lost, and its answer, too."""
+
+DOUBLINGS_MAX = 10
+"""Questions without an answer after each of which the next one waits twice as long, at most."""
 
 _VALUES_KEPT = 10
 """So many times ``dead_s`` the values of a stranded share are kept for its return: most who come
@@ -359,7 +362,7 @@ class Outbox:
     def _ask(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._ask_gone(transfer, now, 0)
         transfer.deadline_s = now + self._patience_s(transfer)
-        if transfer.questions >= _EXCUSED_AFTER:
+        if transfer.questions >= EXCUSED_AFTER:
             self.unanswering.add(transfer.peer)
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
@@ -476,7 +479,7 @@ class Outbox:
     def _patience_s(self, transfer: OutgoingTransfer) -> float:
         wait_s = self._links.to(transfer.peer, transfer.incarnation).roundtrip.timeout_s
         if transfer.questions:
-            wait_s *= 2.0 ** min(transfer.questions, 10)
+            wait_s *= 2.0 ** min(transfer.questions, DOUBLINGS_MAX)
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
     def _forget(self, transfer: OutgoingTransfer) -> bool:

@@ -28,7 +28,7 @@ from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
 from .state import State, has_weights
 
-__all__ = ["RuleContext"]
+__all__ = ["ROUNDS_PASSED_MAX", "RuleContext"]
 
 ROUNDS_PASSED_MAX = 64
 """Rounds of the topology that one push may pass over: more than the longest schedule in use has."""

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId
-from ..kernel.fast_path.compiler import Decider
-from ..kernel.fast_path.fleet import FastFleet, TakeOver
+from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from ..kernel.fast_path.levels import AnyLevel, levels_of
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
@@ -91,12 +90,12 @@ class ByProtocols:
 
     Args:
         stops: Which workers stop when, because their values are not finite.
-        handed_over: Whether the fast path had begun.
+        taken_over: Whether the fast path had begun.
     """
 
-    def __init__(self, plan: FleetPlan, stops: Sequence[Stop], *, handed_over: str = "") -> None:
+    def __init__(self, plan: FleetPlan, stops: Sequence[Stop], *, taken_over: bool = False) -> None:
         self._fleet = Fleet(plan, stops)
-        self._decided = f"{handed_over}, then the protocols" if handed_over else "the protocols"
+        self._decided = "the fast path, then the protocols" if taken_over else "the protocols"
 
     @property
     def now(self) -> float:
@@ -187,14 +186,12 @@ class ByFastPath:
     """The fast path decides while nothing else is due.
 
     Args:
-        plan: What the fleet is made of; `why_not` finds nothing.
-        decider: What runs the fast path.
+        plan: What the fleet is made of; `unsupported_reason` finds nothing.
     """
 
-    def __init__(self, plan: FleetPlan, decider: Decider) -> None:
+    def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
-        self._decided = f"the fast path, {decider.name}"
-        self._fast = FastFleet(plan, decider)
+        self._fast = FastFleet(plan)
         self._windows: list[tuple[float, int] | None] = []
         """What has led to each window, so that the protocols can come to where the last began."""
 
@@ -217,7 +214,7 @@ class ByFastPath:
         """See `ByProtocols.run`.
 
         Raises:
-            TakeOver: Only the protocols can go on, from where this window began.
+            FastPathUnsupported: Only the protocols can go on, from where this window began.
         """
         came = self._fast.run(until_s, steps_max)
         self._windows.append((until_s, steps_max))
@@ -257,12 +254,12 @@ class ByFastPath:
             weight_units=weight_units[:, None],
             audit=self._fast.audit(),
             halts={},
-            decided=self._decided,
+            decided="the fast path",
         )
 
     def hand_over(self) -> ByProtocols:
         """Bring protocols to where the window at hand began, by deciding everything anew."""
-        slow = ByProtocols(self._plan, (), handed_over=self._decided)
+        slow = ByProtocols(self._plan, (), taken_over=True)
         for ran in self._windows:
             if ran is None:
                 slow.take()
@@ -311,7 +308,7 @@ def schedule(
             with paused():
                 try:
                     came = fleet.run(until_s, window)
-                except TakeOver:
+                except FastPathUnsupported:
                     assert isinstance(fleet, ByFastPath)
                     fleet = fleet.hand_over()
                     came = fleet.run(until_s, window)
@@ -345,3 +342,5 @@ class Progress:
     """Of the merged model at the last measurement; None before it, or where there is none."""
     accuracy: float | None
     """Likewise."""
+    compiles: bool = False
+    """Whether machine code has to be compiled first, which takes some ten seconds, once."""

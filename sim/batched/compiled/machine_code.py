@@ -28,7 +28,7 @@ __all__ = [
 Floats = NDArray[np.float32]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_VERSION: Final = version_of(Path(__file__).parent)
+_VERSION: Final = version_of(Path(__file__).parent.glob("*.py"))
 
 
 def kept(function: _Function) -> _Function:

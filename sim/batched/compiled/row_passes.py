@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...kernel.fast_path.compiler import can_compile
 from ...kernel.fast_path.decisions import tables
 from ..cores import ONE_CORE, Cores, Threads
 from .interface import RowUpdate, place
@@ -242,9 +241,7 @@ def _carry_out_in_turn(
 
 @cache
 def rounds_as_torch() -> bool:
-    """Whether these passes give torch's bits on this machine; False without numba."""
-    if not can_compile():
-        return False
+    """Whether these passes give torch's bits on this machine."""
     x = torch.randn(
         2, 64, generator=torch.Generator().manual_seed(1), dtype=torch.float32, device="cpu"
     )

@@ -1,94 +1,90 @@
-"""Who decides, the protocols or the fast path, and evidence that it makes no difference."""
+"""Who decides, the protocols or the fast path, and a check that it makes no difference."""
 
 from ....gossip.errors import ConfigError
 from ..fleet import Fleet
 from ..plan import FleetPlan
 from ..program import Level
-from .compiler import INTERPRETED, SPECIALIZED, Decider, can_compile, compiled
-from .fleet import FastFleet, TakeOver, why_not
+from .fleet import FastFleet, FastPathUnsupported, unsupported_reason
 from .levels import ColumnLevel, levels_of
 
 __all__ = [
-    "STEPS_PROVEN",
-    "OtherProgramError",
-    "choose_decider",
+    "STEPS_VERIFIED",
+    "ScheduleMismatchError",
     "computes_in_machine_code",
-    "prove",
+    "must_compile",
+    "takes_fast_path",
+    "verify_against_protocol",
 ]
 
-# Python takes some 20 us for a step where compiled code takes 2, and loading that takes seconds.
-_STEPS_COMPILED_MIN = 200_000
-
-# As it stands the text takes some 30 us, and making it special to a run takes a tenth of a second.
-_STEPS_SPECIALIZED_MIN = 20_000
+# The protocols take some 60 us for a step where machine code takes 2, and loading that takes a
+# second.
+_STEPS_FAST_MIN = 20_000
 
 # The same for steps of the optimizer, each of which takes longer than deciding on it.
 _STEPS_COMPUTED_MIN = 5_000
 
 
-def choose_decider(decide: str, plan: FleetPlan, steps: int | None) -> Decider | None:
-    """Choose what runs the fast path; None where the protocols decide.
+def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
+    """Choose whether the fast path decides, and not the protocols.
 
     Args:
-        steps: Optimizer steps of all workers, None where that is not known.
+        steps: Of all workers, as far as that is known.
 
     Raises:
-        ConfigError: Compiled code was asked for, and numba is missing or the run is of another
-            kind.
+        ConfigError: It was asked for, and the run is of another kind.
     """
-    if decide == "protocol":
-        return None
-    why = why_not(plan)
-    if decide == "compiled":
-        if why:
-            raise ConfigError(f"decide compiled cannot take this run: {why}. Take auto")
-        if not can_compile():
-            raise ConfigError('decide compiled needs numba: pip install "rumor[compiled]"')
-    if why:
-        return None
-    known = steps or 0
-    if (decide == "compiled" or known >= _STEPS_COMPILED_MIN) and can_compile():
-        return compiled()
-    return SPECIALIZED if known >= _STEPS_SPECIALIZED_MIN else INTERPRETED
+    if decide == "protocol" or (decide == "auto" and steps < _STEPS_FAST_MIN):
+        return False
+    reason = unsupported_reason(plan)
+    if reason and decide == "compiled":
+        raise ConfigError(f"decide compiled cannot take this run: {reason}. Take auto")
+    return not reason
 
 
-def computes_in_machine_code(decider: Decider | None, steps: int | None) -> bool:
+def must_compile() -> bool:
+    """Whether the fast path has to be compiled first, as no earlier run has left it on disk."""
+    # Numba takes long to import.
+    from .compiler import is_kept
+    from .decisions.exchanges import advance
+
+    return not is_kept(advance)
+
+
+def computes_in_machine_code(fast: bool, steps: int | None) -> bool:
     """Whether machine code for so many steps, all in all, pays to load; it changes no bit."""
-    if decider is not None and decider.is_compiled:
-        return True
-    return steps is not None and steps >= _STEPS_COMPUTED_MIN and can_compile()
+    return fast or (steps is not None and steps >= _STEPS_COMPUTED_MIN)
 
 
-STEPS_PROVEN = 2_000
+STEPS_VERIFIED = 2_000
 """Optimizer steps of all workers that are decided both ways, at most."""
 
 
-class OtherProgramError(AssertionError):
+class ScheduleMismatchError(AssertionError):
     """The fast path has decided otherwise than the protocols: a defect of this program."""
 
 
-def prove(plan: FleetPlan, decider: Decider, until_s: float, steps_max: int) -> None:
+def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> None:
     """Decide the first window both ways, and compare them operation by operation.
 
     Raises:
-        OtherProgramError: They differ; says in what.
+        ScheduleMismatchError: They differ; says in what.
     """
-    fast, slow = FastFleet(plan, decider), Fleet(plan)
-    steps_max = min(steps_max, STEPS_PROVEN)
+    fast, slow = FastFleet(plan), Fleet(plan)
+    steps_max = min(steps_max, STEPS_VERIFIED)
     try:
         came = fast.run(until_s, steps_max)
-    except TakeOver:
+    except FastPathUnsupported:
         return
     if slow.run(until_s, steps_max) != came or slow.now != fast.now:
-        raise OtherProgramError(f"at {fast.now} s, the protocols are at {slow.now} s")
+        raise ScheduleMismatchError(f"at {fast.now} s, the protocols are at {slow.now} s")
     for number, (ours, theirs) in enumerate(
         zip(levels_of(fast.take()), slow.program.take(), strict=True)
     ):
         _compare(number, ours, theirs)
     if fast.traffic != slow.traffic:
-        raise OtherProgramError(f"{fast.traffic}, and by the protocols {slow.traffic}")
+        raise ScheduleMismatchError(f"{fast.traffic}, and by the protocols {slow.traffic}")
     if fast.audit() != slow.audit():
-        raise OtherProgramError(f"{fast.audit()}, and by the protocols {slow.audit()}")
+        raise ScheduleMismatchError(f"{fast.audit()}, and by the protocols {slow.audit()}")
 
 
 def _compare(number: int, ours: ColumnLevel, theirs: Level) -> None:
@@ -97,12 +93,12 @@ def _compare(number: int, ours: ColumnLevel, theirs: Level) -> None:
             zip(getattr(ours, name), getattr(theirs, name), strict=False)
         ):
             if one != other:
-                raise OtherProgramError(
+                raise ScheduleMismatchError(
                     f"{name} of level {number} differ at place {at}: {one}, and by the protocols "
                     f"{other}"
                 )
         counts = len(getattr(ours, name)), len(getattr(theirs, name))
         if counts[0] != counts[1]:
-            raise OtherProgramError(
+            raise ScheduleMismatchError(
                 f"level {number} has {counts[0]} {name}, and by the protocols {counts[1]}"
             )

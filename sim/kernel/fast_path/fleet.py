@@ -1,6 +1,7 @@
 """A fleet whose exchanges are decided by `decisions` in place of one protocol for each worker."""
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +22,10 @@ from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
-from .compiler import Decider
 from .decisions import tables
 from .decisions.tables import Tables
-from .records import Graph, Layout
 
-__all__ = ["FastFleet", "TakeOver", "Window", "why_not"]
+__all__ = ["FastFleet", "FastPathUnsupported", "Window", "unsupported_reason"]
 
 # Of more than the first, at most so many for each worker: a sparse graph may have any size.
 _EDGES_MAX, _EDGES_EACH = 4_000_000, 32
@@ -35,13 +34,13 @@ _NO_STEPS = 1 << 62
 _DURATIONS = 64
 _WORDS = 16, 256
 _WORDS_TOTAL = 1 << 23
-_ROOMS_MIN, _ROWS_MIN = 256, 4096
+_BUFFERS_MIN, _ROWS_MIN = 256, 4096
 
 
-def why_not(plan: FleetPlan) -> str:
+def unsupported_reason(plan: FleetPlan) -> str:
     """Why a fleet has to be decided by protocols, or nothing."""
     rule, protocol, links = plan.rule(), plan.protocol, plan.links()
-    if why := _why_not_rule(rule):
+    if why := _unsupported_rule(rule):
         return why
     if plan.fault_plan is not None:
         return "there are faults"
@@ -75,7 +74,7 @@ def why_not(plan: FleetPlan) -> str:
     return ""
 
 
-def _why_not_rule(rule: Rule) -> str:
+def _unsupported_rule(rule: Rule) -> str:
     if requirements_of(rule).measures:
         return "workers measure how far shares are from their models"
     if type(rule) is GoSGD:
@@ -103,7 +102,7 @@ def _topology_of(plan: FleetPlan) -> Topology | None:
     return neighbors.topology if isinstance(neighbors, WorkerTopology) else None
 
 
-class TakeOver(Exception):
+class FastPathUnsupported(Exception):
     """Something is due that only the protocols can decide."""
 
 
@@ -117,90 +116,90 @@ class Window:
     another."""
     first_order: int
     operations: NDArray[np.int64]
-    """Kind, worker, level, slot, room and id of the snapshot, axes ``(operation, 6)``; of learning
-    rates, the worker's steps and those of all that it knows in place of slot and room."""
+    """Kind, worker, level, slot, buffer and id of the snapshot, axes ``(operation, 6)``. Where a
+    learning rate changes: kind, worker, level, then the worker's steps and those of all that it
+    knows."""
     fractions: NDArray[np.float64]
     """By which part each mixes, or which part of its learning rate its worker uses from then on."""
 
 
 class FastFleet:
-    """Workers, the links between them, and what is due when, all in columns.
+    """Workers, the links between them, and what is due when, all in tables.
 
     Args:
-        plan: What they are made of; `why_not` finds nothing.
+        plan: What they are made of; `unsupported_reason` finds nothing.
     """
 
-    def __init__(self, plan: FleetPlan, decider: Decider) -> None:
+    def __init__(self, plan: FleetPlan) -> None:
+        # Numba takes long to import.
+        from .decisions.exchanges import advance
+
         self.now = 0.0
         self.over = False
         self._plan = plan
-        self._decider = decider
-        self._n = len(plan.ids)
+        self._advance = advance
         self._random = [stream(plan.seed, id, "rule").bit_generator for id in plan.ids]
         """What each worker's rule draws from."""
         topology = _topology_of(plan)
         assert topology is not None
-        self._tables = self._make(topology)
-        for worker in range(self._n):
+        self._tables = _make_tables(plan, topology)
+        for worker in range(len(plan.ids)):
             self._supply(worker)
-        self._decisions = decider.module(self._tables)
-        self._decisions.begin(self._tables)
 
     def run(self, until_s: float, steps_max: int) -> bool:
         """See `Fleet.run`.
 
         Raises:
-            TakeOver: Only the protocols can go on.
+            FastPathUnsupported: Only the protocols can go on.
         """
         last = self.steps + steps_max
         while True:
-            why = self._decisions.advance(self._tables, until_s, last)
-            if why == tables.SUPPLY:
-                self._supply(int(self._tables.count[tables.WANTING]) // self._tables.stride)
+            why = self._advance(self._tables, until_s, last)
+            if why == tables.NEED_RANDOMS:
+                self._supply(self._total("starved_worker"))
                 self._supply_others()
             elif why == tables.FULL:
                 self._grow()
-            elif why == tables.BEYOND:
-                raise TakeOver
+            elif why == tables.UNSUPPORTED:
+                raise FastPathUnsupported
             else:
                 break
-        self.now = float(self._tables.floats[self._tables.clock])
+        self.now = float(self._tables.totals["now_s"][0])
         self.over = why == tables.OVER
         return bool(why != tables.STEPS)
 
     @property
     def steps(self) -> int:
         """Optimizer steps of all workers so far."""
-        return int(self._tables.count[tables.TAKEN])
+        return self._total("steps")
 
     @property
     def traffic(self) -> Traffic:
         """What all workers together have sent and mixed."""
-        count = [int(number) for number in self._tables.count]
         return Traffic(
-            messages=count[tables.MESSAGES],
-            bytes_sent=count[tables.BYTES],
-            pushes=count[tables.PUSHES],
-            skipped=count[tables.SKIPPED],
-            refusals=count[tables.REFUSALS],
-            mixed=count[tables.MIXED],
-            staleness_steps=count[tables.STALENESS],
-            events=count[tables.EVENTS],
+            messages=self._total("messages"),
+            bytes_sent=self._total("bytes"),
+            pushes=self._total("pushes"),
+            skipped=self._total("skipped"),
+            refusals=self._total("refusals"),
+            mixed=self._total("mixed"),
+            staleness_steps=self._total("staleness"),
+            events=self._total("events"),
         )
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """A field of all workers, such as ``steps`` or ``weight`` (in units), or of all edges."""
-        return np.array(self._tables.ints[self._layout.where(name)], np.int64)
+        """A field of all workers, such as ``steps`` or ``weight`` (in units)."""
+        return np.array(self._tables.workers[name])
 
     def audit(self) -> Audit:
         """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
-        busy = self.column("busy") != 0
-        decided = busy & (self.column("decided") == self.column("sequence"))
-        left = int(self.column("escrow")[busy].sum())
-        left -= int(self.column("accepted")[decided].sum())
+        edges = self._tables.edges
+        edges = edges[edges["busy"] != 0]
+        decided = edges["decided"] == edges["sequence"]
+        left = int(edges["escrow"].sum()) - int(edges["accepted"][decided].sum())
         return Audit(
-            founded=self._n * UNITS_PER_FOUNDER * UNIT,
-            held=int(self.column("weight").sum()) * UNIT,
+            founded=len(self._plan.ids) * UNITS_PER_FOUNDER * UNIT,
+            held=int(self._tables.workers["weight"].sum()) * UNIT,
             in_flight=left * UNIT,
             stranded=0,
             burned=0,
@@ -209,21 +208,24 @@ class FastFleet:
 
     def take(self) -> Window:
         """Hand over what was decided since this was last called."""
-        t = self._tables
-        n_steps, n = int(t.count[tables.N_STEPS]), int(t.count[tables.N_OPERATIONS])
+        t, totals = self._tables, self._tables.totals[0]
+        n_steps, n = self._total("n_steps"), self._total("n_operations")
         window = Window(
-            n_levels=int(t.count[tables.N_LEVELS]),
-            steps=np.array(t.step_rows[: 3 * n_steps], np.int64).reshape(-1, 3),
+            n_levels=self._total("n_levels"),
+            steps=t.step_rows[: 3 * n_steps].reshape(-1, 3).copy(),
             first_order=self.steps - n_steps,
-            operations=np.array(t.operation_rows[: 6 * n], np.int64).reshape(-1, 6),
-            fractions=np.array(t.fractions[:n], np.float64),
+            operations=t.operation_rows[: 6 * n].reshape(-1, 6).copy(),
+            fractions=t.fractions[:n].copy(),
         )
         self._scale_lr(window)
-        t.count[tables.N_STEPS] = t.count[tables.N_OPERATIONS] = 0
-        t.count[tables.N_LEVELS] = 1
-        t.count[tables.WINDOW] += 1
-        t.ints[self._layout.where("level")] = self._array(np.zeros(self._n, np.int64))
+        totals["n_steps"] = totals["n_operations"] = 0
+        totals["n_levels"] = 1
+        totals["window"] += 1
+        t.workers["level"] = 0
         return window
+
+    def _total(self, name: str) -> int:
+        return int(self._tables.totals[name][0])
 
     def _scale_lr(self, window: Window) -> None:
         """Find which part of its learning rate a worker uses, in place of when that changes."""
@@ -233,123 +235,134 @@ class FastFleet:
             given = *window.operations[at, 3:5].T.tolist(), window.fractions[at].tolist()
             window.fractions[at] = [*map(factor, *given)]
 
-    def _make(self, topology: Topology) -> Tables:
-        plan, n = self._plan, self._n
-        rule, protocol, links = plan.rule(), plan.protocol, plan.links()
-        assert isinstance(rule, GoSGD | SGP) and links.uniform is not None
-        latency_s, s_per_byte, down_s_per_byte = links.uniform
-        widths = _widths_of(plan, spans_max=SPANS_MAX if down_s_per_byte else 0)
-        graph = Graph.of(topology, n)
-        layout = self._layout = Layout.of(n, graph, widths)
-        ints: Any
-        floats: Any
-        ints, floats = layout.cells(graph, plan.pace, plan.ids)
-        if not self._decider.is_compiled:
-            ints, floats = ints.tolist(), array("d", floats.tobytes())
-        self._floats = np.frombuffer(floats)
-        count = np.zeros(tables.N_COUNTS, np.int64)
-        count[tables.RUNNING], count[tables.N_LEVELS] = n, 1
-        count[tables.FREE] = _ROOMS_MIN
-        return Tables(
-            queue=self._decider.queues.made(2 * n),
-            count=self._array(count),
-            ints=ints,
-            floats=floats,
-            rooms=self._array(np.zeros(tables.ROOM * _ROOMS_MIN, np.int64)),
-            free_rooms=self._array(np.arange(_ROOMS_MIN)),
-            step_rows=self._array(np.zeros(3 * _ROWS_MIN, np.int64)),
-            operation_rows=self._array(np.zeros(6 * _ROWS_MIN, np.int64)),
-            fractions=self._array(np.zeros(_ROWS_MIN)),
-            n=n,
-            shares_out=int(isinstance(rule, SGP)),
-            p=float(rule.p) if isinstance(rule, GoSGD) else 0.0,
-            latency_s=float(latency_s),
-            s_per_byte=float(s_per_byte),
-            down_s_per_byte=float(down_s_per_byte),
-            instant_s=INSTANT_S,
-            query_s_min=float(protocol.query_s_min),
-            query_s_max=float(protocol.query_s_max),
-            soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
-            stall_s=float(protocol.stall_s),
-            in_frames=int(_is_offered(plan)),
-            outstanding_max=rule.outstanding_max,
-            steps_each=_NO_STEPS if plan.steps is None else plan.steps,
-            steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
-            exchange_s=float(plan.exchange_s),
-            scales_lr=int(plan.lr_factor is not None),
-            period=topology.period or 1,
-            **widths,
-            **_sizes(plan),
-            **layout.places,
-        )
-
     def _supply(self, worker: int) -> None:
         """Draw further random words for a worker, and the durations of its next steps."""
-        t, each, record = self._tables, self._tables.halves_each, worker * self._tables.stride
-        used = int(t.ints[t.half + record])
-        if 2 * used > each:
+        t, me = self._tables, self._tables.workers[worker]
+        halves, used = t.halves[worker], int(me["halves_used"])
+        if 2 * used > len(halves):
             words = self._random[worker].random_raw(used // 2)
-            halves = self._floats[t.halves + record :][:each]
-            halves[: each - used] = halves[used:]
-            halves[each - used :] = np.stack([words & _LOW, words >> np.uint64(32)], axis=1).flat
-            t.ints[t.half + record] = 0
-        is_first = t.ints[t.block + record] < 0 or t.durations_each == 1
-        block = 0 if is_first else (int(t.ints[t.steps + record]) + 1) // t.durations_each
-        if t.ints[t.block + record] != block:
-            steps = range(block * t.durations_each, (block + 1) * t.durations_each)
-            start = t.durations + record
-            durations = [self._plan.pace.step_s(worker, step) for step in steps]
-            self._floats[start : start + t.durations_each] = durations
-            t.ints[t.block + record] = block
+            halves[:-used] = halves[used:]
+            # Lower halves come first, on a machine of any byte order.
+            halves[-used:] = words.astype("<u8").view("<u4")
+            me["halves_used"] = 0
+        n = t.durations.shape[1]
+        block = 0 if n == 1 else (int(me["steps"]) + 1) // n
+        if me["block"] < 0:
+            block = 0
+        if me["block"] != block:
+            steps = range(block * n, (block + 1) * n)
+            t.durations[worker] = [self._plan.pace.step_s(worker, step) for step in steps]
+            me["block"] = block
 
     def _supply_others(self) -> None:
         """Supply all who would soon ask for it, since every answer costs some microseconds."""
-        t = self._tables
-        if t.halves_each < 2 * _WORDS[1]:
-            return
-        for worker in np.flatnonzero(2 * self.column("half") > t.halves_each):
-            self._supply(int(worker))
+        n = self._tables.halves.shape[1]
+        if n == 2 * _WORDS[1]:
+            for worker in np.flatnonzero(2 * self._tables.workers["halves_used"] > n):
+                self._supply(int(worker))
 
     def _grow(self) -> None:
-        """Make the columns of rooms and of the window twice as long where they are full."""
+        """Make tables of buffers and of the window twice as long where they are full."""
         t, changes = self._tables, dict[str, Any]()
-        if 3 * t.count[tables.N_STEPS] >= len(t.step_rows):
-            changes["step_rows"] = self._longer(t.step_rows)
-        if t.count[tables.N_OPERATIONS] + tables.OPERATIONS_MAX > len(t.fractions):
-            changes["operation_rows"] = self._longer(t.operation_rows)
-            changes["fractions"] = self._longer(t.fractions)
-        if self._decisions.is_full(t.queue):
-            changes["queue"] = self._decider.queues.longer(t.queue)
+        if 3 * self._total("n_steps") >= len(t.step_rows):
+            changes["step_rows"] = _doubled(t.step_rows)
+        if self._total("n_operations") + tables.OPERATIONS_MAX > len(t.fractions):
+            changes["operation_rows"] = _doubled(t.operation_rows)
+            changes["fractions"] = _doubled(t.fractions)
+        if t.queue.size[0] + tables.QUEUE_SPARE > len(t.queue.times):
+            changes["queue"] = t.queue.doubled()
         if not changes:
-            n, n_free, first = len(t.free_rooms), t.count[tables.FREE], t.count[tables.NEXT_FREE]
-            free = np.roll(np.array(t.free_rooms), -first)
+            n, totals = len(t.buffers), t.totals[0]
             # The new ones come first.
-            free_rooms = np.concatenate([np.arange(n, 2 * n), free])
-            changes = {"rooms": self._longer(t.rooms), "free_rooms": self._array(free_rooms)}
-            t.count[tables.FREE], t.count[tables.NEXT_FREE] = n + n_free, 0
+            free = np.roll(t.free_buffers, -totals["next_free"])
+            changes["buffers"] = _doubled(t.buffers)
+            changes["free_buffers"] = np.concatenate([np.arange(n, 2 * n), free])
+            totals["n_free"] += n
+            totals["next_free"] = 0
         self._tables = t._replace(**changes)
 
-    def _array(self, numbers: NDArray[Any]) -> Any:
-        """A list for Python, an array for compiled code."""
-        return numbers if self._decider.is_compiled else numbers.tolist()
 
-    def _longer(self, column: Any) -> Any:
-        return self._array(np.concatenate([np.array(column), np.zeros_like(column)]))
+def _doubled(table: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([table, np.zeros_like(table)])
 
 
-def _widths_of(plan: FleetPlan, spans_max: int) -> dict[str, Any]:
-    """So many places each worker has in the columns that hold several numbers of each."""
-    return {
-        "halves_each": 2 * max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // len(plan.ids))),
-        "durations_each": 1 if is_constant(plan.pace) else _DURATIONS,
-        "outgoing_max": _OUTGOING_MAX,
-        "staged_max": _staged_max(plan),
-        "arriving_max": _staged_max(plan) if _is_offered(plan) else 0,
-        "spans_max": spans_max,
-    }
+def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
+    """The tables of a swarm at its start."""
+    n, rule, protocol, links = len(plan.ids), plan.rule(), plan.protocol, plan.links()
+    assert isinstance(rule, GoSGD | SGP) and links.uniform is not None
+    latency_s, s_per_byte, down_s_per_byte = links.uniform
+    offsets, neighbors, edges = _graph(topology, plan.ids)
+    workers = np.zeros(n, tables.WORKER)
+    workers["weight"] = UNITS_PER_FOUNDER
+    for name in ("spare_half", "block", "passed_over"):
+        workers[name] = -1
+    workers["mean_s"] = [plan.pace.mean_s(worker) for worker in range(n)]
+    workers["alarm_s"] = np.inf
+    totals = np.zeros(1, tables.TOTALS)
+    totals["running"], totals["n_levels"], totals["n_free"] = n, 1, _BUFFERS_MIN
+    halves = 2 * max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // n))
+    workers["halves_used"] = halves
+    n_durations = 1 if is_constant(plan.pace) else _DURATIONS
+    return Tables(
+        queue=tables.Queue.for_events(2 * n),
+        totals=totals,
+        workers=workers,
+        edges=edges,
+        incoming=np.zeros((n, _staged_max(plan)), tables.INCOMING),
+        outgoing=np.zeros((n, _OUTGOING_MAX), np.int64),
+        spans=np.zeros((n, SPANS_MAX if down_s_per_byte else 0), tables.SPAN),
+        halves=np.zeros((n, halves), np.uint32),
+        durations=np.zeros((n, n_durations)),
+        buffers=np.zeros(_BUFFERS_MIN, tables.BUFFER),
+        free_buffers=np.arange(_BUFFERS_MIN),
+        step_rows=np.zeros(3 * _ROWS_MIN, np.int64),
+        operation_rows=np.zeros(6 * _ROWS_MIN, np.int64),
+        fractions=np.zeros(_ROWS_MIN),
+        offsets=offsets,
+        neighbors=neighbors,
+        shares_out=int(isinstance(rule, SGP)),
+        p=float(rule.p) if isinstance(rule, GoSGD) else 0.0,
+        latency_s=float(latency_s),
+        s_per_byte=float(s_per_byte),
+        down_s_per_byte=float(down_s_per_byte),
+        instant_s=INSTANT_S,
+        query_s_min=float(protocol.query_s_min),
+        query_s_max=float(protocol.query_s_max),
+        soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
+        stall_s=float(protocol.stall_s),
+        in_frames=int(_is_offered(plan)),
+        outstanding_max=rule.outstanding_max,
+        steps_each=_NO_STEPS if plan.steps is None else plan.steps,
+        steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
+        exchange_s=float(plan.exchange_s),
+        scales_lr=int(plan.lr_factor is not None),
+        period=topology.period or 1,
+        **_sizes(plan),
+    )
 
 
-_LOW = np.uint64(0xFFFFFFFF)
+def _graph(
+    topology: Topology, ids: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
+    """`Tables.offsets` and `Tables.neighbors` of a topology that has a period, and its edges."""
+    # Not lists: of a million workers there are 80 million numbers.
+    offsets, neighbors, sources, receivers = (array("q", start) for start in ([0], [], [], []))
+    for worker in range(len(ids)):
+        known: dict[int, int] = {}
+        for round in range(topology.period or 1):
+            for other in topology.neighbors(worker, round):
+                if other not in known:
+                    known[other] = len(sources)
+                    sources.append(worker)
+                    receivers.append(other)
+                neighbors.append(known[other])
+            offsets.append(len(neighbors))
+    edges = np.zeros(len(sources), tables.EDGE)
+    edges["source"], edges["to"] = sources, receivers
+    lengths = np.array([len(id) for id in ids])
+    edges["name_bytes"] = lengths[edges["source"]] + lengths[edges["to"]]
+    edges["roundtrip_s"] = -1.0
+    return np.frombuffer(offsets, np.int64), np.frombuffer(neighbors, np.int64), edges
 
 
 def _is_dense(topology: Topology, n: int) -> bool:

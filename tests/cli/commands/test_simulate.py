@@ -353,6 +353,8 @@ def test_what_was_not_measured_is_not_said() -> None:
 
 def test_before_the_first_step_it_is_starting_and_more_steps_than_planned_are_said() -> None:
     assert reached(Progress(0, 400, 0.0, 1.0, None, None)) == "starting"
+    compiling = Progress(0, 400, 0.0, 1.0, None, None, compiles=True)
+    assert reached(compiling) == "compiling once for later runs"
     words = "step 405 (400 planned), virtual time 2.5 s"
     assert reached(Progress(405, 400, 2.5, 1.0, None, None)) == words
     assert reached(Progress(400, 400, 2.5, 1.0, None, None)).startswith("step 400 of 400,")

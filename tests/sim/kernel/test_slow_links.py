@@ -8,7 +8,7 @@ import pytest
 
 from rumor.gossip import Envelope
 from rumor.sim import Run, simulate
-from rumor.sim.kernel.fast_path.fleet import why_not
+from rumor.sim.kernel.fast_path.fleet import unsupported_reason
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.program import Slot
 from rumor.sim.models.network import NetworkConfig
@@ -156,7 +156,7 @@ def test_where_nothing_meets_it_makes_no_difference_who_shares() -> None:
 
 
 def test_the_protocols_decide_there_and_the_same_twice() -> None:
-    assert "cables" in why_not(plan_of(8, fair_sharing=True))
+    assert "cables" in unsupported_reason(plan_of(8, fair_sharing=True))
     first, again = (run_of(network=FAIR, p=1.0) for _ in range(2))
     assert first.summary["decided"] == "the protocols"
     assert first.summary["digest"] == again.summary["digest"]

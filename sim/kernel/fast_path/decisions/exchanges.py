@@ -1,85 +1,86 @@
-"""What GoSGD and SGP decide while nothing goes wrong, in plain arithmetic on columns.
+"""What GoSGD and SGP decide while nothing goes wrong, compiled to machine code.
 
-One text, used in two ways: Python runs it on lists, and numba, where it is installed, compiles it
-for arrays (see `compiler`). It follows `rumor.gossip` event by event under these conditions:
-every member is known and stays, nothing is lost or limited, shares are whole models in one message
-or one frame, weights are whole units. What it emits is compared with what the protocols emit in
-every run (see `choice.prove`). Where a condition ends, it says so, and the protocols take over.
+Each function names the method that it mirrors. It does the same, event by event, under these
+conditions: every member is known and stays, nothing is lost or limited, shares are whole models in
+one message or one frame, weights are whole units. Where a condition ends, `advance` returns
+`UNSUPPORTED`, and the protocols take over. In every run the first window is decided by the
+protocols, too, and compared (see `rumor.sim.kernel.fast_path.choice.verify_against_protocol`).
 
 Times are in virtual seconds; weights in units, a founder's share being 2^40.
 """
 
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from .event_queue import drop, expect, is_full, peek, size
+import numpy as np
+
+from .....gossip import weight
+from .....gossip.exchange import flow_control, incoming, outgoing
+from .....gossip.protocol import context
+from .. import compiler
+from ..compiler import compiled, compiled_once
+from .event_queue import drop, is_full, peek
 from .messages import enqueue, number_bytes, send, waits
-from .operations import has_room, let_go, mix, note_step, read, snapshot
+from .operations import decref, has_buffer, incref, mix, note_step, snapshot
 from .randoms import below, uniform
 from .tables import (
     ACK,
     ALARM,
-    BEYOND,
     CHUNK,
-    EVENTS,
     FULL,
     GRANT,
-    MIXED,
-    N_OPERATIONS,
-    N_STEPS,
+    HALVES_MAX,
+    NEED_RANDOMS,
     OFFER,
     OFFERED,
     OPERATIONS_MAX,
     OVER,
     PENDING,
     PUSH,
-    PUSHES,
     QUERY,
-    REFUSALS,
-    RUNNING,
     SENT,
-    SKIPPED,
-    STALENESS,
     STEP,
     STEPS,
-    SUPPLY,
-    TAKEN,
     TIME,
-    WANTING,
-    WORDS_MAX,
+    UNSUPPORTED,
     Tables,
-)  # fmt: skip
+)
 
-__all__ = ["advance", "begin"]
+__all__ = ["advance"]
 
-_AFTER_MESSAGES: Final = 1
-_AFTER_ALARMS: Final = 2
+# Of numpy's own kind, as numba would compile callees once more for each literal number.
+_AFTER_MESSAGES: Final[Any] = np.int64(1)
+_AFTER_ALARMS: Final[Any] = np.int64(2)
 
-_ROUNDS_PASSED_MAX: Final = 64
-_QUESTIONS_EXCUSED: Final = 2
-_DOUBLINGS_MAX: Final = 10
-_FIRST_TIMEOUT_S: Final = 1.0
 _NEVER: Final = float("inf")
+_NO_BUFFER: Final[Any] = np.int64(-1)
 
 # Below it, parts are no whole units any more; above it, quotients of integers round twice.
-_ESCROW_MIN: Final = 1 << 11
+_ESCROW_MIN: Final = weight.WHOLE_MIN // weight.UNIT
 _WEIGHT_MAX: Final = 1 << 53
 
-_TIMES_OWN: Final = 9
-# A share's sender hears of it so many times before it would give it up.
-_SIGNS: Final = 10
+_HARMLESS: Final = weight.HARMLESS // weight.UNIT
+_ACCEPTED_MAX: Final = weight.FOUNDERS_MAX * weight.UNITS_PER_FOUNDER
+_TIMES_OWN: Final = weight.TIMES_OWN
 
-_HARMLESS: Final = 4 << 40
-_ACCEPTED_MAX: Final = 8 << 40
+_FIRST_TIMEOUT_S: Final = flow_control.FIRST_TIMEOUT_S
+_PROGRESS_REPORTS: Final = incoming.PROGRESS_REPORTS
+_DOUBLINGS_MAX: Final = outgoing.DOUBLINGS_MAX
+_EXCUSED_AFTER: Final = outgoing.EXCUSED_AFTER
+_ROUNDS_PASSED_MAX: Final = context.ROUNDS_PASSED_MAX
+
+_SOURCES: Final = (
+    *Path(__file__).parent.glob("*.py"),
+    *(
+        Path(str(module.__file__))
+        for module in (compiler, weight, flow_control, incoming, outgoing, context)
+    ),
+)
 
 
-def begin(t: Tables) -> None:
-    """Let every worker's first step be due."""
-    for worker in range(0, t.n * t.stride, t.stride):
-        _step_at(t, worker, t.floats[t.durations + worker])
-
-
+@compiled_once(_SOURCES)
 def advance(t: Tables, until_s: float, steps_max: int) -> int:
-    """Let happen what happens until then.
+    """Let happen what happens until then. Mirrors `Fleet.run`.
 
     Args:
         t: Everything; changed in place.
@@ -89,431 +90,505 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
     Returns:
         Why it has stopped.
     """
-    count, queue = t.count, t.queue
-    while count[RUNNING] > 0:
-        if size(queue) == 0 or peek(queue)[0] > until_s:
-            t.floats[t.clock] = until_s
+    totals, queue = t.totals[0], t.queue
+    if totals.events_queued == 0:
+        for worker in range(len(t.workers)):
+            _step_at(t, worker, t.durations[worker, 0])
+    while totals.running > 0:
+        if queue.size[0] == 0 or queue.times[0] > until_s:
+            totals.now_s = until_s
             return TIME
-        if is_full(queue) or count[N_OPERATIONS] + OPERATIONS_MAX > len(t.fractions):
+        if is_full(queue) or totals.n_operations + OPERATIONS_MAX > len(t.fractions):
             return FULL
-        if count[TAKEN] >= steps_max:
+        if totals.steps >= steps_max:
             return STEPS
         event = peek(queue)
-        worker, kind = event[2], event[3]
+        worker, kind = event.worker, event.kind
         if kind == STEP:
-            why = _what_is_missing(t, worker)
+            why = _step_requirement(t, worker)
             if why != OVER:
                 return why
-        drop(queue)
-        if size(queue) > 0:
-            expect(queue, t.ints, t.number, t.outgoing, t.source)
-        t.floats[t.clock] = event[0]
-        count[EVENTS] += 1
-        edge, sequence = event[4], event[5]
+        totals.now_s = queue.times[0]
+        totals.events += 1
         if kind == STEP:
+            drop(queue)
             _take_step(t, worker)
         elif kind == ALARM:
+            drop(queue)
             if not _wake(t, worker):
-                return BEYOND
-        elif t.down_s_per_byte > 0.0 and waits(
-            t, worker, kind, edge, sequence, event[6], event[7], event[8]
-        ):
-            pass  # it comes again when its receiver's downlink has let it through
-        elif not _take_message(t, worker, kind, edge, sequence, event[6], event[7], event[8]):
-            return BEYOND
+                return UNSUPPORTED
+        elif t.down_s_per_byte == 0.0 or not waits(t, event):
+            # What is pushed from here on may be written over the event.
+            edge, sequence, accepted = event.edge, event.sequence, event.accepted
+            step, buffer = event.step, event.buffer
+            is_eager, has_credit = event.is_eager, event.has_credit
+            drop(queue)
+            known = True
+            if kind == PUSH:
+                _take_push(t, worker, edge, sequence, step, buffer)
+            elif kind == ACK:
+                known = _take_ack(t, worker, edge, sequence, accepted, has_credit)
+            elif kind == OFFER:
+                _take_offer(t, worker, edge, sequence, step, is_eager)
+            elif kind == GRANT:
+                _take_grant(t, worker, edge, sequence)
+            elif kind == CHUNK:
+                known = _take_chunk(t, worker, edge, sequence, buffer)
+            elif kind == QUERY:
+                known = _take_query(t, worker, edge, sequence)
+            else:
+                _take_pending(t, worker, edge, sequence)
+            if not known:
+                return UNSUPPORTED
     return OVER
 
 
-def _take_message(
-    t: Tables, worker: int, kind: int, edge: int, sequence: int, accepted: int, step: int, room: int
-) -> bool:
-    """A message arrives; returns False where only the protocols can decide what follows."""
-    if kind == PUSH:
-        _take_push(t, worker, edge, sequence, step, room)
-    elif kind == ACK:
-        return _take_ack(t, worker, edge, sequence, accepted, room)
-    elif kind == OFFER:
-        _take_offer(t, worker, edge, sequence, step, room)
-    elif kind == GRANT:
-        _take_grant(t, worker, edge, sequence)
-    elif kind == CHUNK:
-        return _take_chunk(t, worker, edge, sequence, room)
-    elif kind == QUERY:
-        return _take_query(t, worker, edge, sequence)
-    else:
-        _take_pending(t, worker, edge, sequence)
-    return True
-
-
-def _what_is_missing(t: Tables, worker: int) -> int:
+@compiled
+def _step_requirement(t: Tables, worker: int) -> int:
     """Why a worker's step cannot be decided here and now; `OVER` where it can."""
-    count = t.count
-    if 3 * count[N_STEPS] >= len(t.step_rows) or not has_room(t, worker):
+    totals, me = t.totals[0], t.workers[worker]
+    if 3 * totals.n_steps >= len(t.step_rows) or not has_buffer(t, worker):
         return FULL
-    is_new_block = t.durations_each > 1 and (
-        (t.ints[t.steps + worker] + 1) // t.durations_each != t.ints[t.block + worker]
-    )
-    if is_new_block or t.ints[t.half + worker] + 2 * WORDS_MAX > t.halves_each:
-        count[WANTING] = worker
-        return SUPPLY
-    total, n_pushes = t.ints[t.weight + worker], 1
-    if t.shares_out == 1:
-        row = _row(t, worker, t.ints[t.round + worker])
-        n_pushes = t.ints[t.offsets + row + 1] - t.ints[t.offsets + row]
+    n_durations = t.durations.shape[1]
     if (
-        total // (n_pushes + 1) < _ESCROW_MIN
-        or t.ints[t.n_outgoing + worker] + n_pushes > t.outgoing_max
-    ):
-        return BEYOND
-    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
-        total += t.ints[t.escrow + t.ints[t.incoming_edge + at]]
-    return OVER if total < _WEIGHT_MAX else BEYOND
+        n_durations > 1 and (me.steps + 1) // n_durations != me.block
+    ) or me.halves_used + HALVES_MAX > t.halves.shape[1]:
+        totals.starved_worker = worker
+        return NEED_RANDOMS
+    n_pushes = 1
+    if t.shares_out == 1:
+        row = _row(t, worker, me.round)
+        n_pushes = t.offsets[row + 1] - t.offsets[row]
+    if me.weight // (n_pushes + 1) < _ESCROW_MIN or me.n_outgoing + n_pushes > t.outgoing.shape[1]:
+        return UNSUPPORTED
+    total = me.weight
+    for at in range(me.n_incoming):
+        total += t.edges[t.incoming[worker, at].edge].escrow
+    return OVER if total < _WEIGHT_MAX else UNSUPPORTED
 
 
+@compiled
 def _take_step(t: Tables, worker: int) -> None:
-    """A worker comes to the end of a step: it pushes, then mixes what has come."""
-    trained = t.ints[t.finished + worker] == 0
+    """A worker comes to the end of a step: it pushes, then mixes what has come.
+
+    Mirrors `Fleet.step`, `GoSGD.step` and `SGP.step`.
+    """
+    totals, me = t.totals[0], t.workers[worker]
+    trained = me.finished == 0
     if trained:
         note_step(t, worker)
     if t.shares_out == 1:
         _share_out(t, worker)
-    else:
-        chance = uniform(t, worker)
-        if chance < t.p:
-            _push_half(t, worker)
+    elif uniform(t, worker) < t.p:
+        _push_half(t, worker)
     _mix_all(t, worker)
-    are_all_taken = t.count[TAKEN] >= t.steps_total
-    if trained and (are_all_taken or t.ints[t.steps + worker] >= t.steps_each):
-        t.ints[t.finished + worker] = 1
-        t.count[RUNNING] -= 1
-    step_s = t.floats[t.mean_s + worker]
-    if t.ints[t.finished + worker] == 0:
-        step_s = t.floats[t.durations + worker + t.ints[t.steps + worker] % t.durations_each]
+    if trained and (totals.steps >= t.steps_total or me.steps >= t.steps_each):
+        me.finished = 1
+        totals.running -= 1
+    step_s = me.mean_s
+    if me.finished == 0:
+        step_s = t.durations[worker, me.steps % t.durations.shape[1]]
     if t.exchange_s > 0.0:
-        exchanged = t.ints[t.pushes + worker] + t.ints[t.mixed + worker]
-        step_s += t.exchange_s * (exchanged - t.ints[t.exchanged + worker])
-        t.ints[t.exchanged + worker] = exchanged
-    _step_at(t, worker, t.floats[t.clock] + step_s)
+        exchanged = me.pushes + me.mixed
+        step_s += t.exchange_s * (exchanged - me.exchanged)
+        me.exchanged = exchanged
+    _step_at(t, worker, totals.now_s + step_s)
     _set_alarm(t, worker)
 
 
+@compiled
 def _push_half(t: Tables, worker: int) -> None:
-    """GoSGD: half of the weight goes toward a random neighbor."""
+    """Half of the weight goes toward a random neighbor. Mirrors `RuleContext.push_half`."""
+    me = t.workers[worker]
     edge = _draw_neighbor(t, worker)
     if edge < 0:
-        t.count[SKIPPED] += 1
+        t.totals[0].skipped += 1
     else:
-        room = snapshot(t, worker)
-        _push(t, worker, edge, t.ints[t.weight + worker] >> 1, room)
-        t.ints[t.round + worker] += 1
+        _push(t, worker, edge, me.weight >> 1, snapshot(t, worker))
+        me.round += 1
 
 
+@compiled
 def _share_out(t: Tables, worker: int) -> None:
-    """SGP: even parts of the weight go toward all neighbors of the round."""
-    row = _row(t, worker, t.ints[t.round + worker])
-    start = t.neighbors + t.ints[t.offsets + row]
-    n = t.ints[t.offsets + row + 1] - t.ints[t.offsets + row]
-    t.ints[t.round + worker] += 1
-    escrow, first, room = t.ints[t.weight + worker] // (n + 1), 0, -1
+    """Even parts of the weight go toward all neighbors of the round. Mirrors `SGP._share_out`."""
+    me = t.workers[worker]
+    row = _row(t, worker, me.round)
+    start = t.offsets[row]
+    n = t.offsets[row + 1] - start
+    me.round += 1
+    escrow, first, buffer = me.weight // (n + 1), 0, _NO_BUFFER
     for at in range(n):
-        if t.ints[start + at] == t.ints[t.passed_over + worker]:
+        if t.neighbors[start + at] == me.passed_over:
             first = at
-    t.ints[t.passed_over + worker] = -1
+    me.passed_over = -1
     for at in range(n):
-        edge = t.ints[start + (first + at) % n]
-        if _has_credit(t, worker) and t.ints[t.busy + edge] == 0:
-            if room < 0:
-                room = snapshot(t, worker)
+        edge = t.neighbors[start + (first + at) % n]
+        if _has_credit(t, worker) and t.edges[edge].busy == 0:
+            if buffer < 0:
+                buffer = snapshot(t, worker)
             else:
-                read(t, room)
-            _push(t, worker, edge, escrow, room)
+                incref(t, buffer)
+            _push(t, worker, edge, escrow, buffer)
         else:
-            t.count[SKIPPED] += 1
-            if t.ints[t.passed_over + worker] < 0:
-                t.ints[t.passed_over + worker] = edge
+            t.totals[0].skipped += 1
+            if me.passed_over < 0:
+                me.passed_over = edge
 
 
+@compiled
 def _draw_neighbor(t: Tables, worker: int) -> int:
-    """Edge to a neighbor that a share can be pushed to now; -1 where there is none."""
+    """Edge to a neighbor that a share can be pushed to now; -1 where there is none.
+
+    Mirrors `RuleContext.draw` and `RuleContext._draw_later`.
+    """
+    me = t.workers[worker]
     if not _has_credit(t, worker):
         return -1
     for turn in range(_ROUNDS_PASSED_MAX + 1):
-        row = _row(t, worker, t.ints[t.round + worker] + t.ints[t.passed + worker])
-        start, stop = t.ints[t.offsets + row], t.ints[t.offsets + row + 1]
-        if t.ints[t.n_outgoing + worker] == 0:
+        row = _row(t, worker, me.round + me.passed)
+        start, stop = t.offsets[row], t.offsets[row + 1]
+        if me.n_outgoing == 0:
             if stop > start:
-                return int(t.ints[t.neighbors + start + below(t, worker, stop - start)])
+                return t.neighbors[start + below(t, worker, stop - start)]
         else:
             n_free = 0
             for at in range(start, stop):
-                n_free += t.ints[t.busy + t.ints[t.neighbors + at]] == 0
+                n_free += t.edges[t.neighbors[at]].busy == 0
             if n_free > 0:
                 left = below(t, worker, n_free)
                 for at in range(start, stop):
-                    edge = t.ints[t.neighbors + at]
-                    if t.ints[t.busy + edge] == 0:
+                    edge = t.neighbors[at]
+                    if t.edges[edge].busy == 0:
                         if left == 0:
-                            return int(edge)
+                            return edge
                         left -= 1
         if turn < _ROUNDS_PASSED_MAX:
-            t.ints[t.passed + worker] += 1
+            me.passed += 1
     return -1
 
 
+@compiled
 def _row(t: Tables, worker: int, round: int) -> int:
-    """Which of the rows of neighbors is that of a round."""
-    return int(t.ints[t.first_row + worker] + round % t.period)
+    """Row of a worker's neighbors in a round. Mirrors `RuleContext.neighbors`."""
+    return worker * t.period + round % t.period
 
 
+@compiled
 def _has_credit(t: Tables, worker: int) -> bool:
-    return bool(t.ints[t.n_outgoing + worker] - t.ints[t.excused + worker] < t.outstanding_max)
+    """Whether one more push may be outstanding. Mirrors `RuleContext._has_credit`."""
+    me = t.workers[worker]
+    return me.n_outgoing - me.excused < t.outstanding_max
 
 
-def _push(t: Tables, worker: int, edge: int, escrow: int, room: int) -> None:
-    """Weight goes into escrow, and with a snapshot toward a neighbor."""
-    now = t.floats[t.clock]
-    t.ints[t.sequence + edge] += 1
-    t.ints[t.weight + worker] -= escrow
-    t.ints[t.escrow + edge] = escrow
-    t.ints[t.busy + edge] = SENT
-    t.floats[t.pushed_s + edge] = now
-    t.ints[t.questions + edge] = 0
-    t.ints[t.is_excused + edge] = 0
-    t.floats[t.deadline_s + edge] = now + _patience_s(t, edge)
-    t.ints[t.outgoing + worker + t.ints[t.n_outgoing + worker]] = edge
-    t.ints[t.n_outgoing + worker] += 1
-    t.count[PUSHES] += 1
-    t.ints[t.pushes + worker] += 1
-    sequence, steps = t.ints[t.sequence + edge], t.ints[t.steps + worker]
-    size_bytes = number_bytes(sequence) + number_bytes(escrow) + number_bytes(steps)
-    size_bytes += number_bytes(t.ints[t.round + worker])
-    to = t.ints[t.to + edge]
+@compiled
+def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
+    """Weight goes into escrow, and with a snapshot toward a neighbor. Mirrors `Outbox.push`."""
+    totals, me, link = t.totals[0], t.workers[worker], t.edges[edge]
+    link.sequence += 1
+    me.weight -= escrow
+    link.escrow = escrow
+    link.busy = SENT
+    link.pushed_s = totals.now_s
+    link.questions = 0
+    link.is_excused = 0
+    link.deadline_s = totals.now_s + _patience_s(t, edge)
+    t.outgoing[worker, me.n_outgoing] = edge
+    me.n_outgoing += 1
+    totals.pushes += 1
+    me.pushes += 1
+    size_bytes = number_bytes(link.sequence) + number_bytes(escrow)
+    size_bytes += number_bytes(me.steps) + number_bytes(me.round)
     if t.in_frames == 0:
-        send(t, worker, to, size_bytes + t.push_bytes, PUSH, edge, sequence, 0, steps, room)
+        size_bytes += t.push_bytes
+        message = send(t, worker, link.to, size_bytes, edge, link.sequence)
+        message.kind = PUSH
+        message.step, message.buffer = me.steps, buffer
         return
-    is_eager = t.ints[t.credit + edge]
-    t.ints[t.credit + edge] = 0
-    t.ints[t.room + edge] = room
-    t.ints[t.busy + edge] = OFFERED
-    t.floats[t.deadline_s + edge] = now + t.stall_s
+    is_eager = link.credit
+    link.credit = 0
+    link.buffer = buffer
+    link.busy = OFFERED
+    link.deadline_s = totals.now_s + t.stall_s
     size_bytes += t.offer_bytes + is_eager * t.eager_bytes
-    send(t, worker, to, size_bytes, OFFER, edge, sequence, 0, steps, is_eager)
+    message = send(t, worker, link.to, size_bytes, edge, link.sequence)
+    message.kind = OFFER
+    message.step, message.is_eager = me.steps, is_eager
     if is_eager == 1:
         _send_chunk(t, worker, edge)
 
 
+@compiled
 def _mix_all(t: Tables, worker: int) -> None:
-    """Mix what has come, in order of arrival."""
-    n = t.ints[t.n_incoming + worker]
-    t.ints[t.n_incoming + worker] = 0
-    arriving = worker
-    for at in range(worker, worker + n):
-        edge, room = t.ints[t.incoming_edge + at], t.ints[t.incoming_room + at]
-        if room < 0:
-            t.ints[t.incoming_edge + arriving] = edge
-            t.ints[t.incoming_step + arriving] = t.ints[t.incoming_step + at]
-            t.ints[t.incoming_room + arriving] = room
-            t.floats[t.incoming_s + arriving] = t.floats[t.incoming_s + at]
-            arriving += 1
+    """Mix what has come, in order of arrival. Mirrors `RuleContext.mix` and `Inbox.decide`."""
+    totals, me = t.totals[0], t.workers[worker]
+    n, n_arriving = me.n_incoming, 0
+    me.n_incoming = 0
+    for at in range(n):
+        share = t.incoming[worker, at]
+        if share.buffer < 0:
+            arriving = t.incoming[worker, n_arriving]
+            arriving.edge, arriving.step = share.edge, share.step
+            arriving.buffer, arriving.offered_s = share.buffer, share.offered_s
+            n_arriving += 1
             continue
-        own, escrow = t.ints[t.weight + worker], t.ints[t.escrow + edge]
-        # As `acceptable` says; all are whole units, and none is leaving.
-        accepted = min(escrow, max(_TIMES_OWN * min(own, _ACCEPTED_MAX), _HARMLESS), _ACCEPTED_MAX)
-        mix(t, worker, room, accepted / (own + accepted))
-        let_go(t, room)
-        t.ints[t.weight + worker] = own + accepted
-        t.ints[t.decided + edge] = t.ints[t.sequence + edge]
-        t.ints[t.accepted + edge] = accepted
-        _send_ack(t, worker, edge, t.ints[t.sequence + edge], accepted)
-        t.count[MIXED] += 1
-        t.ints[t.mixed + worker] += 1
-        t.count[STALENESS] += max(0, t.ints[t.steps + worker] - t.ints[t.incoming_step + at])
-    t.ints[t.n_incoming + worker] = arriving - worker
+        link = t.edges[share.edge]
+        accepted = _acceptable(me.weight, link.escrow)
+        mix(t, worker, share.buffer, accepted / (me.weight + accepted))
+        decref(t, share.buffer)
+        me.weight += accepted
+        link.decided, link.accepted = link.sequence, accepted
+        _send_ack(t, worker, share.edge, link.sequence, accepted)
+        totals.mixed += 1
+        me.mixed += 1
+        totals.staleness += max(0, me.steps - share.step)
+    me.n_incoming = n_arriving
 
 
-def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> None:
-    came = _let_in(t, worker, edge, sequence, step, room)
-    if not came:
-        let_go(t, room)
+@compiled
+def _acceptable(own: int, offered: int) -> int:
+    """Mirrors `rumor.gossip.weight.acceptable`, of whole units from a peer that stays."""
+    most = max(_TIMES_OWN * min(own, _ACCEPTED_MAX), _HARMLESS)
+    return min(offered, most, _ACCEPTED_MAX)
 
 
+@compiled
+def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, buffer: int) -> None:
+    """Mirrors `Inbox.push`."""
+    if not _let_in(t, worker, edge, sequence, step, buffer):
+        decref(t, buffer)
+
+
+@compiled
 def _take_offer(t: Tables, worker: int, edge: int, sequence: int, step: int, is_eager: int) -> None:
-    at = worker + t.ints[t.n_incoming + worker]
-    came = _let_in(t, worker, edge, sequence, step, -1)
-    if came:
-        t.floats[t.incoming_s + at] = t.floats[t.clock]
+    """Mirrors `Inbox.offer`."""
+    at = t.workers[worker].n_incoming
+    if _let_in(t, worker, edge, sequence, step, _NO_BUFFER):
+        t.incoming[worker, at].offered_s = t.totals[0].now_s
         if is_eager == 0:
             size_bytes = t.grant_bytes + number_bytes(sequence)
-            send(t, worker, t.ints[t.source + edge], size_bytes, GRANT, edge, sequence, 0, 0, 0)
+            send(t, worker, t.edges[edge].source, size_bytes, edge, sequence).kind = GRANT
 
 
-def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, room: int) -> bool:
-    """Let a share in, or refuse it; returns whether it was let in."""
-    n = t.ints[t.n_incoming + worker]
-    if n < t.staged_max:
-        at = worker + n
-        t.ints[t.incoming_edge + at] = edge
-        t.ints[t.incoming_step + at] = step
-        t.ints[t.incoming_room + at] = room
-        t.ints[t.n_incoming + worker] = n + 1
-    else:
-        t.ints[t.decided + edge] = sequence
-        t.ints[t.accepted + edge] = 0
-        _send_ack(t, worker, edge, sequence, 0)
-    return bool(n < t.staged_max)
-
-
-def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
-    if t.ints[t.busy + edge] == OFFERED and t.ints[t.sequence + edge] == sequence:
-        _send_chunk(t, worker, edge)
-
-
-def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, room: int) -> bool:
-    """The values of a share are there; False where its sender would have to hear of their pace."""
-    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
-        if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
-            t.ints[t.incoming_room + at] = room
-            late_s: float = t.floats[t.incoming_s + at] + t.stall_s / _SIGNS
-            return bool(t.floats[t.clock] < late_s)
-    let_go(t, room)
+@compiled
+def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, buffer: int) -> bool:
+    """Let a share in, or refuse it; returns whether it was let in. Mirrors `Inbox._open`."""
+    me, link = t.workers[worker], t.edges[edge]
+    if me.n_incoming == t.incoming.shape[1]:
+        link.decided, link.accepted = sequence, 0
+        _send_ack(t, worker, edge, sequence, link.accepted)
+        return False
+    share = t.incoming[worker, me.n_incoming]
+    share.edge, share.step, share.buffer = edge, step, buffer
+    me.n_incoming += 1
     return True
 
 
+@compiled
+def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
+    """Mirrors `Outbox.grant`."""
+    link = t.edges[edge]
+    if link.busy == OFFERED and link.sequence == sequence:
+        _send_chunk(t, worker, edge)
+
+
+@compiled
+def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, buffer: int) -> bool:
+    """The values of a share are there; False where its sender would have to hear of their pace.
+
+    Mirrors `Inbox.chunk`.
+    """
+    share = _incoming_share(t, worker, edge, sequence)
+    if share < 0:
+        decref(t, buffer)
+        return True
+    t.incoming[worker, share].buffer = buffer
+    late_s = t.incoming[worker, share].offered_s + t.stall_s / _PROGRESS_REPORTS
+    return t.totals[0].now_s < late_s
+
+
+@compiled
+def _incoming_share(t: Tables, worker: int, edge: int, sequence: int) -> int:
+    """Place of a share among those that a worker has let in, or -1. Mirrors `Inbox._find`."""
+    for at in range(t.workers[worker].n_incoming):
+        if t.incoming[worker, at].edge == edge and t.edges[edge].sequence == sequence:
+            return at
+    return -1
+
+
+@compiled
 def _take_ack(
     t: Tables, worker: int, edge: int, sequence: int, accepted: int, has_credit: int
 ) -> bool:
-    """An answer settles; False where it tells that a share did not come for long."""
-    if t.ints[t.busy + edge] == 0 or t.ints[t.sequence + edge] != sequence:
+    """An answer settles; False where it tells that a share did not come for long.
+
+    Mirrors `Outbox.ack`.
+    """
+    me, link = t.workers[worker], t.edges[edge]
+    if link.busy == 0 or link.sequence != sequence:
         return True
-    lasted_s = t.floats[t.clock] - t.floats[t.pushed_s + edge]
-    if t.ints[t.busy + edge] == OFFERED:
-        let_go(t, t.ints[t.room + edge])
-    elif t.ints[t.questions + edge] == 0:
+    lasted_s = t.totals[0].now_s - link.pushed_s
+    if link.busy == OFFERED:
+        decref(t, link.buffer)
+    elif link.questions == 0:
         _measure(t, edge, lasted_s)
     if has_credit == 1:
-        t.ints[t.credit + edge] = 1
-    _excuse(t, worker, edge, 0)
-    t.ints[t.busy + edge] = 0
-    at = worker
-    while t.ints[t.outgoing + at] != edge:
+        link.credit = 1
+    _excuse(t, worker, edge, False)
+    link.busy = 0
+    at = 0
+    while t.outgoing[worker, at] != edge:
         at += 1
-    t.ints[t.n_outgoing + worker] -= 1
-    while at < worker + t.ints[t.n_outgoing + worker]:
-        t.ints[t.outgoing + at] = t.ints[t.outgoing + at + 1]
+    me.n_outgoing -= 1
+    while at < me.n_outgoing:
+        t.outgoing[worker, at] = t.outgoing[worker, at + 1]
         at += 1
-    t.ints[t.weight + worker] += t.ints[t.escrow + edge] - accepted
+    me.weight += link.escrow - accepted
     if accepted == 0:
-        t.count[REFUSALS] += 1
+        t.totals[0].refusals += 1
         return t.in_frames == 0 or lasted_s < t.stall_s / 2
     return True
 
 
+@compiled
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
-    """A question is answered; False where what it is about is given up, or still to come."""
-    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
-        if t.ints[t.incoming_edge + at] == edge and t.ints[t.sequence + edge] == sequence:
-            size_bytes = t.pending_bytes + number_bytes(sequence)
-            send(t, worker, t.ints[t.source + edge], size_bytes, PENDING, edge, sequence, 0, 0, 0)
-            return t.ints[t.incoming_room + at] >= 0 or not _is_stalled(t, at)
-    if t.ints[t.decided + edge] == sequence:
-        _send_ack(t, worker, edge, sequence, t.ints[t.accepted + edge])
-    return bool(t.ints[t.decided + edge] >= sequence)
+    """A question is answered; False where what it is about is given up, or still to come.
+
+    Mirrors `Inbox.query`.
+    """
+    link = t.edges[edge]
+    share = _incoming_share(t, worker, edge, sequence)
+    if share >= 0:
+        size_bytes = t.pending_bytes + number_bytes(sequence)
+        send(t, worker, link.source, size_bytes, edge, sequence).kind = PENDING
+        return not _is_stalled(t, worker, share)
+    if link.decided == sequence:
+        _send_ack(t, worker, edge, sequence, link.accepted)
+    return link.decided >= sequence
 
 
+@compiled
 def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
-    if t.ints[t.busy + edge] == SENT and t.ints[t.sequence + edge] == sequence:
-        _excuse(t, worker, edge, 0)
-        t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
+    """Mirrors `Outbox.pending`."""
+    link = t.edges[edge]
+    if link.busy == SENT and link.sequence == sequence:
+        _excuse(t, worker, edge, False)
+        link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
 
 
+@compiled
 def _wake(t: Tables, worker: int) -> bool:
-    """Ask about shares whose answer is late; False where some did not get going."""
-    now = t.floats[t.clock]
-    if t.floats[t.alarm_s + worker] != now:
+    """Ask about shares whose answer is late; False where some did not get going.
+
+    Mirrors `Protocol.wake`, `Inbox.expire` and `Outbox.query_due`.
+    """
+    now_s, me = t.totals[0].now_s, t.workers[worker]
+    if me.alarm_s != now_s:
         return True  # an earlier one was set since
-    t.floats[t.alarm_s + worker] = _NEVER
-    for at in range(worker, worker + t.ints[t.n_incoming + worker]):
-        if t.ints[t.incoming_room + at] < 0 and _is_stalled(t, at):
+    me.alarm_s = _NEVER
+    for at in range(me.n_incoming):
+        if _is_stalled(t, worker, at):
             return False
-    for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
-        edge = t.ints[t.outgoing + at]
-        if now >= t.floats[t.deadline_s + edge]:
-            if t.ints[t.busy + edge] == OFFERED:
+    for at in range(me.n_outgoing):
+        edge = t.outgoing[worker, at]
+        link = t.edges[edge]
+        if now_s >= link.deadline_s:
+            if link.busy == OFFERED:
                 return False
-            t.ints[t.questions + edge] += 1
-            sequence = t.ints[t.sequence + edge]
-            size_bytes = t.query_bytes + number_bytes(sequence)
-            send(t, worker, t.ints[t.to + edge], size_bytes, QUERY, edge, sequence, 0, 0, 0)
-            t.floats[t.deadline_s + edge] = now + _patience_s(t, edge)
-            if t.ints[t.questions + edge] >= _QUESTIONS_EXCUSED:
-                _excuse(t, worker, edge, 1)
+            link.questions += 1
+            size_bytes = t.query_bytes + number_bytes(link.sequence)
+            send(t, worker, link.to, size_bytes, edge, link.sequence).kind = QUERY
+            link.deadline_s = now_s + _patience_s(t, edge)
+            if link.questions >= _EXCUSED_AFTER:
+                _excuse(t, worker, edge, True)
     _set_alarm(t, worker)
     return True
 
 
+@compiled
 def _set_alarm(t: Tables, worker: int) -> None:
-    if t.floats[t.alarm_s + worker] > t.floats[t.clock] + t.soonest_s:
+    """Mirrors `Fleet.set_alarm` and `Protocol.deadline`."""
+    now_s, me = t.totals[0].now_s, t.workers[worker]
+    if me.alarm_s > now_s + t.soonest_s:
         due_s = _NEVER
-        for at in range(worker, worker + t.ints[t.n_outgoing + worker]):
-            due_s = min(due_s, t.floats[t.deadline_s + t.ints[t.outgoing + at]])
-        for at in range(worker, worker + t.ints[t.n_incoming + worker]):
-            if t.ints[t.incoming_room + at] < 0:
-                due_s = min(due_s, t.floats[t.incoming_s + at] + t.stall_s)
+        for at in range(me.n_outgoing):
+            due_s = min(due_s, t.edges[t.outgoing[worker, at]].deadline_s)
+        for at in range(me.n_incoming):
+            share = t.incoming[worker, at]
+            if share.buffer < 0:
+                due_s = min(due_s, share.offered_s + t.stall_s)
         # Its own step may have outlasted what a message has moved nearer.
-        due_s = max(due_s, t.floats[t.clock])
-        if due_s < t.floats[t.alarm_s + worker]:
-            t.floats[t.alarm_s + worker] = due_s
-            enqueue(t, due_s, _AFTER_MESSAGES, worker, ALARM, 0, 0, 0, 0, 0)
+        due_s = max(due_s, now_s)
+        if due_s < me.alarm_s:
+            me.alarm_s = due_s
+            enqueue(t, due_s, _AFTER_MESSAGES, worker).kind = ALARM
 
 
-def _is_stalled(t: Tables, at: int) -> bool:
-    """Whether a share that was let in has not come for too long."""
-    return bool(t.floats[t.clock] >= t.floats[t.incoming_s + at] + t.stall_s)
+@compiled
+def _is_stalled(t: Tables, worker: int, at: int) -> bool:
+    """Whether a share has not come for too long. Mirrors `Inbox._give_up_if_stalled`."""
+    share = t.incoming[worker, at]
+    return share.buffer < 0 and t.totals[0].now_s >= share.offered_s + t.stall_s
 
 
+@compiled
 def _send_chunk(t: Tables, worker: int, edge: int) -> None:
-    """The values of what was offered follow."""
-    t.ints[t.busy + edge] = SENT
-    t.floats[t.deadline_s + edge] = t.floats[t.clock] + _patience_s(t, edge)
-    sequence, room = t.ints[t.sequence + edge], t.ints[t.room + edge]
-    size_bytes = t.chunk_bytes + number_bytes(sequence)
-    send(t, worker, t.ints[t.to + edge], size_bytes, CHUNK, edge, sequence, 0, 0, room)
+    """The values of what was offered follow. Mirrors `Outbox._stream`."""
+    link = t.edges[edge]
+    link.busy = SENT
+    link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
+    size_bytes = t.chunk_bytes + number_bytes(link.sequence)
+    message = send(t, worker, link.to, size_bytes, edge, link.sequence)
+    message.kind = CHUNK
+    message.buffer = link.buffer
 
 
+@compiled
 def _patience_s(t: Tables, edge: int) -> float:
-    """How long to wait for an answer before asking (again)."""
-    wait_s: float = _FIRST_TIMEOUT_S
-    if t.floats[t.roundtrip_s + edge] >= 0.0:
-        wait_s = t.floats[t.roundtrip_s + edge] + 4 * t.floats[t.deviation_s + edge]
-    wait_s *= 2.0 ** min(t.ints[t.questions + edge], _DOUBLINGS_MAX)
+    """How long to wait for an answer before asking (again). Mirrors `Outbox._patience_s`."""
+    link = t.edges[edge]
+    wait_s = _FIRST_TIMEOUT_S
+    if link.roundtrip_s >= 0.0:
+        wait_s = link.roundtrip_s + 4 * link.deviation_s
+    wait_s *= 2.0 ** min(link.questions, _DOUBLINGS_MAX)
     return min(max(wait_s, t.query_s_min), t.query_s_max)
 
 
+@compiled
 def _measure(t: Tables, edge: int, seconds: float) -> None:
-    if t.floats[t.roundtrip_s + edge] < 0.0:
-        t.floats[t.roundtrip_s + edge] = seconds
-        t.floats[t.deviation_s + edge] = seconds / 2
+    """Mirrors `RttEstimator.measured`."""
+    link = t.edges[edge]
+    if link.roundtrip_s < 0.0:
+        link.roundtrip_s, link.deviation_s = seconds, seconds / 2
     else:
-        off_s = abs(seconds - t.floats[t.roundtrip_s + edge])
-        t.floats[t.deviation_s + edge] += (off_s - t.floats[t.deviation_s + edge]) / 4
-        t.floats[t.roundtrip_s + edge] += (seconds - t.floats[t.roundtrip_s + edge]) / 8
+        link.deviation_s += (abs(seconds - link.roundtrip_s) - link.deviation_s) / 4
+        link.roundtrip_s += (seconds - link.roundtrip_s) / 8
 
 
-def _excuse(t: Tables, worker: int, edge: int, yes: int) -> None:
-    """Note whether an outstanding push uses up no credit, since nobody answers."""
-    t.ints[t.excused + worker] += yes - t.ints[t.is_excused + edge]
-    t.ints[t.is_excused + edge] = yes
+@compiled
+def _excuse(t: Tables, worker: int, edge: int, yes: bool) -> None:
+    """Note whether an outstanding push uses up no credit, since nobody answers.
+
+    Mirrors `Outbox._ask` and `State.credit_used`.
+    """
+    link = t.edges[edge]
+    t.workers[worker].excused += yes - link.is_excused
+    link.is_excused = yes
 
 
+@compiled
 def _send_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
+    """Mirrors `Inbox._acknowledge`."""
     size_bytes = t.ack_bytes + number_bytes(sequence) + number_bytes(accepted)
     has_credit = 0
-    if accepted > 0 and t.ints[t.n_incoming + worker] < t.staged_max:
+    if accepted > 0 and t.workers[worker].n_incoming < t.incoming.shape[1]:
         has_credit = 1
         size_bytes += t.credit_bytes
-    to = t.ints[t.source + edge]
-    send(t, worker, to, size_bytes, ACK, edge, sequence, accepted, 0, has_credit)
+    message = send(t, worker, t.edges[edge].source, size_bytes, edge, sequence)
+    message.kind = ACK
+    message.accepted, message.has_credit = accepted, has_credit
 
 
+@compiled
 def _step_at(t: Tables, worker: int, time_s: float) -> None:
-    enqueue(t, time_s, _AFTER_ALARMS, worker, STEP, 0, 0, 0, 0, 0)
+    """Mirrors `Fleet.turn_at`."""
+    enqueue(t, time_s, _AFTER_ALARMS, worker).kind = STEP

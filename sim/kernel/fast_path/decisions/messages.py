@@ -1,96 +1,102 @@
 """When things are due: messages that travel, and turns of workers."""
 
-from typing import Final
+from typing import Any, Final
 
-from .event_queue import push
-from .tables import BYTES, MESSAGES, NUMBER, OFFER, PUSH, Tables
+import numpy as np
+
+from ..compiler import compiled
+from .event_queue import postpone, push
+from .tables import Tables
 
 __all__ = ["enqueue", "number_bytes", "send", "waits"]
 
 _RANK: Final = 1 << 60
-_THROUGH: Final = 0
+# Of numpy's own kind, as numba would compile callees once more for each literal number.
+_FIRST: Final[Any] = np.int64(0)
 
 
+@compiled
 def number_bytes(number: int) -> int:
-    """Of an integer in a message, as msgpack writes it."""
-    return (
-        (1 if number < 128 else 2)
-        if number < 256
-        else (3 if number < 65536 else 5)
-        if number < 1 << 32
-        else 9
-    )
+    """Bytes of an integer in a message, as msgpack writes it."""
+    if number < 128:
+        return 1
+    if number < 256:
+        return 2
+    if number < 65536:
+        return 3
+    return 5 if number < 1 << 32 else 9
 
 
-def send(
-    t: Tables, worker: int, to: int, size_bytes: int, kind: int,
-    edge: int, sequence: int, accepted: int, step: int, room: int,
-) -> None:  # fmt: skip
-    """Let a message arrive, unless its receiver's downlink is busy then."""
-    size_bytes += t.ints[t.name_bytes + edge]
-    t.count[MESSAGES] += 1
-    t.count[BYTES] += size_bytes
-    departure_s = (
-        max(t.floats[t.uplink_free_s + worker], t.floats[t.clock]) + size_bytes * t.s_per_byte
-    )
-    t.floats[t.uplink_free_s + worker] = departure_s
+@compiled
+def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: int) -> Any:
+    """Let a message arrive, and return its event, for its kind and what else it carries.
+
+    Mirrors `Fleet._send` and `Links.deliveries`.
+    """
+    totals, me = t.totals[0], t.workers[worker]
+    size_bytes += t.edges[edge].name_bytes
+    totals.messages += 1
+    totals.bytes += size_bytes
+    departure_s = max(me.uplink_free_s, totals.now_s) + size_bytes * t.s_per_byte
+    me.uplink_free_s = departure_s
     behind_s = t.down_s_per_byte - t.s_per_byte
     if behind_s > 0.0:
         departure_s += size_bytes * behind_s
-    # What a downlink needs to know goes where that kind of message has nothing to say.
-    if kind == PUSH or kind == OFFER:
-        accepted = size_bytes
-    else:
-        step = size_bytes
-    enqueue(t, departure_s + t.latency_s, 0, to, kind, edge, sequence, accepted, step, room)
+    message = enqueue(t, departure_s + t.latency_s, _FIRST, to)
+    message.edge, message.sequence, message.size_bytes = edge, sequence, size_bytes
+    return message
 
 
-def waits(
-    t: Tables, worker: int, kind: int, edge: int,
-    sequence: int, accepted: int, step: int, room: int,
-) -> bool:  # fmt: skip
-    """Whether a message finds its receiver's downlink busy; it then comes again later."""
-    now = t.floats[t.clock]
-    is_share = kind == PUSH or kind == OFFER
-    size_bytes = accepted if is_share else step
-    if size_bytes == _THROUGH:
+@compiled
+def waits(t: Tables, message: Any) -> bool:
+    """Postpone the next event, a message, if its receiver's downlink is busy.
+
+    Mirrors `Deliveries.expect`.
+    """
+    now_s = t.totals[0].now_s
+    if message.size_bytes == 0:
         return False
-    through_s = _pass(t, worker, now, size_bytes)
-    if through_s <= now:
+    through_s = _pass_downlink(t, message.worker, now_s, message.size_bytes)
+    if through_s <= now_s:
         return False
-    if is_share:
-        accepted = _THROUGH
-    else:
-        step = _THROUGH
-    enqueue(t, through_s, 0, worker, kind, edge, sequence, accepted, step, room)
+    message.size_bytes = 0
+    postpone(t.queue, through_s, _next_order(t, _FIRST))
     return True
 
 
-def _pass(t: Tables, worker: int, now: float, size_bytes: int) -> float:
-    """When a message is through a worker's downlink: `rumor.sim.models.links.Port.take`."""
-    top, n = t.ints[t.top_span + worker], t.ints[t.n_spans + worker]
-    start_s, through_s = now - size_bytes * t.down_s_per_byte, now
-    while n > 0 and t.floats[t.span_stop_s + worker + top] > start_s:
-        span_start_s = t.floats[t.span_start_s + worker + top]
-        through_s += t.floats[t.span_stop_s + worker + top] - max(span_start_s, start_s)
-        start_s = min(span_start_s, start_s)
+@compiled
+def _pass_downlink(t: Tables, worker: int, now_s: float, size_bytes: int) -> float:
+    """When a message is through a worker's downlink. Mirrors `rumor.sim.models.links.Port.take`."""
+    me, spans = t.workers[worker], t.spans[worker]
+    top, n, n_max = me.top_span, me.n_spans, len(spans)
+    start_s, through_s = now_s - size_bytes * t.down_s_per_byte, now_s
+    while n > 0 and spans[top].stop_s > start_s:
+        span = spans[top]
+        through_s += span.stop_s - max(span.start_s, start_s)
+        start_s = min(span.start_s, start_s)
         n -= 1
-        top = (top - 1) % t.spans_max
-    if through_s < now + t.instant_s:
-        through_s = now
-    top = (top + 1) % t.spans_max
-    t.floats[t.span_start_s + worker + top] = start_s
-    t.floats[t.span_stop_s + worker + top] = through_s
-    t.ints[t.top_span + worker] = top
-    t.ints[t.n_spans + worker] = min(n + 1, t.spans_max)
+        top = (top - 1) % n_max
+    if through_s < now_s + t.instant_s:
+        through_s = now_s
+    top = (top + 1) % n_max
+    span = spans[top]
+    span.start_s, span.stop_s = start_s, through_s
+    me.top_span, me.n_spans = top, min(n + 1, n_max)
     return through_s
 
 
-def enqueue(
-    t: Tables, time_s: float, rank: int, worker: int, kind: int,
-    edge: int, sequence: int, accepted: int, step: int, room: int,
-) -> None:  # fmt: skip
-    """Let something be due; at one time, of the lowest *rank* first."""
-    t.count[NUMBER] += 1
-    order = rank * _RANK + t.count[NUMBER]
-    push(t.queue, (time_s, order, worker, kind, edge, sequence, accepted, step, room))
+@compiled
+def enqueue(t: Tables, time_s: float, rank: int, worker: int) -> Any:
+    """Let something be due, at one time of the lowest *rank* first; returns its event."""
+    event = push(t.queue, time_s, _next_order(t, rank))
+    event.worker = worker
+    return event
+
+
+@compiled
+def _next_order(t: Tables, rank: int) -> int:
+    """Place among the events of one time, which come by rank, then as they were put in."""
+    totals = t.totals[0]
+    totals.events_queued += 1
+    order: int = rank * _RANK + totals.events_queued
+    return order

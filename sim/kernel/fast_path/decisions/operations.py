@@ -1,130 +1,109 @@
 """What is asked of values: steps, snapshots, mixes, releases, as rows of a window.
 
-The levels and slots are those of `rumor.sim.kernel.program`. A slot is a *room* here: numbers that
-are used again once nobody reads them.
+The levels and slots are those of `rumor.sim.kernel.program`. Slots lie in *buffers*, which are used
+again once nobody reads them.
 """
 
-from .tables import (
-    FREE,
-    MIX,
-    N_LEVELS,
-    N_OPERATIONS,
-    N_STEPS,
-    NEXT_FREE,
-    RELEASE,
-    ROOM,
-    ROOM_LEVEL,
-    ROOM_READERS,
-    ROOM_WINDOW,
-    SCALE_LR,
-    SLOTS,
-    SNAPSHOT,
-    TAKEN,
-    WINDOW,
-    Tables,
-)  # fmt: skip
+from ..compiler import compiled
+from .tables import MIX, RELEASE, SCALE_LR, SNAPSHOT, Tables
 
-__all__ = ["has_room", "let_go", "mix", "note_step", "read", "snapshot"]
+__all__ = ["decref", "has_buffer", "incref", "mix", "note_step", "snapshot"]
 
 
+@compiled
 def note_step(t: Tables, worker: int) -> None:
-    """A worker takes an optimizer step, before which its learning rate may change."""
+    """Note an optimizer step of a worker. Mirrors `Program.step`."""
+    totals, me = t.totals[0], t.workers[worker]
     if t.scales_lr == 1:
-        _scale_lr(t, worker)
-    level = t.ints[t.level + worker] + 1
-    t.ints[t.level + worker] = level
-    t.count[N_LEVELS] = max(t.count[N_LEVELS], level + 1)
-    at = 3 * t.count[N_STEPS]
-    t.step_rows[at] = t.ints[t.number + worker]
-    t.step_rows[at + 1] = level
-    t.step_rows[at + 2] = t.ints[t.steps + worker]
-    t.count[N_STEPS] += 1
-    t.count[TAKEN] += 1
-    t.ints[t.steps + worker] += 1
-    t.ints[t.known_steps + worker] = t.count[TAKEN]
+        _note(t, SCALE_LR, worker, me.level, me.steps, me.known_steps, 0, totals.now_s)
+    me.level += 1
+    totals.n_levels = max(totals.n_levels, me.level + 1)
+    at = 3 * totals.n_steps
+    t.step_rows[at] = worker
+    t.step_rows[at + 1] = me.level
+    t.step_rows[at + 2] = me.steps
+    totals.n_steps += 1
+    totals.steps += 1
+    me.steps += 1
+    me.known_steps = totals.steps
 
 
-def has_room(t: Tables, worker: int) -> bool:
-    """Whether the next free room may be used by a worker.
+@compiled
+def has_buffer(t: Tables, worker: int) -> bool:
+    """Whether the next free buffer may be used by a worker.
 
-    Levels are carried out one after another: what was let go at a later one is still needed at the
-    worker's.
+    Levels are carried out one after another: what was released at a later one is still needed at
+    the worker's.
     """
-    if t.count[FREE] == 0:
+    totals = t.totals[0]
+    if totals.n_free == 0:
         return False
-    level: int = t.ints[t.level + worker]
-    return _level_of(t, t.free_rooms[t.count[NEXT_FREE]]) <= level
+    return _level_of(t, t.free_buffers[totals.next_free]) <= t.workers[worker].level
 
 
+@compiled
 def snapshot(t: Tables, worker: int) -> int:
-    """Copy a worker's values into a room, which the first share of them reads."""
-    t.ints[t.snapshots + worker] += 1
-    room = int(t.free_rooms[t.count[NEXT_FREE]])
-    t.count[FREE] -= 1
-    t.count[NEXT_FREE] = (t.count[NEXT_FREE] + 1) % len(t.free_rooms)
-    t.rooms[ROOM * room] = t.count[SLOTS]
-    t.count[SLOTS] += 1
-    t.rooms[ROOM * room + ROOM_LEVEL] = t.ints[t.level + worker]
-    t.rooms[ROOM * room + ROOM_WINDOW] = t.count[WINDOW]
-    t.rooms[ROOM * room + ROOM_READERS] = 1
-    id = t.ints[t.snapshots + worker]
-    _operate(t, SNAPSHOT, worker, t.ints[t.level + worker], room, id, 0.0)
-    return room
+    """Copy a worker's values into a buffer with one reader. Mirrors `Program.snapshot`."""
+    totals, me = t.totals[0], t.workers[worker]
+    me.snapshots += 1
+    index = t.free_buffers[totals.next_free]
+    totals.n_free -= 1
+    totals.next_free = (totals.next_free + 1) % len(t.free_buffers)
+    buffer = t.buffers[index]
+    buffer.slot = totals.slots
+    totals.slots += 1
+    buffer.level, buffer.window, buffer.readers = me.level, totals.window, 1
+    _note(t, SNAPSHOT, worker, me.level, buffer.slot, index, me.snapshots, 0.0)
+    return index
 
 
-def mix(t: Tables, worker: int, room: int, fraction: float) -> None:
-    """Mix a slot into a worker's vector, which both take part in at one level."""
-    there = _level_of(t, room)
-    level = max(t.ints[t.level + worker], there)
-    t.ints[t.level + worker] = level
-    t.rooms[ROOM * room + ROOM_LEVEL] = level
-    _operate(t, MIX, worker, level, room, 0, fraction)
+@compiled
+def mix(t: Tables, worker: int, buffer: int, fraction: float) -> None:
+    """Mix a slot into a worker's vector; both take part at one level. Mirrors `Program.mix`."""
+    me = t.workers[worker]
+    me.level = max(me.level, _level_of(t, buffer))
+    t.buffers[buffer].level = me.level
+    _note(t, MIX, worker, me.level, t.buffers[buffer].slot, buffer, 0, fraction)
 
 
-def read(t: Tables, room: int) -> None:
-    """One more share of what a room holds."""
-    t.rooms[ROOM * room + ROOM_READERS] += 1
+@compiled
+def incref(t: Tables, buffer: int) -> None:
+    """Count one more reader of a buffer."""
+    t.buffers[buffer].readers += 1
 
 
-def let_go(t: Tables, room: int) -> None:
-    """One share less; with the last one the room is free."""
-    t.rooms[ROOM * room + ROOM_READERS] -= 1
-    if t.rooms[ROOM * room + ROOM_READERS] == 0:
-        level = _level_of(t, room)
-        _operate(t, RELEASE, 0, level, room, 0, 0.0)
-        t.free_rooms[(t.count[NEXT_FREE] + t.count[FREE]) % len(t.free_rooms)] = room
-        t.count[FREE] += 1
+@compiled
+def decref(t: Tables, buffer: int) -> None:
+    """Count one reader less; without any the buffer is free. Mirrors `Program.let_go`."""
+    totals, slot = t.totals[0], t.buffers[buffer]
+    slot.readers -= 1
+    if slot.readers == 0:
+        _note(t, RELEASE, 0, _level_of(t, buffer), slot.slot, buffer, 0, 0.0)
+        t.free_buffers[(totals.next_free + totals.n_free) % len(t.free_buffers)] = buffer
+        totals.n_free += 1
 
 
-def _level_of(t: Tables, room: int) -> int:
-    if t.rooms[ROOM * room + ROOM_WINDOW] != t.count[WINDOW]:
-        t.rooms[ROOM * room + ROOM_WINDOW] = t.count[WINDOW]
-        t.rooms[ROOM * room + ROOM_LEVEL] = 0
-    return int(t.rooms[ROOM * room + ROOM_LEVEL])
+@compiled
+def _level_of(t: Tables, buffer: int) -> int:
+    slot, window = t.buffers[buffer], t.totals[0].window
+    if slot.window != window:
+        slot.window, slot.level = window, 0
+    level: int = slot.level
+    return level
 
 
-def _scale_lr(t: Tables, worker: int) -> None:
-    """Note on what a worker's learning rate depends; which part it is then, is found later."""
-    level, steps, known = t.level + worker, t.steps + worker, t.known_steps + worker
-    _note(t, SCALE_LR, worker, t.ints[level], t.ints[steps], t.ints[known], 0, t.floats[t.clock])
-
-
-def _operate(
-    t: Tables, operation: int, worker: int, level: int, room: int, id: int, fraction: float
-) -> None:
-    _note(t, operation, worker, level, t.rooms[ROOM * room], room, id, fraction)
-
-
+@compiled
 def _note(
-    t: Tables, operation: int, worker: int, level: int, slot: int, room: int, id: int,
+    t: Tables, operation: int, worker: int, level: int, slot: int, buffer: int, id: int,
     fraction: float,
 ) -> None:  # fmt: skip
-    t.fractions[t.count[N_OPERATIONS]] = fraction
-    at = 6 * t.count[N_OPERATIONS]
+    totals = t.totals[0]
+    t.fractions[totals.n_operations] = fraction
+    at = 6 * totals.n_operations
     t.operation_rows[at] = operation
-    t.operation_rows[at + 1] = t.ints[t.number + worker]
+    t.operation_rows[at + 1] = worker
     t.operation_rows[at + 2] = level
     t.operation_rows[at + 3] = slot
-    t.operation_rows[at + 4] = room
+    t.operation_rows[at + 4] = buffer
     t.operation_rows[at + 5] = id
-    t.count[N_OPERATIONS] += 1
+    totals.n_operations += 1

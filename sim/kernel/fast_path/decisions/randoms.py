@@ -1,20 +1,25 @@
 """The random numbers of a rule, as numpy draws them from a generator's words."""
 
+from typing import Any
+
+import numpy as np
+
+from ..compiler import compiled
 from .tables import Tables
 
 __all__ = ["below", "uniform"]
 
 
+@compiled
 def uniform(t: Tables, worker: int) -> float:
-    """A number in [0, 1), as numpy's ``Generator.random`` draws it."""
-    at = t.halves + worker + t.ints[t.half + worker]
-    t.ints[t.half + worker] += 2
-    bits: int = (int(t.floats[at + 1]) << 21) | (int(t.floats[at]) >> 11)
-    return bits * 2.0**-53
+    """A number in [0, 1). Mirrors numpy's ``Generator.random``."""
+    lower, upper = _word(t, worker)
+    return ((upper << 21) | (lower >> 11)) * 2.0**-53
 
 
+@compiled
 def below(t: Tables, worker: int, n: int) -> int:
-    """A number in [0, n), as numpy's ``Generator.integers`` draws it.
+    """A number in [0, n). Mirrors numpy's ``Generator.integers``.
 
     Source: Lemire, ACM Transactions on Modeling and Computer Simulation 29, 2019.
     """
@@ -28,13 +33,22 @@ def below(t: Tables, worker: int, n: int) -> int:
     return product >> 32
 
 
+@compiled
 def _half_word(t: Tables, worker: int) -> int:
     """32 bits: the lower half of a word first, then the upper one."""
-    if t.ints[t.spare + worker] >= 0:
-        found = t.ints[t.spare + worker]
-        t.ints[t.spare + worker] = -1
-        return int(found)
-    at = t.halves + worker + t.ints[t.half + worker]
-    t.ints[t.half + worker] += 2
-    t.ints[t.spare + worker] = int(t.floats[at + 1])
-    return int(t.floats[at])
+    me = t.workers[worker]
+    half: int = me.spare_half
+    if half >= 0:
+        me.spare_half = -1
+    else:
+        half, me.spare_half = _word(t, worker)
+    return half
+
+
+@compiled
+def _word(t: Tables, worker: int) -> Any:
+    """The lower and the upper half of the next 64 bits."""
+    me = t.workers[worker]
+    at = me.halves_used
+    me.halves_used += 2
+    return np.int64(t.halves[worker, at]), np.int64(t.halves[worker, at + 1])

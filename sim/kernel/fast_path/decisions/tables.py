@@ -1,59 +1,17 @@
-"""The columns that exchanges are decided on, and what their numbers mean."""
+"""The tables that exchanges are decided on, and what their numbers mean."""
 
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = [
-    "ACK",
-    "ALARM",
-    "BEYOND",
-    "BYTES",
-    "CHUNK",
-    "COLUMNS",
-    "EVENTS",
-    "FREE",
-    "FULL",
-    "GRANT",
-    "MESSAGES",
-    "MIX",
-    "MIXED",
-    "NEXT_FREE",
-    "NUMBER",
-    "N_COUNTS",
-    "N_LEVELS",
-    "N_OPERATIONS",
-    "N_STEPS",
-    "OFFER",
-    "OFFERED",
-    "OPERATIONS_MAX",
-    "OVER",
-    "PENDING",
-    "PUSH",
-    "PUSHES",
-    "QUERY",
-    "REFUSALS",
-    "RELEASE",
-    "ROOM",
-    "ROOM_LEVEL",
-    "ROOM_READERS",
-    "ROOM_WINDOW",
-    "RUNNING",
-    "SCALE_LR",
-    "SENT",
-    "SKIPPED",
-    "SLOTS",
-    "SNAPSHOT",
-    "STAGED_MAX",
-    "STALENESS",
-    "STEP",
-    "STEPS",
-    "SUPPLY",
-    "TAKEN",
-    "TIME",
-    "WANTING",
-    "WINDOW",
-    "WORDS_MAX",
-    "Event",
-    "Tables",
+    *("ACK", "ALARM", "CHUNK", "GRANT", "OFFER", "PENDING", "PUSH", "QUERY", "STEP"),
+    *("FULL", "NEED_RANDOMS", "OVER", "STEPS", "TIME", "UNSUPPORTED"),
+    *("MIX", "OFFERED", "RELEASE", "SCALE_LR", "SENT", "SNAPSHOT"),
+    *("BUFFER", "EDGE", "EVENT", "INCOMING", "SPAN", "TOTALS", "WORKER"),
+    *("HALVES_MAX", "OPERATIONS_MAX", "QUEUE_SPARE", "STAGED_MAX"),
+    *("Queue", "Tables"),
 ]
 
 # Why `advance` has returned.
@@ -63,14 +21,14 @@ TIME: Final = 1
 """The time has come."""
 STEPS: Final = 2
 """So many steps have been taken."""
-SUPPLY: Final = 3
-"""A worker's random words or durations are used up."""
+NEED_RANDOMS: Final = 3
+"""Random words or step durations of `TOTALS.starved_worker` are used up."""
 FULL: Final = 4
-"""A column may not hold what comes next."""
-BEYOND: Final = 5
+"""A table may not hold what comes next."""
+UNSUPPORTED: Final = 5
 """Something is due that only the protocols can decide."""
 
-# Kinds of events, and of messages. Of those of one time, messages come first, then alarms.
+# Kinds of events, and of messages. At one time, messages come first, then alarms, then steps.
 PUSH: Final = 0
 ACK: Final = 1
 QUERY: Final = 2
@@ -84,7 +42,7 @@ CHUNK: Final = 8
 # How far a share has come that keeps an edge busy.
 SENT: Final = 1
 OFFERED: Final = 2
-"""Its values are still its sender's."""
+"""The sender still owns the buffer."""
 
 # Kinds of operations.
 SNAPSHOT: Final = 0
@@ -92,79 +50,200 @@ MIX: Final = 1
 RELEASE: Final = 2
 SCALE_LR: Final = 3
 
-# Places in `Tables.count`.
-NUMBER: Final = 0  # of events put into the queue
-RUNNING: Final = 1
-TAKEN: Final = 2  # optimizer steps
-SLOTS: Final = 3  # slots named
-FREE: Final = 4  # rooms free
-WINDOW: Final = 5
-N_STEPS: Final = 6  # rows of this window
-N_OPERATIONS: Final = 7
-N_LEVELS: Final = 8
-WANTING: Final = 9  # worker whose supply is used up
-MESSAGES: Final = 10
-BYTES: Final = 11
-PUSHES: Final = 12
-SKIPPED: Final = 13
-REFUSALS: Final = 14
-MIXED: Final = 15
-STALENESS: Final = 16
-EVENTS: Final = 17
-NEXT_FREE: Final = 18  # place of the next free room in their ring
-N_COUNTS: Final = 19
-
-# Of a room there are so many numbers: its slot's, and in these places its level, the window that
-# this is of, and how many shares read it.
-ROOM: Final = 4
-ROOM_LEVEL: Final = 1
-ROOM_WINDOW: Final = 2
-ROOM_READERS: Final = 3
-
 STAGED_MAX: Final = 64
 """Shares that may wait at a worker, at most."""
 
-# Operations and random words that one event can take at most.
+# Operations and halves of random words that one event takes at most.
 OPERATIONS_MAX: Final = 2 * STAGED_MAX + 2
-WORDS_MAX: Final = 8
+HALVES_MAX: Final = 16
 
-Event = tuple[float, int, int, int, int, int, int, int, int]
-"""Time, rank and number, worker, kind, edge, sequence number, weight, step, room."""
+QUEUE_SPARE: Final = 3 * STAGED_MAX + 3
+"""A turn leads to so many offers, frames and answers at most, and to three events more."""
+
+_INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
+
+EVENT: Final = np.dtype(
+    [
+        ("kind", _INT),
+        ("worker", _INT),  # whose step or alarm it is, or who receives it
+        ("edge", _INT),  # messages only, likewise all that follows
+        ("sequence", _INT),
+        ("size_bytes", _INT),  # 0 once the receiver's downlink has let it through
+        ("accepted", _INT),  # weight; ACK
+        ("step", _INT),  # the sender's; PUSH and OFFER
+        ("buffer", _INT),  # PUSH and CHUNK
+        ("is_eager", _INT),  # 1 if the CHUNK follows unasked; OFFER
+        ("has_credit", _INT),  # 1 if the next share may follow its offer unasked; ACK
+    ],
+    align=True,
+)
+
+WORKER: Final = np.dtype(
+    [
+        ("weight", _INT),
+        ("steps", _INT),
+        ("round", _INT),  # pushes under GoSGD, turns under SGP
+        ("passed", _INT),  # rounds passed over in addition
+        ("passed_over", _INT),  # SGP: edge to the first neighbor that got nothing, or -1
+        ("halves_used", _INT),
+        ("spare_half", _INT),  # of a random word of which one half was drawn, or -1
+        ("block", _INT),  # its durations are those of steps from block * durations_each on
+        ("level", _INT),
+        ("snapshots", _INT),
+        ("finished", _INT),
+        ("pushes", _INT),
+        ("mixed", _INT),
+        ("known_steps", _INT),  # of all workers, as they were after its last one
+        ("exchanged", _INT),  # pushes and mixes that have lengthened a step so far
+        ("n_outgoing", _INT),
+        ("excused", _INT),  # outgoing shares that use up no credit
+        ("n_incoming", _INT),
+        ("top_span", _INT),
+        ("n_spans", _INT),
+        ("mean_s", _FLOAT),
+        ("alarm_s", _FLOAT),
+        ("uplink_free_s", _FLOAT),
+    ],
+    align=True,
+)
+
+EDGE: Final = np.dtype(
+    [
+        ("source", _INT),
+        ("to", _INT),
+        ("name_bytes", _INT),  # of both names in a message
+        ("busy", _INT),  # 0, SENT or OFFERED
+        ("sequence", _INT),
+        ("escrow", _INT),
+        ("questions", _INT),
+        ("is_excused", _INT),
+        ("decided", _INT),  # sequence number of the last share that the receiver has decided
+        ("accepted", _INT),
+        ("credit", _INT),  # 1 if the next share may follow its offer unasked
+        ("buffer", _INT),  # of what is offered
+        ("pushed_s", _FLOAT),
+        ("deadline_s", _FLOAT),
+        ("roundtrip_s", _FLOAT),  # negative before the first was measured
+        ("deviation_s", _FLOAT),
+    ],
+    align=True,
+)
+
+INCOMING: Final = np.dtype(
+    [
+        ("edge", _INT),
+        ("step", _INT),
+        ("buffer", _INT),  # negative until its frame has come
+        ("offered_s", _FLOAT),  # offered shares only
+    ],
+    align=True,
+)
+
+SPAN: Final = np.dtype([("start_s", _FLOAT), ("stop_s", _FLOAT)], align=True)
+
+BUFFER: Final = np.dtype(
+    [("slot", _INT), ("level", _INT), ("window", _INT), ("readers", _INT)], align=True
+)
+
+TOTALS: Final = np.dtype(
+    [
+        ("now_s", _FLOAT),
+        ("events_queued", _INT),  # since the start
+        ("running", _INT),  # workers
+        ("steps", _INT),
+        ("slots", _INT),  # named since the start
+        ("n_free", _INT),  # buffers
+        ("next_free", _INT),  # place in their ring
+        ("window", _INT),
+        ("n_steps", _INT),  # rows of this window, likewise the next two
+        ("n_operations", _INT),
+        ("n_levels", _INT),
+        ("starved_worker", _INT),
+        ("messages", _INT),
+        ("bytes", _INT),
+        ("pushes", _INT),
+        ("skipped", _INT),
+        ("refusals", _INT),
+        ("mixed", _INT),
+        ("staleness", _INT),
+        ("events", _INT),
+    ],
+    align=True,
+)
+
+
+class Queue(NamedTuple):
+    """Events that are due, a binary heap: what an event carries stays at its place."""
+
+    times: NDArray[np.float64]
+    orders: NDArray[np.int64]
+    places: NDArray[np.int64]
+    """Of the events in the heap, then the free ones."""
+    events: Any
+    """Records of `EVENT`."""
+    size: NDArray[np.int64]
+    """One number: how many events are due."""
+
+    @classmethod
+    def for_events(cls, n: int) -> "Queue":
+        """Make an empty queue with room for so many events."""
+        n += QUEUE_SPARE
+        return cls(
+            np.zeros(n), np.zeros(n, np.int64), np.arange(n), np.zeros(n, EVENT),
+            np.zeros(1, np.int64),
+        )  # fmt: skip
+
+    def doubled(self) -> "Queue":
+        """Make room for twice as many."""
+        n = len(self.times)
+        return Queue(
+            np.concatenate([self.times, np.zeros(n)]),
+            np.concatenate([self.orders, np.zeros(n, np.int64)]),
+            np.concatenate([self.places, np.arange(n, 2 * n)]),
+            np.concatenate([self.events, np.zeros(n, EVENT)]),
+            self.size,
+        )
 
 
 class Tables(NamedTuple):
-    """Everything that is decided on.
-
-    What belongs to a worker or to an edge lies side by side in its record, so that an event, which
-    is about one of each, touches few cache lines. Both are named by where their records begin, from
-    the first one on: ``ints[t.weight + worker]`` is a worker's weight. ``ints`` and ``floats`` are
-    two views of one memory where compiled code runs; for Python a list and an array.
-    """
+    """The state of a swarm: a structured array for each kind of thing, and what never changes."""
 
     queue: Any
-    """Heap of events."""
-    count: Any
-    """Numbers named by constants of this module."""
-    ints: Any
-    floats: Any
-    rooms: Any
-    """Slots, used again: ``ROOM`` numbers of each."""
-    free_rooms: Any
-    """A ring, so that a room rests for as long as can be."""
+    """See `Queue`."""
+    totals: Any
+    """One record of `TOTALS`."""
+    workers: Any
+    """Records of `WORKER`, axis ``worker``."""
+    edges: Any
+    """Records of `EDGE`, axis ``edge``."""
+    incoming: Any
+    """Shares that have come, in order: records of `INCOMING`, axes ``(worker, place)``."""
+    outgoing: Any
+    """Edges of outstanding pushes, in order, axes ``(worker, place)``."""
+    spans: Any
+    """When downlinks were busy: records of `SPAN`, axes ``(worker, place)``; see
+    `rumor.sim.models.links.Port`."""
+    halves: Any
+    """Halves of random words, the lower ones first, uint32, axes ``(worker, half)``."""
+    durations: Any
+    """Of the next steps, seconds, axes ``(worker, step % durations_each)``."""
+    buffers: Any
+    """Slots, used again: records of `BUFFER`, axis ``buffer``."""
+    free_buffers: Any
+    """A ring, so that a buffer rests for as long as can be."""
     step_rows: Any
     """This window's steps in order: of each worker, level, number."""
     operation_rows: Any
-    """This window's operations: of each kind, worker, level, slot, room, id of the snapshot. Where
-    a learning rate changes: kind, worker, level, then the worker's steps and those of all that
-    it knows."""
+    """This window's operations: of each kind, worker, level, slot, buffer, id of the snapshot.
+    Where a learning rate changes: kind, worker, level, then the worker's steps and those of all
+    that it knows."""
     fractions: Any
     """This window's operations: by which part each mixes, or when a learning rate changes."""
+    offsets: Any
+    """Where a worker's neighbors in a round begin: row ``worker * period + round``; one more."""
+    neighbors: Any
+    """Edges."""
 
-    # What stays as it is.
-    n: int
-    """Workers."""
-    stride: int
-    """From one worker's record to the next one's."""
     shares_out: int
     """1 under SGP, 0 under GoSGD."""
     p: float
@@ -178,10 +257,10 @@ class Tables(NamedTuple):
     query_s_min: float
     query_s_max: float
     soonest_s: float
+    """Earlier than that after an alarm was set, no other is due."""
+    stall_s: float
+    """Later than this after it was let in, an offered share is the protocols' affair."""
     outstanding_max: int
-    outgoing_max: int
-    staged_max: int
-    spans_max: int
     steps_each: int
     steps_total: int
     """Steps of all workers together after which each stops at the end of the one it takes."""
@@ -190,8 +269,6 @@ class Tables(NamedTuple):
     scales_lr: int
     """1 where the learning rate changes as training goes on."""
     period: int
-    halves_each: int
-    durations_each: int
     push_bytes: int
     ack_bytes: int
     credit_bytes: int
@@ -205,99 +282,3 @@ class Tables(NamedTuple):
     """How much longer an offer is that its share follows unasked."""
     grant_bytes: int
     chunk_bytes: int
-    stall_s: float
-    """A share that is not there so long after it was let in is another matter."""
-    arriving_max: int
-
-    # The graph.
-    offsets: int
-    """Where a worker's neighbors in a round begin; rows of a worker follow one another."""
-    neighbors: int
-    """Edges."""
-
-    # In the record of a worker.
-    number: int
-    """Which worker it is, counted from 0."""
-    first_row: int
-    """Of its rows of `offsets`, one for each round of a period."""
-    halves: int
-    """Of random words, lower and upper in turn, ``halves_each``; among the floats, which Python
-    keeps without an object for each."""
-    half: int
-    """The lower one of the next word."""
-    spare: int
-    """The half of a word that is left over, or -1."""
-    block: int
-    """Which steps the durations at hand are those of: ``block * durations_each`` and on."""
-    weight: int
-    steps: int
-    round: int
-    """Pushes of GoSGD, turns of SGP."""
-    passed: int
-    passed_over: int
-    """Under SGP: edge to the first neighbor that got nothing the last time, or -1."""
-    snapshots: int
-    finished: int
-    pushes: int
-    mixed: int
-    known_steps: int
-    """Steps of all workers, as they were after its last one."""
-    exchanged: int
-    """Pushes and mixes that steps so far were longer for."""
-    level: int
-    n_outgoing: int
-    outgoing: int
-    """Edges of outstanding pushes in order; ``outgoing_max`` places."""
-    excused: int
-    n_incoming: int
-    top_span: int
-    n_spans: int
-    incoming_edge: int
-    """Of shares that have come, in order; ``staged_max`` places."""
-    incoming_step: int
-    incoming_room: int
-    """Negative until its frame has come."""
-    incoming_s: int
-    """When it was offered; ``arriving_max`` places."""
-    mean_s: int
-    durations: int
-    """Of its next ``durations_each`` steps."""
-    alarm_s: int
-    uplink_free_s: int
-    span_start_s: int
-    """``spans_max`` spans in which its downlink was busy: `models.links.Port`."""
-    span_stop_s: int
-
-    # In the record of an edge.
-    source: int
-    to: int
-    name_bytes: int
-    """Of both in a message."""
-    busy: int
-    """0, `SENT` or `OFFERED`."""
-    sequence: int
-    escrow: int
-    questions: int
-    is_excused: int
-    decided: int
-    """Sequence number of the last share that was decided at the receiver."""
-    accepted: int
-    credit: int
-    """1 where the next share may follow its offer unasked."""
-    room: int
-    """Of what is offered."""
-    pushed_s: int
-    deadline_s: int
-    roundtrip_s: int
-    """Negative where none was measured."""
-    deviation_s: int
-
-    clock: int
-    """The time now."""
-
-
-COLUMNS: Final = (
-    "queue", "count", "ints", "floats", "rooms", "free_rooms", "step_rows", "operation_rows",
-    "fractions",
-)  # fmt: skip
-"""The first fields of `Tables`, which change; all others are numbers that stay as they are."""

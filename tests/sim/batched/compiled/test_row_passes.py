@@ -12,26 +12,16 @@ from rumor.sim.batched.compiled.row_passes import (
     rounds_as_torch,
 )
 from rumor.sim.batched.cores import Cores
-from rumor.sim.kernel.fast_path.compiler import can_compile
 from rumor.sim.kernel.fast_path.decisions.tables import MIX, RELEASE, SNAPSHOT
 
-needs_numba = [
-    pytest.mark.compiled,
-    pytest.mark.skipif(not can_compile(), reason="numba is not installed"),
-]
-both = pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=needs_numba)])
+both = pytest.mark.parametrize("compiled", [False, True])
 
 
-@pytest.mark.compiled
-@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
 def test_it_rounds_as_torch_does_on_this_machine() -> None:
     assert rounds_as_torch()
 
 
-@pytest.mark.parametrize(
-    ("compiled", "threads"),
-    [(False, 1), *(pytest.param(True, n, marks=needs_numba) for n in (1, 3))],
-)
+@pytest.mark.parametrize(("compiled", "threads"), [(False, 1), (True, 1), (True, 3)])
 def test_copies_and_mixes_are_those_of_torch(compiled: bool, threads: int) -> None:
     rng = np.random.default_rng(1)
     x = torch.from_numpy(rng.standard_normal((5, 112), np.float32))
@@ -89,8 +79,6 @@ def test_a_room_may_be_used_a_thousand_times_between_two_steps(compiled: bool) -
     assert len(passes._free) >= passes._n_places
 
 
-@pytest.mark.compiled
-@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
 def test_machine_code_rounds_vectors_as_numpy_does() -> None:
     rng = np.random.default_rng(2)
     start = rng.standard_normal((6, 8))
@@ -118,10 +106,3 @@ def test_an_older_torch_mixes_one_row_after_another(monkeypatch: pytest.MonkeyPa
     assert not row_passes._takes_a_fraction_each()
     test_copies_and_mixes_are_those_of_torch(compiled=False, threads=1)
     row_passes._takes_a_fraction_each.cache_clear()
-
-
-def test_without_numba_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds_as_torch.cache_clear()
-    monkeypatch.setattr(row_passes, "can_compile", lambda: False)
-    assert not rounds_as_torch()
-    rounds_as_torch.cache_clear()

@@ -2,21 +2,16 @@
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from rumor.gossip.types import stream
 from rumor.sim.kernel.fast_path import fleet as fleet_module
-from rumor.sim.kernel.fast_path.compiler import (
-    INTERPRETED,
-    SPECIALIZED,
-    Decider,
-    can_compile,
-    compiled,
-)
 from rumor.sim.kernel.fast_path.decisions import randoms
-from rumor.sim.kernel.fast_path.fleet import FastFleet, TakeOver, why_not
+from rumor.sim.kernel.fast_path.decisions.tables import Tables
+from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported, unsupported_reason
 from rumor.sim.kernel.fast_path.levels import levels_of
 from rumor.sim.kernel.fleet import Fleet
 
@@ -24,20 +19,16 @@ from .plans import PACES, flat, plan_of, settings_of_plans
 
 UNTIL_S = 60.0
 
-by_python = pytest.mark.parametrize(
-    "decider", [INTERPRETED, SPECIALIZED], ids=["as it stands", "special"]
-)
 
-
-def compare(decider: Decider, settings: dict[str, Any]) -> bool:
+def compare(settings: dict[str, Any]) -> bool:
     """Decide a whole run both ways; returns whether the fast path came to its end."""
     plan = plan_of(**settings)
-    assert not why_not(plan)
-    fast, slow = FastFleet(plan, decider), Fleet(plan)
+    assert not unsupported_reason(plan)
+    fast, slow = FastFleet(plan), Fleet(plan)
     while not slow.over and slow.now < UNTIL_S:
         try:
             came = fast.run(UNTIL_S, 40)
-        except TakeOver:
+        except FastPathUnsupported:
             return False
         assert slow.run(UNTIL_S, 40) == came
         assert (fast.now, fast.over, fast.steps) == (slow.now, slow.over, slow.program.steps)
@@ -51,90 +42,70 @@ def compare(decider: Decider, settings: dict[str, Any]) -> bool:
 
 @given(settings_of_plans())
 def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
-    compare(INTERPRETED, settings)
-
-
-# Making the text special to a run takes a tenth of a second.
-@settings(max_examples=25)
-@given(settings_of_plans())
-def test_special_text_decides_whole_random_runs_alike(settings: dict[str, Any]) -> None:
-    compare(SPECIALIZED, settings)
+    compare(settings)
 
 
 @pytest.mark.slow
 @settings(max_examples=50_000)
 @given(settings_of_plans())
 def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
-    compare(INTERPRETED, drawn)
+    compare(drawn)
 
 
-@pytest.mark.compiled
-@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
-@given(settings_of_plans())
-def test_machine_code_decides_whole_random_runs_alike(settings: dict[str, Any]) -> None:
-    compare(compiled(), settings)
-
-
-@by_python
 @pytest.mark.parametrize("topology", ["star", "one-peer-exponential", "random-regular:d=4"])
-def test_late_answers_are_asked_for_alike(topology: str, decider: Decider) -> None:
+def test_late_answers_are_asked_for_alike(topology: str) -> None:
     settings = {"n": 12, "topology": topology, "latency_s": 0.7, "steps": 60, "staged_max": 1}
-    assert compare(decider, settings)
+    assert compare(settings)
 
 
 def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
     """Nothing comes back for long, and halves are halved again and again."""
     plan = plan_of(60, latency_s=100.0, steps=None, rule="gosgd:outstanding_max=50")
-    fleet = FastFleet(plan, INTERPRETED)
-    with pytest.raises(TakeOver):
+    fleet = FastFleet(plan)
+    with pytest.raises(FastPathUnsupported):
         fleet.run(90.0, 10**9)
     assert fleet.column("weight").min() >= 2**11
 
 
 def test_random_numbers_are_those_of_numpy() -> None:
+    @numba.njit
+    def draw(t: Tables, n: int) -> tuple[float, int]:
+        return randoms.uniform(t, 1), randoms.below(t, 1, n)
+
     plan = plan_of(2)
-    fleet = FastFleet(plan, INTERPRETED)
+    fleet = FastFleet(plan)
     rng = stream(plan.seed, plan.ids[1], "rule")
     for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
         fleet._supply(1)
-        record = fleet._tables.stride
-        assert randoms.uniform(fleet._tables, record) == rng.random()
-        assert randoms.below(fleet._tables, record, n) == rng.integers(n)
+        assert draw(fleet._tables, n) == (rng.random(), rng.integers(n))
 
 
-@by_python
-def test_columns_grow_as_the_run_needs_them(decider: Decider) -> None:
-    assert compare(decider, {"n": 100, "steps": 30, "latency_s": 0.5})
+def test_columns_grow_as_the_run_needs_them() -> None:
+    assert compare({"n": 100, "steps": 30, "latency_s": 0.5})
 
 
-@by_python
-def test_a_question_that_overtakes_its_share_is_left_to_the_protocols(decider: Decider) -> None:
+def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
     """A share takes 1.6 s to come out of a downlink, and is asked for after one."""
     rates = {"bandwidth_mbit": 1000.0, "downlink_mbit": 1.0}
-    assert not compare(decider, {"n": 8, "numbers": 50_000, **rates})
+    assert not compare({"n": 8, "numbers": 50_000, **rates})
 
 
-@by_python
 @pytest.mark.parametrize("step_s", [0.1, 2.0])
 @pytest.mark.parametrize("rule", ["gosgd", "sgp", "sgp:outstanding_max=5"])
-def test_shares_that_are_offered_first_are_decided_alike(
-    rule: str, step_s: float, decider: Decider
-) -> None:
+def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: float) -> None:
     """Steps of 2 s outlast how long an answer is waited for at first."""
     settings = {"n": 24, "rule": rule, "step_s": step_s, "inline_bytes_max": 1, "numbers": 2400}
-    assert compare(decider, settings)
+    assert compare(settings)
 
 
-@pytest.mark.compiled
-@pytest.mark.skipif(not can_compile(), reason="numba is not installed")
-def test_machine_code_decides_many_offers_and_frames_alike() -> None:
+def test_it_decides_many_offers_and_frames_alike() -> None:
     settings = {"n": 34, "rule": "sgp", "steps": 30, "inline_bytes_max": 1, "pace": PACES[1]}
-    assert compare(compiled(), settings | {"staged_max": 64})
+    assert compare(settings | {"staged_max": 64})
 
 
 def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
     """All leaves of a star push at once: the hub takes eight shares, and thousands go back."""
-    fleet = FastFleet(plan_of(5000, topology="star", steps=3), INTERPRETED)
+    fleet = FastFleet(plan_of(5000, topology="star", steps=3))
     assert fleet.run(np.inf, 10**9) and fleet.traffic.refusals > 2 * 4000
 
 
@@ -152,19 +123,19 @@ def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
     ],
 )
 def test_what_it_does_not_know_is_left_to_the_protocols(changes: dict[str, Any], why: str) -> None:
-    assert why in why_not(plan_of(**changes))
+    assert why in unsupported_reason(plan_of(**changes))
 
 
 def test_a_graph_is_too_large_where_it_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "_EDGES_MAX", 20)
     monkeypatch.setattr(fleet_module, "_EDGES_EACH", 3)
-    assert "more than 48 edges" in why_not(plan_of(16, topology="complete"))
-    assert not why_not(plan_of(5, topology="complete"))
-    assert not why_not(plan_of(16, topology="ring"))
+    assert "more than 48 edges" in unsupported_reason(plan_of(16, topology="complete"))
+    assert not unsupported_reason(plan_of(5, topology="complete"))
+    assert not unsupported_reason(plan_of(16, topology="ring"))
 
 
 def test_weights_and_steps_are_told_as_columns() -> None:
-    fleet = FastFleet(plan_of(4, steps=5), INTERPRETED)
+    fleet = FastFleet(plan_of(4, steps=5))
     assert fleet.column("weight").tolist() == [2**40] * 4
     fleet.run(np.inf, 10**9)
     assert fleet.over and fleet.column("steps").tolist() == [5] * 4
