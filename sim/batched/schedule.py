@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from ...gossip import Audit, PeerId
 from ..kernel.fast_path.compiler import Decider
 from ..kernel.fast_path.fleet import FastFleet, TakeOver
-from ..kernel.fast_path.levels import AnyLevel, levels_of
+from ..kernel.fast_path.levels import levels_of
 from ..kernel.fleet import Fleet
 from ..kernel.observers import FaultReport, Times
 from ..kernel.plan import FleetPlan, Stop, Traffic
+from ..kernel.program import Level
 from .weights import WeightUnits, as_units
 
 __all__ = [
@@ -110,7 +111,7 @@ class Ending:
 class Window:
     """A part of a run."""
 
-    levels: Sequence[AnyLevel]
+    levels: Sequence[Level]
     steps: int
     """Optimizer steps that all workers have taken by its end."""
     time_s: float
@@ -160,7 +161,7 @@ class ByProtocols:
         """Go on to where nobody waits for others, but no further than that time."""
         self._fleet.settle(until_s)
 
-    def take(self) -> Sequence[AnyLevel]:
+    def take(self) -> Sequence[Level]:
         """Hand over what was decided since this was last called."""
         return self._fleet.program.take()
 
@@ -261,7 +262,7 @@ class ByFastPath:
     def settle(self, until_s: float) -> None:
         """Do nothing: nobody waits."""
 
-    def take(self) -> Sequence[AnyLevel]:
+    def take(self) -> Sequence[Level]:
         """Hand over what was decided since this was last called."""
         self._windows.append(None)
         return levels_of(self._fast.take())

@@ -263,8 +263,7 @@ def _of_vectors(
         counts=_when_counted(requirements_of(rule)),
         shards=config.shards,
         scattered=requirements_of(rule).scattered,
-        wire=config.wire,
-        compiled=cores.compiled,
+        cores=cores,
         lr=config.lr,
     )
     return Values(make, VectorRows.name, "the task has no model")
@@ -384,6 +383,7 @@ def _of_models(
             seed=config.seed,
             device=workshop.device,
             deal=workshop.batches.deal,
+            cores=workshop.cores,
         )
         failures = Failures()
         stepper = choice.make(rows, failures)

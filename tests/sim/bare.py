@@ -81,7 +81,6 @@ def run_bare(
         rule().registers,
         counts="after the step",
         shards=shards,
-        wire=protocol.wire,
     )
     plan = FleetPlan(
         ids=ids,

@@ -10,12 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...kernel.fast_path.decisions.tables import RELEASE, SNAPSHOT
-
 __all__ = [
     *("BY_ADAM", "BY_ADAMW", "BY_INPUT", "BY_SGD", "BY_WEIGHT", "CALL_BYTES", "FACTORS"),
     *("FORWARD", "N_RATES", "ROOT", "SGEMM", "SIZES", "STRIDES", "TRANSPOSED"),
-    *("Network", "RowUpdate", "address", "place"),
+    *("Network", "RowUpdate", "address"),
 ]
 
 Floats = NDArray[Any]
@@ -104,37 +102,3 @@ class Network(NamedTuple):
     """Numbers in one of torch's registers, where it takes a softmax."""
     sum_lanes: int
     """Likewise, where it adds up a single column."""
-
-
-def place(kinds: Any, rooms: Any, places: Any, free: Any, n_free: int, n_places: int) -> Any:
-    """Give each share a place in memory from its snapshot to its release, in place of its room.
-
-    What is released becomes free behind all these operations, so that those before it need not
-    have been carried out when another share is copied.
-
-    Args:
-        kinds: Of operations, in order.
-        rooms: Of each; changed to places.
-        places: Of the shares under way, by room.
-        free: Places that are not in use, by number, of which the last is taken first.
-        n_free: How many those are.
-        n_places: How many places there are.
-
-    Returns:
-        The latter two afterwards.
-    """
-    for at in range(len(kinds)):
-        room = rooms[at]
-        if kinds[at] == SNAPSHOT:
-            if n_free:
-                n_free -= 1
-                places[room] = free[n_free]
-            else:
-                places[room] = n_places
-                n_places += 1
-        rooms[at] = places[room]
-    for at in range(len(kinds)):
-        if kinds[at] == RELEASE:
-            free[n_free] = rooms[at]
-            n_free += 1
-    return n_free, n_places

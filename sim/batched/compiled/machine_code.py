@@ -16,13 +16,10 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from ...kernel.fast_path.compiler import version_of
-from ...kernel.fast_path.decisions.tables import MIX, SNAPSHOT
-from . import interface
 from .interface import BY_ADAMW, BY_SGD, RowUpdate
 
 __all__ = [
-    *("adapt", "carry_out", "carry_out_plainly", "descend", "fused", "kept", "place"),
-    *("take_steps", "update_row"),
+    *("adapt", "descend", "fused", "kept", "take_steps", "update_row"),
 ]
 
 Floats = NDArray[np.float32]
@@ -78,78 +75,6 @@ _ACCURACY: Final = 0x2 | 0x140000 | 0x100
 # To a type checker, they still take the context.
 _take_roots: Any = _roots_of
 fused: Any = _fma
-
-
-place = kept(interface.place)
-
-
-# Loops over slices, whose places count from 0: only such loops fill whole registers.
-
-
-@kept
-def carry_out(
-    x: Floats,
-    shares: Floats,
-    rows: NDArray[np.int64],
-    fractions: Floats,
-    start: int,
-    stop: int,
-) -> None:
-    """Copy rows out and mix shares in, in order, from one column to another."""
-    for at in range(len(rows)):
-        kind, worker, room = rows[at, 0], rows[at, 1], rows[at, 4]
-        own, share = x[worker, start:stop], shares[room, start:stop]
-        if kind == SNAPSHOT:
-            _copy(own, share)
-        elif kind == MIX:
-            _mix(own, share, fractions[at])
-
-
-@kept
-def _copy(source: Any, target: Any) -> None:
-    for k in range(len(source)):
-        target[k] = source[k]
-
-
-@kept
-def _mix(own: Floats, share: Floats, part: np.float32) -> None:
-    if part == _ONE:
-        _copy(share, own)
-    elif part < _HALF:
-        for k in range(len(own)):
-            own[k] = fused(part, share[k] - own[k], own[k])
-    else:
-        rest = part - _ONE
-        for k in range(len(own)):
-            own[k] = fused(rest, share[k] - own[k], share[k])
-
-
-@kept
-def carry_out_plainly(
-    x: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    fractions: NDArray[np.float64],
-    start: int,
-    stop: int,
-) -> None:
-    """As `carry_out`, with each operation rounded by itself, as numpy does."""
-    for at in range(len(rows)):
-        kind, worker, room = rows[at, 0], rows[at, 1], rows[at, 4]
-        own, share = x[worker, start:stop], shares[room, start:stop]
-        if kind == SNAPSHOT:
-            _copy(own, share)
-        elif kind == MIX:
-            _mix_plainly(own, share, fractions[at])
-
-
-@kept
-def _mix_plainly(own: NDArray[np.float64], share: NDArray[np.float64], part: np.float64) -> None:
-    if part == 1.0:
-        _copy(share, own)
-    else:
-        for k in range(len(own)):
-            own[k] += part * (share[k] - own[k])
 
 
 @kept

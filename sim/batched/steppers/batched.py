@@ -10,7 +10,7 @@ from torch.nn.functional import mse_loss
 
 from ....gossip.errors import ConfigError
 from ....train.tasks.task import Task
-from ...kernel.fast_path.levels import AnyLevel
+from ...kernel.program import Level
 from ..batches import Batches, Ints
 from ..compiled.dense import DenseStep, dense_layers, why_not
 from ..cores import ONE_CORE, Cores, Threads
@@ -82,7 +82,7 @@ class BatchedStepper:
         self._group = _group_size(rows)
         self._threads = Threads(cores if stacked else ONE_CORE)
 
-    def take(self, level: AnyLevel) -> None:
+    def take(self, level: Level) -> None:
         """Take all steps of a level."""
         n, free = len(level.workers), self._threads.free
         n_groups = -(-n // self._group)
@@ -106,7 +106,7 @@ class BatchedStepper:
         """End the threads."""
         self._threads.close()
 
-    def _take_group(self, level: AnyLevel, group: slice) -> None:
+    def _take_group(self, level: Level, group: slice) -> None:
         workers, steps, orders = (
             np.array(column[group]) for column in (level.workers, level.steps, level.orders)
         )

@@ -6,7 +6,7 @@ from ..plan import FleetPlan
 from ..program import Level
 from .compiler import INTERPRETED, SPECIALIZED, Decider, can_compile, compiled
 from .fleet import FastFleet, TakeOver, why_not
-from .levels import ColumnLevel, levels_of
+from .levels import levels_of
 
 __all__ = [
     "STEPS_PROVEN",
@@ -91,18 +91,16 @@ def prove(plan: FleetPlan, decider: Decider, until_s: float, steps_max: int) -> 
         raise OtherProgramError(f"{fast.audit()}, and by the protocols {slow.audit()}")
 
 
-def _compare(number: int, ours: ColumnLevel, theirs: Level) -> None:
+def _compare(number: int, ours: Level, theirs: Level) -> None:
     for name in ("workers", "steps", "orders", "operations"):
-        for at, (one, other) in enumerate(
-            zip(getattr(ours, name), getattr(theirs, name), strict=False)
-        ):
+        left, right = getattr(ours, name), getattr(theirs, name)
+        for at, (one, other) in enumerate(zip(left, right, strict=False)):
             if one != other:
                 raise OtherProgramError(
                     f"{name} of level {number} differ at place {at}: {one}, and by the protocols "
                     f"{other}"
                 )
-        counts = len(getattr(ours, name)), len(getattr(theirs, name))
-        if counts[0] != counts[1]:
+        if len(left) != len(right):
             raise OtherProgramError(
-                f"level {number} has {counts[0]} {name}, and by the protocols {counts[1]}"
+                f"level {number} has {len(left)} {name}, and by the protocols {len(right)}"
             )

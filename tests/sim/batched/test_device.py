@@ -26,7 +26,7 @@ from rumor.sim.batched.steppers.batched import BatchedStepper
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig
-from rumor.sim.kernel.program import Cut, Level, Mix, Release, Snapshot
+from rumor.sim.kernel.program import WHOLE, Level, Program
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 from rumor.train.tensors.cuda import find_device
@@ -140,9 +140,13 @@ def models_on(device: torch.device, optimizer: Any) -> Models:
 
 def level_of(step: int) -> Level:
     """All take a step, and the first sends what it has to the second."""
-    level = Level()
-    level.workers, level.steps, level.orders = [0, 1, 2], [step] * 3, [0, 1, 2]
-    level.operations = [Snapshot(0, step, Cut("x"), 0), Mix(1, step, 0.25), Release(step)]
+    program = Program(3)
+    for worker in range(3):
+        program.step(worker, step)
+    slot = program.snapshot(0, WHOLE, 0)
+    program.mix(1, slot, 0.25)
+    program.let_go(slot)
+    _, level = program.take()
     return level
 
 

@@ -10,7 +10,7 @@ from rumor.gossip.wire.formats import Form
 from rumor.sim import simulate
 from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
 from rumor.sim.batched.schedule import Window
-from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
+from rumor.sim.kernel.program import Cut, Program
 
 Way = Callable[[Prefetcher, Callable[[], Iterator[Window]]], Iterator[Window]]
 
@@ -21,17 +21,16 @@ both = pytest.mark.parametrize(
 
 
 def windows(n: int = 3) -> Iterator[Window]:
+    program = Program(3)
     for number in range(n):
-        level = Level()
-        level.workers, level.steps, level.orders = [2, 0], [number, 5], [7, 8]
-        level.operations = [
-            Snapshot(2, 11, Cut("x", Form(), number), 40),
-            Snapshot(0, 12, Cut("out/0", Form("int8")), 2**40),
-            Mix(0, 11, 0.1 + number),
-            Combine(2, "x", ((0.5, "x"), (0.5, 12))),
-            Release(11),
-        ]
-        yield Window(levels=[level], steps=2 * number, time_s=0.1 * number)
+        program.step(2, number)
+        program.step(0, 5)
+        one = program.snapshot(2, Cut("x", Form(), number), 40)
+        other = program.snapshot(0, Cut("out/0", Form("int8")), 2**40)
+        program.mix(0, one, 0.1 + number)
+        program.combine(2, "x", ((0.5, "x"), (0.5, other)))
+        program.let_go(one)
+        yield Window(levels=program.take(), steps=2 * number, time_s=0.1 * number)
 
 
 @both
