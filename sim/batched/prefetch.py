@@ -1,4 +1,4 @@
-"""Windows that are drawn up ahead of whoever computes them, in a process or a thread beside it."""
+"""Windows scheduled ahead of their execution, in another process or thread."""
 
 import multiprocessing
 import signal
@@ -14,6 +14,10 @@ from .schedule import Window
 __all__ = ["Prefetcher", "can_prefetch"]
 
 
+NextWindow = Callable[[], Window | None]
+"""Schedules the next window; None after the last."""
+
+
 def can_prefetch() -> bool:
     """Whether this platform can start a process that shares what was prepared."""
     # A worker of a multiprocessing.Pool may have no children.
@@ -22,7 +26,7 @@ def can_prefetch() -> bool:
 
 
 class Prefetcher:
-    """Draws up each window while the one before it is computed, and knows when it is at it."""
+    """Schedules windows while earlier ones are computed, and knows when it is at it."""
 
     def __init__(self) -> None:
         self._is_deciding = never
@@ -31,35 +35,26 @@ class Prefetcher:
         """Whether it needs a core right now."""
         return self._is_deciding()
 
-    def in_thread(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-        """Draw up windows in a thread, each while the one before it is computed.
+    def in_thread(self, next_window: NextWindow) -> Iterator[Window]:
+        """Schedule windows in a thread, each while the one before it is computed.
 
         It pays where machine code decides, which holds no lock of Python's.
-
-        Args:
-            windows: Makes them, one after another; called over there.
-
-        Yields:
-            The same windows, in order.
         """
         with ThreadPoolExecutor(1, "rumor-deciding") as thread:
-            source = thread.submit(windows).result()
+            coming = thread.submit(next_window)
+            self._is_deciding = lambda: not coming.done()
             try:
-                coming = thread.submit(next, source, None)
-                self._is_deciding = lambda: not coming.done()
                 while (window := coming.result()) is not None:
-                    coming = thread.submit(next, source, None)
+                    coming = thread.submit(next_window)
                     yield window
             finally:
                 self._is_deciding = never
-                # A generator is closed where it runs, and not before it has come to its end.
-                thread.submit(getattr(source, "close", lambda: None)).result()
 
-    def in_process(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-        """Draw up windows in another process, some way ahead of whoever takes them."""
+    def in_process(self, next_window: NextWindow) -> Iterator[Window]:
+        """Schedule windows in another process, some way ahead of whoever takes them."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_draw_up, args=(windows, theirs, ours), daemon=True)
+        process = context.Process(target=_schedule, args=(next_window, theirs, ours), daemon=True)
         with warnings.catch_warnings():
             # Threads of torch are asleep when this is called, and the child never uses it.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -84,13 +79,13 @@ class Prefetcher:
             process.join()
 
 
-def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: Connection) -> None:
+def _schedule(next_window: NextWindow, pipe: Connection, other: Connection) -> None:
     """Send windows until there are no more, or nobody takes them."""
     # Ctrl-C is for the one who computes; this end hears of it by its pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     other.close()
     try:
-        for window in windows():
+        for window in iter(next_window, None):
             pipe.send(window)
         pipe.send(None)
     except BrokenPipeError:
