@@ -3,7 +3,8 @@
 It rounds as torch's ``lerp_`` does: by fused multiply-adds, from the nearer end.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import numba
 import numpy as np
@@ -15,7 +16,12 @@ from ..kernel.program import MIX, SNAPSHOT
 __all__ = ["carry_out", "mix"]
 
 Floats = NDArray[Any]
-_compiled: Any = numba.njit(nogil=True, cache=True)
+_Function = TypeVar("_Function", bound=Callable[..., None])
+
+
+def _compiled(function: _Function) -> _Function:
+    made: _Function = numba.njit(nogil=True, cache=True)(function)
+    return made
 
 
 @intrinsic
