@@ -4,24 +4,26 @@ It rounds as torch's ``lerp_`` does: by fused multiply-adds, from the nearer end
 """
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..kernel.program import MIX, SNAPSHOT
+from ..kernel.program import MIX, RELEASE, SNAPSHOT
+from .whole_shares import RELEASED
 
-__all__ = ["carry_out", "mix"]
+__all__ = ["carry_out", "find_places", "mix"]
 
 Floats = NDArray[Any]
-_Function = TypeVar("_Function", bound=Callable[..., None])
+Ints = NDArray[np.int64]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _compiled(function: _Function) -> _Function:
-    made: _Function = numba.njit(nogil=True, cache=True)(function)
-    return made
+    made: Any = numba.njit(nogil=True, cache=True)(function)
+    return cast("_Function", made)
 
 
 @intrinsic
@@ -58,19 +60,59 @@ def mix(own: Floats, share: Floats, fraction: Any) -> None:
 
 
 @_compiled
+def find_places(
+    rows: Ints, first_slot: int, places: Ints, free: Ints, n_free: int, n_places: int
+) -> tuple[int, int]:
+    """Put the places of shares where operations have slots.
+
+    Args:
+        rows: Of a `Level`; slots are replaced.
+        places: Of each slot from the first on; updated.
+        free: Places that are free, of which the last is taken first; updated.
+        n_free: How many those are.
+        n_places: How many places there are.
+
+    Returns:
+        The latter two afterwards.
+    """
+    for at in range(len(rows)):
+        kind, slot = rows[at, 0], rows[at, 3] - first_slot
+        if kind > RELEASE:
+            continue
+        if kind == SNAPSHOT:
+            if n_free:
+                n_free -= 1
+                places[slot] = free[n_free]
+            else:
+                places[slot] = n_places
+                n_places += 1
+        rows[at, 3] = places[slot]
+        if kind == RELEASE:
+            free[n_free] = places[slot]
+            n_free += 1
+            places[slot] = RELEASED
+    return n_free, n_places
+
+
+@_compiled
 def carry_out(
     x: Floats,
     shares: Floats,
-    rows: NDArray[np.int64],
-    places: NDArray[np.int64],
+    rows: Ints,
     fractions: Floats,
     start: int,
     stop: int,
 ) -> None:
-    """Carry out snapshots and mixes in order, from one column of *x* and *shares* to another."""
+    """Carry out snapshots and mixes in order, from one column of *x* and *shares* to another.
+
+    Args:
+        rows: As `find_places` leaves them.
+    """
     for at in range(len(rows)):
-        own, share = x[rows[at, 1], start:stop], shares[places[at], start:stop]
+        if rows[at, 0] > MIX:
+            continue
+        own, share = x[rows[at, 1], start:stop], shares[rows[at, 3], start:stop]
         if rows[at, 0] == SNAPSHOT:
             share[:] = own
-        elif rows[at, 0] == MIX:
+        else:
             mix(own, share, fractions[at])

@@ -8,13 +8,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..kernel.program import MIX, RELEASE, SNAPSHOT
 from .cores import Cores, Threads
 
-__all__ = ["WholeShares", "mix"]
+__all__ = ["RELEASED", "WholeShares", "mix"]
 
 _SHARES_MIN: Final = 64
 _GROWTH: Final = 1.5
+
+# In the place of a slot's place.
+_NONE_YET: Final = -1
+RELEASED: Final = -2
 
 
 class WholeShares:
@@ -28,54 +31,65 @@ class WholeShares:
     def __init__(self, x: Tensor, cores: Cores) -> None:
         self._x = x.numpy()
         self._block = np.empty((_SHARES_MIN, x.shape[1]), self._x.dtype)
-        self._places: dict[int, int] = {}
-        self._free: list[int] = []
-        self._n_places = 0
+        # Of slots from the first that may still be used on; machine code looks them up in arrays.
+        self._first_slot = 0
+        self._places = np.full(_SHARES_MIN, _NONE_YET, np.int64)
+        self._free = np.zeros(_SHARES_MIN, np.int64)
+        self._n_free = self._n_places = 0
         self._threads = Threads(cores)
 
     def carry_out(self, rows: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
         """Carry out the snapshots, mixes and releases of a `Level`, in order; pass over others."""
-        from .row_kernels import carry_out
+        from .row_kernels import carry_out, find_places
 
-        places = np.zeros(len(rows), np.int64)
-        for at, (kind, slot) in enumerate(rows[:, [0, 3]].tolist()):
-            if kind == SNAPSHOT:
-                places[at] = self._take_place(slot)
-            elif kind == MIX:
-                places[at] = self._places[slot]
-            elif kind == RELEASE:
-                self.release(slot)
+        self._reach(int(rows[:, 3].max()), len(rows))
+        rows = rows.copy()
+        lists = self._places, self._free, self._n_free, self._n_places
+        self._n_free, self._n_places = find_places(rows, self._first_slot, *lists)
         self._make_room()
         n, free = self._x.shape[1], self._threads.free
         cuts = [n * at // free // 16 * 16 for at in range(free)] + [n]
-        given = self._x, self._block, rows, places, fractions.astype(self._x.dtype)
+        given = self._x, self._block, rows, fractions.astype(self._x.dtype)
         self._threads.share(lambda part: carry_out(*given, *part), [*pairwise(cuts)])
 
     def snapshot(self, slot: int, worker: int) -> None:
         """Copy a worker's vector."""
-        place = self._take_place(slot)
+        self._reach(slot, 1)
+        if self._n_free:
+            self._n_free -= 1
+            place = self._free[self._n_free]
+        else:
+            place, self._n_places = self._n_places, self._n_places + 1
+        self._places[slot - self._first_slot] = place
         self._make_room()
         self._block[place] = self._x[worker]
 
     def share(self, slot: int) -> Tensor:
         """The share in a slot: a view, until the next snapshot."""
-        return torch.from_numpy(self._block[self._places[slot]])
+        return torch.from_numpy(self._block[self._places[slot - self._first_slot]])
 
     def release(self, slot: int) -> None:
         """Let another share take the place of this one."""
-        self._free.append(self._places.pop(slot))
+        at = slot - self._first_slot
+        self._free[self._n_free], self._places[at] = self._places[at], RELEASED
+        self._n_free += 1
 
     def close(self) -> None:
         """End the threads."""
         self._threads.close()
 
-    def _take_place(self, slot: int) -> int:
-        if self._free:
-            place = self._free.pop()
-        else:
-            place, self._n_places = self._n_places, self._n_places + 1
-        self._places[slot] = place
-        return place
+    def _reach(self, slot: int, n: int) -> None:
+        """Make room for the places of slots up to this one, and for *n* more shares to be free."""
+        if self._n_places + n > len(self._free):
+            self._free = np.pad(self._free, (0, self._n_places + n))
+        if slot - self._first_slot < len(self._places):
+            return
+        in_use = self._places != RELEASED
+        n_over = int(in_use.argmax()) if in_use.any() else len(in_use)
+        kept = self._places[n_over:]
+        self._first_slot += n_over
+        n_slots = 2 * max(len(kept), slot + 1 - self._first_slot)
+        self._places = np.pad(kept, (0, n_slots - len(kept)), constant_values=_NONE_YET)
 
     def _make_room(self) -> None:
         had = len(self._block)

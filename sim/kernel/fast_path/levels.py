@@ -23,7 +23,8 @@ def levels_of(window: Window) -> list[Level]:
     fractions = fractions[by_operation]
     return [
         Level(
-            *steps[cuts[at] : cuts[at + 1], ::2].T.tolist(),
+            steps[cuts[at] : cuts[at + 1], 0].tolist(),
+            steps[cuts[at] : cuts[at + 1], 2].tolist(),
             orders[cuts[at] : cuts[at + 1]].tolist(),
             rows[ends[at] : ends[at + 1]],
             fractions[ends[at] : ends[at + 1]],
