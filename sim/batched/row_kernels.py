@@ -47,16 +47,23 @@ _fused: Any = _fma
 
 
 @_compiled
+def _copy(source: Floats, target: Floats) -> None:
+    for k in range(len(source)):
+        target[k] = source[k]
+
+
+@_compiled
 def mix(own: Floats, share: Floats, fraction: Any) -> None:
     """Mix a share into a row; a fraction of 1 copies it."""
     if fraction == 1:
-        own[:] = share
+        _copy(share, own)
     elif fraction < 0.5:
         for k in range(len(own)):
             own[k] = _fused(fraction, share[k] - own[k], own[k])
     else:
+        rest = fraction - _ONE
         for k in range(len(own)):
-            own[k] = _fused(fraction - _ONE, share[k] - own[k], share[k])
+            own[k] = _fused(rest, share[k] - own[k], share[k])
 
 
 @_compiled
@@ -113,6 +120,6 @@ def carry_out(
             continue
         own, share = x[rows[at, 1], start:stop], shares[rows[at, 3], start:stop]
         if rows[at, 0] == SNAPSHOT:
-            share[:] = own
+            _copy(own, share)
         else:
             mix(own, share, fractions[at])
