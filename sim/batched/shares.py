@@ -43,11 +43,11 @@ from ..kernel.program import (
     Snapshot,
     Start,
 )
+from .compiled.whole_shares import WholeShares, mix
 from .cores import ONE_CORE, Cores
-from .whole_shares import WholeShares, mix
 
 __all__ = [
-    *("Parts", "PerWorker", "Rows", "Shares", "Span"),
+    *("EachRow", "Parts", "PerWorker", "Rows", "Shares", "Span"),
     *("always_there", "rows_of", "spans_of"),
 ]
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...kernel.fast_path.compiler import can_compile
-from ..whole_shares import mix
 from .interface import RowUpdate
+from .whole_shares import mix
 
 __all__ = ["alike", "rounds_as_torch", "take_steps"]
 

@@ -8,16 +8,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .cores import Cores, Threads
+from ..cores import Cores, Threads
 
-__all__ = ["RELEASED", "WholeShares", "mix"]
+__all__ = ["WholeShares", "mix"]
 
 _SHARES_MIN: Final = 64
 _GROWTH: Final = 1.5
 
 # In the place of a slot's place.
 _NONE_YET: Final = -1
-RELEASED: Final = -2
+_RELEASED: Final = -2  # as in `row_kernels`
 
 
 class WholeShares:
@@ -71,7 +71,7 @@ class WholeShares:
     def release(self, slot: int) -> None:
         """Let another share take the place of this one."""
         at = slot - self._first_slot
-        self._free[self._n_free], self._places[at] = self._places[at], RELEASED
+        self._free[self._n_free], self._places[at] = self._places[at], _RELEASED
         self._n_free += 1
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class WholeShares:
             self._free = np.pad(self._free, (0, self._n_places + n))
         if slot - self._first_slot < len(self._places):
             return
-        in_use = self._places != RELEASED
+        in_use = self._places != _RELEASED
         n_over = int(in_use.argmax()) if in_use.any() else len(in_use)
         kept = self._places[n_over:]
         self._first_slot += n_over

@@ -11,13 +11,14 @@ import numpy as np
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ..kernel.program import MIX, RELEASE, SNAPSHOT
-from .whole_shares import RELEASED
+from ...kernel.program import MIX, RELEASE, SNAPSHOT
 
 __all__ = ["carry_out", "find_places", "mix"]
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
+
+_RELEASED: Final = -2  # in the place of a slot's place, as in `whole_shares`
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -97,7 +98,7 @@ def find_places(
         if kind == RELEASE:
             free[n_free] = places[slot]
             n_free += 1
-            places[slot] = RELEASED
+            places[slot] = _RELEASED
     return n_free, n_places
 
 
