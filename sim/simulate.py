@@ -27,16 +27,15 @@ from .batched.schedule import (
     Deciding,
     Ending,
     Progress,
+    Scheduler,
     Window,
-    schedule,
 )
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
-from .batched.values import Checked, Values, check_memory, check_values, find_task, prepare
+from .batched.values import PreparedRun, Values, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import (
-    computes_in_machine_code,
     must_compile,
     takes_fast_path,
     verify_against_protocol,
@@ -171,28 +170,25 @@ class Simulation:
 
     @cached_property
     def _values(self) -> Values:
-        compiled = computes_in_machine_code(self._is_fast, self._steps_total())
-        cores = Cores(self._cores, compiled, self._prefetcher.is_deciding)
-        given = self.config, self._task, self.ids, cores, self._fault_plan
-        return prepare(*given, flipped=flipped(self._attacks))
+        return self._prepared.choose(Cores(self._cores, self._prefetcher.is_deciding))
 
     @cached_property
-    def _checked(self) -> Checked:
-        return check_values(self.config, self._task, self.ids, flipped(self._attacks))
+    def _prepared(self) -> PreparedRun:
+        lasting = self._fault_plan is not None
+        return prepare(self.config, self._task, self.ids, flipped(self._attacks), lasting=lasting)
 
     @cached_property
     def _is_fast(self) -> bool:
         """Whether the fast path decides, and not the protocols."""
-        plan = self._plan(self._checked.schema, self._checked.anchor)
         steps = self._steps_total()
         if steps is None:
             assert self.config.time_s is not None  # else nothing would end the run
             steps = int(self.config.time_s / self.config.step_s * len(self.ids))
-        return takes_fast_path(self.config.decide, plan, steps)
+        return takes_fast_path(self.config.decide, self._plan, steps)
 
     def fleet(self) -> Fleet:
         """The workers as they decide, for whoever looks at them while no value is computed."""
-        return Fleet(self._plan(self._checked.schema, self._checked.anchor))
+        return Fleet(self._plan)
 
     def prepare(self) -> None:
         """Choose how to compute, which takes as long as some steps do.
@@ -217,21 +213,20 @@ class Simulation:
                 kind, or memory does not suffice.
             TrainingError: The rule could not go on.
         """
-        checked = self._checked
-        plan = self._plan(checked.schema, checked.anchor)
+        plan, memory_gib = self._plan, self._prepared.memory_gib
         if self.config.decide == "compiled":
             _ = self._is_fast  # refuses what it cannot take
         # That a crash ends a rule which needs everybody is what a trial is to show.
         rehearse = rehearse and self._fault_plan is None
         if not (rehearse and requirements_of(plan.rule()).fixed_members):
             plan.links()
-            return checked.memory_gib
+            return memory_gib
         fleet = Fleet(replace(plan, steps=_STEPS_TRIED))
         with settled():
             fleet.run(math.inf, _STEPS_TRIED * len(self.ids))
         if fleet.halts:
             raise TrainingError(next(iter(fleet.halts.values())))
-        return checked.memory_gib
+        return memory_gib
 
     def run(
         self,
@@ -254,8 +249,9 @@ class Simulation:
         config, values, curves = self.config, self._values.make(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
+        scheduler = self._scheduler(values, stops)
         try:
-            for window in self._windows(values, stops):
+            for window in self._prefetched(scheduler):
                 values.execute(watch.telling(window))
                 ending = window.ending
                 if window.reading is not None:
@@ -263,6 +259,7 @@ class Simulation:
                     measured(window.time_s, row_of(point, window.steps))
                 watch.tell(window.steps, window.time_s)
         finally:
+            scheduler.close()
             values.close()
         assert ending is not None
         if ending.halts:
@@ -286,7 +283,7 @@ class Simulation:
             engine_why=self._values.why,
             wall_s=time.perf_counter() - started_s,
             means_s=[self._pace.mean_s(worker) for worker in range(len(self.ids))],
-            samples=self._checked.samples,
+            samples=self._prepared.samples,
         )
 
     def why_diverged(self, stops: Sequence[Stop]) -> str:
@@ -300,17 +297,15 @@ class Simulation:
             f"step {first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"
         )
 
-    def _windows(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Iterator[Window]:
+    def _scheduler(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Scheduler:
         config = self.config
-        source = values.rows if isinstance(values, Models) else values
-        plan = self._plan(source.schema, source.anchor)
+        plan = self._plan
         if requirements_of(plan.rule()).measures:
             plan = replace(plan, measure=values.measure)
         every_s, shift_s = self._every_s(), config.step_s / 2
         window = config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers)
         first_s = min(every_s + shift_s, config.time_s or math.inf)
-        windows = partial(
-            schedule,
+        return Scheduler(
             self._deciding(plan, stops, first_s, window),
             every_s=every_s,
             shift_s=shift_s,
@@ -319,7 +314,6 @@ class Simulation:
             marks_max=_POINTS_MAX if config.eval_every is None else None,
             window=window,
         )
-        return self._drawn_up(windows)
 
     def _deciding(
         self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
@@ -343,20 +337,21 @@ class Simulation:
         links = self._links(plan.schema, ids)
         return replace(plan, ids=ids, neighbors=WorkerTopology(few, ids), links=links)
 
-    def _plan(self, schema: Schema, anchor: bytes) -> FleetPlan:
-        config, rule = self.config, self.config.rule_spec.make()
-        small = StandIn.of(schema.share_bytes, config.stands_for)
+    @cached_property
+    def _plan(self) -> FleetPlan:
+        config, rule, prepared = self.config, self.config.rule_spec.make(), self._prepared
+        small = StandIn.of(prepared.schema.share_bytes, config.stands_for)
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
             neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
         return FleetPlan(
             ids=self.ids,
-            schema=schema,
-            anchor=anchor,
+            schema=prepared.schema,
+            anchor=prepared.anchor,
             rule=partial(make_rule, str(config.rule_spec)),
             neighbors=neighbors,
             pace=self._pace,
-            links=self._links(schema, self.ids),
+            links=self._links(prepared.schema, self.ids),
             seed=config.seed,
             steps=self.steps,
             protocol=config.protocol if small is None else small.protocol(config.protocol),
@@ -364,11 +359,11 @@ class Simulation:
             fault_plan=self._fault_plan,
             attacks=self._attacks,
             exchange_s=config.exchange_s,
-            samples=self._checked.samples if requirements_of(rule).by_samples else (),
-            epoch=self._checked.epoch,
+            samples=prepared.samples if requirements_of(rule).by_samples else (),
+            epoch=prepared.epoch,
             overlaps=requirements_of(rule).overlaps,
             lr=(lambda step: config.lr or self._task.lr) if requirements_of(rule).lr else None,
-            lr_factor=self._checked.lr_factor,
+            lr_factor=prepared.lr_factor,
             machines=machines_of(rule, self._topology, config.seed, self.ids),
         )
 
@@ -379,19 +374,20 @@ class Simulation:
             return partial(Links, network, ids, self.config.seed)
         return partial(Links, small.network(network), ids, self.config.seed, small.factor)
 
-    def _drawn_up(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-        """Draw up windows ahead of whoever computes them, where there is a core for that."""
+    def _prefetched(self, scheduler: Scheduler) -> Iterator[Window]:
+        """Schedule windows ahead of their execution, where there is a core for that."""
+        here = iter(scheduler.next_window, None)
         if self._cores == 1:
-            return windows()
+            return here
         if self._is_fast:
-            return self._prefetcher.in_thread(windows)
+            return self._prefetcher.in_thread(scheduler.next_window)
         # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self._values.engine in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
         measures = requirements_of(self.config.rule_spec.make()).measures
         pays = batches and not measures and can_prefetch()
-        return self._prefetcher.in_process(windows) if pays else windows()
+        return self._prefetcher.in_process(scheduler.next_window) if pays else here
 
     def _every_s(self) -> float:
         """Virtual seconds between two measurements."""

@@ -24,8 +24,6 @@ class Cores(NamedTuple):
 
     n: int = 1
     """Of the machine."""
-    compiled: bool = False
-    """Whether steps and passes over rows may use machine code."""
     is_taken: Callable[[], bool] = never
     """Whether somebody else needs one of them right now."""
 

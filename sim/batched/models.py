@@ -14,7 +14,7 @@ from torch.func import functional_call
 from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
-from ..kernel.fast_path.levels import AnyLevel
+from ..kernel.program import Level
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
 from .steppers.stacked import why_unpaired
 from .steppers.stepper import Failures, Stepper
@@ -69,7 +69,7 @@ class Models:
         """Make ready for workers that crash and come back; called before the first step."""
         self.rows.live_again(self.stepper.memory)
 
-    def execute(self, levels: Iterable[AnyLevel]) -> None:
+    def execute(self, levels: Iterable[Level]) -> None:
         """Take the steps of one level after another, and do what follows each.
 
         Raises:
@@ -82,7 +82,7 @@ class Models:
                 taken = zip(level.orders, level.steps, strict=True)
                 self._last.update(zip(level.workers, taken, strict=True))
             with torch.no_grad():
-                unfit = self.rows.carry_out_level(level)
+                unfit = self.rows.shares.carry_out_level(level)
             for worker in unfit:
                 # It is stopped before the step after which it would have sent this.
                 order, step = self._last.get(worker, (0, 0))
@@ -90,7 +90,7 @@ class Models:
         self._failures.check()
         self.stepper.check()
 
-    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Sequence[int]) -> list[float]:
+    def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
         """Do what was scheduled, and see how far shares then are from a worker's model.
 
         Raises:
@@ -228,7 +228,7 @@ class Models:
     def close(self) -> None:
         """Let go of threads."""
         self.stepper.close()
-        self.rows.close()
+        self.rows.shares.close()
 
 
 def _zeros(part: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +14,6 @@ from ...train.model import plain_names, tie_again
 from ...train.tasks.live_partition import Deal
 from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
-from ..kernel.fast_path.decisions.tables import SCALE_LR
-from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from .compiled.row_passes import RowPasses, over_models, rounds_as_torch
 from .cores import ONE_CORE, Cores
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
 from .steppers.stepper import Memory, WorkerCheckpoints
@@ -45,6 +41,7 @@ class ParameterMatrix:
         seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
         device: Where the values lie, whatever device the module was made on.
         deal: Takes note of who trains on which samples, where that follows who is there.
+        cores: So many share copies and mixes; it changes no bit.
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
@@ -63,6 +60,7 @@ class ParameterMatrix:
         seed: int = 0,
         device: torch.device = CPU,
         deal: Callable[[int, Deal], None] | None = None,
+        cores: Cores = ONE_CORE,
     ) -> None:
         vector = Vector(module, shards=shards, scattered=scattered)
         module.to(device)
@@ -92,14 +90,7 @@ class ParameterMatrix:
             for name in always_there(registers)
         }
         self._rows = rows_of(zeros | {X: self.x}, registers)
-        self.in_passes = False
-        """Whether machine code passes over rows."""
-        self._cores = ONE_CORE
-        self._passes: RowPasses | None = None
-        # Passes copy and mix one part of a vector, in a format that numpy knows.
-        is_known = len(self.x) == 1 and self.x[0].dtype in (torch.float32, torch.float64)
-        self._is_plain = is_known and device == CPU and not self.locals
-        self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals)
+        self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, cores)
         self.shares.deal = deal
         self.shares.scale_lr = self._scale_lr
         self.lr_factors: NDArray[np.float64] | None = None
@@ -130,52 +121,21 @@ class ParameterMatrix:
         # Tied parameters have several names, and the module holds any worker's values.
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
-    def live_again(self, memory: Memory) -> None:
-        """Make ready for workers that crash and come back; called before anything is trained."""
-        checkpoints = WorkerCheckpoints(self._rows, self.locals, memory)
-        self.shares.begin_again = checkpoints.carry_out
-
-    def compile_passes(self, cores: Cores) -> None:
-        """Let machine code pass over rows where it gives torch's bits: those of float32 alone.
+    def live_again(self, memory: Memory | None, *, alike: bool = True) -> None:
+        """Make ready for workers that crash and come back; called before anything is trained.
 
         Args:
-            cores: So many may share a pass; it changes no bit.
+            memory: Of the optimizers, if there are any.
+            alike: Whether all workers start from the same values.
         """
-        is_float32 = [part.dtype for part in self.x] == [torch.float32]
-        self.in_passes = self._is_plain and is_float32 and rounds_as_torch()
-        self._cores = cores if self.in_passes else ONE_CORE
+        checkpoints = WorkerCheckpoints(self._rows, self.locals, memory, alike=alike)
+        self.shares.begin_again = checkpoints.carry_out
 
-    def carry_out_level(self, level: AnyLevel) -> list[int]:
-        """Do what is to follow a level's steps; see `Shares.carry_out`."""
-        if self._is_plain and isinstance(level, ColumnLevel):
-            if self._passes is None:
-                kernels = over_models(compiled=self.in_passes)
-                self._passes = RowPasses(self.x[0].numpy(), kernels, self._cores)
-            scaled = level.rows[:, 0] == SCALE_LR
-            if not scaled.any():
-                self._passes.carry_out(level.rows, level.fractions)
-                return []
-            self._scale_lr(level.rows[scaled, 1], level.fractions[scaled])
-            self._passes.carry_out(level.rows[~scaled], level.fractions[~scaled])
-            return []
-        if self._passes is not None:
-            # The protocols have taken over.
-            left = self._passes.left().items()
-            self.shares.adopt({slot: torch.from_numpy(values) for slot, values in left})
-            self.close()
-        return self.shares.carry_out(level.operations)
-
-    def _scale_lr(self, workers: Any, factors: Any) -> None:
-        """Let a worker's next step use a part of its learning rate, or those of several."""
+    def _scale_lr(self, worker: int, factor: float) -> None:
+        """Let a worker's next step use a part of its learning rate."""
         if self.lr_factors is None:
             self.lr_factors = np.ones(self.n)
-        self.lr_factors[workers] = factors
-
-    def close(self) -> None:
-        """Let go of threads."""
-        if self._passes is not None:
-            self._passes.close()
-            self._passes = None
+        self.lr_factors[worker] = factor
 
     def spans(self, shard: int) -> tuple[Span, ...]:
         """Where a shard lies in the parts of `x`."""

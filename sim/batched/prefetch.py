@@ -1,24 +1,21 @@
-"""Windows that are drawn up ahead of whoever computes them, in a process or a thread beside it."""
+"""Windows scheduled ahead of their execution, in another process or thread."""
 
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ...gossip import TrainingError
-from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.program import Cut, Level, Mix, Operation, Release, Snapshot
 from .cores import never
 from .schedule import Window
 
 __all__ = ["Prefetcher", "can_prefetch"]
+
+
+NextWindow = Callable[[], Window | None]
+"""Schedules the next window; None after the last."""
 
 
 def can_prefetch() -> bool:
@@ -29,7 +26,7 @@ def can_prefetch() -> bool:
 
 
 class Prefetcher:
-    """Draws up each window while the one before it is computed, and knows when it is at it."""
+    """Schedules windows while earlier ones are computed, and knows when it is at it."""
 
     def __init__(self) -> None:
         self._is_deciding = never
@@ -38,35 +35,26 @@ class Prefetcher:
         """Whether it needs a core right now."""
         return self._is_deciding()
 
-    def in_thread(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-        """Draw up windows in a thread, each while the one before it is computed.
+    def in_thread(self, next_window: NextWindow) -> Iterator[Window]:
+        """Schedule windows in a thread, each while the one before it is computed.
 
         It pays where machine code decides, which holds no lock of Python's.
-
-        Args:
-            windows: Makes them, one after another; called over there.
-
-        Yields:
-            The same windows, in order.
         """
         with ThreadPoolExecutor(1, "rumor-deciding") as thread:
-            source = thread.submit(windows).result()
+            coming = thread.submit(next_window)
+            self._is_deciding = lambda: not coming.done()
             try:
-                coming = thread.submit(next, source, None)
-                self._is_deciding = lambda: not coming.done()
                 while (window := coming.result()) is not None:
-                    coming = thread.submit(next, source, None)
+                    coming = thread.submit(next_window)
                     yield window
             finally:
                 self._is_deciding = never
-                # A generator is closed where it runs, and not before it has come to its end.
-                thread.submit(getattr(source, "close", lambda: None)).result()
 
-    def in_process(self, windows: Callable[[], Iterator[Window]]) -> Iterator[Window]:
-        """Draw up windows in another process, some way ahead of whoever takes them."""
+    def in_process(self, next_window: NextWindow) -> Iterator[Window]:
+        """Schedule windows in another process, some way ahead of whoever takes them."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_draw_up, args=(windows, theirs, ours), daemon=True)
+        process = context.Process(target=_schedule, args=(next_window, theirs, ours), daemon=True)
         with warnings.catch_warnings():
             # Threads of torch are asleep when this is called, and the child never uses it.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -75,10 +63,10 @@ class Prefetcher:
         # Once a window fills the pipe, it goes no further.
         self._is_deciding = lambda: not ours.poll()
         try:
-            while (packed := ours.recv()) is not None:
-                if isinstance(packed, BaseException):
-                    raise packed
-                yield _unpack(*packed)
+            while (window := ours.recv()) is not None:
+                if isinstance(window, BaseException):
+                    raise window
+                yield window
         except EOFError:
             process.join()
             raise TrainingError(
@@ -91,85 +79,16 @@ class Prefetcher:
             process.join()
 
 
-_SNAP, _MIX, _FREE, _OTHER = range(4)
-_KINDS = {Snapshot: _SNAP, Mix: _MIX, Release: _FREE}
-
-Columns = tuple[NDArray[Any], ...]
-Packed = tuple[Columns, list[Cut], list[Operation]]
-
-
-def _draw_up(windows: Callable[[], Iterator[Window]], pipe: Connection, other: Connection) -> None:
+def _schedule(next_window: NextWindow, pipe: Connection, other: Connection) -> None:
     """Send windows until there are no more, or nobody takes them."""
     # Ctrl-C is for the one who computes; this end hears of it by its pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     other.close()
     try:
-        for window in windows():
-            pipe.send((replace(window, levels=[]), [_pack(level) for level in window.levels]))
+        for window in iter(next_window, None):
+            pipe.send(window)
         pipe.send(None)
     except BrokenPipeError:
         pass
     except Exception as error:  # whatever it is, it is raised where the run was asked for
         pipe.send(error)
-
-
-def _pack(level: AnyLevel) -> Packed | ColumnLevel:
-    """A level in columns; combinations, which have terms, and what is rare stay as they are."""
-    if isinstance(level, ColumnLevel):
-        return level
-    kinds, workers, slots, fractions, cuts, ids = [], [], [], [], [], []
-    others: list[Operation] = []
-    seen: dict[Cut, int] = {}
-    for operation in level.operations:
-        kind = _KINDS.get(type(operation), _OTHER)
-        worker = slot = number = id = 0
-        fraction = 0.0
-        match operation:
-            case Mix():
-                worker, slot, fraction = operation
-            case Snapshot():
-                worker, slot, cut, id = operation
-                number = seen.setdefault(cut, len(seen))
-            case Release():
-                slot = operation.slot
-            case _:
-                others.append(operation)
-        kinds.append(kind)
-        workers.append(worker)
-        slots.append(slot)
-        fractions.append(fraction)
-        cuts.append(number)
-        ids.append(id)
-    columns = (
-        np.array([level.workers, level.steps, level.orders], np.int64),
-        np.array(kinds, np.int8),
-        np.array(workers, np.int32),
-        np.array(slots, np.int64),
-        np.array(fractions, np.float64),
-        np.array(cuts, np.int32),
-        np.array(ids, np.int64),
-    )
-    return columns, list(seen), others
-
-
-def _unpack(window: Window, levels: Sequence[Packed | ColumnLevel]) -> Window:
-    unpacked = [packed if isinstance(packed, ColumnLevel) else _level(*packed) for packed in levels]
-    return replace(window, levels=unpacked)
-
-
-def _level(columns: Columns, seen: list[Cut], others: list[Operation]) -> Level:
-    level = Level()
-    steps, kinds, workers, slots, fractions, cuts, ids = (column.tolist() for column in columns)
-    level.workers, level.steps, level.orders = steps
-    rest = iter(others)
-    operations = level.operations
-    for at, kind in enumerate(kinds):
-        if kind == _MIX:
-            operations.append(Mix(workers[at], slots[at], fractions[at]))
-        elif kind == _SNAP:
-            operations.append(Snapshot(workers[at], slots[at], seen[cuts[at]], ids[at]))
-        elif kind == _FREE:
-            operations.append(Release(slots[at]))
-        else:
-            operations.append(next(rest))
-    return level

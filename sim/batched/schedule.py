@@ -1,7 +1,8 @@
 """A fleet's run cut into windows: what to compute, and what to note at each measurement."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId
 from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
-from ..kernel.fast_path.levels import AnyLevel, levels_of
+from ..kernel.fast_path.levels import levels_of
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
 from ..kernel.gc import paused, settled
 from ..kernel.plan import FleetPlan, Stop, Traffic
+from ..kernel.program import Level
 from .weights import WeightUnits, as_units
 
 __all__ = [
@@ -24,8 +26,8 @@ __all__ = [
     "Ending",
     "Progress",
     "Reading",
+    "Scheduler",
     "Window",
-    "schedule",
 ]
 
 
@@ -74,7 +76,7 @@ class Ending:
 class Window:
     """A part of a run."""
 
-    levels: Sequence[AnyLevel]
+    levels: Sequence[Level]
     steps: int
     """Optimizer steps that all workers have taken by its end."""
     time_s: float
@@ -124,7 +126,7 @@ class ByProtocols:
         """Go on to where nobody waits for others, but no further than that time."""
         self._fleet.settle(until_s)
 
-    def take(self) -> Sequence[AnyLevel]:
+    def take(self) -> Sequence[Level]:
         """Hand over what was decided since this was last called."""
         return self._fleet.program.take()
 
@@ -223,7 +225,7 @@ class ByFastPath:
     def settle(self, until_s: float) -> None:
         """Do nothing: nobody waits."""
 
-    def take(self) -> Sequence[AnyLevel]:
+    def take(self) -> Sequence[Level]:
         """Hand over what was decided since this was last called."""
         self._windows.append(None)
         return levels_of(self._fast.take())
@@ -272,58 +274,87 @@ Deciding = ByProtocols | ByFastPath
 """Whoever decides for a fleet, window by window."""
 
 
-def schedule(
-    deciding: Callable[[], Deciding],
-    *,
-    every_s: float,
-    time_s: float | None,
-    window: int,
-    shift_s: float = 0.0,
-    marks_max: int | None = None,
-) -> Iterator[Window]:
-    """Run a fleet from its start to its end.
+class Scheduler:
+    """Schedules a fleet's run from its start to its end, window by window.
 
     Under a rule that waits, a measurement is put off until nobody does, when models are as the last
     round left them. Within a round some have taken the next step: curves would show teeth.
 
     Args:
-        deciding: Makes who decides.
+        decide: Makes who decides, when the first window is asked for.
         every_s: Virtual seconds between two measurements.
         time_s: When to end; None for when all have taken their steps.
         window: Optimizer steps of a window, at most.
         shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
             does not fall on the very moment at which steps end.
         marks_max: So many measurements after which they become half as frequent; None for never.
-
-    Yields:
-        Windows in order; a measurement at the start, at the end, and regularly in between.
     """
-    with paused():
-        fleet = deciding()
-    mark, end_s = 1, math.inf if time_s is None else time_s
-    with settled():
-        yield _window(fleet, reading=fleet.read())
-        while not fleet.over and fleet.now < end_s:
-            until_s = min(mark * every_s + shift_s, end_s)
+
+    def __init__(
+        self,
+        decide: Callable[[], Deciding],
+        *,
+        every_s: float,
+        time_s: float | None,
+        window: int,
+        shift_s: float = 0.0,
+        marks_max: int | None = None,
+    ) -> None:
+        self._decide = decide
+        self._every_s = every_s
+        self._end_s = math.inf if time_s is None else time_s
+        self._window = window
+        self._shift_s = shift_s
+        self._marks_max = marks_max
+        self._mark = 1
+        self._fleet: Deciding | None = None
+        self._has_ended = False
+        self._settled = ExitStack()
+
+    def next_window(self) -> Window | None:
+        """Schedule the next window: with a measurement at the start, at the end, and regularly in
+        between.
+
+        Returns:
+            The window; the last one has the ending, and None follows it.
+        """
+        if self._fleet is None:
             with paused():
-                try:
-                    came = fleet.run(until_s, window)
-                except FastPathUnsupported:
-                    assert isinstance(fleet, ByFastPath)
-                    fleet = fleet.hand_over()
-                    came = fleet.run(until_s, window)
-                if came and not fleet.over:
-                    fleet.settle(end_s)
-                    mark = max(mark, math.floor((fleet.now - shift_s) / every_s))
-            mark += came
-            if marks_max is not None and mark > marks_max:
-                every_s, mark = 2 * every_s, mark // 2 + 1
-            yield _window(fleet, reading=fleet.read() if came else None)
-    yield _window(fleet, ending=fleet.end())
+                self._fleet = self._decide()
+            self._settled.enter_context(settled())
+            return self._take(self._fleet, reading=self._fleet.read())
+        if self._has_ended:
+            return None
+        if self._fleet.over or self._fleet.now >= self._end_s:
+            self._has_ended = True
+            return self._take(self._fleet, ending=self._fleet.end())
+        until_s = min(self._mark * self._every_s + self._shift_s, self._end_s)
+        with paused():
+            came, fleet = self._run(self._fleet, until_s)
+            if came and not fleet.over:
+                fleet.settle(self._end_s)
+                passed = math.floor((fleet.now - self._shift_s) / self._every_s)
+                self._mark = max(self._mark, passed)
+        self._fleet = fleet
+        self._mark += came
+        if self._marks_max is not None and self._mark > self._marks_max:
+            self._every_s, self._mark = 2 * self._every_s, self._mark // 2 + 1
+        return self._take(fleet, reading=fleet.read() if came else None)
 
+    def close(self) -> None:
+        """Let garbage collection look at the fleet again."""
+        self._settled.close()
 
-def _window(fleet: Deciding, **more: Any) -> Window:
-    return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
+    def _run(self, fleet: Deciding, until_s: float) -> tuple[bool, Deciding]:
+        try:
+            return fleet.run(until_s, self._window), fleet
+        except FastPathUnsupported:
+            assert isinstance(fleet, ByFastPath)
+            slow = fleet.hand_over()
+            return slow.run(until_s, self._window), slow
+
+    def _take(self, fleet: Deciding, **more: Any) -> Window:
+        return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
 
 
 @dataclass(frozen=True, slots=True)

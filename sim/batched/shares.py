@@ -19,19 +19,22 @@ from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.types import stream
-from ...gossip.wire.formats import Wire, parse_wire
+from ...gossip.wire.formats import NATIVE, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tasks.live_partition import Deal
 from ...train.tensors.blocks import exchange, squared_distance, widened
 from ...train.tensors.wires import formats
 from ..kernel.faults.forgeries import Vector
 from ..kernel.program import (
+    SCALE_LR,
+    WHOLE,
     Combine,
     Cut,
     DealSamples,
     Exchange,
     Forge,
     Keep,
+    Level,
     Mix,
     Operation,
     Release,
@@ -40,9 +43,11 @@ from ..kernel.program import (
     Snapshot,
     Start,
 )
+from .compiled.whole_shares import WholeShares, mix
+from .cores import ONE_CORE, Cores
 
 __all__ = [
-    *("Parts", "PerWorker", "Rows", "Segments", "Shares", "Span"),
+    *("EachRow", "Parts", "PerWorker", "Rows", "Shares", "Span"),
     *("always_there", "rows_of", "spans_of"),
 ]
 
@@ -72,7 +77,27 @@ class PerWorker(dict[int, Parts]):
         return made
 
 
-WorkerRows = Sequence[Parts] | PerWorker
+class EachRow:
+    """A register's rows, one by one; as tensors they are made once they are asked for.
+
+    Args:
+        parts: Axes ``(worker, number)``.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._each: list[Parts] = []
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def __getitem__(self, worker: int) -> Parts:
+        if not self._each:
+            self._each = list(zip(*(part.unbind(0) for part in self.parts), strict=True))
+        return self._each[worker]
+
+
+WorkerRows = EachRow | PerWorker
 """One register of all workers."""
 
 Rows = OnDemand[WorkerRows]
@@ -88,7 +113,7 @@ def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
     """
     rows = Rows(names, lambda: PerWorker(rows[X]))
     for name, parts in registers.items():
-        rows[name] = list(zip(*(part.unbind(0) for part in parts), strict=True))
+        rows[name] = EachRow(parts)
     return rows
 
 
@@ -164,23 +189,6 @@ class _Room(NamedTuple):
     """Where it belongs when it is not in use."""
 
 
-class Segments:
-    """Vectors that all workers of a machine share."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, Parts] = {}
-
-    def exchange(self, operation: Exchange, row: Parts) -> None:
-        """Exchange a worker's register with a segment.
-
-        Where a number is not finite nothing happens, as live: its worker stops.
-        """
-        if operation.fresh:
-            self._held[operation.segment] = tuple(part.to(widened(part), copy=True) for part in row)
-        held = self._held[operation.segment]
-        exchange(row, held, taken=operation.taken, given=operation.given)
-
-
 class Shares:
     """Slots, and the workers' rows that they are written from and mixed into.
 
@@ -191,6 +199,7 @@ class Shares:
         ids: Names of the workers, and
         seed: the run's: they name the random numbers that values are rounded by.
         locals: What only a copy carries, axes ``(worker, *shape)``.
+        cores: So many share what is done for whole vectors.
     """
 
     def __init__(
@@ -201,6 +210,7 @@ class Shares:
         ids: Sequence[PeerId] = (),
         seed: int = 0,
         locals: Parts = (),
+        cores: Cores = ONE_CORE,
     ) -> None:
         self._rows = rows
         self._anchor = tuple(part.clone() for part in anchor)
@@ -215,7 +225,17 @@ class Shares:
         self._copies: dict[int, Parts] = {}
         self._free: defaultdict[_Kind, list[_Room]] = defaultdict(list)
         self._sent: dict[int, Parts] = {}
-        self._segments = Segments()
+        self._segments: dict[int, Parts] = {}
+        """Vectors that all workers of a machine share."""
+        self._whole: WholeShares | None = None
+        # Of one part, in a format that numpy knows; in pieces or not on the CPU, row by row.
+        is_known = len(anchor) == 1 and anchor[0].dtype in (torch.float32, torch.float64)
+        if is_known and anchor[0].device.type == "cpu" and not (self._is_cut or locals):
+            x = rows[X]
+            assert isinstance(x, EachRow)
+            self._whole = WholeShares(x.parts[0], cores)
+        self.refreshed: Callable[[int, Operation], None] | None = None
+        """Called once a worker's ``x`` has been combined, copied from a share, or started anew."""
         self.begin_again: Callable[[Keep | Start], None] | None = None
         """Carries out what concerns a worker's lives, where there are several."""
         self.deal: Callable[[int, Deal], None] | None = None
@@ -223,7 +243,21 @@ class Shares:
         self.scale_lr: Callable[[int, float], None] | None = None
         """Takes note of which part of its learning rate a worker uses, where that changes."""
 
-    def carry_out(self, operations: Sequence[Operation]) -> list[int]:
+    def carry_out_level(self, level: Level) -> list[int]:
+        """Do what follows a level's steps; see `carry_out`."""
+        whole = self._whole
+        is_whole = not (level.rare or self._rooms or level.rows[:, 2].any())
+        if whole is None or not is_whole or self.refreshed is not None:
+            return self.carry_out(level.operations)
+        scales = level.rows[:, 0] == SCALE_LR
+        for worker, factor in zip(level.rows[scales, 1], level.fractions[scales], strict=True):
+            assert self.scale_lr is not None
+            self.scale_lr(worker, factor)
+        if len(level.rows):
+            whole.carry_out(level.rows, level.fractions)
+        return []
+
+    def carry_out(self, operations: Iterable[Operation]) -> list[int]:
         """Do what was scheduled, one after another.
 
         Returns:
@@ -243,8 +277,8 @@ class Shares:
                     self._forge(operation)
                 case Combine():
                     self._combine(operation)
-                case Exchange(worker, _, register):
-                    self._segments.exchange(operation, self._rows[register][worker])
+                case Exchange():
+                    self._exchange(operation)
                 case DealSamples(worker, dealt):
                     assert self.deal is not None
                     self.deal(worker, dealt)
@@ -257,23 +291,20 @@ class Shares:
                     if isinstance(operation, Start):
                         # Another process does not know what this one has sent.
                         self._sent.pop(operation.worker, None)
+            if self.refreshed is not None:
+                self._tell(operation)
         return unfit
-
-    def adopt(self, found: Mapping[int, Tensor]) -> None:
-        """Take over shares that others have kept: whole vectors in their own format, by slot."""
-        for slot, values in found.items():
-            self._take_room(slot, Cut(X)).parts[0].copy_(values)
 
     @torch.no_grad()
     def distance(self, worker: int, slot: int) -> float:
         """How far the first register in a slot is from its shard of a worker's ``x``."""
-        numbers = self._part(self._rows[X][worker], self._rooms[slot].shard)
+        numbers = self._part(self._rows[X][worker], self._room(slot).shard)
         each = zip(numbers, self._first(slot), strict=True)
         return math.sqrt(math.fsum([squared_distance(part, row) for row, part in each]))
 
     def _first(self, slot: int) -> Iterator[Tensor]:
         """The numbers of the first register in a slot, part by part."""
-        room = self._rooms[slot]
+        room = self._room(slot)
         anchors = self._part(self._anchor, room.shard)
         # Of several registers, the first is looked at.
         for part, anchor, converted in zip(room.parts, anchors, room.converted, strict=False):
@@ -285,6 +316,9 @@ class Shares:
 
     def _snap(self, operation: Snapshot) -> bool:
         worker, cut = operation.worker, operation.cut
+        if cut == WHOLE and self._whole is not None:
+            self._whole.snapshot(operation.slot, worker)
+            return True
         room = self._take_room(operation.slot, cut)
         if cut.form.copy:
             self._copies[operation.slot] = tuple(part[worker].clone() for part in self._locals)
@@ -341,12 +375,12 @@ class Shares:
 
     def _mix(self, operation: Mix) -> None:
         worker, slot, fraction = operation
-        room, row = self._rooms[slot], self._rows[X][worker]
+        room, row = self._room(slot), self._rows[X][worker]
         numbers = self._part(row, room.shard)
         if room.is_plain:
             # Of a copy that brings registers along, the first is x.
             for here, part in zip(numbers, room.parts, strict=False):
-                _toward(here, part, fraction)
+                mix(here, part, fraction)
         else:
             anchors = self._part(self._anchor, room.shard)
             each = zip(numbers, room.parts, anchors, room.converted, strict=True)
@@ -354,11 +388,36 @@ class Shares:
                 if converted:
                     formats.mix(here, part, room.wire, fraction, anchor=anchor)
                 else:
-                    _toward(here, part, fraction)
+                    mix(here, part, fraction)
         self._put(row, room.shard, numbers)
         if fraction == 1.0 and slot in self._copies:
             for part, arrived in zip(self._locals, self._copies[slot], strict=True):
                 part[worker].copy_(arrived)
+
+    def close(self) -> None:
+        """Let go of threads."""
+        if self._whole is not None:
+            self._whole.close()
+
+    def _exchange(self, operation: Exchange) -> None:
+        """Exchange a worker's register with a segment.
+
+        Where a number is not finite nothing happens, as live: its worker stops.
+        """
+        row = self._rows[operation.register][operation.worker]
+        if operation.fresh:
+            kept = tuple(part.to(widened(part), copy=True) for part in row)
+            self._segments[operation.segment] = kept
+        held = self._segments[operation.segment]
+        exchange(row, held, taken=operation.taken, given=operation.given)
+
+    def _tell(self, operation: Operation) -> None:
+        assert self.refreshed is not None
+        match operation:
+            case Combine(register=register) if register == X:
+                self.refreshed(operation.worker, operation)
+            case Mix(fraction=1.0) | Start():
+                self.refreshed(operation.worker, operation)
 
     def _combine(self, operation: Combine) -> None:
         rows = self._rows[operation.register]
@@ -379,7 +438,7 @@ class Shares:
     def _values(self, term: int | SlotPart, index: int) -> Tensor:
         """What a slot says of one part of a vector that is not cut."""
         slot, register = SlotPart.of(term)
-        room, at = self._rooms[slot], register * len(self._anchor) + index
+        room, at = self._room(slot), register * len(self._anchor) + index
         if not room.converted[at]:
             return room.parts[at]
         anchor, bare = self._anchor[index], room.bare or register > 0
@@ -387,7 +446,11 @@ class Shares:
         return formats.read(*given, anchor=anchor, bare=bare)
 
     def _let_go(self, slot: int) -> None:
-        room = self._rooms.pop(slot)
+        room = self._rooms.pop(slot, None)
+        if room is None:
+            assert self._whole is not None
+            self._whole.release(slot)
+            return
         room.free.append(room)
         if self._copies:
             self._copies.pop(slot, None)
@@ -415,6 +478,14 @@ class Shares:
         if sent is None:
             sent = self._sent[worker] = tuple(part.clone() for part in self._anchor)
         return sent
+
+    def _room(self, slot: int) -> _Room:
+        room = self._rooms.get(slot)
+        if room is None:
+            assert self._whole is not None
+            parts = (self._whole.share(slot),)
+            room = _Room(0, parse_wire(NATIVE), parts, (False,), True, bare=False, free=[])
+        return room
 
     def _take_room(self, slot: int, cut: Cut) -> _Room:
         form = cut.form
@@ -444,10 +515,3 @@ class Shares:
             plain = not any(converted)
             free.append(_Room(kind.shard, wire, parts, converted, plain, kind.bare, free))
         return free.pop()
-
-
-def _toward(numbers: Tensor, arrived: Tensor, fraction: float) -> None:
-    if fraction == 1.0:
-        numbers.copy_(arrived)
-    else:
-        numbers.lerp_(arrived, fraction)

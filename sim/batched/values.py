@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import nn
 
 from ...gossip import PeerId, Rule
 from ...gossip.effects.registers import is_pattern
@@ -26,7 +25,6 @@ from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
-from ..kernel.plan import FaultPlan
 from .batches import Batches
 from .cores import ONE_CORE, Cores
 from .models import Models
@@ -36,10 +34,9 @@ from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
-    "Checked",
+    "PreparedRun",
     "Values",
     "check_memory",
-    "check_values",
     "find_task",
     "free_gib",
     "peak_rss_mib",
@@ -171,103 +168,89 @@ class Values:
     """Why in that way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """What is known of values that can be made, before they are."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """What is the same for every start of a run."""
 
     schema: Schema
     anchor: bytes
     """What deltas refer to."""
     memory_gib: float
-    """What they will take, an estimate."""
+    """What its values will take, an estimate."""
     samples: tuple[int, ...]
     """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
     epoch: Epoch | None = None
     """How long an epoch of the samples is, where they are dealt by who is there."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """How a learning rate changes, as `FleetPlan` has it."""
-
-
-def check_values(
-    config: SimulationConfig,
-    task: Task | VectorTask,
-    ids: Sequence[PeerId],
-    flipped: frozenset[int] = frozenset(),
-) -> Checked:
-    """See whether values can be made, without looking for the fastest way to compute them.
-
-    Args:
-        flipped: Workers that train on labels that are turned around.
+    choose: Callable[[Cores], Values]
+    """Finds out how to compute, which may take as long as some steps do.
 
     Raises:
-        ConfigError: As `prepare` does, but for an engine that the task cannot take.
+        ConfigError: It cannot be computed in the way asked for.
     """
-    rule = config.rule_spec.make()
-    require_fit(rule, config.wire, config.shards, exact=config.exact)
-    if not isinstance(task, VectorTask):
-        return _workshop(config, task, tuple(ids), rule, ONE_CORE, flipped)[-1]
-    if flipped:
-        raise ConfigError(f"label-flip needs labels: the task {task.name} has none")
-    memory_gib = _memory_of_vectors(config, task, ids, rule)
-    scattered = requirements_of(rule).scattered
-    named = task, tuple(ids), config.seed, rule.registers
-    rows = VectorRows(*named, shards=config.shards, scattered=scattered)
-    samples = batch_sizes(config.batch_sizes, ids, config.batch_size or 1)
-    return Checked(rows.schema, rows.anchor, memory_gib, tuple(samples))
 
 
 def prepare(
     config: SimulationConfig,
     task: Task | VectorTask,
     ids: Sequence[PeerId],
-    cores: Cores,
-    fault_plan: FaultPlan | None = None,
     flipped: frozenset[int] = frozenset(),
-) -> Values:
-    """Make ready what is the same for every start.
+    *,
+    lasting: bool = False,
+) -> PreparedRun:
+    """Build what is the same for every start, and see whether it can run.
 
     Args:
-        fault_plan: What goes wrong, if anything does.
         flipped: Workers that train on labels that are turned around.
+        lasting: Whether workers crash and come back.
 
     Raises:
-        ConfigError: It does not fit into memory, or cannot be computed in the way asked for.
+        ConfigError: It does not fit into memory, or the task cannot be trained in this way.
     """
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
-    made = (
-        _of_vectors(config, task, tuple(ids), rule, cores)
-        if isinstance(task, VectorTask)
-        else _of_models(config, task, tuple(ids), rule, cores, flipped)
-    )
-    return made if fault_plan is None else replace(made, make=partial(_make_to_last, made.make))
-
-
-def _make_to_last(make: Callable[[], Models | VectorRows]) -> Models | VectorRows:
-    """Make values of workers that crash and come back."""
-    made = make()
-    made.live_again()
-    return made
+    if not isinstance(task, VectorTask):
+        return _of_models(config, task, tuple(ids), rule, flipped, lasting=lasting)
+    if flipped:
+        raise ConfigError(f"label-flip needs labels: the task {task.name} has none")
+    return _of_vectors(config, task, tuple(ids), rule, lasting=lasting)
 
 
 def _of_vectors(
-    config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule, cores: Cores
-) -> Values:
-    _memory_of_vectors(config, task, ids, rule)
-    make = partial(
-        VectorRows,
-        task,
-        ids,
-        config.seed,
-        rule.registers,
-        counts=_when_counted(requirements_of(rule)),
-        shards=config.shards,
-        scattered=requirements_of(rule).scattered,
-        wire=config.wire,
-        compiled=cores.compiled,
-        lr=config.lr,
+    config: SimulationConfig,
+    task: VectorTask,
+    ids: tuple[PeerId, ...],
+    rule: Rule,
+    *,
+    lasting: bool,
+) -> PreparedRun:
+    memory_gib = _memory_of_vectors(config, task, ids, rule)
+    requirements = requirements_of(rule)
+
+    def make(cores: Cores, *, lasting: bool) -> VectorRows:
+        rows = VectorRows(
+            *(task, ids, config.seed, rule.registers),
+            counts=_when_counted(requirements),
+            shards=config.shards,
+            scattered=requirements.scattered,
+            cores=cores,
+            lr=config.lr,
+        )
+        if lasting:
+            rows.live_again()
+        return rows
+
+    rows = make(ONE_CORE, lasting=False)
+    return PreparedRun(
+        schema=rows.schema,
+        anchor=rows.anchor,
+        memory_gib=memory_gib,
+        samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
+        choose=lambda cores: Values(
+            partial(make, cores, lasting=lasting), VectorRows.name, "the task has no model"
+        ),
     )
-    return Values(make, VectorRows.name, "the task has no model")
 
 
 def _when_counted(requirements: Requirements) -> Moment:
@@ -296,14 +279,15 @@ def _memory_of_vectors(
     return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
 
 
-def _workshop(
+def _of_models(
     config: SimulationConfig,
     task: Task,
     ids: tuple[PeerId, ...],
     rule: Rule,
-    cores: Cores,
     flipped: frozenset[int],
-) -> tuple[nn.Module, Workshop, Checked]:
+    *,
+    lasting: bool,
+) -> PreparedRun:
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
     module = task.model()
@@ -334,13 +318,49 @@ def _workshop(
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
-        # A device works off what one thread asks for.
-        cores=cores if device == CPU else cores._replace(n=1),
+        cores=ONE_CORE,
         device=device,
     )
-    samples = tuple(workshop.batches.sizes(np.arange(len(ids))).tolist())
-    epoch = workshop.batches.epoch
-    return module, workshop, Checked(schema, alone.anchor, memory_gib, samples, epoch, lr_factor)
+
+    def choose_engine(cores: Cores) -> Values:
+        # A device works off what one thread asks for.
+        free = cores if device == CPU else cores._replace(n=1)
+        choice = choose(config.engine, replace(workshop, cores=free))
+
+        def make() -> Models:
+            rows = ParameterMatrix(
+                deep_copy(module),
+                len(ids),
+                rule.registers,
+                shards=config.shards,
+                scattered=requirements_of(rule).scattered,
+                ids=ids,
+                seed=config.seed,
+                device=device,
+                deal=workshop.batches.deal,
+                cores=free,
+            )
+            failures = Failures()
+            models = Models(
+                *(rows, choice.make(rows, failures), failures, task),
+                may_overflow=not parse_wire(config.wire).is_native,
+                workers_tested=config.workers_tested,
+            )
+            if lasting:
+                models.live_again()
+            return models
+
+        return Values(make, choice.name, choice.why)
+
+    return PreparedRun(
+        schema=schema,
+        anchor=alone.anchor,
+        memory_gib=memory_gib,
+        samples=tuple(workshop.batches.sizes(np.arange(len(ids))).tolist()),
+        epoch=workshop.batches.epoch,
+        lr_factor=lr_factor,
+        choose=choose_engine,
+    )
 
 
 def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, float], float] | None:
@@ -360,41 +380,6 @@ def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, floa
         return schedule.after(steps, config.steps or task.steps)
 
     return factor
-
-
-def _of_models(
-    config: SimulationConfig,
-    task: Task,
-    ids: tuple[PeerId, ...],
-    rule: Rule,
-    cores: Cores,
-    flipped: frozenset[int],
-) -> Values:
-    module, workshop, _ = _workshop(config, task, ids, rule, cores, flipped)
-    choice = choose(config.engine, workshop)
-
-    def make() -> Models:
-        rows = ParameterMatrix(
-            deep_copy(module),
-            len(ids),
-            rule.registers,
-            shards=config.shards,
-            scattered=requirements_of(rule).scattered,
-            ids=ids,
-            seed=config.seed,
-            device=workshop.device,
-            deal=workshop.batches.deal,
-        )
-        failures = Failures()
-        stepper = choice.make(rows, failures)
-        may_overflow = not parse_wire(config.wire).is_native
-        return Models(
-            *(rows, stepper, failures, task),
-            may_overflow=may_overflow,
-            workers_tested=config.workers_tested,
-        )
-
-    return Values(make, choice.name, choice.why)
 
 
 def _rows_beside(config: SimulationConfig, rule: Rule) -> int:

@@ -1,37 +1,20 @@
 """Tasks without a model: plain vectors that are averaged, or that noise drives apart."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ...gossip import PeerId, Schema, TensorSpec, stream
-from ...gossip.effects.effects import X
-from ...gossip.effects.registers import is_pattern
+from ...gossip import PeerId, stream
 from ...gossip.errors import ConfigError, TrainingError
-from ...gossip.wire.formats import NATIVE, parse_wire
 from ...gossip.wire.schema import HASH_BYTES
-from ..kernel.fast_path.levels import AnyLevel, ColumnLevel
-from ..kernel.program import (
-    Combine,
-    Exchange,
-    Forge,
-    Keep,
-    Mix,
-    Operation,
-    Release,
-    SlotPart,
-    Snapshot,
-    Start,
-)
-from .compiled.row_passes import RowPasses, over_vectors
-from .shares import Rows, Segments, Shares, always_there, rows_of
-from .steppers.stepper import WorkerCheckpoints
+from ..kernel.program import Combine, Level, Operation
+from .cores import ONE_CORE, Cores
+from .parameters import ParameterMatrix
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
 
@@ -143,7 +126,7 @@ VECTOR_TASKS: Mapping[str, Callable[[], VectorTask]] = MappingProxyType(
 
 
 class VectorRows:
-    """The vectors of all workers, one row each, and the shares under way.
+    """The vectors of all workers, as parameters of a model of one tensor, and what steps add.
 
     Args:
         task: What they start from, and what steps add.
@@ -152,8 +135,7 @@ class VectorRows:
             last step, or that at which its last round of averaging ended.
         shards: How many each vector is cut into.
         scattered: Whether each has lines from all over it.
-        wire: Format in which shares travel. The anchor is zero.
-        compiled: Whether machine code may pass over the rows.
+        cores: So many share copies and mixes; it changes no bit.
         lr: Learning rate; the task's unless given.
 
     Raises:
@@ -172,92 +154,64 @@ class VectorRows:
         counts: Moment = "now",
         shards: int = 1,
         scattered: bool = False,
-        wire: str = NATIVE,
-        compiled: bool = False,
+        cores: Cores = ONE_CORE,
         lr: float | None = None,
     ) -> None:
         self.task = task
         self._lr = lr or task.lr
-        self.schema = Schema((TensorSpec("x", (task.dim,), "float64"),), shards, scattered)
         start = task.start(ids, seed)
-        n_padded = self.schema.share_bytes // start.itemsize
-        # Of torch, which begins at a cache line.
-        self._padded: Array = torch.zeros(
-            len(ids), n_padded, dtype=torch.float64, device="cpu"
-        ).numpy()
-        self.x = self._padded[:, : task.dim]
+        module = torch.nn.Module()
+        # Shares are relative to zero in the formats that need an anchor.
+        module.x = torch.nn.Parameter(torch.zeros(task.dim, dtype=torch.float64, device="cpu"))
+        cut: dict[str, Any] = {"shards": shards, "scattered": scattered}
+        self.rows = ParameterMatrix(
+            module, len(ids), registers, **cut, ids=ids, seed=seed, cores=cores
+        )
+        self.schema = self.rows.schema
+        self.n_params = task.dim
+        self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
+        self.x: Array = self.rows.x[0].numpy()[:, : task.dim]
         """float64, axes ``(worker, dim)``."""
         self.x[:] = start
         self._counts = counts
         self.counted = self.x if counts == "now" else self.x.copy()
         """Each worker's vector as it was at the moment that counts."""
-        self.n_params = task.dim
-        self.anchor = blake2b(f"{task.name} {task.dim}".encode(), digest_size=HASH_BYTES).digest()
-        zeros = {name: np.zeros_like(self._padded) for name in always_there(registers)}
-        padded = zeros | {X: self._padded}
-        self._registers = {name: rows[:, : task.dim] for name, rows in padded.items()}
-        self._slots: dict[int, tuple[Array, ...]] = {}
-        """Shares under way: each register's numbers."""
-        self._all, self._names = padded, tuple(registers)
-        self._rows: Rows | None = None
-        is_native = parse_wire(wire).is_native and not any(map(is_pattern, registers))
-        is_plain = shards == 1 and is_native
-        self._shares: Shares | None = None
-        if not is_plain:
-            # On padded rows, as for models.
-            rows = self._each()
-            self._shares = Shares(self.schema, rows, (torch.zeros_like(rows[X][0][0]),), ids, seed)
-        self._segments = Segments()
-        self._checkpoints: WorkerCheckpoints | None = None
-        self._compiled = compiled
-        self._passes: RowPasses | None = None
-        self._steps = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
+        self._has_lives = False
+        if counts == "after the round":
+            self.rows.shares.refreshed = self._count
+        self._noise = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
 
     def live_again(self) -> None:
         """Make ready for workers that crash and come back; called before the first step."""
-        self._checkpoints = WorkerCheckpoints(self._each(), alike=False)
-        if self._shares is not None:
-            self._shares.begin_again = self._begin_again
+        self.rows.live_again(None, alike=False)
+        self.rows.shares.refreshed = self._count
+        self._has_lives = True
 
-    def _each(self) -> Rows:
-        """Each worker's vectors, padded, as those of models are."""
-        if self._rows is None:
-            parts = {name: (torch.from_numpy(rows),) for name, rows in self._all.items()}
-            self._rows = rows_of(parts, self._names)
-        return self._rows
-
-    def _note_copy(self, worker: int) -> None:
-        """A newcomer counts from its copy on: what it had before is nobody's model."""
-        if self._checkpoints is not None:
+    def _count(self, worker: int, operation: Operation) -> None:
+        if isinstance(operation, Combine):
+            counts = self._counts == "after the round"
+        else:
+            # From its copy on: what a newcomer had before is nobody's model.
+            counts = self._has_lives
+        if counts:
             self.counted[worker] = self.x[worker]
 
-    def _begin_again(self, operation: Keep | Start) -> None:
-        assert self._checkpoints is not None
-        self._checkpoints.carry_out(operation)
-        if isinstance(operation, Start):
-            self.counted[operation.worker] = self.x[operation.worker]
+    def execute(self, levels: Iterable[Level]) -> None:
+        """Take the steps of one level after another, and do what follows each.
 
-    def execute(self, levels: Iterable[AnyLevel]) -> None:
-        """Take the steps of one level after another, and do what follows each."""
+        Raises:
+            TrainingError: A value does not fit into the wire's format.
+        """
         for level in levels:
             self._take_steps(level.workers)
             if self._counts == "after the step":
                 self.counted[level.workers] = self.x[level.workers]
-            if self._shares is None and isinstance(level, ColumnLevel):
-                if self._passes is None:
-                    self._passes = RowPasses(self._padded, over_vectors(compiled=self._compiled))
-                self._passes.carry_out(level.rows, level.fractions)
-            elif self._shares is None:
-                if self._passes is not None:
-                    # The protocols have taken over.
-                    self._slots = {
-                        slot: (values[: self.task.dim],)
-                        for slot, values in self._passes.left().items()
-                    }
-                    self._passes = None
-                self._carry_out(level.operations)
-            else:
-                self._carry_out_with(self._shares, level.operations)
+            with torch.no_grad():
+                unfit = self.rows.shares.carry_out_level(level)
+            if unfit:
+                raise TrainingError(
+                    f"a value of the task {self.task.name} does not fit into the wire's format"
+                )
 
     def _take_steps(self, workers: Sequence[int]) -> None:
         if self.task.gradient is not None and len(workers):
@@ -265,70 +219,12 @@ class VectorRows:
             self.x[which] -= self._lr * self.task.gradient(self.x[which], which)
         if self.task.noise:
             for worker in workers:
-                self.x[worker] += next(self._steps[worker])
+                self.x[worker] += next(self._noise[worker])
 
-    def measure(self, levels: Iterable[AnyLevel], worker: int, slots: Sequence[int]) -> list[float]:
+    def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
         """Do what was scheduled, and see how far shares then are from a worker's vector."""
         self.execute(levels)
-        if self._shares is not None:
-            return [self._shares.distance(worker, slot) for slot in slots]
-        apart = [self._slots[slot][0] - self.x[worker] for slot in slots]
-        return [math.sqrt(float(np.square(each).sum())) for each in apart]
-
-    def _carry_out_with(self, shares: Shares, operations: Sequence[Operation]) -> None:
-        """Do what was scheduled where vectors are cut, or do not travel as they are."""
-        for operation in operations:
-            if shares.carry_out((operation,)):
-                raise TrainingError(
-                    f"a value of the task {self.task.name} does not fit into the wire's format"
-                )
-            match operation:
-                case Combine(worker, register) if register == X:
-                    if self._counts == "after the round":
-                        self.counted[worker] = self.x[worker]
-                case Mix(worker, _, fraction) if fraction == 1.0:
-                    self._note_copy(worker)
-
-    def _carry_out(self, operations: Sequence[Operation]) -> None:
-        """Do what was scheduled, on vectors that travel whole and as they are."""
-        slots, x = self._slots, self.x
-        for operation in operations:
-            match operation:
-                case Mix(worker, slot, fraction):
-                    row = x[worker]
-                    if fraction == 1.0:
-                        row[:] = slots[slot][0]
-                        self._note_copy(worker)
-                    else:
-                        row += fraction * (slots[slot][0] - row)
-                case Snapshot(worker, slot, cut):
-                    pushed = cut.register
-                    names = (pushed,) if isinstance(pushed, str) else pushed
-                    slots[slot] = tuple([self._registers[name][worker].copy() for name in names])
-                case Forge(worker, slot, _, _, forgery):
-                    honest = x[list(forgery.honest)]
-                    slots[slot] = (forgery.of(x[worker], x[forgery.target], honest),)
-                case Release(slot):
-                    del slots[slot]
-                case Combine(worker, register, terms):
-                    total = np.zeros(self.task.dim)
-                    for coefficient, term in terms:
-                        total += coefficient * self._values(worker, term)
-                    self._registers[register][worker] = total
-                    if register == X and self._counts == "after the round":
-                        self.counted[worker] = total
-                case Exchange(worker, _, register):
-                    row = torch.from_numpy(self._registers[register][worker])
-                    self._segments.exchange(operation, (row,))
-                case Keep() | Start():
-                    self._begin_again(operation)
-
-    def _values(self, worker: int, term: str | int | SlotPart) -> Array:
-        if isinstance(term, str):
-            row: Array = self._registers[term][worker]
-            return row
-        slot, part = SlotPart.of(term)
-        return self._slots[slot][part]
+        return [self.rows.shares.distance(worker, slot) for slot in slots]
 
     def disagreement(self, present: Present = None) -> float:
         """Sum over the workers of their squared distance from the mean, per coordinate."""
@@ -355,7 +251,8 @@ class VectorRows:
         return spread / size if size else spread
 
     def close(self) -> None:
-        """Do nothing: no threads were started."""
+        """Let go of threads."""
+        self.rows.shares.close()
 
 
 def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:

@@ -8,8 +8,14 @@ the other operations of the level follow them, one by one, in the order of the s
 worker's arithmetic is that of the schedule to the last bit, however many steps are taken at once.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ...gossip.effects.effects import X
 from ...gossip.types import SnapshotId
 from ...gossip.wire.formats import Form
 from .faults.forgeries import Forgery
@@ -20,6 +26,7 @@ if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
 __all__ = [
     *("Combine", "Cut", "DealSamples", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
     *("Program", "Release", "ScaleLr", "Slot", "SlotPart", "Snapshot", "Start"),
+    *("MIX", "RELEASE", "SCALE_LR", "SNAPSHOT", "WHOLE"),
 ]
 
 
@@ -152,23 +159,87 @@ Operation = (
 )
 
 
+# Kinds of operations in the columns of a `Level`, as in those of the fast path.
+SNAPSHOT: Final = 0
+MIX: Final = 1
+RELEASE: Final = 2
+SCALE_LR: Final = 3
+_RARE: Final = 4
+
+WHOLE: Final = Cut(X)
+"""A whole vector as it is, which most shares are."""
+
+
+@dataclass(slots=True, eq=False)
 class Level:
-    """Steps that may be taken together, and what follows them.
+    """Steps that may be taken together, and the operations that follow them, in columns."""
 
-    Attributes:
-        workers: Who takes a step, each worker once.
-        steps: Which step of each, counted from 0.
-        orders: Where each stands in the schedule, counted from the start of the run.
-        operations: To be carried out one by one, after the steps.
-    """
+    workers: list[int] = field(default_factory=list)
+    """Who takes a step, each worker once."""
+    steps: list[int] = field(default_factory=list)
+    """Which step of each, counted from 0."""
+    orders: list[int] = field(default_factory=list)
+    """Position of each in the schedule, counted from the start of the run."""
+    rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 5), np.int64))
+    """Operations in order, axes ``(operation, 5)``: kind, worker, number of the cut, slot and id of
+    the snapshot; 0 where an operation has no such thing."""
+    fractions: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """By which fraction each mixes, or to which it scales the learning rate."""
+    cuts: Sequence[Cut] = (WHOLE,)
+    """Cuts by number; the first is `WHOLE`."""
+    rare: Mapping[int, Operation] = field(default_factory=dict)
+    """Operations of other kinds, by their position in *rows*."""
 
-    __slots__ = ("operations", "orders", "steps", "workers")
+    @property
+    def operations(self) -> list[Operation]:
+        """The operations as objects, in order."""
+        found: list[Operation] = []
+        columns = zip(self.rows.tolist(), self.fractions.tolist(), strict=True)
+        for at, ((kind, worker, cut, slot, id), fraction) in enumerate(columns):
+            if kind == SNAPSHOT:
+                found.append(Snapshot(worker, slot, self.cuts[cut], id))
+            elif kind == MIX:
+                found.append(Mix(worker, slot, fraction))
+            elif kind == RELEASE:
+                found.append(Release(slot))
+            elif kind == SCALE_LR:
+                found.append(ScaleLr(worker, fraction))
+            else:
+                found.append(self.rare[at])
+        return found
+
+
+class _Draft:
+    """A level that is being written; see `Level`."""
 
     def __init__(self) -> None:
         self.workers: list[int] = []
         self.steps: list[int] = []
         self.orders: list[int] = []
-        self.operations: list[Operation] = []
+        self.rows: list[int] = []
+        self.fractions: list[float] = []
+        self.rare: dict[int, Operation] = {}
+
+    def add(
+        self,
+        kind: int,
+        worker: int = 0,
+        slot: int = 0,
+        fraction: float = 0.0,
+        cut: int = 0,
+        id: int = 0,
+    ) -> None:
+        self.rows += (kind, worker, cut, slot, id)
+        self.fractions.append(fraction)
+
+    def add_rare(self, operation: Operation) -> None:
+        self.rare[len(self.fractions)] = operation
+        self.add(_RARE)
+
+    def done(self, cuts: Sequence[Cut]) -> Level:
+        rows = np.array(self.rows, np.int64).reshape(-1, 5)
+        fractions = np.array(self.fractions, np.float64)
+        return Level(self.workers, self.steps, self.orders, rows, fractions, cuts, self.rare)
 
 
 class Program:
@@ -177,14 +248,16 @@ class Program:
     def __init__(self, n: int) -> None:
         self.steps = 0
         """Optimizer steps scheduled since the start of the run."""
-        self._levels = [Level()]
+        self._levels = [_Draft()]
         self._row_levels = [0] * n
         self._window = 0
         self._slots = 0
+        self._cuts = {WHOLE: 0}
 
     def take(self) -> list[Level]:
         """Hand over the window's levels, in order, and begin another."""
-        levels, self._levels = self._levels, [Level()]
+        cuts = list(self._cuts)
+        levels, self._levels = [level.done(cuts) for level in self._levels], [_Draft()]
         self._row_levels = [0] * len(self._row_levels)
         self._window += 1
         return levels
@@ -194,7 +267,7 @@ class Program:
         level = self._row_levels[worker] + 1
         self._row_levels[worker] = level
         if level == len(self._levels):
-            self._levels.append(Level())
+            self._levels.append(_Draft())
         at = self._levels[level]
         at.workers.append(worker)
         at.steps.append(step)
@@ -207,7 +280,8 @@ class Program:
         self._slots += 1
         level = slot._level = self._row_levels[worker]
         slot._window = self._window
-        self._levels[level].operations.append(Snapshot(worker, slot.number, cut, id))
+        number = self._cuts.setdefault(cut, len(self._cuts))
+        self._levels[level].add(SNAPSHOT, worker, slot.number, cut=number, id=id)
         return slot
 
     def forge(self, worker: int, source: Slot, forgery: Forgery) -> Slot:
@@ -223,13 +297,13 @@ class Program:
         self._slots += 1
         slot._level, slot._window = level, self._window
         told = Forge(worker, slot.number, source.number, source.cut, forgery)
-        self._levels[level].operations.append(told)
+        self._levels[level].add_rare(told)
         return slot
 
     def mix(self, worker: int, slot: Slot, fraction: float) -> None:
         """Mix a slot into a worker's vector."""
         level = self._meet(worker, slot)
-        self._levels[level].operations.append(Mix(worker, slot.number, fraction))
+        self._levels[level].add(MIX, worker, slot.number, fraction)
 
     def combine(
         self,
@@ -252,7 +326,7 @@ class Program:
         level = self._row_levels[worker]
         for slot in slots:
             slot._level = level
-        self._levels[level].operations.append(Combine(worker, register, tuple(plain)))
+        self._levels[level].add_rare(Combine(worker, register, tuple(plain)))
 
     def segment(self) -> Slot:
         """Name a segment, which is there for good."""
@@ -271,32 +345,32 @@ class Program:
     ) -> None:
         """Exchange a register of a worker with a segment, after all who did so before."""
         level = self._meet(worker, segment)
-        self._levels[level].operations.append(
+        self._levels[level].add_rare(
             Exchange(worker, segment.number, register, taken, given, fresh)
         )
 
     def keep(self, worker: int) -> None:
         """Keep a worker's values, as a checkpoint does."""
-        self._levels[self._row_levels[worker]].operations.append(Keep(worker))
+        self._levels[self._row_levels[worker]].add_rare(Keep(worker))
 
     def start(self, worker: int, *, kept: bool) -> None:
         """Let a worker begin anew, with what was last kept of it or as at the very start."""
-        self._levels[self._row_levels[worker]].operations.append(Start(worker, kept))
+        self._levels[self._row_levels[worker]].add_rare(Start(worker, kept))
 
     def deal(self, worker: int, dealt: "Deal") -> None:
         """Let a worker train on other samples from its next step on."""
-        self._levels[self._row_levels[worker]].operations.append(DealSamples(worker, dealt))
+        self._levels[self._row_levels[worker]].add_rare(DealSamples(worker, dealt))
 
     def scale_lr(self, worker: int, factor: float) -> None:
         """Let a worker's learning rate be another part of the full one from its next step on."""
-        self._levels[self._row_levels[worker]].operations.append(ScaleLr(worker, factor))
+        self._levels[self._row_levels[worker]].add(SCALE_LR, worker, fraction=factor)
 
     def let_go(self, slot: Slot) -> None:
         """One reader less; with the last one the slot is free."""
         slot.readers -= 1
         if slot.readers == 0:
             level = slot._level if slot._window == self._window else 0
-            self._levels[level].operations.append(Release(slot.number))
+            self._levels[level].add(RELEASE, slot=slot.number)
 
     def _meet(self, worker: int, slot: Slot) -> int:
         """Bring a worker and a slot that it reads to one level."""

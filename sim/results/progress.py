@@ -12,7 +12,7 @@ from ...train.loggers.logger import SWARM
 from ...train.tasks.partition import partition_name
 from ..batched.schedule import Progress, Window
 from ..config import SimulationConfig
-from ..kernel.fast_path.levels import AnyLevel
+from ..kernel.program import Level
 
 __all__ = ["RunLog", "Watch"]
 
@@ -41,7 +41,7 @@ class Watch:
         self._told_s = started_s
         self._steps, self._time_s = 0, 0.0
 
-    def telling(self, window: Window) -> Iterator[AnyLevel]:
+    def telling(self, window: Window) -> Iterator[Level]:
         """The levels of a window, with a word now and then about the steps taken by then."""
         steps, before, before_s = self._steps, self._steps, self._time_s
         for level in window.levels:

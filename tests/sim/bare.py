@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig, VectorTask
-from rumor.sim.batched.schedule import ByProtocols, Reading, schedule
+from rumor.sim.batched.schedule import ByProtocols, Reading, Scheduler
 from rumor.sim.batched.vector_tasks import VectorRows
 from rumor.sim.kernel.plan import FleetPlan
 from rumor.sim.models.links import Links
@@ -81,7 +81,6 @@ def run_bare(
         rule().registers,
         counts="after the step",
         shards=shards,
-        wire=protocol.wire,
     )
     plan = FleetPlan(
         ids=ids,
@@ -97,14 +96,14 @@ def run_bare(
         samples=samples,
     )
     half_s = STEP_S / 2
-    windows = schedule(
+    scheduler = Scheduler(
         partial(ByProtocols, plan, ()),
         every_s=every * STEP_S,
         shift_s=half_s,
         time_s=steps * STEP_S + half_s,
         window=4096,
     )
-    for window in windows:
+    for window in iter(scheduler.next_window, None):
         values.execute(window.levels)
         if window.reading is not None:
             weights = window.reading.weight_units.sum(axis=1) / (2**40 * shards)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from runpy import run_path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -361,12 +361,12 @@ def test_a_peers_module_is_its_own_and_moves_with_it() -> None:
     swarm = swarm_of(2, line(model=lambda: Counting(3, 1)), network="lan")
     swarm.slow("peer-1", 2.0)
     swarm.run(4.05)
-    first, second = (swarm.model(id) for id in swarm.peers)
+    first, second = (cast(Counting, swarm.model(id)) for id in swarm.peers)
     assert [first.calls, second.calls] == [swarm.steps(id) for id in swarm.peers]
     assert first.calls > 1.5 * second.calls > 20
-    before = first.weight.detach().clone()  # type: ignore[operator, union-attr]
+    before = first.weight.detach().clone()
     swarm.run(1.0)
-    assert not torch.equal(first.weight, before)  # type: ignore[arg-type]
+    assert not torch.equal(first.weight, before)
 
 
 def test_a_leaver_hands_all_its_weight_on() -> None:

@@ -72,8 +72,6 @@ class Workshop:
     def _stacked(
         self, rows: ParameterMatrix, failures: Failures, gradient: Gradient
     ) -> StackedStepper:
-        if self.cores.compiled:
-            rows.compile_passes(self.cores)
         given = rows, self.task, self.batches, self.lr, failures, self.cores
         return StackedStepper(*given, gradient)
 

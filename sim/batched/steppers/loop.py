@@ -19,7 +19,7 @@ from ....train.tasks.random_state import kept_random_state, seed_of
 from ....train.tasks.sources import Batch
 from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
-from ...kernel.fast_path.levels import AnyLevel
+from ...kernel.program import Level
 from ..batches import Batches
 from ..parameters import ParameterMatrix
 from .attributes import Attributes
@@ -67,7 +67,7 @@ class LoopStepper:
         self._replicas += [Replica(rows, task, lr, first=first) for _ in range(threads - 1)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-    def take(self, level: AnyLevel) -> None:
+    def take(self, level: Level) -> None:
         """Take all steps of a level."""
         if self._pool is None:
             self._share(level, 0)
@@ -90,7 +90,7 @@ class LoopStepper:
         """Have a worker's attributes in the model while it is evaluated."""
         return self.memory.attributes.shown(worker)
 
-    def _share(self, level: AnyLevel, index: int) -> None:
+    def _share(self, level: Level, index: int) -> None:
         replica, every = self._replicas[index], len(self._replicas)
         for at in range(index, len(level.workers), every):
             worker, step = level.workers[at], level.steps[at]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ....gossip.errors import ConfigError
 from ....train.tasks.sources import is_pair
 from ....train.tasks.task import Task
-from ...kernel.fast_path.levels import AnyLevel
+from ...kernel.program import Level
 from ..batches import Batches, Ints
 from ..cores import Cores, Threads
 from ..parameters import CPU, ParameterMatrix
@@ -110,7 +110,7 @@ class StackedStepper:
         if rows.device == CPU:
             self._group = min(_GROUP_MAX, self._group)
 
-    def take(self, level: AnyLevel) -> None:
+    def take(self, level: Level) -> None:
         """Take all steps of a level."""
         workers, steps, orders = (
             np.array(column) for column in (level.workers, level.steps, level.orders)

@@ -6,9 +6,8 @@ from typing import NamedTuple, Protocol
 import torch
 
 from ....gossip.effects.effects import X
-from ...kernel.fast_path.levels import AnyLevel
 from ...kernel.plan import Stop
-from ...kernel.program import Keep, Start
+from ...kernel.program import Keep, Level, Start
 from ..shares import Parts, PerWorker, Rows
 
 __all__ = ["Failure", "Failures", "Memory", "Stepper", "WorkerCheckpoints"]
@@ -65,7 +64,7 @@ class Stepper(Protocol):
     def memory(self) -> Memory:
         """What its optimizers remember."""
 
-    def take(self, level: AnyLevel) -> None:
+    def take(self, level: Level) -> None:
         """Take all steps of a level; those that fail are noted in its `Failures`."""
 
     def shown(self, worker: int) -> AbstractContextManager[None]:

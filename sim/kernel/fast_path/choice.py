@@ -5,12 +5,11 @@ from ..fleet import Fleet
 from ..plan import FleetPlan
 from ..program import Level
 from .fleet import FastFleet, FastPathUnsupported, unsupported_reason
-from .levels import ColumnLevel, levels_of
+from .levels import levels_of
 
 __all__ = [
     "STEPS_VERIFIED",
     "ScheduleMismatchError",
-    "computes_in_machine_code",
     "must_compile",
     "takes_fast_path",
     "verify_against_protocol",
@@ -19,9 +18,6 @@ __all__ = [
 # The protocols take some 60 us for a step where machine code takes 2, and loading that takes a
 # second.
 _STEPS_FAST_MIN = 20_000
-
-# The same for steps of the optimizer, each of which takes longer than deciding on it.
-_STEPS_COMPUTED_MIN = 5_000
 
 
 def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
@@ -48,11 +44,6 @@ def must_compile() -> bool:
     from .decisions.exchanges import advance
 
     return not is_kept(advance)
-
-
-def computes_in_machine_code(fast: bool, steps: int | None) -> bool:
-    """Whether machine code for so many steps, all in all, pays to load; it changes no bit."""
-    return fast or (steps is not None and steps >= _STEPS_COMPUTED_MIN)
 
 
 STEPS_VERIFIED = 2_000
@@ -87,18 +78,16 @@ def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> 
         raise ScheduleMismatchError(f"{fast.audit()}, and by the protocols {slow.audit()}")
 
 
-def _compare(number: int, ours: ColumnLevel, theirs: Level) -> None:
+def _compare(number: int, ours: Level, theirs: Level) -> None:
     for name in ("workers", "steps", "orders", "operations"):
-        for at, (one, other) in enumerate(
-            zip(getattr(ours, name), getattr(theirs, name), strict=False)
-        ):
+        left, right = getattr(ours, name), getattr(theirs, name)
+        for at, (one, other) in enumerate(zip(left, right, strict=False)):
             if one != other:
                 raise ScheduleMismatchError(
                     f"{name} of level {number} differ at place {at}: {one}, and by the protocols "
                     f"{other}"
                 )
-        counts = len(getattr(ours, name)), len(getattr(theirs, name))
-        if counts[0] != counts[1]:
+        if len(left) != len(right):
             raise ScheduleMismatchError(
-                f"level {number} has {counts[0]} {name}, and by the protocols {counts[1]}"
+                f"level {number} has {len(left)} {name}, and by the protocols {len(right)}"
             )

@@ -19,7 +19,7 @@ from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Run, simulate
 from rumor.sim.batched.batches import Batches
-from rumor.sim.batched.cores import ONE_CORE, Cores
+from rumor.sim.batched.cores import ONE_CORE
 from rumor.sim.batched.models import Models
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.dense import DenseGradient
@@ -27,10 +27,9 @@ from rumor.sim.batched.steppers.stacked import StackedStepper
 from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig
-from rumor.sim.kernel.program import Cut, Level, Mix, Release, Snapshot
+from rumor.sim.kernel.program import WHOLE, Level, Program
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
-from rumor.train.tensors.cuda import find_device
 
 from ...rules import fitting
 from .foreign_device import NAME, ForeignDevice
@@ -145,9 +144,13 @@ def models_on(device: torch.device, optimizer: Any) -> Models:
 
 def level_of(step: int) -> Level:
     """All take a step, and the first sends what it has to the second."""
-    level = Level()
-    level.workers, level.steps, level.orders = [0, 1, 2], [step] * 3, [0, 1, 2]
-    level.operations = [Snapshot(0, step, Cut("x"), 0), Mix(1, step, 0.25), Release(step)]
+    program = Program(3)
+    for worker in range(3):
+        program.step(worker, step)
+    slot = program.snapshot(0, WHOLE, 0)
+    program.mix(1, slot, 0.25)
+    program.let_go(slot)
+    _, level = program.take()
     return level
 
 
@@ -205,13 +208,6 @@ def test_what_a_device_has_free_is_what_rows_may_take(monkeypatch: pytest.Monkey
         check(SimulationConfig(workers=2000), row_bytes=1 << 17)
     with pytest.raises(ConfigError, match="memory_gib allows"):
         check(SimulationConfig(workers=1000, memory_gib=0.5), row_bytes=1 << 17)
-
-
-def test_machine_code_passes_over_no_rows_of_a_device() -> None:
-    with ForeignDevice():
-        rows = ParameterMatrix(load_task("digits", seed=0).model(), 2, device=find_device(NAME))
-        rows.compile_passes(Cores(2))
-    assert not rows.in_passes
 
 
 @pytest.mark.cuda

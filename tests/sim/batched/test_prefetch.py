@@ -1,6 +1,5 @@
 """A schedule drawn up beside whoever computes is the one that would have been drawn up in turn."""
 
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -8,11 +7,11 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.gossip.wire.formats import Form
 from rumor.sim import simulate
-from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
+from rumor.sim.batched.prefetch import NextWindow, Prefetcher, can_prefetch
 from rumor.sim.batched.schedule import Window
-from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Release, Snapshot
+from rumor.sim.kernel.program import Cut, Program
 
-Way = Callable[[Prefetcher, Callable[[], Iterator[Window]]], Iterator[Window]]
+Way = Callable[[Prefetcher, NextWindow], Iterator[Window]]
 
 needs_fork = pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
 both = pytest.mark.parametrize(
@@ -21,22 +20,26 @@ both = pytest.mark.parametrize(
 
 
 def windows(n: int = 3) -> Iterator[Window]:
+    program = Program(3)
     for number in range(n):
-        level = Level()
-        level.workers, level.steps, level.orders = [2, 0], [number, 5], [7, 8]
-        level.operations = [
-            Snapshot(2, 11, Cut("x", Form(), number), 40),
-            Snapshot(0, 12, Cut("out/0", Form("int8")), 2**40),
-            Mix(0, 11, 0.1 + number),
-            Combine(2, "x", ((0.5, "x"), (0.5, 12))),
-            Release(11),
-        ]
-        yield Window(levels=[level], steps=2 * number, time_s=0.1 * number)
+        program.step(2, number)
+        program.step(0, 5)
+        one = program.snapshot(2, Cut("x", Form(), number), 40)
+        other = program.snapshot(0, Cut("out/0", Form("int8")), 2**40)
+        program.mix(0, one, 0.1 + number)
+        program.combine(2, "x", ((0.5, "x"), (0.5, other)))
+        program.let_go(one)
+        yield Window(levels=program.take(), steps=2 * number, time_s=0.1 * number)
+
+
+def source(n: int = 3) -> NextWindow:
+    coming = windows(n)
+    return lambda: next(coming, None)
 
 
 @both
 def test_windows_come_unchanged_and_in_order(way: Way) -> None:
-    for ours, theirs in zip(windows(), way(Prefetcher(), windows), strict=True):
+    for ours, theirs in zip(windows(), way(Prefetcher(), source()), strict=True):
         assert (ours.steps, ours.time_s) == (theirs.steps, theirs.time_s)
         for a, b in zip(ours.levels, theirs.levels, strict=True):
             assert (a.workers, a.steps, a.orders) == (b.workers, b.steps, b.orders)
@@ -46,30 +49,18 @@ def test_windows_come_unchanged_and_in_order(way: Way) -> None:
 
 @both
 def test_whoever_takes_no_more_windows_ends_the_other_side(way: Way) -> None:
-    stream = way(Prefetcher(), lambda: windows(100_000))
+    stream = way(Prefetcher(), source(100_000))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-
-
-def test_a_schedule_is_closed_in_the_thread_that_draws_it_up() -> None:
-    where = []
-
-    def noted() -> Iterator[Window]:
-        try:
-            yield from windows(100)
-        finally:
-            where.append(threading.current_thread().name)
-
-    stream = Prefetcher().in_thread(noted)
-    next(stream)
-    stream.close()  # type: ignore[attr-defined]
-    assert len(where) == 1 and where[0].startswith("rumor-deciding")
 
 
 @both
 def test_an_error_over_there_is_raised_here(way: Way) -> None:
-    def failing() -> Iterator[Window]:
-        yield from windows(1)
+    coming = windows(1)
+
+    def failing() -> Window:
+        for window in coming:
+            return window
         raise ConfigError("this cannot be")
 
     stream = way(Prefetcher(), failing)

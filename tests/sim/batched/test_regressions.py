@@ -18,7 +18,7 @@ from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
 from rumor.sim.batched.schedule import Window
 from rumor.train.tasks.task import Task
 
-from .test_prefetch import windows
+from .test_prefetch import source
 
 
 def task(model: Any, **changes: Any) -> Task:
@@ -164,7 +164,7 @@ def test_a_finished_worker_keeps_a_pace_that_no_single_draw_decides() -> None:
 
 @pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
 def test_a_deciding_process_that_was_killed_is_told_as_that() -> None:
-    stream = Prefetcher().in_process(lambda: windows(100_000))
+    stream = Prefetcher().in_process(source(100_000))
     first: Window = next(stream)
     assert first.levels
     (child,) = multiprocessing.active_children()

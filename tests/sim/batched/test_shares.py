@@ -16,9 +16,9 @@ from rumor.sim.kernel.program import (
     Combine,
     Cut,
     Keep,
-    Level,
     Mix,
     Operation,
+    Program,
     Release,
     SlotPart,
     Snapshot,
@@ -157,18 +157,15 @@ def test_a_copy_may_bring_registers_along() -> None:
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if not wire.startswith("topk")])
 def test_several_registers_of_vectors_without_a_model_are_told_apart(wire: str) -> None:
     values = np.array([[1.0, -2.0, 4.0], [0.0, 1.0, 3.0]])
-    rows = VectorRows(consensus(values), ("ada", "bob"), SEED, ("y",), wire=wire)
-    cut = Cut(("x", "y"), Form(wire, registers=2))
-    level = Level()
-    level.operations += [
-        Combine(0, "y", ((0.25, "x"),)),
-        Snapshot(0, 7, cut, 1),
-        Combine(0, "y", ((0.0, "x"),)),
-        Combine(1, "y", ((2.0, SlotPart(7, 1)), (1.0, "x"))),
-        Combine(1, "x", ((1.0, 7), (1.0, "y"))),
-        Release(7),
-    ]
-    rows.execute([level])
+    rows = VectorRows(consensus(values), ("ada", "bob"), SEED, ("y",))
+    program = Program(2)
+    program.combine(0, "y", ((0.25, "x"),))
+    slot = program.snapshot(0, Cut(("x", "y"), Form(wire, registers=2)), 1)
+    program.combine(0, "y", ((0.0, "x"),))
+    program.combine(1, "y", ((2.0, (slot, 1)), (1.0, "x")))
+    program.combine(1, "x", ((1.0, slot), (1.0, "y")))
+    program.let_go(slot)
+    rows.execute(program.take())
     expected = values[0] + 0.5 * values[0] + values[1]
     np.testing.assert_allclose(rows.x[1], expected, atol=0 if wire == "float32" else 0.1)
 
@@ -326,8 +323,8 @@ def test_a_share_is_measured_as_it_would_be_mixed(
 @pytest.mark.parametrize("shards", [1, 3])
 def test_vectors_are_measured_where_they_lie(shards: int) -> None:
     found = VectorRows(consensus(dim=20), IDS, SEED, shards=shards)
-    level = Level()
-    level.operations = [Snapshot(0, shard, Cut("x", Form(), shard), 1) for shard in range(shards)]
-    distances = found.measure([level], 1, range(shards))
+    program = Program(len(IDS))
+    slots = [program.snapshot(0, Cut("x", Form(), shard), 1).number for shard in range(shards)]
+    distances = found.measure(program.take(), 1, slots)
     apart = np.square(found.x[0] - found.x[1]).sum()
     assert np.square(distances).sum() == pytest.approx(apart, rel=1e-12)
