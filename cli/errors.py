@@ -93,7 +93,7 @@ def with_advice(message: str) -> str:
             f"{message}: a process may have {limit} open; raise the limit, as with `ulimit -n 4096`"
         )
     if os.strerror(errno.ENOSPC) in message:
-        message += ": free some, or write to another disk with --out"
+        message += ": free some, or write to another disk"
     return message
 
 

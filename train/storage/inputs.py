@@ -1,10 +1,9 @@
 """Calls of a protocol as data: the runtime makes them, the journal keeps them."""
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
-
-import msgpack
 
 from ...gossip import Protocol, RemoteProtocolError
 from ...gossip.effects.effects import Effect
@@ -45,15 +44,12 @@ class Call(NamedTuple):
 
 
 def pack_call(call: Call) -> bytes:
-    """Write a call; msgpack keeps every bit of a float."""
-    arguments = dict(call.arguments)
-    if call.header:
-        arguments["envelope"] = bytes(call.header)
+    """Write a call: JSON, which keeps every bit of a float, and behind a 0 what ``header`` has."""
+    arguments = {name: value for name, value in call.arguments.items() if name != "envelope"}
     if "distances" in arguments:
         rows = [[*share, distance] for share, distance in arguments["distances"].items()]
         arguments["distances"] = rows
-    packed: bytes = msgpack.packb([call.method, arguments])
-    return packed
+    return json.dumps([call.method, arguments]).encode() + b"\0" + bytes(call.header)
 
 
 def unpack_call(packed: bytes) -> Call:
@@ -62,15 +58,17 @@ def unpack_call(packed: bytes) -> Call:
     Raises:
         ValueError: It is no call of a protocol.
     """
-    method, arguments = msgpack.unpackb(packed, use_list=False)
+    text, _, header = packed.partition(b"\0")
+    method, arguments = json.loads(text)
     if method not in _METHODS or not isinstance(arguments, dict):
         raise ValueError(f"no call of a protocol: {method!r}")
-    header = arguments.get("envelope", b"")
     try:
         if header:
             arguments["envelope"] = decode_header(header)[0]
         if "share" in arguments:
             arguments["share"] = ShareId(*arguments["share"])
+        for name in {"seeds", "sketch"} & arguments.keys():
+            arguments[name] = tuple(arguments[name])
         if "distances" in arguments:
             rows = arguments["distances"]
             arguments["distances"] = {ShareId(*share): far for *share, far in rows}

@@ -244,7 +244,8 @@ def test_a_picture_that_fails_leaves_the_facts(
     result = topology("ring", "-n", "8", "--draw", picture, *more)
     assert result.exit_code == 1 and "effective" in result.stdout
     assert result.stderr == (
-        f"error: --draw {picture}: it cannot be written (No space left on device)\n"
+        f"error: --draw {picture}: it cannot be written (No space left on device): free some, or "
+        "write to another disk\n"
     )
 
 

@@ -190,7 +190,7 @@ def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
     ("error", "advice"),
     [
         ("[Errno 24] Too many open files: 'x'", "ulimit -n"),
-        ("[Errno 28] No space left on device", "another disk with --out"),
+        ("[Errno 28] No space left on device", "another disk"),
     ],
 )
 def test_a_limit_of_the_system_comes_with_what_to_do(

@@ -451,7 +451,11 @@ def frozen() -> nn.Module:
         ({"train": (VECTORS[:, None], CLASSES)}, "no vectors"),
         ({"train": (VECTORS, NUMBERS), "loss": functional.mse_loss}, "one number for each"),
     ],
-    ids=str,
+    ids=[
+        *("a layer twice", "a frozen layer", "sigmoid", "a residual", "layer norm"),
+        *("another loss", "a class that is ignored", "a class below 0", "numbers for classes"),
+        *("too few outputs", "another width", "images", "a single number"),
+    ],
 )
 def test_what_has_no_closed_form_is_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=f"engine dense cannot take the task small: .*{why}"):

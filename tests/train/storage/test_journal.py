@@ -1,12 +1,12 @@
 """A peer's journal on disk: what is written is read, and what was damaged is found."""
 
+import json
 import math
 import struct
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import msgpack
 import numpy as np
 import pytest
 import torch
@@ -169,7 +169,7 @@ def test_samples_that_are_dealt_to_nobody_are_no_record(members: Any) -> None:
 
 def test_a_call_of_what_is_no_method_of_a_protocol_is_no_record() -> None:
     for call in (Call("close"), Call("step", "no arguments")):  # type: ignore[arg-type]
-        packed = msgpack.packb([call.method, call.arguments if call.method == "step" else {}])
+        packed = json.dumps([call.method, call.arguments if call.method == "step" else {}]).encode()
         with pytest.raises(ValueError, match="no call of a protocol"):
             unpack(1, struct.pack("<d", 0.0) + packed)
 

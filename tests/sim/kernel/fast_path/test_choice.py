@@ -1,7 +1,5 @@
 """Each run compares its first window, and says who has decided."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -93,13 +91,3 @@ def test_auto_takes_the_fast_path_where_that_pays() -> None:
 def test_it_is_compiled_once() -> None:
     run_of("compiled")
     assert not choice.must_compile()
-
-
-def test_short_runs_do_not_load_numba() -> None:
-    text = """
-import sys
-from rumor.sim import simulate
-simulate(task="consensus", workers=4, steps=10)
-assert "numba" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", text], check=True)
