@@ -108,6 +108,9 @@ def _peer(
 
 def _run(arguments: Sequence[str], log: Path, env: Mapping[str, str], folder: Path) -> None:
     os.setsid()
+    # As in a process that a launcher starts, though these tests may run where SIGINT is ignored, as
+    # shells let it be in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
