@@ -37,7 +37,7 @@ def test_every_rule_finds_the_optimum_of_least_squares(rule: str) -> None:
     run = simulate(
         task="quadratic", workers=8, rule=fitting(rule)["rule"], p=0.5 if rule == "gosgd" else None,
         topology=topology_of(rule),
-        steps=400 if rule in (*PLAIN_SGD, *OUTER) else 150, eval_every=150, engine="dense",
+        steps=400 if rule in (*PLAIN_SGD, *OUTER) else 150, eval_every=150, engine="vmap",
         **settings,
     )  # fmt: skip
     assert run.series["loss"][0] > 1
