@@ -53,8 +53,8 @@ _ENVIRONMENT: Final = {
     "OMP_WAIT_POLICY": "passive",
 }
 
-# By hidden units: steps of all workers that take the rival 7 to 15 s; so many times as many for
-# ours, which would be over too soon; and once more so many for the pace of what is taken at once.
+# By hidden units: steps of all workers that take the rival 7 to 15 s; how many times as many ours
+# take, to last long enough to be timed; and how many times as many again the stacked engines take.
 _STEPS: Final = {32: 15_000, 1070: 4_000}
 _LONGER: Final = {32: 4, 1070: 12}
 _TIMED: Final = {32: 4}

@@ -213,7 +213,7 @@ class LaunchConfig:
         return batch_sizes(self.batch_sizes, self.ids(), self.batch_size, "--batch-sizes")
 
     def ids(self) -> tuple[str, ...]:
-        """What the peers are called; see `peer_ids`."""
+        """Names of the peers; see `peer_ids`."""
         return peer_ids(self.topology, self.peers, self.seed)
 
     def described(self, steps: int | None) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class RateLimiter:
         return False
 
     def may_send(self, now: float) -> bool:
-        """Whether the next frame of the transfer that has the link may go out now."""
+        """Return True if the transfer that holds the link may send its next frame now."""
         if self._bytes_s is None:
             return True
         self._paused = now < self._free_s

@@ -440,7 +440,7 @@ class Outbox:
         self._forget(transfer)
         self._note(Kind.WRITTEN_OFF, transfer)
 
-    # What these have in common.
+    # Helpers of these methods.
 
     def _reads_memory(self, transfer: OutgoingTransfer, now: float) -> bool:
         return self._links.to(transfer.peer, transfer.incarnation).reads_memory(now)
@@ -582,7 +582,7 @@ that is not here cannot happen."""
 
 
 class _Step(NamedTuple):
-    """What a pair of state and event leads to."""
+    """Transition of a pair of state and event."""
 
     do: _Do
     after: EscrowState

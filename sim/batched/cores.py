@@ -1,4 +1,4 @@
-"""What there is to compute with, and threads that share it."""
+"""Cores to compute on, and threads that share them."""
 
 import os
 from collections import deque
@@ -20,19 +20,19 @@ def never() -> bool:
 
 
 class Cores(NamedTuple):
-    """What there is to compute with."""
+    """Cores to compute on."""
 
     n: int = 1
-    """Of the machine."""
+    """Number of cores."""
     is_taken: Callable[[], bool] = never
-    """Whether somebody else needs one of them right now."""
+    """Returns True while another thread or process needs one of them."""
 
 
 ONE_CORE: Final = Cores()
 
 
 class Threads:
-    """Threads that share work with whoever has it.
+    """Threads that share the work of the calling thread.
 
     Args:
         cores: How many they are together with that one; while a core is taken one of them rests,

@@ -57,7 +57,7 @@ class Models:
         self._failures = failures
         self._may_overflow = may_overflow
         self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
-        # What steps compute at full precision, from pairs of tensors, is measured by fewer calls.
+        # Steps at full precision, on pairs of tensors, are measured by fewer calls.
         self._test: tuple[Tensor, ...] | None = None
         is_plain = not why_unpaired(task, rows.device) and task.evaluation_step is None
         if is_pair(task.test) and is_plain:

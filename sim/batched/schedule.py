@@ -53,7 +53,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """What a fleet came to."""
+    """Final state of a fleet."""
 
     workers: dict[str, NDArray[Any]]
     weight_units: WeightUnits
@@ -63,7 +63,7 @@ class Ending:
     halts: dict[PeerId, str]
     """Workers whose rule could not go on, and why."""
     decided: str
-    """What has decided."""
+    """Name of the scheduler."""
     fault_report: FaultReport | None = None
     """What became of faults, where there were any."""
     seen: Mapping[str, Any] | None = None
@@ -144,7 +144,7 @@ class ByProtocols:
         )
 
     def end(self) -> Ending:
-        """Say what all came to."""
+        """Return the final state."""
         fleet, workers, now = self._fleet, self._fleet.workers, self._fleet.now
         weight_units = self._weight_units()
         faults = fleet.faults
@@ -223,7 +223,7 @@ class ByFastPath:
         return came
 
     def settle(self, until_s: float) -> None:
-        """Do nothing: nobody waits."""
+        """Do nothing: under these rules no worker waits."""
 
     def take(self) -> Sequence[Level]:
         """Hand over what was decided since this was last called."""
@@ -243,7 +243,7 @@ class ByFastPath:
         )
 
     def end(self) -> Ending:
-        """Say what all came to."""
+        """Return the final state."""
         weight_units = self._fast.column("weight")
         return Ending(
             workers={
@@ -271,7 +271,7 @@ class ByFastPath:
 
 
 Deciding = ByProtocols | ByFastPath
-"""Whoever decides for a fleet, window by window."""
+"""Produces the operations of a fleet, window by window."""
 
 
 class Scheduler:
@@ -287,7 +287,7 @@ class Scheduler:
         window: Optimizer steps of a window, at most.
         shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
             does not fall on the very moment at which steps end.
-        marks_max: So many measurements after which they become half as frequent; None for never.
+        marks_max: Number of measurements after which they become half as frequent; None for never.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ StackedWay = Callable[[ParameterMatrix, Failures], StackedStepper]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What every engine needs."""
+    """Data that every engine needs."""
 
     make_rows: Callable[[int], ParameterMatrix]
     """Fresh values for so many workers, all at the model's start."""

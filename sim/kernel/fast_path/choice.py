@@ -1,4 +1,4 @@
-"""Who decides, the protocols or the fast path, and a check that it makes no difference."""
+"""Choice between the protocols and the fast path, and a check that both decide alike."""
 
 from ....gossip.errors import ConfigError
 from ..fleet import Fleet

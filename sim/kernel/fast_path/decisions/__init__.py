@@ -1,3 +1,3 @@
-"""What is decided while nothing goes wrong: one text, which Python runs and numba compiles."""
+"""Decisions of fault-free exchanges, written in Python and compiled by numba."""
 
 __all__: list[str] = []
