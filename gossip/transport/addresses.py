@@ -25,7 +25,6 @@ __all__ = [
     "bind_advice",
     "is_loopback",
     "is_name_of_many",
-    "is_near",
     "is_wildcard",
     "join_address",
     "key_in",
@@ -159,28 +158,6 @@ def is_loopback(address: str) -> bool:
     """Whether only this machine can reach an address."""
     host = split_address(address)[0]
     return host in ("localhost", "::1") or host.startswith("127.")
-
-
-_NUMBER = re.compile(r"\d+|0x[0-9a-f]*", re.ASCII | re.IGNORECASE)
-
-
-def is_near(address: str) -> bool:
-    """Whether an address leads elsewhere from another machine or another network, as loopback and
-    link-local ones do, or is a number that only some programs can read.
-
-    >>> hosts = "localhost", "[::ffff:7f00:1]", "169.254.0.9", "[fe80::1%e]", "0.0.0.0", "2130706"
-    >>> [is_near(f"tcp://{host}:1") for host in hosts]
-    [True, True, True, True, True, True]
-    >>> [is_near(f"tcp://{host}:1") for host in ("10.0.0.5", "node-a", "[2001:db8::1]")]
-    [False, False, False]
-    """
-    host = split_address(address)[0].partition("%")[0]
-    try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
-        return is_loopback(address) or bool(_NUMBER.fullmatch(host.rpartition(".")[2]))
-    found = getattr(found, "ipv4_mapped", None) or found
-    return found.is_loopback or found.is_link_local or found.is_unspecified
 
 
 def is_wildcard(address: str) -> bool:

@@ -13,12 +13,9 @@ one's own is not among them. ``byzantine`` is the weight b of neighbors that may
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-__all__ = ["Coefficients", "clip", "cs_plus", "median_clip", "nna", "scc"]
-
-Coefficients = Callable[[Sequence[float], Sequence[float]], list[float]]
-"""Distances and weights to the part that is taken of each neighbor."""
+__all__ = ["clip", "cs_plus", "median_clip", "nna", "scc"]
 
 # In many dimensions distances are much alike, so that clipping there costs honest peers next to
 # nothing: 0.4 % of the distance to the optimum at 1.5, 1.8 at 1.25, 4 at 1, none at 2. A liar moves
