@@ -171,8 +171,8 @@ class Batches:
         epochs, at = np.divmod(steps * size, lengths)
         for index in np.flatnonzero(self._epochs[workers] != epochs):
             self._begin_pass(int(workers[index]), int(epochs[index]))
-        places = (self._starts[workers] + at)[:, None] + np.arange(size)
-        found: NDArray[np.int32] = self._orders[places].astype(np.int32)
+        runs = np.lib.stride_tricks.sliding_window_view(self._orders, size)
+        found: NDArray[np.int32] = runs[self._starts[workers] + at].astype(np.int32)
         for index in np.flatnonzero(at + size > lengths):
             worker, rest = int(workers[index]), int(lengths[index] - at[index])
             self._begin_pass(worker, int(epochs[index]) + 1)

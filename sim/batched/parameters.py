@@ -12,7 +12,7 @@ from ...gossip.effects.effects import X
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
 from ...train.tasks.live_partition import Deal
-from ...train.tensors.layout import Layout, Placed
+from ...train.tensors.layout import Layout, Placed, Segment
 from ...train.tensors.vector import Vector
 from .cores import ONE_CORE, Cores
 from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
@@ -21,6 +21,7 @@ from .steppers.stepper import Memory, WorkerCheckpoints
 __all__ = [
     "CPU",
     "ParameterMatrix",
+    "places_of",
     "tensors_of",
     "view_of",
 ]
@@ -146,6 +147,15 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a module's state_dict themselves, not what else it may keep there."""
     state = module.state_dict(keep_vars=True)
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def places_of(segment: Segment) -> dict[str, slice]:
+    """Where the numbers of each tensor lie in a flat one, by its name in the schema."""
+    return {
+        placed.spec.name: slice(start, start + placed.tensor.numel())
+        for placed in segment.tensors
+        for start in [(placed.offset_bytes - segment.start_bytes) // placed.tensor.element_size()]
+    }
 
 
 def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from ....gossip.errors import ConfigError
 from ....train.model import deep_copy
 from ....train.tasks.task import Task
 from ..batches import Ints
-from ..parameters import ParameterMatrix
+from ..parameters import ParameterMatrix, places_of
+from .optimizers import Slopes
 from .stacked import LANES
 
 __all__ = ["DenseGradient"]
@@ -53,8 +54,6 @@ class DenseGradient:
         ConfigError: The model or the loss is of another kind.
     """
 
-    buffers: Sequence[slice] = ()
-
     def __init__(self, rows: ParameterMatrix, task: Task) -> None:
         self._flattens, self._layers = _chain(rows)
         self._squared = _is_squared(task)
@@ -71,21 +70,21 @@ class DenseGradient:
         targets: Tensor,
         workers: Ints,
         steps: Ints,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Slopes, Tensor]:
         """See `stacked.Gradient`."""
         made = [inputs.flatten(2) if self._flattens else inputs]
         for layer in self._layers:
             made.append(_forward(layer, values, made[-1]))
         slope, losses = (_squared_error if self._squared else _cross_entropy)(made[-1], targets)
-        slopes = torch.zeros_like(values)
+        slopes = list[tuple[slice, Tensor]]()
         for at in range(len(self._layers) - 1, self._first - 1, -1):
             layer = self._layers[at]
             if isinstance(layer, _Activation):
                 slope = layer.backward(slope, made[at], made[at + 1])
                 continue
-            layer.weight_of(slopes).copy_(slope.transpose(1, 2).bmm(made[at]))
+            slopes.append((layer.weight, slope.transpose(1, 2).bmm(made[at]).flatten(1)))
             if layer.bias is not None:
-                torch.sum(slope, 1, out=slopes[:, layer.bias])
+                slopes.append((layer.bias, slope.sum(1)))
             if at > self._first:
                 slope = slope.bmm(layer.weight_of(values))
         return slopes, losses
@@ -192,12 +191,8 @@ def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None
 def _linear(rows: ParameterMatrix, weight: str, bias: str | None = None) -> _Linear:
     """A layer whose parameters have these names."""
     (segment,) = rows.segments
+    places = places_of(segment)
     placed = {p.spec.name: p for p in segment.tensors}
-    places = {
-        name: slice(start, start + p.tensor.numel())
-        for name, p in placed.items()
-        for start in [(p.offset_bytes - segment.start_bytes) // p.tensor.element_size()]
-    }
     # Not what the module says of itself: its parameters may have been replaced.
     n_out, n_in = placed[weight].spec.shape
     return _Linear(places[weight], places.get(bias or ""), n_in, n_out)

@@ -1,6 +1,6 @@
 """Optimizers on the rows of many workers at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,22 +12,31 @@ from torch.optim import optimizer as hooks
 
 from ..batches import Ints
 
-__all__ = ["StackedAdam", "StackedOptimizer", "StackedSGD", "put_rows", "stacked_optimizer"]
+__all__ = [
+    *("Chosen", "Slopes", "StackedAdam", "StackedOptimizer", "StackedSGD"),
+    *("put_rows", "stacked_optimizer", "take_rows"),
+]
+
+Chosen = slice | Ints
+"""Workers: neighbors, or any."""
 
 Rates = NDArray[np.float64]
 """Fractions of a learning rate, axis ``worker``."""
+
+Slopes = Iterable[tuple[slice, Tensor]]
+"""Gradients of a vector's trained parts: where each lies, and axes ``(worker, number)``."""
 
 
 class StackedOptimizer(Protocol):
     """Takes the steps of many workers, and remembers what each needs for its next one."""
 
-    def update(self, values: Tensor, slopes: Tensor, workers: Ints, rates: Rates) -> None:
+    def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
         """Take a step.
 
         Args:
             values: The workers' vectors, axes ``(worker, number)``; updated.
-            slopes: Their gradients, of the same shape; used up.
-            workers: Which workers these are. One that is there twice has equal rows.
+            slopes: Their gradients; used up.
+            chosen: Which workers these are. One that is there twice has equal rows.
             rates: The fraction of the learning rate that each one uses.
         """
 
@@ -54,16 +63,20 @@ class StackedSGD:
         # Zeros make the first step that of a buffer which starts as the gradient.
         self._buffer = torch.zeros_like(x) if self._momentum else None
 
-    def update(self, values: Tensor, slopes: Tensor, workers: Ints, rates: Rates) -> None:
+    def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
         """See `StackedOptimizer.update`."""
-        if self._decay:
-            slopes.add_(values, alpha=self._decay)
-        if self._buffer is not None:
-            chosen = torch.from_numpy(workers).to(values.device)
-            buffer = self._buffer.index_select(0, chosen).mul_(self._momentum).add_(slopes)
-            put_rows(self._buffer, workers, buffer)
-            slopes = slopes.add_(buffer, alpha=self._momentum) if self._is_nesterov else buffer
-        values.addcmul_(slopes, _column(-self._lr * rates, values))
+        buffers = None if self._buffer is None else take_rows(self._buffer, chosen)
+        rate = _column(-self._lr * rates, values)
+        for span, slope in slopes:
+            if self._decay:
+                slope.add_(values[:, span], alpha=self._decay)
+            if buffers is not None:
+                buffer = buffers[:, span]
+                torch.add(slope, buffer, alpha=self._momentum, out=buffer)
+                slope = slope.add_(buffer, alpha=self._momentum) if self._is_nesterov else buffer
+            values[:, span].addcmul_(slope, rate)
+        if self._buffer is not None and buffers is not None:
+            put_rows(self._buffer, chosen, buffers)
 
     def keep(self, worker: int) -> Tensor | None:
         """A copy of a worker's momentum; None where there is none."""
@@ -93,22 +106,26 @@ class StackedAdam:
         self._mean, self._square = torch.zeros_like(x), torch.zeros_like(x)
         self._taken = np.zeros(len(x), np.int64)
 
-    def update(self, values: Tensor, slopes: Tensor, workers: Ints, rates: Rates) -> None:
+    def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
         """See `StackedOptimizer.update`."""
-        self._taken[workers] += 1
-        taken, (first, second) = self._taken[workers], self._betas
-        if self._decay and self._is_decoupled:
-            values.mul_(_column(1 - self._lr * self._decay * rates, values))
-        elif self._decay:
-            slopes.add_(values, alpha=self._decay)
-        chosen = torch.from_numpy(workers).to(values.device)
-        mean = self._mean.index_select(0, chosen).lerp_(slopes, 1 - first)
-        square = self._square.index_select(0, chosen).mul_(second)
-        square.addcmul_(slopes, slopes, value=1 - second)
-        put_rows(self._mean, workers, mean)
-        put_rows(self._square, workers, square)
-        root = square.sqrt_().div_(_column(np.sqrt(1 - second**taken), values)).add_(self._epsilon)
-        values.addcmul_(mean.div_(root), _column(-self._lr * rates / (1 - first**taken), values))
+        self._taken[chosen] += 1
+        taken, (first, second) = self._taken[chosen], self._betas
+        shrink = _column(1 - self._lr * self._decay * rates, values)
+        rate = _column(-self._lr * rates / (1 - first**taken), values)
+        correction = _column(np.sqrt(1 - second**taken), values)
+        means, squares = (take_rows(part, chosen) for part in (self._mean, self._square))
+        for span, slope in slopes:
+            own, mean, square = values[:, span], means[:, span], squares[:, span]
+            if self._decay and self._is_decoupled:
+                own.mul_(shrink)
+            elif self._decay:
+                slope.add_(own, alpha=self._decay)
+            mean.lerp_(slope, 1 - first)
+            square.mul_(second).addcmul_(slope, slope, value=1 - second)
+            root = square.sqrt().div_(correction).add_(self._epsilon)
+            own.addcmul_(torch.div(mean, root, out=root), rate)
+        put_rows(self._mean, chosen, means)
+        put_rows(self._square, chosen, squares)
 
     def keep(self, worker: int) -> tuple[Tensor, Tensor, int]:
         """A copy of a worker's moments, and the number of steps that they are of."""
@@ -151,12 +168,21 @@ def stacked_optimizer(
     return StackedAdam(settings, x, decoupled=decoupled)
 
 
-def put_rows(rows: Tensor, workers: Ints, values: Tensor) -> None:
-    """Write the rows of some workers; on a CPU five times as fast as torch does it."""
+def take_rows(rows: Tensor, chosen: Chosen) -> Tensor:
+    """The rows of some workers: a view of neighbors, a copy of others."""
+    if isinstance(chosen, slice):
+        return rows[chosen]
+    return rows.index_select(0, torch.from_numpy(chosen).to(rows.device))
+
+
+def put_rows(rows: Tensor, chosen: Chosen, values: Tensor) -> None:
+    """Write back what `take_rows` gave; on a CPU five times as fast as torch does it."""
+    if isinstance(chosen, slice):
+        return
     if rows.device.type == "cpu":
-        rows.numpy()[workers] = values.numpy()
+        rows.numpy()[chosen] = values.numpy()
     else:
-        rows.index_copy_(0, torch.from_numpy(workers).to(rows.device), values)
+        rows.index_copy_(0, torch.from_numpy(chosen).to(rows.device), values)
 
 
 def _column(numbers: NDArray[np.float64], like: Tensor) -> Tensor:

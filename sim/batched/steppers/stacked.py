@@ -16,7 +16,7 @@ from ..batches import Batches, Ints
 from ..cores import Cores, Threads
 from ..parameters import CPU, ParameterMatrix
 from .loop import has_hooks
-from .optimizers import StackedOptimizer, put_rows, stacked_optimizer
+from .optimizers import Slopes, StackedOptimizer, put_rows, stacked_optimizer, take_rows
 from .stepper import Failures
 
 __all__ = ["LANES", "Gradient", "StackedStepper", "why_not_stacked", "why_unpaired"]
@@ -45,12 +45,12 @@ class Gradient(Protocol):
         targets: Tensor,
         workers: Ints,
         steps: Ints,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Slopes, Tensor]:
         """Compute it on one batch of each worker, all of one size.
 
         Args:
-            values: Vectors, axes ``(worker, number)``, padding included; a step's buffers are
-                written there.
+            values: Vectors, axes ``(worker, number)``, padding included; numbers that are not
+                trained may be written there.
             locals: What is not shared, axes ``(worker, *shape)``; written, too.
             inputs: Axes ``(worker, batch, ...)``.
             targets: Likewise.
@@ -58,7 +58,7 @@ class Gradient(Protocol):
             steps: Which step of each, counted from 0.
 
         Returns:
-            Gradients, laid out as *values*, and losses, axis ``worker``.
+            Gradients, and losses, axis ``worker``.
         """
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
@@ -67,10 +67,6 @@ class Gradient(Protocol):
         Kernels of torch take up to `LANES` numbers at a time. What is left over goes through other
         code, which may round otherwise.
         """
-
-    @property
-    def buffers(self) -> Sequence[slice]:
-        """Where in a vector the numbers lie that a step may write and that are not trained."""
 
     def check(self) -> None:
         """Raise where a step has changed what all workers share."""
@@ -112,8 +108,9 @@ class StackedStepper:
 
     def take(self, level: Level) -> None:
         """Take all steps of a level."""
+        by_worker = np.argsort(level.workers)
         workers, steps, orders = (
-            np.array(column) for column in (level.workers, level.steps, level.orders)
+            np.array(column)[by_worker] for column in (level.workers, level.steps, level.orders)
         )
         # Where the data does not divide evenly, small parts may make batches of different sizes.
         sizes = self._batches.sizes(workers)
@@ -150,23 +147,21 @@ class StackedStepper:
             workers, steps, samples = workers[at], steps[at], samples[at]
 
         rows, x = self._rows, self._rows.x[0]
-        chosen = torch.from_numpy(workers).to(x.device)
-        values = x.index_select(0, chosen)
-        locals = [part.index_select(0, chosen) for part in rows.locals]
+        # Of neighbors nothing is copied.
+        is_row = len(workers) == len(orders) and workers[-1] - workers[0] == len(workers) - 1
+        chosen = slice(workers[0], workers[-1] + 1) if is_row else workers
+        values = take_rows(x, chosen)
+        locals = [take_rows(part, chosen) for part in rows.locals]
         inputs, targets = self._batches.stacked(samples)
         if self._batches.flipped:
             targets = self._batches.turned(workers, targets)
         with torch.no_grad():
             slopes, losses = self.gradient(values, locals, inputs, targets, workers, steps)
-            buffers = [values[:, span].clone() for span in self.gradient.buffers]
             rates = np.ones(len(workers)) if rows.lr_factors is None else rows.lr_factors[workers]
-            self.memory.update(values, slopes, workers, rates)
-            # Which an optimizer that takes a row for one tensor may have let decay.
-            for span, buffer in zip(self.gradient.buffers, buffers, strict=True):
-                values[:, span] = buffer
-            put_rows(x, workers, values)
+            self.memory.update(values, slopes, chosen, rates)
+            put_rows(x, chosen, values)
             for part, written in zip(rows.locals, locals, strict=True):
-                part.index_copy_(0, chosen, written)
+                put_rows(part, chosen, written)
             # One sum for all: only where it is not finite is each looked at.
             if not bool(torch.isfinite(values.sum() + losses.sum())):
                 finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)

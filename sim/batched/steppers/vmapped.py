@@ -20,8 +20,9 @@ from ....train.model import deep_copy
 from ....train.tasks.random_state import seed_of
 from ....train.tasks.task import Task
 from ..batches import Ints
-from ..parameters import ParameterMatrix, view_of
+from ..parameters import ParameterMatrix, places_of, view_of
 from .attributes import fingerprint
+from .optimizers import Slopes
 from .stacked import LANES
 
 __all__ = ["VmapGradient"]
@@ -128,13 +129,8 @@ class VmapGradient:
         self._locals = [p.spec.name for p in rows.local]
         self._module = deep_copy(rows.module)
         self._trained = {n for n, p in self._module.named_parameters() if p.requires_grad}
-        self.buffers = [
-            slice(start, start + p.tensor.numel())
-            for p in segment.tensors
-            if p.spec.name not in self._trained
-            for start in [(p.offset_bytes - segment.start_bytes) // p.tensor.element_size()]
-        ]
-        """Where in a vector the numbers lie that a step may write and that are not trained."""
+        places = places_of(segment)
+        self._places = {name: place for name, place in places.items() if name in self._trained}
         self._start = fingerprint((self._module, self._criterion))
         self._own = threading.local()
         self._copies: list[nn.Module] = []
@@ -149,7 +145,7 @@ class VmapGradient:
         targets: Tensor,
         workers: Ints,
         steps: Ints,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Slopes, Tensor]:
         """See `stacked.Gradient`."""
         views = self._views(values)
         trained = {name: views.pop(name) for name in [*views] if name in self._trained}
@@ -161,11 +157,10 @@ class VmapGradient:
         slopes, (losses, after) = self._function()(*given)
         for name, buffer in buffers.items():
             buffer.copy_(after[name])
-        flat = torch.zeros_like(values)
-        for name, view in self._views(flat).items():
-            if name in slopes:
-                view.copy_(slopes[name])
-        return flat, losses.detach()
+        found = [
+            (place, slopes[name].reshape(len(values), -1)) for name, place in self._places.items()
+        ]
+        return found, losses.detach()
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
         """See `stacked.Gradient`."""

@@ -688,7 +688,7 @@ def test_a_worker_that_comes_back_has_what_was_kept_of_its_optimizer(
 
     def step() -> Tensor:
         values = torch.ones(2, 48)
-        ours.update(values, slopes.repeat(2, 1), who, np.ones(2))
+        ours.update(values, [(slice(0, 48), slopes.repeat(2, 1))], who, np.ones(2))
         return values[0]
 
     first, kept = step(), ours.keep(1)
