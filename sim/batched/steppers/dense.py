@@ -13,10 +13,9 @@ from torch.nn import functional
 from ....gossip.errors import ConfigError
 from ....train.model import deep_copy
 from ....train.tasks.task import Task
-from ..batches import Ints
 from ..parameters import ParameterMatrix, places_of
 from .optimizers import Slopes
-from .stacked import LANES
+from .stacked import LANES, Group
 
 __all__ = ["DenseGradient"]
 
@@ -62,17 +61,10 @@ class DenseGradient:
         is_linear = [isinstance(layer, _Linear) for layer in self._layers]
         self._first = is_linear.index(True)
 
-    def __call__(
-        self,
-        values: Tensor,
-        locals: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        workers: Ints,
-        steps: Ints,
-    ) -> tuple[Slopes, Tensor]:
+    def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
         """See `stacked.Gradient`."""
-        made = [inputs.flatten(2) if self._flattens else inputs]
+        values, targets = group.values, group.targets
+        made = [group.inputs.flatten(2) if self._flattens else group.inputs]
         for layer in self._layers:
             made.append(_forward(layer, values, made[-1]))
         slope, losses = (_squared_error if self._squared else _cross_entropy)(made[-1], targets)

@@ -20,7 +20,7 @@ from ..cores import Cores
 from ..parameters import CPU, ParameterMatrix, view_of
 from .dense import DenseGradient
 from .loop import LoopStepper, Replica, generators
-from .stacked import Gradient, StackedStepper, why_not_stacked
+from .stacked import Gradient, Group, StackedStepper, why_not_stacked
 from .stepper import Failures, Stepper
 from .vmapped import VmapGradient
 
@@ -157,7 +157,7 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
     inputs, targets = workshop.batches.stacked(workshop.batches.indices(workers, steps))
     drawn, values = generators(), ours.x[0]
     with torch.no_grad():
-        found, _ = gradient(values, ours.locals, inputs, targets, workers, steps)
+        found, _ = gradient(Group(values, ours.locals, inputs, targets, workers, steps))
     slopes = torch.zeros_like(values)
     for place, slope in found:
         slopes[:, place] = slope

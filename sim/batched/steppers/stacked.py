@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from .loop import has_hooks
 from .optimizers import Slopes, StackedOptimizer, put_rows, stacked_optimizer, take_rows
 from .stepper import Failures
 
-__all__ = ["LANES", "Gradient", "StackedStepper", "why_not_stacked", "why_unpaired"]
+__all__ = ["LANES", "Gradient", "Group", "StackedStepper", "why_not_stacked", "why_unpaired"]
 
 # The rows of a group, their gradients and momentum stay in a core's cache, and its calls cost
 # little next to what they compute.
@@ -34,32 +34,29 @@ LANES: Final = 32
 """Numbers that kernels of torch take at a time, at most."""
 
 
+class Group(NamedTuple):
+    """Workers that take a step together, each on one batch, all batches of one size."""
+
+    values: Tensor
+    """Their vectors, axes ``(worker, number)``, padding included; numbers that are not trained may
+    be written there."""
+    locals: Sequence[Tensor]
+    """What is not shared, axes ``(worker, *shape)``; written, too."""
+    inputs: Tensor
+    """Axes ``(worker, batch, ...)``."""
+    targets: Tensor
+    """Axes ``(worker, batch, ...)``."""
+    workers: Ints
+    """Which workers these are."""
+    steps: Ints
+    """Which step of each, counted from 0."""
+
+
 class Gradient(Protocol):
     """The gradient of a task's loss for a stack of workers."""
 
-    def __call__(
-        self,
-        values: Tensor,
-        locals: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        workers: Ints,
-        steps: Ints,
-    ) -> tuple[Slopes, Tensor]:
-        """Compute it on one batch of each worker, all of one size.
-
-        Args:
-            values: Vectors, axes ``(worker, number)``, padding included; numbers that are not
-                trained may be written there.
-            locals: What is not shared, axes ``(worker, *shape)``; written, too.
-            inputs: Axes ``(worker, batch, ...)``.
-            targets: Likewise.
-            workers: Which workers these are.
-            steps: Which step of each, counted from 0.
-
-        Returns:
-            Gradients, and losses, axis ``worker``.
-        """
+    def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
+        """Compute gradients, and losses, axis ``worker``."""
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
         """What the number of workers in a group must be a multiple of, for batches of this form.
@@ -156,7 +153,7 @@ class StackedStepper:
         if self._batches.flipped:
             targets = self._batches.turned(workers, targets)
         with torch.no_grad():
-            slopes, losses = self.gradient(values, locals, inputs, targets, workers, steps)
+            slopes, losses = self.gradient(Group(values, locals, inputs, targets, workers, steps))
             rates = np.ones(len(workers)) if rows.lr_factors is None else rows.lr_factors[workers]
             self.memory.update(values, slopes, chosen, rates)
             put_rows(x, chosen, values)

@@ -23,7 +23,7 @@ from ..batches import Ints
 from ..parameters import ParameterMatrix, places_of, view_of
 from .attributes import fingerprint
 from .optimizers import Slopes
-from .stacked import LANES
+from .stacked import LANES, Group
 
 __all__ = ["VmapGradient"]
 
@@ -137,28 +137,21 @@ class VmapGradient:
         """Each thread's, as a call puts other tensors in the place of a module's."""
         self._notes: dict[torch.Size, _Note] = {}
 
-    def __call__(
-        self,
-        values: Tensor,
-        locals: Sequence[Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        workers: Ints,
-        steps: Ints,
-    ) -> tuple[Slopes, Tensor]:
+    def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
         """See `stacked.Gradient`."""
-        views = self._views(values)
+        inputs, targets = group.inputs, group.targets
+        views = self._views(group.values)
         trained = {name: views.pop(name) for name in [*views] if name in self._trained}
-        buffers = views | dict(zip(self._locals, locals, strict=True))
+        buffers = views | dict(zip(self._locals, group.locals, strict=True))
         # Running means are written only where they are contiguous.
         whole = {name: buffer.clone() for name, buffer in buffers.items()}
-        masks = self._draw(self._of(inputs[0], targets[0]).drops, workers, steps)
+        masks = self._draw(self._of(inputs[0], targets[0]).drops, group.workers, group.steps)
         given = trained, whole, masks, inputs, targets
         slopes, (losses, after) = self._function()(*given)
         for name, buffer in buffers.items():
             buffer.copy_(after[name])
         found = [
-            (place, slopes[name].reshape(len(values), -1)) for name, place in self._places.items()
+            (place, slopes[name].reshape(len(inputs), -1)) for name, place in self._places.items()
         ]
         return found, losses.detach()
 
