@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from ....gossip import (
     ADPSGD,
@@ -201,6 +202,10 @@ class Scenario:
     def make_rule(self) -> Rule:
         """A rule for one peer."""
         return RULES[self.rule]()
+
+    def changed(self, config: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> "Scenario":
+        """The same, but for these fields, and these of its config."""
+        return replace(self, config=replace(self.config, **config), **more)
 
     def with_faults(self, faults: tuple[Fault, ...]) -> "Scenario":
         """The same swarm, and other faults.
