@@ -51,6 +51,7 @@ from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
 from .batched.weights import as_units
 from .kernel.clock import Clock
+from .kernel.faults.strikes import STRIKES
 from .kernel.fleet import Fleet
 from .kernel.plan import FaultPlan, FleetPlan, worker_names
 from .kernel.processes import LEAVE_S
@@ -70,8 +71,6 @@ Peers = PeerId | Sequence[PeerId]
 
 # Over lossy links a process that is done may be asked more than once what became of a share.
 _LINGER_S: Final = 5.0
-
-_DIGEST_BYTES: Final = 16
 
 
 @frozen
@@ -126,16 +125,9 @@ class PeerClosed:
     """Its process ended in good order: no other peer needed it any more."""
 
 
-Incident = (
-    PeerStarted
-    | PeerCrashed
-    | PeerPaused
-    | PeerSlowed
-    | LinkCut
-    | LinkHealed
-    | PeerFailed
-    | PeerClosed
-)
+_End = PeerCrashed | PeerFailed | PeerClosed
+
+Incident = _End | PeerStarted | PeerPaused | PeerSlowed | LinkCut | LinkHealed
 
 
 class Happening(NamedTuple):
@@ -337,7 +329,7 @@ class Swarm:
     @property
     def digest(self) -> str:
         """Names this run so far, with every event and parameter: 32 hexadecimal digits."""
-        digest = blake2b(repr((self.now, self.audit())).encode(), digest_size=_DIGEST_BYTES)
+        digest = blake2b(repr((self.now, self.audit())).encode(), digest_size=16)
         for happening in self.events:
             digest.update(f"{happening}\n".encode())
         for worker in self._started().values():
@@ -446,7 +438,7 @@ class Swarm:
         """
         if peer in self._named:
             raise ConfigError(f"there is a peer {peer!r} already: restart it, or take another name")
-        _check_name(peer)
+        _checked_name(peer)
         seeds = self._addresses_but(peer) if via is None else [address_of(self._find(via).id)]
         if not self._unused_rows:
             raise ConfigError(f"{peer} is one newcomer too many: give Swarm a larger `newcomers`")
@@ -464,7 +456,9 @@ class Swarm:
     def pause(self, peer: PeerId, duration_s: float) -> None:
         """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it."""
         _check_time("duration_s", duration_s)
-        self._fleet.at(self.now, partial(self._pause, self._find_running(peer), duration_s))
+        self._find_running(peer)
+        pause = Fault(at_s=self.now, kind="pause", peer=peer, for_s=duration_s)
+        self._fleet.at(self.now, partial(STRIKES["pause"], self._processes, pause))
         self._log.note(peer, PeerPaused(duration_s))
 
     def slow(self, peer: PeerId, factor: float) -> None:
@@ -656,11 +650,6 @@ class Swarm:
         if trains and worker.steps >= worker.last_step:
             self._fleet.finish(worker)
 
-    def _pause(self, worker: Worker, duration_s: float) -> None:
-        until_s, number = self.now + duration_s, self._processes.pause(worker)
-        if number is not None:
-            self._fleet.at(until_s, partial(self._processes.end_pause, worker, number))
-
     def _started(self) -> dict[PeerId, Worker]:
         """The latest incarnations of all peers that were ever started, sorted by id."""
         workers = [w for w in self._fleet.workers if self._processes.has_come(w)]
@@ -744,19 +733,19 @@ class _Log:
 
     def compute(self, worker: Worker) -> bool:
         """Compute a worker's step at once: one with values that are not finite shares nothing."""
-        if self.execute():
-            return True
-        reason = f"loss or parameters are not finite after step {worker.steps + 1}: lower the lr"
-        self.note(worker.id, PeerFailed(reason))
-        return False
+        is_finite = self.execute()
+        if not is_finite:
+            step = worker.steps + 1
+            reason = f"loss or parameters are not finite after step {step}: lower the lr"
+            self.note(worker.id, PeerFailed(reason))
+        return is_finite
 
     def started(self, worker: Worker) -> None:
         self.tallies[worker.index] = Counters()
         self.note(worker.id, PeerStarted(worker.protocol.account.incarnation))
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        event: Incident = PeerCrashed()
-        how = "crashed"
+        event: _End
         if not died:
             event = PeerClosed()
             how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
@@ -765,6 +754,8 @@ class _Log:
             how = "gave up leaving"
         elif refusal := self._refusals.pop(worker.id, ""):
             event, how = PeerFailed(refusal), "failed"
+        else:
+            event, how = PeerCrashed(), "crashed"
         self.note(worker.id, event)
         self.ends[worker.id] = f"{how} at {self._clock.now:g} s"
 
@@ -812,18 +803,17 @@ def _names(peers: int | Sequence[PeerId]) -> list[PeerId]:
     names = list(worker_names(peers) if isinstance(peers, int) else peers)
     if not names:
         raise ConfigError(f"peers is {peers}: there must be at least 1")
-    for name in names:
-        _check_name(name)
     if len(set(names)) < len(names):
         raise ConfigError(f"peers is {names}: each name must be there once")
-    return names
+    return [_checked_name(name) for name in names]
 
 
-def _check_name(name: PeerId) -> None:
+def _checked_name(name: PeerId) -> PeerId:
     if not is_name(name):
         raise ConfigError(
             f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
         )
+    return name
 
 
 def _check_time(field: str, value: float, least: float = 0.0) -> None:

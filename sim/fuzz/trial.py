@@ -102,12 +102,7 @@ class Trial:
 
 
 def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
-    """Run a scenario and say what came of it.
-
-    Args:
-        scenario: What is to happen.
-        mutant: Plants a known bug in every protocol.
-    """
+    """Run a scenario and say what came of it; *mutant* plants a known bug in every protocol."""
     trial = _attempt(scenario, mutant, every=_COMPARED_EVERY)
     if trial.failure is None:
         return trial
@@ -155,7 +150,8 @@ def swarm_of(
     def step_s(peer: PeerId) -> float:
         return 0.1 + 0.4 * float(stream(scenario.seed, peer, "speed").random())
 
-    anchors = dict.fromkeys(scenario.ids, b"the-first-anchor")
+    first = scenario.rolls[0] if scenario.rolls else len(scenario.ids)
+    others = scenario.ids[first:]
     peers = Peers(
         rule=lambda peer: scenario.make_rule(),
         config=scenario.config,
@@ -169,15 +165,13 @@ def swarm_of(
         mutate=mutant or (lambda protocol: None),
         tells=scenario.tells,
         hulls=scenario.averages,
-        anchor=anchors.__getitem__,
+        anchor=lambda peer: b"the-other-anchor" if peer in others else b"the-first-anchor",
         rolls=scenario.rolls,
         damage=scenario.damage,
         liars=scenario.liars,
         digests=digests,
         compares_every=every,
     )
-    first = scenario.rolls[0] if scenario.rolls else len(scenario.ids)
-    anchors.update(dict.fromkeys(scenario.ids[first:], b"the-other-anchor"))
     late = scenario.peers[scenario.founders :]
     swarm = FuzzSwarm(
         scenario.seed,
@@ -209,24 +203,18 @@ def swarm_of(
 
 
 class _Readers:
-    """Lets one peer after another read the models of others, until the faults are over.
-
-    Args:
-        swarm: Whose peers.
-        scenario: What it stands for.
-    """
+    """Lets one peer after another read the models of others, until the faults are over."""
 
     def __init__(self, swarm: FuzzSwarm, scenario: Scenario) -> None:
         self._swarm = swarm
-        self._ids = scenario.ids
-        self._until_s = scenario.faults_s
+        self._scenario = scenario
         self._rng = stream(scenario.seed, "torture", "readers")
         self._reader = self._other = ""
         swarm.fleet.at(_READ_EVERY_S, self._turn)
 
     def _turn(self) -> None:
         swarm, rng = self._swarm, self._rng
-        if swarm.now >= self._until_s:
+        if swarm.now >= self._scenario.faults_s:
             self._end()
             return
         members = [peer for peer in swarm.running() if peer.protocol.phase in _MEMBERS]
@@ -237,7 +225,7 @@ class _Readers:
             # One that stands still, or is cut off, never gets to the end of it.
             self._reader = able[int(rng.integers(len(able)))] if able else ""
         if rng.random() < 0.5 or self._other == self._reader:
-            self._other = self._ids[int(rng.integers(len(self._ids)))]
+            self._other = str(rng.choice(self._scenario.ids))
         if self._reader and self._other != self._reader:
             swarm.read(self._reader, self._other)
         swarm.fleet.at(swarm.now + _READ_EVERY_S, self._turn)

@@ -154,10 +154,8 @@ def draw_faults(rng: Random, peers: _Peers, until_s: float, *, diverge: bool) ->
 
     def drawn(kind: str) -> list[Fault]:
         at_s = _rounded_s(rng.uniform(0.0, until_s))
-        return [
-            Fault(**({"at_s": at_s, "kind": kind} | fields))
-            for fields in _DRAWS[kind](rng, peers, at_s)
-        ]
+        timed: _Fields = {"at_s": at_s, "kind": kind}
+        return [Fault(**(timed | fields)) for fields in _DRAWS[kind](rng, peers, at_s)]
 
     faults: list[Fault] = []
     for kind in RANDOM_KINDS:
