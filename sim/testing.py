@@ -389,7 +389,10 @@ class Swarm:
         workers = [self._find(id) for id in self.running]
         most = max((worker.steps for worker in workers), default=0)
         for worker in workers:
-            self._finish(worker, most if self._is_synchronous else 0)
+            worker.finishing, worker.last_step = True, most if self._is_synchronous else 0
+            # A step that has begun is not taken to its end, as live: the caller's loop is over.
+            finish = partial(self._finish_now, worker)
+            self._fleet.at(self.now, partial(self._processes.once_awake, worker, finish))
         return self._move(
             self.now + timeout_s,
             lambda: all(not worker.running or worker.protocol.done for worker in workers),
@@ -451,14 +454,12 @@ class Swarm:
 
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
-        self._when_awake(self._find_running(peer), self._leave)
+        self._strike("leave", peer)
 
     def pause(self, peer: PeerId, duration_s: float) -> None:
         """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it."""
         _check_time("duration_s", duration_s)
-        self._find_running(peer)
-        pause = Fault(at_s=self.now, kind="pause", peer=peer, for_s=duration_s)
-        self._fleet.at(self.now, partial(STRIKES["pause"], self._processes, pause))
+        self._strike("pause", peer, for_s=duration_s)
         self._log.note(peer, PeerPaused(duration_s))
 
     def slow(self, peer: PeerId, factor: float) -> None:
@@ -630,20 +631,10 @@ class Swarm:
         step_s = worker.slowness * self._pace.step_s(index, worker.steps)
         return nap_s(step_s, merging=worker.protocol.merging)
 
-    def _when_awake(self, worker: Worker, action: Callable[[Worker], None]) -> None:
-        """Do something at a process as soon as time passes and it is not paused."""
-        once = partial(self._processes.once_awake, worker, partial(action, worker))
-        self._fleet.at(self.now, once)
-
-    def _leave(self, worker: Worker) -> None:
-        if worker.protocol.phase < Phase.LEAVING:
-            self._fleet.leave(worker)
-
-    def _finish(self, worker: Worker, last_step: int) -> None:
-        """Let a peer take no more optimizer steps than these, and merge."""
-        worker.finishing, worker.last_step = True, last_step
-        # A step that has begun is not taken to its end, as live: the caller's loop is over.
-        self._when_awake(worker, self._finish_now)
+    def _strike(self, kind: str, peer: PeerId, **fields: Any) -> None:
+        """Do to a peer what a list of faults would, as soon as time passes."""
+        fault = Fault(at_s=self.now, kind=kind, peer=self._find_running(peer).id, **fields)
+        self._fleet.at(self.now, partial(STRIKES[kind], self._processes, fault))
 
     def _finish_now(self, worker: Worker) -> None:
         trains = not (worker.searching or worker.finished) and worker.waiting_since_s is None

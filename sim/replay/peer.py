@@ -346,8 +346,8 @@ class PeerReplay:
             return
         if not self.file.closed:
             raise TrainingError(
-                f"{self.file.path} ends after record {self.result.records}, before the live run did: "
-                "the rest of it is missing"
+                f"{self.file.path} ends after record {self.result.records}, before the live run "
+                "did: the rest of it is missing"
             )
         with _indulgence():
             self._learner.task.evaluate(self._learner.model)

@@ -6,10 +6,12 @@ import pytest
 
 from rumor.gossip import ONE, Kind, Phase
 from rumor.gossip.effects.ledger import Entry
+from rumor.gossip.wire.formats import Form
 from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.trial import _go_through, run, swarm_of
+from rumor.sim.fuzz.vector import Taken
 from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, read_faults
 
 from .mutants import MUTANTS
@@ -259,9 +261,8 @@ def wander(peer: FuzzPeer) -> None:
 
 
 def hoard(peer: FuzzPeer) -> None:
-    peer.vector.snapshots[1 << 20] = None
-    peer.vector.snapshots[1 << 21] = None
-    peer.vector.snapshots[1 << 22] = None
+    taken = Taken(bytearray(), Form(), 0)
+    peer.vector.snapshots |= dict.fromkeys((1 << 20, 1 << 21, 1 << 22), taken)
 
 
 @pytest.mark.parametrize(
