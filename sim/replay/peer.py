@@ -1,11 +1,10 @@
 """One peer's run, repeated from its journal."""
 
-import logging
 import struct
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Final
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from numpy.random import Generator as Random
 from torch import nn
@@ -56,8 +55,7 @@ from .shares import Key, Life, RecomputedShare, ShareKey, ShareStore, exchange_r
 __all__ = ["MODEL", "PeerReplay"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     """A part of a share, as the receiver's journal knows it."""
 
     offset_bytes: int
@@ -112,11 +110,9 @@ class _Effects:
             case Send():
                 self._hand_over(effect, record, step)
             case Stage(share, offset_bytes) if event.method == "receive":
-                size_bytes, sum = (
-                    event.arguments["envelope"].frame_bytes,
-                    decode_header(event.header)[1],
-                )
-                self._frames.setdefault(share, []).append(_Frame(offset_bytes, size_bytes, sum))
+                size_bytes = event.arguments["envelope"].frame_bytes
+                frame = _Frame(offset_bytes, size_bytes, decode_header(event.header)[1])
+                self._frames.setdefault(share, []).append(frame)
             case Exchange():
                 yield from self._exchange(effect)
             case Combine():
@@ -176,8 +172,6 @@ class _Effects:
     def _key(self, share: ShareId) -> ShareKey:
         return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
 
-
-_log = logging.getLogger("rumor")
 
 # What a journal has a record of.
 _DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
@@ -310,7 +304,7 @@ class PeerReplay:
         """Look at held-out data where the live run did; a model might count how often it is run."""
         if self._unmeasured:
             self._unmeasured = False
-            with _indulgence():
+            with suppress(Exception):  # it failed in the live run, too, or nothing depends on it
                 self._learner.evaluation()
 
     def _check_start(self) -> None:
@@ -349,22 +343,13 @@ class PeerReplay:
                 f"{self.file.path} ends after record {self.result.records}, before the live run "
                 "did: the rest of it is missing"
             )
-        with _indulgence():
+        with suppress(Exception):
             self._learner.task.evaluate(self._learner.model)
         state = named_state(self._learner.model)
         what = first_difference(model, state, self._protocol.weight)
         if what is not None:
             raise Differs(what)
         self.result.compared = True
-
-
-@contextmanager
-def _indulgence() -> Iterator[None]:
-    """Let a measurement fail: it did so in the live run, or nothing depends on it."""
-    try:
-        yield
-    except Exception as error:
-        _log.debug("a measurement raised %r", error)
 
 
 def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
