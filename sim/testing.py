@@ -51,6 +51,7 @@ from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
 from .batched.weights import as_units
 from .kernel.clock import Clock
+from .kernel.faults.strikes import STRIKES
 from .kernel.fleet import Fleet
 from .kernel.plan import FaultPlan, FleetPlan, worker_names
 from .kernel.processes import LEAVE_S
@@ -70,8 +71,6 @@ Peers = PeerId | Sequence[PeerId]
 
 # Over lossy links a process that is done may be asked more than once what became of a share.
 _LINGER_S: Final = 5.0
-
-_DIGEST_BYTES: Final = 16
 
 
 @frozen
@@ -126,16 +125,9 @@ class PeerClosed:
     """Its process ended in good order: no other peer needed it any more."""
 
 
-Incident = (
-    PeerStarted
-    | PeerCrashed
-    | PeerPaused
-    | PeerSlowed
-    | LinkCut
-    | LinkHealed
-    | PeerFailed
-    | PeerClosed
-)
+_End = PeerCrashed | PeerFailed | PeerClosed
+
+Incident = _End | PeerStarted | PeerPaused | PeerSlowed | LinkCut | LinkHealed
 
 
 class Happening(NamedTuple):
@@ -337,7 +329,7 @@ class Swarm:
     @property
     def digest(self) -> str:
         """Names this run so far, with every event and parameter: 32 hexadecimal digits."""
-        digest = blake2b(repr((self.now, self.audit())).encode(), digest_size=_DIGEST_BYTES)
+        digest = blake2b(repr((self.now, self.audit())).encode(), digest_size=16)
         for happening in self.events:
             digest.update(f"{happening}\n".encode())
         for worker in self._started().values():
@@ -397,7 +389,10 @@ class Swarm:
         workers = [self._find(id) for id in self.running]
         most = max((worker.steps for worker in workers), default=0)
         for worker in workers:
-            self._finish(worker, most if self._is_synchronous else 0)
+            worker.finishing, worker.last_step = True, most if self._is_synchronous else 0
+            # A step that has begun is not taken to its end, as live: the caller's loop is over.
+            finish = partial(self._finish_now, worker)
+            self._fleet.at(self.now, partial(self._processes.once_awake, worker, finish))
         return self._move(
             self.now + timeout_s,
             lambda: all(not worker.running or worker.protocol.done for worker in workers),
@@ -446,7 +441,7 @@ class Swarm:
         """
         if peer in self._named:
             raise ConfigError(f"there is a peer {peer!r} already: restart it, or take another name")
-        _check_name(peer)
+        _checked_name(peer)
         seeds = self._addresses_but(peer) if via is None else [address_of(self._find(via).id)]
         if not self._unused_rows:
             raise ConfigError(f"{peer} is one newcomer too many: give Swarm a larger `newcomers`")
@@ -459,12 +454,12 @@ class Swarm:
 
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
-        self._when_awake(self._find_running(peer), self._leave)
+        self._strike("leave", peer)
 
     def pause(self, peer: PeerId, duration_s: float) -> None:
         """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it."""
         _check_time("duration_s", duration_s)
-        self._fleet.at(self.now, partial(self._pause, self._find_running(peer), duration_s))
+        self._strike("pause", peer, for_s=duration_s)
         self._log.note(peer, PeerPaused(duration_s))
 
     def slow(self, peer: PeerId, factor: float) -> None:
@@ -636,30 +631,15 @@ class Swarm:
         step_s = worker.slowness * self._pace.step_s(index, worker.steps)
         return nap_s(step_s, merging=worker.protocol.merging)
 
-    def _when_awake(self, worker: Worker, action: Callable[[Worker], None]) -> None:
-        """Do something at a process as soon as time passes and it is not paused."""
-        once = partial(self._processes.once_awake, worker, partial(action, worker))
-        self._fleet.at(self.now, once)
-
-    def _leave(self, worker: Worker) -> None:
-        if worker.protocol.phase < Phase.LEAVING:
-            self._fleet.leave(worker)
-
-    def _finish(self, worker: Worker, last_step: int) -> None:
-        """Let a peer take no more optimizer steps than these, and merge."""
-        worker.finishing, worker.last_step = True, last_step
-        # A step that has begun is not taken to its end, as live: the caller's loop is over.
-        self._when_awake(worker, self._finish_now)
+    def _strike(self, kind: str, peer: PeerId, **fields: Any) -> None:
+        """Do to a peer what a list of faults would, as soon as time passes."""
+        fault = Fault(at_s=self.now, kind=kind, peer=self._find_running(peer).id, **fields)
+        self._fleet.at(self.now, partial(STRIKES[kind], self._processes, fault))
 
     def _finish_now(self, worker: Worker) -> None:
         trains = not (worker.searching or worker.finished) and worker.waiting_since_s is None
         if trains and worker.steps >= worker.last_step:
             self._fleet.finish(worker)
-
-    def _pause(self, worker: Worker, duration_s: float) -> None:
-        until_s, number = self.now + duration_s, self._processes.pause(worker)
-        if number is not None:
-            self._fleet.at(until_s, partial(self._processes.end_pause, worker, number))
 
     def _started(self) -> dict[PeerId, Worker]:
         """The latest incarnations of all peers that were ever started, sorted by id."""
@@ -744,19 +724,19 @@ class _Log:
 
     def compute(self, worker: Worker) -> bool:
         """Compute a worker's step at once: one with values that are not finite shares nothing."""
-        if self.execute():
-            return True
-        reason = f"loss or parameters are not finite after step {worker.steps + 1}: lower the lr"
-        self.note(worker.id, PeerFailed(reason))
-        return False
+        is_finite = self.execute()
+        if not is_finite:
+            step = worker.steps + 1
+            reason = f"loss or parameters are not finite after step {step}: lower the lr"
+            self.note(worker.id, PeerFailed(reason))
+        return is_finite
 
     def started(self, worker: Worker) -> None:
         self.tallies[worker.index] = Counters()
         self.note(worker.id, PeerStarted(worker.protocol.account.incarnation))
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        event: Incident = PeerCrashed()
-        how = "crashed"
+        event: _End
         if not died:
             event = PeerClosed()
             how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
@@ -765,6 +745,8 @@ class _Log:
             how = "gave up leaving"
         elif refusal := self._refusals.pop(worker.id, ""):
             event, how = PeerFailed(refusal), "failed"
+        else:
+            event, how = PeerCrashed(), "crashed"
         self.note(worker.id, event)
         self.ends[worker.id] = f"{how} at {self._clock.now:g} s"
 
@@ -812,18 +794,17 @@ def _names(peers: int | Sequence[PeerId]) -> list[PeerId]:
     names = list(worker_names(peers) if isinstance(peers, int) else peers)
     if not names:
         raise ConfigError(f"peers is {peers}: there must be at least 1")
-    for name in names:
-        _check_name(name)
     if len(set(names)) < len(names):
         raise ConfigError(f"peers is {names}: each name must be there once")
-    return names
+    return [_checked_name(name) for name in names]
 
 
-def _check_name(name: PeerId) -> None:
+def _checked_name(name: PeerId) -> PeerId:
     if not is_name(name):
         raise ConfigError(
             f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
         )
+    return name
 
 
 def _check_time(field: str, value: float, least: float = 0.0) -> None:

@@ -95,9 +95,8 @@ class FuzzConfig:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 @options_of(Source(FuzzConfig, "What is tried", metavars={"faults": "FILE|JSON"}))
@@ -209,10 +208,7 @@ def _told(broken: "FailedSeed") -> dict[str, Any]:
 
 
 def _run(config: "CampaignConfig") -> "Campaign":
-    """Run it, and tell stderr how it goes.
-
-    A seed that fails is told at once: a long campaign need not end before somebody looks at it.
-    """
+    """Run it, and tell stderr how it goes; of a seed that fails, as soon as it does."""
     from ...sim.fuzz import run_campaign
 
     began_s, seeds = time.monotonic(), len(config.seeds)
@@ -224,8 +220,11 @@ def _run(config: "CampaignConfig") -> "Campaign":
                 nonlocal done
                 done = tried
                 for trial in failed[len(broken) :]:
+                    failure = trial.failure
+                    assert failure is not None
                     broken.append(trial.seed)
-                    display.tell(_broke(trial))
+                    where = f"{failure.invariant} at {failure.at_s:.3f} s"
+                    display.tell(f"seed {trial.seed} broke {where}: {failure.what}")
                 wall_s = time.monotonic() - began_s
                 known = words(done, seeds, len(broken), wall_s)
                 display.show(wall_s, done, known, f"{done:,} of {seeds:,} seeds, {known}")
@@ -244,12 +243,6 @@ def words(done: int, seeds: int, failed: int, wall_s: float) -> str:
     """
     left = time_left(done / seeds, wall_s)
     return ", ".join([f"{failed} failed" if failed else "none failed", *left])
-
-
-def _broke(trial: "Trial") -> str:
-    failure = trial.failure
-    assert failure is not None
-    return f"seed {trial.seed} broke {failure.invariant} at {failure.at_s:.3f} s: {failure.what}"
 
 
 def _keep(told: dict[str, Any], out: Path) -> None:
@@ -277,12 +270,7 @@ LINE_CHARACTERS = 160
 
 
 def _print_campaign(told: dict[str, Any], console: Console) -> None:
-    """Print what was met, and what broke.
-
-    Args:
-        told: What ``--json`` prints.
-        console: Where to.
-    """
+    """Print what was met, and what broke, of what ``--json`` prints."""
     if told["seeds"] >= TABLE_SEEDS_MIN:
         console.print(_coverage(told["coverage"]))
         console.print()
@@ -325,14 +313,9 @@ def _faults(coverage: Mapping[str, float]) -> str:
 
 
 def _print_violation(violation: dict[str, Any], console: Console) -> None:
+    where = f"{violation['invariant']} at {violation['at_s']:.3f} s"
     console.print()
-    console.print(
-        Text(
-            f"Seed {violation['seed']} broke {violation['invariant']} at "
-            f"{violation['at_s']:.3f} s:",
-            style="bold red",
-        )
-    )
+    console.print(Text(f"Seed {violation['seed']} broke {where}:", style="bold red"))
     console.print(Text(violation["what"]), soft_wrap=True)
     if violation["trace"]:
         console.print(Text("The last events there:", style="dim"))

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -12,8 +12,7 @@ from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from types import MappingProxyType
-from typing import Protocol as Structural
-from typing import TypeVar
+from typing import Any
 
 from ...gossip import ConfigError, RumorError
 from ...train.faults.schedule import Fault
@@ -31,9 +30,6 @@ __all__ = [
     "run_campaign",
 ]
 
-
-_A = TypeVar("_A")
-_B = TypeVar("_B")
 
 SHRUNK_MAX = 3
 """So many of them are shrunk, one of each invariant at most."""
@@ -83,8 +79,8 @@ class CampaignConfig:
 
     def is_full(self, seeds: int) -> bool:
         """Whether so many seeds of this campaign should meet every event there is."""
-        drawn = self.faults is None and not self.without and self.mutant is None and not self.liars
-        return drawn and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
+        changed = self.faults is not None or self.without or self.mutant is not None or self.liars
+        return not changed and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def spec(self, seed: int) -> ScenarioSpec:
         """The scenario of one of its seeds."""
@@ -130,18 +126,14 @@ class Campaign:
 def run_campaign(
     config: CampaignConfig, progress: Progress = lambda done, failed: None
 ) -> Campaign:
-    """Try all seeds, until too many have failed.
-
-    Args:
-        config: What to do.
-        progress: Told after every seed how it goes.
+    """Try all seeds, until too many have failed; *progress* is told after every seed.
 
     Raises:
         RumorError: One of its processes was killed.
     """
     trials: list[Trial] = []
     failed: list[Trial] = []
-    with _side_by_side(min(config.processes, len(config.seeds)), _CHUNK) as each:
+    with _mapping(min(config.processes, len(config.seeds)), _CHUNK) as each:
         for trial in each(partial(_try, config), config.seeds):
             trials.append(trial)
             failed += [trial] if trial.failure else []
@@ -149,8 +141,8 @@ def run_campaign(
             if len(failed) >= config.failures_max:
                 break
     # Other processes: those above still have seeds before them that nobody waits for any more.
-    with _side_by_side(min(config.processes, max(1, len(failed)))) as each:
-        found = tuple(each(partial(_tell, config), _chosen(config, failed)))
+    with _mapping(min(config.processes, max(1, len(failed)))) as each:
+        found = tuple(each(partial(_failed, config), _chosen(config, failed)))
     seen = Counter(what for trial in trials for what in trial.seen)
     expected = EVENT_COVERAGE if config.is_full(len(trials)) else ()
     return Campaign(
@@ -167,38 +159,30 @@ def _try(config: CampaignConfig, seed: int) -> Trial:
         return config.spec(seed).attempt(config.mutant)
 
 
-def _chosen(config: CampaignConfig, failed: list[Trial]) -> list[tuple[Trial, bool]]:
+def _chosen(config: CampaignConfig, failed: list[Trial]) -> Iterator[tuple[Trial, bool]]:
     """Every failure, and whether it is to be shrunk."""
-    found, shrunk = [], set[str]()
+    shrunk = set[str]()
     for trial in failed:
-        invariant = trial.failure.invariant if trial.failure else ""
+        assert trial.failure is not None
+        invariant = trial.failure.invariant
         smaller = config.shrinks and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
-        if smaller:
-            shrunk.add(invariant)
-        found.append((trial, smaller))
-    return found
+        shrunk |= {invariant} if smaller else set()
+        yield trial, smaller
 
 
-def _tell(config: CampaignConfig, chosen: tuple[Trial, bool]) -> FailedSeed:
-    (trial, smaller), spec = chosen, config.spec(chosen[0].seed)
-    failure = trial.failure
-    if failure is None:
-        raise ValueError(f"seed {trial.seed} did not fail")
+def _failed(config: CampaignConfig, chosen: tuple[Trial, bool]) -> FailedSeed:
+    trial, smaller = chosen
+    spec, failure = config.spec(trial.seed), trial.failure
+    assert failure is not None
     if smaller:
         spec = shrink(spec, failure.invariant, config.mutant)
         failure = spec.attempt(config.mutant).failure or failure
     return FailedSeed(seed=trial.seed, failure=failure, spec=spec, shrunk=smaller)
 
 
-class _Each(Structural):
-    """Maps over many, in order."""
-
-    def __call__(self, act: Callable[[_A], _B], over: Iterable[_A], /) -> Iterable[_B]: ...
-
-
 @contextmanager
-def _side_by_side(processes: int, chunk: int = 1) -> Iterator[_Each]:
-    """What maps over many, in order, with so many processes, each of which takes some at a time."""
+def _mapping(processes: int, chunk: int = 1) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A `map` over so many processes, each of which takes some items at a time."""
     if processes == 1:
         yield map
         return

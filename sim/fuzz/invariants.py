@@ -6,9 +6,9 @@ for every shard by itself.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -38,18 +38,19 @@ from ...gossip.effects.events import (
 from ...gossip.protocol.leave import widest_distance
 from ...gossip.types import ShareId
 from ...gossip.weight import in_units
+from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
-from .peers import FuzzPeer
+from .peers import FuzzPeer, Peers
 from .scenario.byzantine import Outside
 from .trace import canonical, tell
 from .vector import Values
 from .violation import LIVENESS, Violation
 from .weighted_sum import Life, Push, WeightedSum
 
-__all__ = ["BELIEVED_MS", "ROUNDED", "ROUNDING", "Invariants", "PushInvariants"]
+__all__ = ["BELIEVED_MS", "ROUNDED", "Invariants"]
 
 
-ROUNDING = 1e-9
+_ROUNDING = 1e-9
 """How far outside of the hull of all models one may lie."""
 
 ROUNDED = 0.2
@@ -60,7 +61,7 @@ BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
 """How much later than another's a life may begin, for that to believe in it."""
 
 
-class PushInvariants:
+class _Pushes:
     """What became of each push, from everybody's ledgers.
 
     Args:
@@ -75,18 +76,11 @@ class PushInvariants:
         self._swarms: dict[Push, bytes] = {}
         self._decided: dict[Push, int] = {}
         self._given_up: set[Push] = set()
-        self._streamed: set[Push] = set()
-
-    def streamed(self, push: Push) -> None:
-        """Note that a frame of it was sent."""
-        self._streamed.add(push)
+        self.streamed: set[Push] = set()
+        """Those of which a frame was sent."""
 
     def check(self, me: Life, entry: Entry, swarm: bytes) -> None:
-        """Check what is to be written, in a swarm, against what everybody else has written.
-
-        Raises:
-            Violation: It contradicts that; nothing was noted.
-        """
+        """Check what is to be written, in a swarm, against what everybody else has written."""
         other = entry.peer, entry.incarnation
         mine, theirs = (me, other, entry.seq, entry.shard), (other, me, entry.seq, entry.shard)
         whom = (me[0], entry.peer) if entry.peer else (me[0],)
@@ -103,23 +97,19 @@ class PushInvariants:
             case Kind.SETTLED:
                 if entry.weight != self._decided.get(mine, 0):
                     raise Violation("I3", f"settled otherwise than decided: {_named(mine)}", whom)
-            case _:
-                pass
 
     def written(self, me: Life, entry: Entry, phase: Phase, cause: object) -> None:
         """Note what was written, and what brought it about."""
         other = entry.peer, entry.incarnation
         mine = me, other, entry.seq, entry.shard
         match entry.kind:
-            case Kind.FOUNDED:
-                pass
             case Kind.PUSHED:
                 self._pushed[mine] = entry.weight
             case Kind.ACCEPTED:
                 self._decide((other, me, entry.seq, entry.shard), entry.weight, cause)
             case Kind.SETTLED:
                 self._settle(mine, entry.weight, phase)
-            case _:
+            case Kind.STRANDED | Kind.FOUND | Kind.BURNED | Kind.WRITTEN_OFF:
                 self._seen[entry.kind.value] += 1
                 if entry.kind is Kind.WRITTEN_OFF and self._decided.get(mine):
                     self._seen["written off what was accepted"] += 1
@@ -140,20 +130,15 @@ class PushInvariants:
 
     def _decide(self, push: Push, weight: int, cause: object) -> None:
         self._decided[push] = weight
-        if weight == 0 and isinstance(cause, Query):
-            self._seen["fence"] += 1
-        if 0 < weight < self._pushed[push]:
-            self._seen["partial accept"] += 1
-        if weight and push[0] in self._dead:
-            self._seen["accept after the sender's death"] += 1
+        self._seen["fence"] += weight == 0 and isinstance(cause, Query)
+        self._seen["partial accept"] += 0 < weight < self._pushed[push]
+        self._seen["accept after the sender's death"] += weight > 0 and push[0] in self._dead
 
     def _settle(self, push: Push, weight: int, phase: Phase) -> None:
         if push not in self._decided:
             self._given_up.add(push)
-            if push in self._streamed:
-                self._seen["chunked transfer given up"] += 1
-        if weight and phase >= Phase.LEAVING:
-            self._seen["leave with hand-over"] += 1
+            self._seen["chunked transfer given up"] += push in self.streamed
+        self._seen["leave with hand-over"] += weight > 0 and phase >= Phase.LEAVING
 
 
 def _named(push: Push) -> str:
@@ -168,15 +153,8 @@ _TRACED = 1500
 class Invariants:
     """Looks on, and raises `Violation` where an invariant is broken.
 
-    Args:
-        hulls: Whether values only ever change by mixing, so that I4 can be checked.
-        exact: Whether the weighted sum of all models is conserved, too, so that I5 can.
-        digests: Whether to keep a digest of everything, which takes a fifth of the time.
-        every: Events that write something from one comparison of all ledgers (I1, I5) to the next.
-            What is off stays off: with 1 it is found at the event that has brought it about.
-        rounding: How far outside of the hull a model may lie, where numbers travel rounded.
-        liars: Whose word is worth nothing. What they write is not looked at; the others must add up
-            with what they have settled toward liars, and accepted of them.
+    What Byzantine peers write is not looked at; the others must add up with what they have settled
+    toward those, and accepted of them.
 
     Attributes:
         seen: How often each thing that must happen *sometimes* in a campaign did happen.
@@ -187,34 +165,25 @@ class Invariants:
         steps: Optimizer steps of each peer in all its lives.
     """
 
-    def __init__(
-        self,
-        *,
-        hulls: bool = True,
-        exact: bool = False,
-        digests: bool = True,
-        every: int = 1,
-        rounding: float = ROUNDING,
-        liars: Collection[PeerId] = (),
-    ) -> None:
-        self._rounding = rounding
-        self._outside = Outside(liars)
-        self._keeps_hulls = hulls
-        self._every = every
-        self._due = every
+    def __init__(self, peers: Peers) -> None:
+        is_native = parse_wire(peers.config.wire).is_native
+        self._rounding = _ROUNDING if is_native else ROUNDED
+        self._outside = Outside(peers.liars)
+        self._keeps_hulls = peers.hulls
+        self._every = self._due = peers.compares_every
         self._hosts: dict[Life, FuzzPeer] = {}
-        """Whoever lives."""
-        self.weighted_sum = WeightedSum() if hulls and exact else None
+        """Those that run."""
+        self.weighted_sum = WeightedSum() if peers.hulls and peers.config.exact else None
         self.seen: Counter[str] = Counter()
         self.ledgers: dict[Life, tuple[Account, ...]] = {}
         self.dead: set[Life] = set()
         self.closed: set[Life] = set()
         self.events = 0
         self.steps: Counter[PeerId] = Counter()
-        self._digest = blake2b(digest_size=16) if digests else None
+        self._digest = blake2b(digest_size=16) if peers.digests else None
         self._traced: deque[tuple[float, Life, object, object]] = deque(maxlen=_TRACED)
         self._now = 0.0
-        self._pushes = PushInvariants(self.seen, self.dead)
+        self._pushes = _Pushes(self.seen, self.dead)
         self._copies: dict[Life, Life] = {}
         self._hulls: dict[bytes, tuple[Values, Values]] = {}
         self._stale: set[int] = set()
@@ -237,12 +206,7 @@ class Invariants:
         return (self._traced[-1][1][0],) if self._traced else ()
 
     def trace(self, peers: Collection[PeerId], most: int) -> list[str]:
-        """The last things that happened at some peers, one line each, the oldest first.
-
-        Args:
-            peers: Whose; everybody's if empty.
-            most: So many of the last.
-        """
+        """The last *most* things that happened at some peers, or all, a line each, oldest first."""
         rows = [row for row in self._traced if not peers or row[1][0] in peers]
         return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
 
@@ -280,27 +244,52 @@ class Invariants:
         if self._digest:
             self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
-    def trained(self, host: FuzzPeer) -> None:
-        """Note that a peer took an optimizer step."""
-        self.steps[host.id] += 1
-
-    def delivered(self, host: FuzzPeer, envelope: Envelope) -> None:
-        """Note what is special about a message that reaches a peer."""
-        mine = host.protocol.account.incarnation
-        if 0 < envelope.destination_incarnation < mine:
-            self.seen["stale incarnation"] += 1
-
     def effect(self, host: FuzzPeer, effect: Effect | Event, cause: object) -> None:
         """Look at an effect that was just carried out."""
         self._traced.append((self._now, host.life, None, effect))
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
-        look = _LOOKS.get(type(effect))
-        if look is not None and not self._outside.has(host.id):
-            look(self, host, effect, cause)
+        if self._outside.has(host.id):
+            return
+        match effect:
+            case Record(entry):
+                self._recorded(host, entry, cause)
+            case Send(envelope):
+                self._sent(host.life, envelope)
+            case Mix() | Combine() | Exchange():
+                self._moved = True
+            case Reclaim():
+                self._moved = True
+                self.seen["mixed back"] += 1
+            case Release(snapshot, abandoned):
+                self.seen["abandoned"] += abandoned
+                if self.weighted_sum is not None:
+                    self.weighted_sum.released(host.life, snapshot)
+            case Joined():
+                self._copies.pop(host.life, None)
+                self.seen["join by copy"] += 1
+            case PeerDied(peer):
+                last = [life for life in self.ledgers if life[0] == peer][-1:]
+                ended = self.dead | self.closed
+                self.seen["split view"] += any(life not in ended for life in last)
+            case StaleIncarnation():
+                self.seen["outlived"] += 1
+                self._outlived.add(host.life)
+            case PushSkipped(reason=reason):
+                self.seen[f"skipped: {reason}"] += 1
+            case ShareRefused(reason=reason):
+                self.seen[f"refused: {reason}"] += 1
+            case Founded():
+                self.seen["founding"] += 1
+            case SwarmGivenUp():
+                self.seen["swarm given up"] += 1
+            case PeerSuspected():
+                self.seen["suspected"] += 1
+            case PeerRecovered():
+                self.seen["recovered"] += 1
 
-    def _recorded(self, host: FuzzPeer, effect: Record, cause: object) -> None:
-        life, entry, weighted_sum = host.life, effect.entry, self.weighted_sum
+    def _recorded(self, host: FuzzPeer, entry: Entry, cause: object) -> None:
+        life, weighted_sum = host.life, self.weighted_sum
         ledger, self._wrote = host.ledgers[entry.shard], True
         self._stale.add(entry.shard)
         lied = self._outside.has(entry.peer)
@@ -315,13 +304,16 @@ class Invariants:
         if lied:
             self.seen["weight of a liar"] += entry.kind is Kind.ACCEPTED and entry.weight > 0
             held = ledger.weight - entry.weight
-            founders = len(host.protocol.clock.rows()) if host.hears_leave(entry.peer) else 0
+            leaves = host.protocol._state.table.is_leaving(entry.peer)
+            founders = len(host.protocol.clock.rows()) if leaves else 0
             if not self._outside.passes(entry, held, founders):
                 raise Violation("lies", f"{life[0]} accepts too much: {entry}", (life[0],))
         else:
             self._pushes.written(life, entry, host.protocol.phase, cause)
         if entry.kind is Kind.FOUNDED:
-            self._widen_hull(host)
+            x, swarm = host.vector.x, host.protocol.swarm
+            low, high = self._hulls.get(swarm, (x, x))
+            self._hulls[swarm] = np.minimum(low, x), np.maximum(high, x)
         if weighted_sum is not None:
             weighted_sum.entry(life, entry)
 
@@ -332,41 +324,16 @@ class Invariants:
             if max(lives) <= host.life[1]:
                 raise Violation("lies", f"{host.id} halts by a lie: {reason}", (host.id,))
 
-    def _sent(self, host: FuzzPeer, send: Send, cause: object) -> None:
-        life, envelope = host.life, send.envelope
+    def _sent(self, life: Life, envelope: Envelope) -> None:
         to = envelope.destination, envelope.destination_incarnation
         body = envelope.body
         if type(body) is Chunk:
-            self._pushes.streamed((life, to, body.seq, envelope.shard))
+            self._pushes.streamed.add((life, to, body.seq, envelope.shard))
         elif isinstance(body, Offer):
             if body.form.copy:
                 self._copies[to] = life
         elif type(body) is Refer:
             self.seen["newcomer referred"] += 1
-
-    def _mixed(self, host: FuzzPeer, effect: Mix | Combine | Exchange, cause: object) -> None:
-        self._moved = True
-
-    def _reclaimed(self, host: FuzzPeer, effect: Reclaim, cause: object) -> None:
-        self._moved = True
-        self.seen["mixed back"] += 1
-
-    def _released(self, host: FuzzPeer, effect: Release, cause: object) -> None:
-        self.seen["abandoned"] += effect.abandoned
-        if self.weighted_sum is not None:
-            self.weighted_sum.released(host.life, effect.snapshot)
-
-    def _joined(self, host: FuzzPeer, effect: Joined, cause: object) -> None:
-        self._copies.pop(host.life, None)
-        self.seen["join by copy"] += 1
-
-    def _peer_died(self, host: FuzzPeer, effect: PeerDied, cause: object) -> None:
-        if self._lives(effect.peer):
-            self.seen["split view"] += 1
-
-    def _outlived_by(self, host: FuzzPeer, effect: StaleIncarnation, cause: object) -> None:
-        self.seen["outlived"] += 1
-        self._outlived.add(host.life)
 
     def all_done(self, host: FuzzPeer) -> None:
         """Check everything, after all effects of an event were carried out."""
@@ -466,18 +433,9 @@ class Invariants:
         sender = self.ledgers[share.sender, share.incarnation][share.shard]
         if sender.founded == 0 and not sender.decided:
             raise Violation("I2", f"{share} was shown by one that never held any", (host.id,))
-        x = host.vector.staged_values(share)
-        low, high = self._hulls[host.protocol.swarm]
-        part = host.vector.part(share.shard)
-        inside = (low - self._rounding)[part] <= x
-        inside &= x <= (high + self._rounding)[part]
-        if self._keeps_hulls and not inside.all():
+        x, shard = host.vector.staged_values(share), share.shard
+        if self._keeps_hulls and not self._is_inside(host, x, shard):
             raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))
-
-    def _lives(self, peer: PeerId) -> bool:
-        """Whether the last life of a peer neither died nor closed."""
-        lives = [life for life in self.ledgers if life[0] == peer]
-        return bool(lives) and lives[-1] not in self.dead | self.closed
 
     def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
         """I1, of each shard of which something was written."""
@@ -489,53 +447,21 @@ class Invariants:
                 raise Violation("I1", str(total), whom)
         self._stale.clear()
 
-    def _widen_hull(self, host: FuzzPeer) -> None:
-        x, swarm = host.vector.x, host.protocol.swarm
-        low, high = self._hulls.get(swarm, (x, x))
-        self._hulls[swarm] = np.minimum(low, x), np.maximum(high, x)
-
     def _check_hull(self, host: FuzzPeer) -> None:
         """I4: a model lies within what the founders of its swarm brought, in each coordinate."""
         self._moved = False
         if not self._keeps_hulls or host.poisoned:
             return
-        x, swarm = host.vector.x, host.protocol.swarm
         for ledger in host.ledgers:
-            if ledger.weight:
-                low, high = self._hulls[swarm]
-                inside = (low - self._rounding <= x) & (x <= high + self._rounding)
-                if not inside[host.vector.part(ledger.shard)].all():
-                    me = ledger.id
-                    raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))
+            x = host.vector.x[host.vector.part(ledger.shard)]
+            if ledger.weight and not self._is_inside(host, x, ledger.shard):
+                me = ledger.id
+                raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))
 
-
-def _counted(name: Callable[[Any], str]) -> Callable[[Invariants, FuzzPeer, Any, object], None]:
-    """An event that is only counted, under a name."""
-
-    def count(invariants: Invariants, host: FuzzPeer, effect: Any, cause: object) -> None:
-        invariants.seen[name(effect)] += 1
-
-    return count
-
-
-_LOOKS: Mapping[type, Callable[[Invariants, FuzzPeer, Any, object], None]] = {
-    Record: Invariants._recorded,
-    Send: Invariants._sent,
-    Mix: Invariants._mixed,
-    Combine: Invariants._mixed,
-    Exchange: Invariants._mixed,
-    Reclaim: Invariants._reclaimed,
-    Release: Invariants._released,
-    Joined: Invariants._joined,
-    PeerDied: Invariants._peer_died,
-    StaleIncarnation: Invariants._outlived_by,
-    PushSkipped: _counted(lambda effect: f"skipped: {effect.reason}"),
-    ShareRefused: _counted(lambda effect: f"refused: {effect.reason}"),
-    Founded: _counted(lambda effect: "founding"),
-    SwarmGivenUp: _counted(lambda effect: "swarm given up"),
-    PeerSuspected: _counted(lambda effect: "suspected"),
-    PeerRecovered: _counted(lambda effect: "recovered"),
-}
+    def _is_inside(self, host: FuzzPeer, x: Values, shard: int) -> bool:
+        part = host.vector.part(shard)
+        low, high = (bound[part] for bound in self._hulls[host.protocol.swarm])
+        return bool(((low - self._rounding <= x) & (x <= high + self._rounding)).all())
 
 
 def _check_accounts(host: FuzzPeer) -> None:

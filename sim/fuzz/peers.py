@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -11,10 +10,7 @@ from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation
 from ...topology.hashing import key, uniform
-from ..kernel.plan import FaultPlan, FleetPlan
 from ..kernel.worker import Worker
-from ..models.links import Links
-from ..models.network import NetworkConfig
 from .vector import SIZE, Values, Vector, schema_of
 from .weighted_sum import Life
 
@@ -69,10 +65,6 @@ class FuzzPeer:
         """What decides for it."""
         return self.worker.protocol
 
-    def hears_leave(self, peer: PeerId) -> bool:
-        """Whether another is about to go, as far as it knows."""
-        return self.protocol._state.table.is_leaving(peer)
-
     @property
     def ledger(self) -> Account:
         """That of the first shard."""
@@ -99,8 +91,8 @@ class Peers:
     size: int = SIZE
     """Numbers of their vector."""
     shards: int = 1
-    host: bytes | Callable[[PeerId], bytes] = b""
-    """Where they can read one another's memory; empty where they cannot."""
+    host: Callable[[PeerId], bytes] = lambda peer: b""
+    """The machine of a peer, where others read its memory; empty where they cannot."""
     dials_out: Callable[[PeerId], bool] = lambda peer: False
     """Whether a peer listens nowhere, so that it is reached on connections of its own only."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
@@ -123,30 +115,6 @@ class Peers:
     compares_every: int = 1
     """Events from one comparison of all ledgers to the next, see `Invariants`."""
 
-    def plan(
-        self, seed: int, ids: Sequence[PeerId], network: NetworkConfig, fault_plan: FaultPlan
-    ) -> FleetPlan:
-        """The fleet that peers of this kind are; how long they train is said from outside."""
-        return FleetPlan(
-            ids=tuple(ids),
-            schema=self.schema(ids[0]),
-            anchor=b"",
-            rule=lambda: self.rule(ids[0]),
-            neighbors=self.neighbors,
-            pace=Pace(ids, self.step_s, seed),
-            links=partial(Links, network, ids, seed),
-            seed=seed,
-            steps=None,
-            protocol=self.config,
-            overlaps=requirements_of(self.rule(ids[0])).overlaps,
-            lr=self.lr,
-            fault_plan=fault_plan,
-        )
-
-    def host_of(self, peer: PeerId) -> bytes:
-        """The machine of a peer."""
-        return self.host if isinstance(self.host, bytes) else self.host(peer)
-
     def schema(self, peer: PeerId) -> Schema:
         """Of their vectors, cut as they or their rule say, of which that of *peer* is asked."""
         rule = self.rule(peer)
@@ -161,16 +129,16 @@ def spread(peers: Sequence[FuzzPeer]) -> float:
 
 @dataclass(slots=True)
 class Pace:
-    """Steps of every length from half the mean to one and a half times it."""
+    """Steps of every length from half the mean to one and a half times it, seconds."""
 
     ids: Sequence[PeerId]
     means_s: Callable[[PeerId], float]
     seed: int
 
     def step_s(self, worker: int, step: int) -> float:
-        """How long a step takes, seconds."""
+        """How long a step takes."""
         return self.mean_s(worker) * (0.5 + uniform(key(self.seed, self.ids[worker], "pace"), step))
 
     def mean_s(self, worker: int) -> float:
-        """How long steps take on average, seconds."""
+        """How long steps take on average."""
         return self.means_s(self.ids[worker])

@@ -38,11 +38,7 @@ class ScenarioSpec:
 
 
 def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
-    """Leave items out as long as what is left still fails.
-
-    Args:
-        items: Which fail together.
-        fails: Whether some of them, in their order, fail.
+    """Leave items out, in their order, as long as those that are left still fail.
 
     Returns:
         Items of which none can be left out alone.
@@ -68,13 +64,7 @@ def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list
 
 
 def shrink(spec: ScenarioSpec, invariant: str, mutant: Mutant | None = None) -> ScenarioSpec:
-    """Find a small spec that breaks the same invariant; always the same one.
-
-    Args:
-        spec: Which breaks it.
-        invariant: Which, as a `Violation` names it.
-        mutant: Plants a known bug in every protocol.
-    """
+    """Find a small spec that breaks the same invariant; always the same one."""
     search = _Search(spec, invariant, mutant)
     search.leave_faults_out()
     before = None
@@ -152,30 +142,15 @@ class _Search:
 
 
 def among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]:
-    """What is left of faults where there are only these peers, and newcomers.
-
-    Args:
-        faults: With names for peers.
-        peers: Who is there at the start.
-    """
-
+    """What is left of faults where only these peers are there at the start, and newcomers."""
     known = {None, *peers, *names_of_newcomers(joining(faults))}
-
-    def is_there(peer: object) -> bool:
-        return peer in known
-
     found = []
     for fault in faults:
-        some = tuple(peer for peer in fault.peers or () if is_there(peer))
-        groups = tuple(tuple(filter(is_there, group)) for group in fault.groups or ())
-        fewer = replace(
-            fault,
-            peers=some or None,
-            groups=tuple(group for group in groups if group) or None,
-        )
-        if not (is_there(fault.peer) and is_there(fault.to)):
-            continue
-        if (fault.groups and not fewer.groups) or (fault.peers and not some):
-            continue
-        found.append(fewer)
+        some = tuple(peer for peer in fault.peers or () if peer in known)
+        groups = [tuple(peer for peer in group if peer in known) for group in fault.groups or ()]
+        fewer = replace(fault, peers=some or None, groups=tuple(filter(None, groups)) or None)
+        lacks_peers = fault.peers is not None and not fewer.peers
+        lacks_groups = fault.groups is not None and not fewer.groups
+        if {fault.peer, fault.to} <= known and not (lacks_peers or lacks_groups):
+            found.append(fewer)
     return tuple(found)

@@ -33,6 +33,7 @@ from ...gossip.effects.effects import (
     TakeSketch,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import Incarnation, ShareId
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
@@ -42,12 +43,12 @@ from ...train.faults.schedule import Fault
 from ..kernel.clock import Priority
 from ..kernel.execution import SegmentHolders
 from ..kernel.fleet import Fleet
-from ..kernel.plan import Checkpoint, FaultPlan
+from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
 from ..kernel.worker import Handler, Worker
-from ..models.links import address_of
+from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
-from .invariants import ROUNDED, ROUNDING, Invariants
-from .peers import FuzzPeer, Peers
+from .invariants import Invariants
+from .peers import FuzzPeer, Pace, Peers
 from .scenario.byzantine import ByzantinePeer
 from .trace import tell
 from .vector import Payload, Values, Vector
@@ -101,14 +102,7 @@ class FuzzSwarm:
         faults: tuple[Fault, ...] = (),
         calm_s: float = float("inf"),
     ) -> None:
-        self.invariants = Invariants(
-            hulls=peers.hulls,
-            exact=peers.config.exact,
-            digests=peers.digests,
-            every=peers.compares_every,
-            rounding=ROUNDING if parse_wire(peers.config.wire).is_native else ROUNDED,
-            liars=peers.liars,
-        )
+        self.invariants = Invariants(peers)
         self.liars = {id: ByzantinePeer(seed, ids, id) for id in sorted(peers.liars)}
         """Byzantine peers, by name."""
         self.peers: dict[PeerId, FuzzPeer] = {}
@@ -154,7 +148,22 @@ class FuzzSwarm:
             linger_s=_LINGER_S,
             calm_s=calm_s,
         )
-        self.fleet = Fleet(peers.plan(seed, ids, network, fault_plan), harness=self)
+        plan = FleetPlan(
+            ids=tuple(ids),
+            schema=self._schema,
+            anchor=b"",
+            rule=lambda: peers.rule(ids[0]),
+            neighbors=peers.neighbors,
+            pace=Pace(ids, peers.step_s, seed),
+            links=partial(Links, network, ids, seed),
+            seed=seed,
+            steps=None,
+            protocol=peers.config,
+            overlaps=requirements_of(peers.rule(ids[0])).overlaps,
+            lr=peers.lr,
+            fault_plan=fault_plan,
+        )
+        self.fleet = Fleet(plan, harness=self)
         assert self.fleet.faults is not None
         self.processes = self.fleet.faults
         for fault in faults:
@@ -178,29 +187,19 @@ class FuzzSwarm:
         """
         while self.fleet.clock.run(until_s, stop) and not (stop is not None and stop()):
             pass  # a process has ended: that stops a simulation
-        self._check_run()
+        self._count_resets()
 
     def run_until_closed(self, until_s: float) -> None:
-        """Let everything happen that is due until then, or until nobody is of a swarm any more.
+        """Let everything happen that is due until then, or until nobody is of a swarm any more."""
+        while any(peer.protocol.swarm for peer in self.running()) and self.fleet.clock.run(until_s):
+            pass
+        self._count_resets()
 
-        Raises:
-            Violation: An invariant is broken.
-        """
-        while any(peer.protocol.swarm for peer in self.running()):
-            if not self.fleet.clock.run(until_s):
-                break
-        self._check_run()
-
-    def _check_run(self) -> None:
+    def _count_resets(self) -> None:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
 
     def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
-        """Start a newcomer, or the next life of a peer, with nothing.
-
-        Args:
-            peer: One of those there will be.
-            seeds: Whose addresses it is told.
-        """
+        """Start a newcomer, or the next life of a peer, with nothing but addresses of *seeds*."""
         worker = self.fleet.workers[self.fleet.index[peer]]
         self.processes.start([worker], seeds=[address_of(other) for other in seeds])
 
@@ -253,7 +252,7 @@ class FuzzSwarm:
             config=made.config,
             addresses=() if made.dials_out(id) else (address_of(id),),
             keeps_anchor=self._keeps_anchor,
-            host=made.host_of(id),
+            host=made.host(id),
             clock=dict(kept.clock) if kept is not None else {},
         )
         made.mutate(protocol)
@@ -297,7 +296,7 @@ class FuzzSwarm:
         """Tell a sender a moment later that nobody listens there, if this network does."""
         if self._made.tells:
             self.invariants.seen["unsent"] += 1
-            self._soon(worker, 0.0, partial(self._was_unsent, worker, envelope))
+            self._answer(worker, 0.0, "unsent", partial(worker.protocol.unsent, envelope))
 
     def started(self, worker: Worker) -> None:
         """Take note that a life begins."""
@@ -345,9 +344,9 @@ class FuzzSwarm:
             self.invariants.happened(self.fleet.clock.now, peer.life, str(cause), None)
 
     def _delivered(self, peer: FuzzPeer, envelope: Envelope) -> None:
-        self.invariants.delivered(peer, envelope)
-        if id(envelope) in self._seen:
-            self.invariants.seen["duplicate"] += 1
+        seen, mine = self.invariants.seen, peer.protocol.account.incarnation
+        seen["stale incarnation"] += 0 < envelope.destination_incarnation < mine
+        seen["duplicate"] += id(envelope) in self._seen
         # What is kept stays alive, so that no other message gets its number.
         self._seen[id(envelope)] = envelope
         if self.listens(peer.id) and not self.listens(envelope.source):
@@ -374,7 +373,7 @@ class FuzzSwarm:
         peer = self.peers[self.fleet.workers[worker].id]
         self.steps += 1
         self._made.train(peer)
-        self.invariants.trained(peer)
+        self.invariants.steps[peer.id] += 1
 
     def keep(self, worker: int) -> None:
         """Keep a peer's values, as a checkpoint does; not those that have diverged."""
@@ -391,7 +390,7 @@ class FuzzSwarm:
     def _handlers(self) -> Mapping[type, Handler]:
         of_values = (Snapshot, Release, Reclaim, Mix, Combine, Drop)
         return {
-            **dict.fromkeys(of_values, self._apply),
+            **dict.fromkeys(of_values, lambda w, effect, _: self.peers[w.id].vector.apply(effect)),
             Exchange: self._exchange,
             Send: self._send,
             Greet: self._greet,
@@ -401,9 +400,6 @@ class FuzzSwarm:
             StaleIncarnation: self._note_outlived,
             Halt: self._halt,
         }
-
-    def _apply(self, worker: Worker, effect: Effect, now: float) -> None:
-        self.peers[worker.id].vector.apply(effect, b"")
 
     def stage(self, worker: Worker, effect: Stage, payload: _Frame | None) -> None:
         """Keep the part of a share that came beside the message that is being received."""
@@ -473,15 +469,14 @@ class FuzzSwarm:
         self.fleet.apply(worker, effects, now, "sketched")
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
-        # Values are looked at a little later, when the share may be decided already.
-        late_s = self._late_s("inspect", worker)
-        self._soon(worker, late_s, partial(self._inspected, worker, effect))
+        vector, protocol = self.peers[worker.id].vector, worker.protocol
 
-    def _inspected(self, worker: Worker, effect: Inspect) -> None:
-        vector, now = self.peers[worker.id].vector, self.now + worker.ahead_s
-        finite = effect.share not in vector.staged or vector.is_finite(effect)
-        effects = worker.protocol.inspected(effect.share, now, finite=finite)
-        self._take_in(worker, effects, "inspected")
+        def inspected(now: float) -> Sequence[Effect | Event]:
+            # Values are looked at a little later, when the share may be decided already.
+            finite = effect.share not in vector.staged or vector.is_finite(effect)
+            return protocol.inspected(effect.share, now, finite=finite)
+
+        self._answer(worker, self._late_s("inspect", worker), "inspected", inspected)
 
     def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
         memory, readable = None, self._random("readable", worker) < 0.8
@@ -490,17 +485,22 @@ class FuzzSwarm:
             self.invariants.seen["read from memory"] += 1
             memory = shown
         usable = self.peers[worker.id].vector.attach(effect, memory)
-        late_s = self._late_s("attach", worker)
-        self._soon(worker, late_s, partial(self._attached, worker, effect, usable))
+        attached = partial(worker.protocol.attached, effect.share, usable=usable)
+        self._answer(worker, self._late_s("attach", worker), "attached", attached)
 
-    def _attached(self, worker: Worker, effect: Attach, usable: bool) -> None:
-        now = self.now + worker.ahead_s
-        effects = worker.protocol.attached(effect.share, now, usable=usable)
-        self._take_in(worker, effects, "attached")
-
-    def _was_unsent(self, worker: Worker, envelope: Envelope) -> None:
-        now = self.now + worker.ahead_s
-        self._take_in(worker, worker.protocol.unsent(envelope, now), "unsent")
+    def _answer(
+        self,
+        worker: Worker,
+        late_s: float,
+        what: str,
+        act: Callable[[float], Sequence[Effect | Event]],
+    ) -> None:
+        """Call a method of a protocol a little later, at a time on its clock."""
+        self._soon(
+            worker,
+            late_s,
+            lambda: self._take_in(worker, act(self.now + worker.ahead_s), what),
+        )
 
     def _take_in(self, worker: Worker, effects: Sequence[Effect | Event], what: str) -> None:
         self.fleet.apply(worker, effects, self.now + worker.ahead_s, what)

@@ -102,12 +102,7 @@ class Trial:
 
 
 def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
-    """Run a scenario and say what came of it.
-
-    Args:
-        scenario: What is to happen.
-        mutant: Plants a known bug in every protocol.
-    """
+    """Run a scenario and say what came of it; *mutant* plants a known bug in every protocol."""
     trial = _attempt(scenario, mutant, every=_COMPARED_EVERY)
     if trial.failure is None:
         return trial
@@ -125,7 +120,9 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
     except Violation as violation:
         failure = _failure(swarm, violation)
     except Exception as error:  # whatever the core raises is found, and told as the rest is
-        what = f"{type(error).__name__}: {error} ({_place(error)})"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        what = f"{type(error).__name__}: {error} ({place})"
         failure = _failure(swarm, Violation("error", what, swarm.invariants.lately))
     return Trial(
         seed=scenario.seed,
@@ -155,7 +152,8 @@ def swarm_of(
     def step_s(peer: PeerId) -> float:
         return 0.1 + 0.4 * float(stream(scenario.seed, peer, "speed").random())
 
-    anchors = dict.fromkeys(scenario.ids, b"the-first-anchor")
+    first = scenario.rolls[0] if scenario.rolls else len(scenario.ids)
+    others = scenario.ids[first:]
     peers = Peers(
         rule=lambda peer: scenario.make_rule(),
         config=scenario.config,
@@ -169,15 +167,13 @@ def swarm_of(
         mutate=mutant or (lambda protocol: None),
         tells=scenario.tells,
         hulls=scenario.averages,
-        anchor=anchors.__getitem__,
+        anchor=lambda peer: b"the-other-anchor" if peer in others else b"the-first-anchor",
         rolls=scenario.rolls,
         damage=scenario.damage,
         liars=scenario.liars,
         digests=digests,
         compares_every=every,
     )
-    first = scenario.rolls[0] if scenario.rolls else len(scenario.ids)
-    anchors.update(dict.fromkeys(scenario.ids[first:], b"the-other-anchor"))
     late = scenario.peers[scenario.founders :]
     swarm = FuzzSwarm(
         scenario.seed,
@@ -196,7 +192,7 @@ def swarm_of(
         swarm.fleet.at(scenario.meet_s, partial(swarm.meet, one, other))
         swarm.fleet.at(scenario.faults_s, partial(swarm.meet, other, one))
     if scenario.reads:
-        _Readers(swarm, scenario)
+        _read_in_turn(swarm, scenario)
     for liar in sorted(scenario.liars):
         _lie(swarm, liar)
     for fault in scenario.faults:
@@ -208,49 +204,40 @@ def swarm_of(
     return swarm
 
 
-class _Readers:
-    """Lets one peer after another read the models of others, until the faults are over.
+def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
+    """Let one peer after another read the models of others, until the faults are over."""
+    rng = stream(scenario.seed, "torture", "readers")
+    reader = other = ""
 
-    Args:
-        swarm: Whose peers.
-        scenario: What it stands for.
-    """
-
-    def __init__(self, swarm: FuzzSwarm, scenario: Scenario) -> None:
-        self._swarm = swarm
-        self._ids = scenario.ids
-        self._until_s = scenario.faults_s
-        self._rng = stream(scenario.seed, "torture", "readers")
-        self._reader = self._other = ""
-        swarm.fleet.at(_READ_EVERY_S, self._turn)
-
-    def _turn(self) -> None:
-        swarm, rng = self._swarm, self._rng
-        if swarm.now >= self._until_s:
-            self._end()
+    def turn() -> None:
+        nonlocal reader, other
+        if swarm.now >= scenario.faults_s:
+            end()
             return
         members = [peer for peer in swarm.running() if peer.protocol.phase in _MEMBERS]
         able = [peer.id for peer in members if peer.worker.awake]
-        if rng.random() < _READER_CHANGES or self._reader not in able:
-            if self._reader in able:
-                swarm.read(self._reader, "")
+        if rng.random() < _READER_CHANGES or reader not in able:
+            if reader in able:
+                swarm.read(reader, "")
             # One that stands still, or is cut off, never gets to the end of it.
-            self._reader = able[int(rng.integers(len(able)))] if able else ""
-        if rng.random() < 0.5 or self._other == self._reader:
-            self._other = self._ids[int(rng.integers(len(self._ids)))]
-        if self._reader and self._other != self._reader:
-            swarm.read(self._reader, self._other)
-        swarm.fleet.at(swarm.now + _READ_EVERY_S, self._turn)
+            reader = str(rng.choice(able)) if able else ""
+        if rng.random() < 0.5 or other == reader:
+            other = str(rng.choice(scenario.ids))
+        if reader and other != reader:
+            swarm.read(reader, other)
+        swarm.fleet.at(swarm.now + _READ_EVERY_S, turn)
 
-    def _end(self) -> None:
-        """Let nobody read any more: those neither who looked for a swarm when their turn was over,
-        nor, as soon as they go on, those who stand still."""
-        running = self._swarm.running()
+    def end() -> None:
+        """Let nobody read any more, neither those that looked for a swarm when their turn was over
+        nor, as soon as they go on, those that stand still."""
+        running = swarm.running()
         for peer in running:
             if peer.worker.awake:
-                self._swarm.read(peer.id, "")
+                swarm.read(peer.id, "")
         if not all(peer.worker.awake for peer in running):
-            self._swarm.fleet.at(self._swarm.now + _READ_EVERY_S, self._turn)
+            swarm.fleet.at(swarm.now + _READ_EVERY_S, end)
+
+    swarm.fleet.at(_READ_EVERY_S, turn)
 
 
 def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
@@ -326,12 +313,13 @@ def _disagreement(swarm: FuzzSwarm, scenario: Scenario) -> str:
         for host in swarm.running()
         if not host.protocol.done and host.protocol.phase is not Phase.QUIET
     ]
-    reasons = (_quarrel(group, hosts, scenario) for group in _acquainted(hosts, scenario))
+    groups = _reachable_groups(hosts, scenario)
+    reasons = (_disagreement_within(group, hosts, scenario) for group in groups)
     return next(filter(None, reasons), "")
 
 
-def _acquainted(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[FuzzPeer]]:
-    """Who can hear of whom: nobody brings those together who know no way to one another.
+def _reachable_groups(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[FuzzPeer]]:
+    """Peers that can hear of one another: no other peer brings those together that know no way.
 
     Where all that listened are gone, a newcomer that was told of them alone never meets those that
     only dial out. Nobody believes a life that begins a day or more from now, and two swarms that
@@ -342,9 +330,8 @@ def _acquainted(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[FuzzPeer
     for host in hosts:
         ways = {*host.worker.seeds, *(address_of(m.id) for m in host.protocol.known())}
         met = (o for o in hosts if address_of(o.id) in ways and o.id not in scenario.dial_out)
-        fit = (o for o in met if not _are_strangers(host, o))
-        graph.add_edges_from((host.id, other.id) for other in fit)
-    groups = list(nx.connected_components(graph))
+        graph.add_edges_from((host.id, o.id) for o in met if not _are_strangers(host, o))
+    groups = nx.connected_components(graph)
     return [[host for host in hosts if host.id in group] for group in groups]
 
 
@@ -360,45 +347,36 @@ def _are_days_apart(one: FuzzPeer, other: FuzzPeer) -> bool:
 
 
 def _remembers_later(one: FuzzPeer, other: FuzzPeer, scenario: Scenario) -> bool:
-    """Whether one remembers a later life of another, whose clock was ahead then, and cannot say so.
-
-    Where both only dial out, no message takes the one to the other.
-    """
+    """Whether one remembers a later life of another, whose clock was ahead then, and cannot say so,
+    as both only dial out, and no message takes the one to the other."""
     lives = {member.id: member.incarnation for member in one.protocol.known()}
     cannot = {one.id, other.id} <= scenario.dial_out
     return cannot and lives.get(other.id, 0) > other.life[1]
 
 
-def _quarrel(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -> str:
-    """What keeps those of a group, who know ways to one another, apart."""
+def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -> str:
     if len(group) == 1:
-        return ""  # who is alone looks for somebody until it is stopped
+        return ""  # one that is alone looks for others until it is stopped
     ids = [host.id for host in group]
     for host in group:
-        strangers = {other.id for other in hosts if _are_strangers(host, other)}
-        strangers |= {other.id for other in hosts if _remembers_later(host, other, scenario)}
-        strangers |= {member.id for member in host.protocol.live() if member.phase is Phase.QUIET}
+        live = host.protocol.live()
+        unknown = {o.id for o in hosts if _are_strangers(host, o)}
+        unknown |= {o.id for o in hosts if _remembers_later(host, o, scenario)}
+        unknown |= {member.id for member in live if member.phase is Phase.QUIET}
         if not host.protocol.phase.takes_shares:
             return f"{host.id} is {host.protocol.phase.name}"
-        live = [member.id for member in host.protocol.live()]
-        known = [id for id in ids if id not in strangers]
-        if (view := [id for id in live if id not in strangers]) != known:
+        known = [id for id in ids if id not in unknown]
+        if (view := [member.id for member in live if member.id not in unknown]) != known:
             return f"{host.id} sees {view} of {known}"
-    if _has_nobody_to_average(group, scenario):
+    training = {host.id for host in group if host.protocol.phase is Phase.TRAINING}
+    is_split = len(training) < len(group) and training <= scenario.dial_out
+    if scenario.rule in OUTER and is_split:
+        # Those that still train only dial out, so that no two of them exchange; under outer rounds
+        # a peer that has finished waits until all have.
         return ""
     apart = spread(group)
     near = SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED
     return "" if apart < near else f"models are {apart:.3g} apart"
-
-
-def _has_nobody_to_average(group: list[FuzzPeer], scenario: Scenario) -> bool:
-    """Whether those who still train only dial out, so that no two of them exchange.
-
-    Under outer rounds a peer that has finished waits until all have.
-    """
-    training = {host.id for host in group if host.protocol.phase is Phase.TRAINING}
-    is_split = len(training) < len(group) and training <= scenario.dial_out
-    return scenario.rule in OUTER and is_split
 
 
 def _check_rest(swarm: FuzzSwarm) -> None:
@@ -414,14 +392,7 @@ def _check_rest(swarm: FuzzSwarm) -> None:
 
 
 def _failure(swarm: FuzzSwarm, violation: Violation) -> Failure:
+    trace = swarm.invariants.trace(violation.peers, _TRACE_LINES)
     return Failure(
-        invariant=violation.invariant,
-        what=violation.what,
-        at_s=swarm.now,
-        trace=tuple(swarm.invariants.trace(violation.peers, _TRACE_LINES)),
+        invariant=violation.invariant, what=violation.what, at_s=swarm.now, trace=tuple(trace)
     )
-
-
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "nowhere"

@@ -1,7 +1,11 @@
-"""A vector of four numbers and one local buffer, so that values really travel and mix."""
+"""A vector of four numbers and one local buffer, so that values really travel and mix.
+
+Effects are applied as they are decided; a simulation schedules the same ones instead, see
+`rumor.sim.kernel.program`.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,22 +13,29 @@ from numpy.typing import NDArray
 from ...gossip import Schema, TensorSpec
 from ...gossip.effects.effects import (
     Attach,
+    Combine,
+    Drop,
+    Effect,
     Exchange,
     Inspect,
     Measure,
+    Mix,
+    Reclaim,
+    Release,
     Send,
     Snapshot,
     Stage,
     X,
 )
 from ...gossip.effects.registers import OnDemand, is_pattern
-from ...gossip.types import ShareId, SnapshotId
+from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.formats import Form, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES
-from ..immediate import ImmediateValues
 from .violation import Violation
 
-__all__ = ["SCHEMA", "SIZE", "Values", "Vector", "decoded", "encoded", "schema_of"]
+__all__ = [
+    *("SCHEMA", "SIZE", "Payload", "Taken", "Values", "Vector", "decoded", "encoded", "schema_of"),
+]
 
 Values = NDArray[np.float64]
 
@@ -54,7 +65,15 @@ def _places(schema: Schema, shard: int, size: int) -> _Places:
     return places[places < size]
 
 
-class Vector(ImmediateValues[Payload, bytes]):
+class Taken(NamedTuple):
+    """A snapshot of a peer's own vector."""
+
+    payload: Payload
+    form: Form
+    shard: int
+
+
+class Vector:
     """The values of one life: its registers, what leaves and what has come.
 
     A snapshot that is released is filled with NaN, as memory that is used again would be; what was
@@ -66,13 +85,13 @@ class Vector(ImmediateValues[Payload, bytes]):
         schema: How it is cut.
 
     Attributes:
+        snapshots: Those that were not released.
         staged: What has come.
     """
 
     def __init__(
         self, values: Values, registers: Sequence[str] = (), schema: Schema = SCHEMA
     ) -> None:
-        super().__init__()
         self.schema = schema
         self.registers = OnDemand(registers, lambda: np.zeros(len(values)))
         for name in registers:
@@ -81,9 +100,36 @@ class Vector(ImmediateValues[Payload, bytes]):
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
         self._parts = [_places(schema, shard, len(values)) for shard in range(schema.shards)]
+        self.snapshots: dict[SnapshotId, Taken] = {}
         self.staged: dict[ShareId, Payload] = {}
         self._forms: dict[ShareId, Form] = {}
         self._sent = 0
+
+    def apply(self, effect: Effect, message: bytes = b"") -> None:
+        """Do what an effect asks of the values, with what came beside the message that led to it;
+        `exchange` and `attach` need the values of others."""
+        match effect:
+            case Snapshot(id, register, form, shard):
+                _require(id not in self.snapshots, "a snapshot's number was used twice")
+                payload = bytearray(self._bytes_of(register, form, shard))
+                self.snapshots[id] = Taken(payload, form, shard)
+            case Release(snapshot, abandoned):
+                released = self.snapshots.pop(snapshot).payload
+                if not abandoned:
+                    released[:] = b"\xff" * len(released)
+            case Reclaim(snapshot, fraction):
+                taken = self.snapshots[snapshot]
+                # Local buffers and the anchor were not given away.
+                self._mix(taken.payload, fraction, Form(taken.form.wire), taken.shard)
+            case Stage():
+                self._stage(effect, message)
+            case Mix(share, fraction, form):
+                self._mix(self.staged[share], fraction, form, share.shard)
+                self._drop(share)
+            case Combine():
+                self._combine(effect)
+            case Drop(share):
+                self._drop(share)
 
     @property
     def x(self) -> Values:
@@ -110,9 +156,7 @@ class Vector(ImmediateValues[Payload, bytes]):
 
     def payload_of(self, snapshot: SnapshotId) -> Payload:
         """The bytes of a snapshot."""
-        taken = self.snapshots[snapshot]
-        assert taken is not None
-        return taken.payload
+        return self.snapshots[snapshot].payload
 
     def attach(self, attach: Attach, memory: Payload | None) -> bool:
         """Stage a share where it lies, if it can be read, and say whether it is staged."""
@@ -124,7 +168,7 @@ class Vector(ImmediateValues[Payload, bytes]):
 
     def latest(self, shard: int) -> tuple[SnapshotId, Values]:
         """The last snapshot of a shard, and what it holds."""
-        snapshot = max(id for id, taken in self.snapshots.items() if taken and taken.shard == shard)
+        snapshot = max(id for id, taken in self.snapshots.items() if taken.shard == shard)
         return snapshot, self._numbers(self.payload_of(snapshot), Form(), shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
@@ -147,26 +191,14 @@ class Vector(ImmediateValues[Payload, bytes]):
         """Which numbers are those of a shard; what lies beyond the last one is padding."""
         return self._parts[shard]
 
-    def _take(self, effect: Snapshot) -> Payload:
-        _require(effect.id not in self.snapshots, "a snapshot's number was used twice")
-        return bytearray(self._bytes_of(effect.register, effect.form, effect.shard))
-
-    def _free(self, payload: Payload, *, abandoned: bool) -> None:
-        if not abandoned:
-            payload[:] = b"\xff" * len(payload)
-
     def _stage(self, effect: Stage, message: bytes) -> None:
         size, start = effect.size_bytes, effect.offset_bytes
         self._forms[effect.share] = effect.form
         room = self.staged.setdefault(effect.share, bytearray(size))
         end = start + len(message)
-        if not isinstance(room, bytearray):
-            raise Violation("order", "a frame of a share that is read from memory")
+        _require(isinstance(room, bytearray), "a frame of a share that is read from memory")
         _require(0 <= start <= end <= len(room) == size, "a frame beside its share")
         room[start:end] = message
-
-    def _received(self, share: ShareId) -> tuple[Payload, Form]:
-        return self.staged[share], self._forms[share]
 
     def _drop(self, share: ShareId) -> None:
         self.staged.pop(share, None)
@@ -181,22 +213,21 @@ class Vector(ImmediateValues[Payload, bytes]):
             start = form.registers * (high - low)
             self.local = np.frombuffer(payload, np.float64, 1, start).copy()
 
-    def _combine(
-        self,
-        register: str,
-        terms: Sequence[tuple[float, str | tuple[Payload, Form] | tuple[Payload, Form, int]]],
-    ) -> None:
-        if not terms and self.registers.is_on_demand(register):
-            self.registers.pop(register, None)
+    def _combine(self, effect: Combine) -> None:
+        if not effect.terms and self.registers.is_on_demand(effect.register):
+            self.registers.pop(effect.register, None)
             return
-        parts = (c * self._values_of(term) for c, term in terms)
-        self.registers[register] = sum(parts, np.zeros(len(self.x)))
+        terms = (factor * self._values_of(term) for factor, term in effect.terms)
+        self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
 
-    def _values_of(self, term: str | tuple[Payload, Form] | tuple[Payload, Form, int]) -> Values:
+    def _values_of(self, term: str | ShareId | SharePart | SnapshotId) -> Values:
         if isinstance(term, str):
             return self.registers[term]
-        payload, form, *register = term
-        return self._numbers(payload, form, 0, *register)
+        if isinstance(term, int):
+            taken = self.snapshots[term]
+            return self._numbers(taken.payload, taken.form, 0)
+        share, register = SharePart.of(term)
+        return self._numbers(self.staged[share], self._forms[share], 0, register)
 
     def _numbers(self, payload: Payload, form: Form, shard: int, register: int = 0) -> Values:
         # The size of a share of one register, copied or not: those behind the first begin there.
@@ -221,11 +252,10 @@ class Vector(ImmediateValues[Payload, bytes]):
 
 
 def encoded(wire: Wire, values: Values, turn: int | None) -> bytes:
-    """Write numbers in a format, as differences from an anchor of zeros.
+    """Write float64 numbers, as many as a shard has room for, in a format, as differences from an
+    anchor of zeros.
 
     Args:
-        wire: The format.
-        values: float64, as many as a shard has room for.
         turn: Which of all numbers ``topk`` sends: each gets its turn. None for the largest.
     """
     if wire.is_native:
@@ -248,13 +278,8 @@ def encoded(wire: Wire, values: Values, turn: int | None) -> bytes:
 
 
 def decoded(wire: Wire, payload: bytes, mine: Values) -> Values:
-    """Read numbers in a format.
-
-    Args:
-        wire: The format.
-        payload: What `encoded` wrote, and perhaps more.
-        mine: The receiver's own numbers, for those that are not there.
-    """
+    """Read what `encoded` wrote, and perhaps more; numbers that are not there are the receiver's
+    own."""
     n = len(mine)
     if wire.is_native:
         return np.frombuffer(payload, np.float64, n).copy()

@@ -81,8 +81,6 @@ class WeightedSum:
                 back, values = self._left.pop(mine), self._pushed.pop(mine, None)
                 if self._snapshots.pop(mine, None) is None and back and values is not None:
                     self._add(shard, back, self._x(life, shard) - values)
-            case _:
-                pass
 
     def check(self) -> None:
         """Compare the weighted sum with what it must be."""

@@ -1,24 +1,24 @@
 """One peer's run, repeated from its journal."""
 
-import logging
 import struct
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from numpy.random import Generator as Random
-from torch import Tensor, nn
+from torch import nn
 
 from ...gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
 from ...gossip.effects.effects import (
     Combine,
+    Drop,
     Effect,
     Exchange,
     Mix,
     Reclaim,
     Record,
+    Release,
     Send,
     Snapshot,
     Stage,
@@ -26,10 +26,9 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.types import Incarnation, PeerId, ShareId, SharePart
+from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
-from ...gossip.wire.formats import Form
 from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.learner import Learner
@@ -48,98 +47,15 @@ from ...train.storage.journal_records import (
     in_words,
 )
 from ...train.tasks.live_partition import Deal
-from ...train.tensors.vector import Term, Vector
-from ..immediate import ImmediateValues
-from .result import Difference, Differs, first_difference
-from .segments import ExchangeKey, SegmentReplays, exchange_records
+from ...train.tensors.store import TensorStore
+from ...train.tensors.vector import Vector
+from .result import Difference, Differs, PeerVerdict, Verdict, first_difference
+from .shares import Key, Life, RecomputedShare, ShareKey, ShareStore, exchange_records
 
-__all__ = [
-    *("MODEL", "EffectReplayer", "Key", "Life", "PeerReplay", "RecomputedShare", "ShareKey"),
-    "ShareStore",
-]
+__all__ = ["MODEL", "PeerReplay"]
 
 
-class Life(NamedTuple):
-    """One life of a peer."""
-
-    id: PeerId
-    incarnation: Incarnation
-
-
-class ShareKey(NamedTuple):
-    """Names a share among all peers."""
-
-    sender: Life
-    receiver: Life
-    seq: int
-    shard: int = 0
-
-    @property
-    def way(self) -> tuple[Life, Life, int]:
-        """From whom, to whom, and which shard: on each, one share follows another."""
-        return self.sender, self.receiver, self.shard
-
-    def __str__(self) -> str:
-        shard = f" (shard {self.shard})" if self.shard else ""
-        return f"share {self.seq}{shard} of {self.sender.id} for {self.receiver.id}"
-
-
-Key = ShareKey | ExchangeKey
-"""What one replay may have to wait for until another has made it."""
-
-
-class RecomputedShare(NamedTuple):
-    """A share, made again."""
-
-    payload: Tensor
-    """Its bytes: uint8, axes ``(n_bytes,)``; nobody changes them."""
-    form: Form
-    """What they are."""
-    record: int
-    """After which record of its sender's journal it was made."""
-    step: int
-    """After how many optimizer steps of its sender."""
-
-
-class ShareStore:
-    """Keeps what was made until it is mixed, or can be mixed no more.
-
-    Args:
-        lives: Who is replayed; what is for anybody else is dropped.
-    """
-
-    def __init__(self, lives: Collection[Life]) -> None:
-        self.lives = frozenset(lives)
-        self._made: dict[tuple[Life, Life, int], dict[int, RecomputedShare]] = {}
-        self._arrivals: list[ShareKey] = []
-        self.segments = SegmentReplays()
-        """What peers share of memory."""
-
-    def put(self, key: ShareKey, made: RecomputedShare) -> None:
-        """Hand over a share for another replay to take."""
-        if key.receiver in self.lives:
-            self._made.setdefault(key.way, {})[key.seq] = made
-            self._arrivals.append(key)
-
-    def find(self, key: ShareKey) -> RecomputedShare | None:
-        """A share, where it was made and not done with."""
-        return self._made.get(key.way, {}).get(key.seq)
-
-    def done(self, key: ShareKey) -> None:
-        """Forget a share that its receiver has decided on, and those before it."""
-        # At most one share of a shard is outstanding between two lives: those before are settled.
-        waiting = self._made.get(key.way, {})
-        for seq in [seq for seq in waiting if seq <= key.seq]:
-            del waiting[seq]
-
-    def take_arrivals(self) -> Sequence[Key]:
-        """What was put, or exchanged, since this was last asked."""
-        arrivals, self._arrivals = self._arrivals, []
-        return [*arrivals, *self.segments.take_arrivals()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(NamedTuple):
     """A part of a share, as the receiver's journal knows it."""
 
     offset_bytes: int
@@ -147,14 +63,11 @@ class _Frame:
     checksum: int
 
 
-class EffectReplayer(ImmediateValues[Tensor, Call]):
+class _Effects:
     """Applies a peer's effects to its model once more.
 
     What a live peer takes from the wire, or from another's memory, it takes from the sender's
     replay.
-
-    Args:
-        exchange_records: What its journal says of exchanges with segments.
     """
 
     def __init__(
@@ -162,15 +75,14 @@ class EffectReplayer(ImmediateValues[Tensor, Call]):
         vector: Vector,
         life: Life,
         store: ShareStore,
-        rng: Callable[[str], Random],
-        exchange_records: Iterator[Exchanged],
+        rounding: Callable[[SnapshotId], Random],
+        exchanges: Iterator[Exchanged],
     ) -> None:
-        super().__init__()
-        self._exchange_records = exchange_records
         self._vector = vector
+        self._tensors = TensorStore(vector, rounding)
         self._life = life
         self._store = store
-        self._rng = rng
+        self._exchanges = exchanges
         self._frames: dict[ShareId, list[_Frame]] = {}
 
     def replay(
@@ -190,87 +102,76 @@ class EffectReplayer(ImmediateValues[Tensor, Call]):
             Differs: A share is not what came over the wire.
         """
         match effect:
+            case Snapshot():
+                with suppress(TrainingError):  # what was to be sent of it is unsent live, too
+                    self._tensors.carry_out(effect)
+            case Release() | Reclaim():
+                self._tensors.carry_out(effect)
             case Send():
                 self._hand_over(effect, record, step)
+            case Stage(share, offset_bytes) if event.method == "receive":
+                size_bytes = event.arguments["envelope"].frame_bytes
+                frame = _Frame(offset_bytes, size_bytes, decode_header(event.header)[1])
+                self._frames.setdefault(share, []).append(frame)
             case Exchange():
                 yield from self._exchange(effect)
-            case Mix(share):
-                yield from self._await(share)
-            case Combine(_, terms):
-                for _, term in terms:
+            case Combine():
+                for _, term in effect.terms:
                     if not isinstance(term, str | int):
-                        yield from self._await(SharePart.of(term)[0])
-            case _:
-                pass
-        self.apply(effect, event)
+                        yield from self._stage(SharePart.of(term)[0])
+                self._tensors.carry_out(effect)
+            case Mix(share):
+                yield from self._stage(share)
+                self._tensors.carry_out(effect)
+                self._done(share)
+            case Drop(share):
+                self._tensors.carry_out(effect)
+                self._done(share)
 
-    def _hand_over(self, effect: Send, record: int, step: int) -> None:
-        envelope, body = effect.envelope, effect.envelope.body
-        taken = self.snapshots.get(effect.snapshot or 0)
-        if isinstance(body, Offer) and taken is not None:
+    def _hand_over(self, send: Send, record: int, step: int) -> None:
+        envelope, offer = send.envelope, send.envelope.body
+        if not isinstance(offer, Offer):
+            return
+        whole = replace(
+            send, start_bytes=0, envelope=replace(envelope, frame_bytes=offer.size_bytes)
+        )
+        payload = self._tensors.frame_of(whole)
+        if payload:
             receiver = Life(envelope.destination, envelope.destination_incarnation)
-            key = ShareKey(self._life, receiver, body.seq, envelope.shard)
-            self._store.put(key, RecomputedShare(taken.payload, taken.form, record, step))
+            key = ShareKey(self._life, receiver, offer.seq, envelope.shard)
+            self._store.put(key, RecomputedShare(bytes(payload), offer.form, record, step))
 
-    def _exchange(self, effect: Exchange) -> Generator[ExchangeKey, None, None]:
-        record = next(self._exchange_records, None)
+    def _exchange(self, effect: Exchange) -> Generator[Key, None, None]:
+        record = next(self._exchanges, None)
         # Where the journal was cut short before it, the exchange was not begun.
         if record is not None:
-            while (missing := self._store.segments.missing(record)) is not None:
+            while (missing := self._store.missing(record)) is not None:
                 yield missing
-            self._store.segments.exchange(record, effect, self._vector)
+            self._store.exchange(record, effect, self._vector)
 
-    def _await(self, share: ShareId) -> Generator[ShareKey, None, None]:
+    def _stage(self, share: ShareId) -> Generator[Key, None, None]:
+        """Stage a share, once it is made and seen to be what came over the wire."""
         key = self._key(share)
-        while self._store.find(key) is None:
+        while (made := self._store.find(key)) is None:
             yield key
-
-    def _take(self, effect: Snapshot) -> Tensor | None:
-        rng = self._rng(f"rounding:{effect.id}")
-        try:
-            return self._vector.snapshot(effect.register, effect.form, effect.shard, rng)
-        except TrainingError:
-            return None  # what was to be sent of it is unsent in the journal, too
-
-    def _stage(self, effect: Stage, message: Call) -> None:
-        if message.method == "receive":
-            frame = _Frame(
-                effect.offset_bytes,
-                message.arguments["envelope"].frame_bytes,
-                decode_header(message.header)[1],
-            )
-            self._frames.setdefault(effect.share, []).append(frame)
-
-    def _received(self, share: ShareId) -> tuple[Tensor, Form]:
-        """A share that is made, once it is seen to be what came over the wire."""
-        key = self._key(share)
-        made = self._store.find(key)
-        assert made is not None
+        if self._tensors.staging.look(share) is not None:
+            return
         for frame in self._frames.get(share, ()):
-            stop = frame.offset_bytes + frame.size_bytes
-            part = made.payload.numpy()[frame.offset_bytes : stop]
-            if len(part) != frame.size_bytes or checksum(part.data) != frame.checksum:
+            part = made.payload[frame.offset_bytes : frame.offset_bytes + frame.size_bytes]
+            if len(part) != frame.size_bytes or checksum(part) != frame.checksum:
                 raise Differs(
                     f"{key}, made after its record {made.record} and step {made.step}, has other "
                     f"bytes than came over the wire (from byte {frame.offset_bytes} on)"
                 )
-        return made.payload, made.form
+        self._tensors.carry_out(Stage(share, 0, len(made.payload), made.form), made.payload)
 
-    def _drop(self, share: ShareId) -> None:
+    def _done(self, share: ShareId) -> None:
         self._frames.pop(share, None)
         self._store.done(self._key(share))
-
-    def _mix(self, payload: Tensor, fraction: float, form: Form, shard: int) -> None:
-        self._vector.mix(payload, fraction, form, shard)
-
-    def _combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> None:
-        self._vector.combine(register, terms)
 
     def _key(self, share: ShareId) -> ShareKey:
         return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
 
-
-_log = logging.getLogger("rumor")
 
 # What a journal has a record of.
 _DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
@@ -291,20 +192,10 @@ class PeerReplay:
         self.head = head
         self.store = store
         self.life = Life(head.id, head.incarnation)
-        self.records = 0
-        """Records taken in so far."""
-        self.mixed = 0
-        """Shares mixed so far."""
+        self.result = PeerVerdict(id=head.id, incarnation=head.incarnation, folder=file.path.parent)
+        """What came of it so far."""
         self.unix_s = head.unix_s
         """When the live run was here, by the calendar of its machine, seconds."""
-        self.difference: Difference | None = None
-        """The first one, where there is one."""
-        self.stopped = ""
-        """Why the replay cannot go on, in words, where it cannot."""
-        self.ended = False
-        """Whether the journal was read to its end, and nothing differed."""
-        self.compared = False
-        """Whether the model was held against the one that the live run left."""
         self._learner = Learner(_run_config(head, device), head.id)
         rule = head.make_rule()
         self._vector = _vector(self._learner.model, rule, head)
@@ -313,9 +204,8 @@ class PeerReplay:
         if requirements_of(rule).overlaps:
             self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
-        rng = partial(stream, head.seed, head.id)
-        records = exchange_records(file.path)
-        self._effects = EffectReplayer(self._vector, self.life, store, rng, records)
+        exchanges = exchange_records(file.path)
+        self._effects = _Effects(self._vector, self.life, store, self._rounding, exchanges)
         self._decided: Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
@@ -326,6 +216,9 @@ class PeerReplay:
         """Optimizer steps taken so far."""
         return self._learner.taken
 
+    def _rounding(self, snapshot: SnapshotId) -> Random:
+        return stream(self.head.seed, self.head.id, f"rounding:{snapshot}")
+
     def run(self) -> Generator[Key | None, None, None]:
         """Repeat the run, as far as the journal goes and nothing differs.
 
@@ -333,20 +226,24 @@ class PeerReplay:
             None after each record; a share or an exchange that is not made yet, where one is
             needed: go on when it is.
         """
+        result = self.result
         try:
             self._check_start()
             for entry in self.file:
-                self.records = entry.number
+                result.records = entry.number
                 yield from self._take(entry)
                 yield None
             self._check_end()
-            self.ended = True
+            result.verdict = Verdict.IDENTICAL
         except Differs as differs:
-            self.difference = Difference(
-                peer=self.life.id, record=self.records, step=self.steps, what=str(differs)
+            result.verdict = Verdict.DIFFERS
+            result.difference = Difference(
+                peer=self.life.id, record=result.records, step=self.steps, what=str(differs)
             )
         except TrainingError as error:
-            self.stopped = str(error)
+            result.why = str(error)
+        finally:
+            result.steps, result.closed = self.steps, self.file.closed
 
     def _take(self, entry: Entry) -> Iterator[Key]:
         match entry.record:
@@ -399,15 +296,15 @@ class PeerReplay:
         if any(isinstance(effect, _DECIDED) for effect in effects):
             self._decided = Decided(self._protocol.weight, in_words(effects))
         for effect in effects:
-            yield from self._effects.replay(effect, event, self.records, self.steps)
-            self.mixed += isinstance(effect, ShareMixed)
+            yield from self._effects.replay(effect, event, self.result.records, self.steps)
+            self.result.mixed += isinstance(effect, ShareMixed)
         self._unmeasured |= event.method == "step" and event.arguments["trained"]
 
     def _measure(self) -> None:
         """Look at held-out data where the live run did; a model might count how often it is run."""
         if self._unmeasured:
             self._unmeasured = False
-            with _indulgence():
+            with suppress(Exception):  # it failed in the live run, too, or nothing depends on it
                 self._learner.evaluation()
 
     def _check_start(self) -> None:
@@ -443,25 +340,16 @@ class PeerReplay:
             return
         if not self.file.closed:
             raise TrainingError(
-                f"{self.file.path} ends after record {self.records}, before the live run did: "
-                "the rest of it is missing"
+                f"{self.file.path} ends after record {self.result.records}, before the live run "
+                "did: the rest of it is missing"
             )
-        with _indulgence():
+        with suppress(Exception):
             self._learner.task.evaluate(self._learner.model)
         state = named_state(self._learner.model)
         what = first_difference(model, state, self._protocol.weight)
         if what is not None:
             raise Differs(what)
-        self.compared = True
-
-
-@contextmanager
-def _indulgence() -> Iterator[None]:
-    """Let a measurement fail: it did so in the live run, or nothing depends on it."""
-    try:
-        yield
-    except Exception as error:
-        _log.debug("a measurement raised %r", error)
+        self.result.compared = True
 
 
 def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:

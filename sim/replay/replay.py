@@ -6,8 +6,8 @@ peer that needs a share waits until the sender's replay has made it, so that no 
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,9 @@ import torch
 from ...gossip.errors import ConfigError, TrainingError
 from ...train.storage.environment import differences, machine
 from ...train.storage.journal import JOURNAL, Head, JournalFile
-from .peer import Key, Life, PeerReplay, ShareKey, ShareStore
+from .peer import PeerReplay
 from .result import Difference, PeerVerdict, Replay, Verdict
+from .shares import Key, Life, ShareKey, ShareStore
 
 __all__ = ["PeerVerdict", "Replay", "Verdict", "code_named", "find_journals", "replay"]
 
@@ -54,7 +55,7 @@ def replay(folder: Path | str, *more: Path | str, tell: Tell | None = None) -> R
         peers, warnings = _prepared(paths, stack)
         first = _Swarm(peers, tell).run()
     return Replay(
-        peers=tuple(sorted(map(_verdict, peers), key=lambda peer: (peer.id, peer.incarnation))),
+        peers=tuple(peer.result for peer in sorted(peers, key=lambda peer: peer.life)),
         difference=first,
         warnings=warnings,
         wall_s=time.monotonic() - started_s,
@@ -90,7 +91,7 @@ def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     named = {}
     with ExitStack() as stack:
         for path in find_journals(folders):
-            head = _head(_opened(path, stack))
+            _, head = _opened(path, stack)
             rule = head.rule.get("spec", head.rule.get("name"))
             named[path] = {
                 "task": str(head.training["task"]),
@@ -132,7 +133,7 @@ class _Swarm:
             if isinstance(key, ShareKey):
                 why = self._why_missing(key.sender)
             for index in waiting:
-                self._peers[index].stopped = f"it needs {key}: {why}"
+                self._peers[index].result.why = f"it needs {key}: {why}"
         return self._first
 
     def _advance(self, index: int, run: Run) -> None:
@@ -143,7 +144,7 @@ class _Swarm:
         try:
             wanted = next(run)
         except StopIteration:
-            self._first = self._first or peer.difference
+            self._first = self._first or peer.result.difference
             return
         if wanted is None:
             heappush(self._queue, (peer.unix_s, index))
@@ -162,45 +163,39 @@ class _Swarm:
         peer = next((peer for peer in self._peers if peer.life == sender), None)
         if peer is None:
             return "that journal is not here"
-        if peer.difference is not None:
+        if peer.result.difference is not None:
             return "that replay differs from the live run before it"
-        if not peer.ended:
-            return f"that replay could not go on after its record {peer.records}"
+        if peer.result.verdict is not Verdict.IDENTICAL:
+            return f"that replay could not go on after its record {peer.result.records}"
         cut = "" if peer.file.closed else ", where it was cut short"
-        return f"that journal ends before it, after record {peer.records}{cut}"
+        return f"that journal ends before it, after record {peer.result.records}{cut}"
 
 
 def _prepared(paths: Sequence[Path], stack: ExitStack) -> tuple[list[PeerReplay], tuple[str, ...]]:
     """Everything that a run needs, and why its bits may differ; nothing is trained yet."""
-    files = [_opened(path, stack) for path in paths]
-    heads = [_head(file) for file in files]
-    lives = [Life(head.id, head.incarnation) for head in heads]
+    journals = [_opened(path, stack) for path in paths]
+    lives = [Life(head.id, head.incarnation) for _, head in journals]
     if len(set(lives)) < len(lives):
         raise ConfigError("the same journal was given twice")
-    warnings = dict.fromkeys(warning for head in heads for warning in _warnings(head))
+    warnings: dict[str, None] = {}
+    for _, head in journals:
+        here = machine(torch.device(_device(head))) | {"threads": head.machine.get("threads")}
+        warnings |= dict.fromkeys(differences(head.machine, here))
     store = ShareStore(lives)
-    stack.enter_context(_threads_kept())
-    peers = [
-        PeerReplay(file, head, _device(head), store)
-        for file, head in zip(files, heads, strict=True)
-    ]
+    stack.callback(torch.set_num_threads, torch.get_num_threads())
+    peers = [PeerReplay(file, head, _device(head), store) for file, head in journals]
     return peers, tuple(warnings)
 
 
-def _opened(path: Path, stack: ExitStack) -> JournalFile:
+def _opened(path: Path, stack: ExitStack) -> tuple[JournalFile, Head]:
     try:
-        file = JournalFile(path)
+        file = stack.enter_context(closing(JournalFile(path)))
     except TrainingError as error:
         raise ConfigError(str(error)) from None
-    stack.callback(file.close)
-    return file
-
-
-def _head(file: JournalFile) -> Head:
     try:
-        return Head.from_json(file.head)
+        return file, Head.from_json(file.head)
     except TrainingError as error:
-        raise ConfigError(f"{file.path}: {error}") from None
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def _device(head: Head) -> str:
@@ -208,39 +203,3 @@ def _device(head: Head) -> str:
     if re.fullmatch(r"cpu|[a-z]+(:\d{1,3})?", named) is None:
         raise ConfigError(f"the journal of {head.id} names no device: {named!r}")
     return named if torch.device(named).type != "cuda" or torch.cuda.is_available() else "cpu"
-
-
-def _warnings(head: Head) -> list[str]:
-    """Why a peer's bits may differ here."""
-    device = _device(head)
-    now = machine(torch.device(device)) | {"threads": head.machine.get("threads")}
-    return differences(head.machine, now)
-
-
-@contextmanager
-def _threads_kept() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _verdict(peer: PeerReplay) -> PeerVerdict:
-    if peer.difference is not None:
-        verdict = Verdict.DIFFERS
-    else:
-        verdict = Verdict.IDENTICAL if peer.ended else Verdict.STOPPED
-    return PeerVerdict(
-        id=peer.life.id,
-        incarnation=peer.life.incarnation,
-        folder=peer.file.path.parent,
-        records=peer.records,
-        steps=peer.steps,
-        mixed=peer.mixed,
-        verdict=verdict,
-        closed=peer.file.closed,
-        compared=peer.compared,
-        difference=peer.difference,
-        why=peer.stopped,
-    )

@@ -1,7 +1,7 @@
 """What came of a replay, for people and for programs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -49,27 +49,27 @@ class Verdict(StrEnum):
     """It could not go on: its journal is damaged, or a share that it needs is not to be had."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PeerVerdict:
-    """How one life of a peer was replayed."""
+    """How one incarnation of a peer was replayed."""
 
     id: str
     incarnation: int
     folder: Path
-    records: int
+    records: int = 0
     """Records of its journal that were taken in, the head not counted."""
-    steps: int
+    steps: int = 0
     """Optimizer steps taken."""
-    mixed: int
+    mixed: int = 0
     """Shares mixed."""
-    verdict: Verdict
-    closed: bool
+    verdict: Verdict = Verdict.STOPPED
+    closed: bool = False
     """Whether its journal has an end; False for a peer that was killed."""
-    compared: bool
+    compared: bool = False
     """Whether its model was found equal to the one that the live run saved."""
-    difference: Difference | None
+    difference: Difference | None = None
     """Where it first differs."""
-    why: str
+    why: str = ""
     """Why it could not go on, in words; empty where it could."""
 
 
@@ -105,20 +105,11 @@ class Replay:
             "steps": sum(peer.steps for peer in self.peers),
             "records": sum(peer.records for peer in self.peers),
             "mixed": sum(peer.mixed for peer in self.peers),
-            "difference": _plain(self.difference),
+            "difference": None if self.difference is None else asdict(self.difference),
             "warnings": list(self.warnings),
             "wall_s": self.wall_s,
-            "peers_detail": [
-                {name: _plain(getattr(peer, name)) for name in peer.__slots__}
-                for peer in self.peers
-            ],
+            "peers_detail": [asdict(peer) | {"folder": str(peer.folder)} for peer in self.peers],
         }
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Difference):
-        return {name: getattr(value, name) for name in value.__slots__}
-    return str(value) if isinstance(value, Path) else value
 
 
 def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:

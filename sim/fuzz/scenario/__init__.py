@@ -1,15 +1,6 @@
 """What one seed stands for: a swarm with its options, and a list of all that goes wrong with it."""
 
 from .options import OPTIONS, draw, workers_of
-from .scenario import CONFIG, FAULTS_S, WORKERS_MIN, ClippingGoSGD, Scenario
+from .scenario import FAULTS_S, WORKERS_MIN, Scenario
 
-__all__ = [
-    "CONFIG",
-    "FAULTS_S",
-    "OPTIONS",
-    "WORKERS_MIN",
-    "ClippingGoSGD",
-    "Scenario",
-    "draw",
-    "workers_of",
-]
+__all__ = ["FAULTS_S", "OPTIONS", "WORKERS_MIN", "Scenario", "draw", "workers_of"]

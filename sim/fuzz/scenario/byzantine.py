@@ -48,13 +48,7 @@ Said = tuple[Envelope, bytes]
 
 
 class ByzantinePeer:
-    """Corrupts the messages of one peer, and fabricates others.
-
-    Args:
-        seed: Of everything random.
-        peers: Everybody whose name is known; what it makes up is about them.
-        id: The liar's own name.
-    """
+    """Corrupts the messages of one peer, and fabricates others, about all peers by name."""
 
     def __init__(self, seed: int, peers: Sequence[PeerId], id: PeerId) -> None:
         self._rng = stream(seed, id, "lies")
@@ -90,11 +84,8 @@ class ByzantinePeer:
         return told
 
     def fabricate(self, envelope: Envelope) -> list[Said]:
-        """Messages that answer none.
-
-        Args:
-            envelope: A message of its own to somebody, of which the body does not count.
-        """
+        """Messages that answer none; of *envelope*, one of its own to somebody, the body does not
+        count."""
         rng = self._rng
         if self._said and rng.random() < 0.3:
             return [self._said[int(rng.integers(len(self._said)))]]
@@ -112,19 +103,19 @@ class ByzantinePeer:
 
     def _unasked(self) -> Body:
         rng, seq = self._rng, 1 + int(self._rng.integers(200))
-        share = Push(
-            seq=seq,
-            escrow=self._any(*_WEIGHTS),
-            size_bytes=64,
-            form=Form(copy=rng.random() < 0.3),
-            epoch=0,
-            round=0,
-            note=self._any(*_STEPS),
-            step=self._any(*_STEPS),
-        )
+        share: dict[str, Any] = {
+            "seq": seq,
+            "escrow": self._any(*_WEIGHTS),
+            "size_bytes": 64,
+            "form": Form(copy=rng.random() < 0.3),
+            "epoch": 0,
+            "round": 0,
+            "note": self._any(*_STEPS),
+            "step": self._any(*_STEPS),
+        }
         bodies: list[Body] = [
-            share,
-            Offer(**{name: getattr(share, name) for name in _OFFERED}, frame_bytes=16),
+            Push(**share),
+            Offer(**share, frame_bytes=16),
             self._corrupt_hello(Hello(members=(self._entry(0),), rooted=True, reply=False)),
             *(Ack(seq, self._any(*_WEIGHTS)), Query(seq), Pending(seq), Grant(seq, 1 << 40)),
             *(Ask(), Read(), Leave(rng.random() < 0.5), Refer((self._entry(1),))),
@@ -199,14 +190,10 @@ class ByzantinePeer:
         return self._others[int(self._rng.integers(len(self._others)))]
 
 
-_OFFERED: Final = (*("seq", "escrow", "size_bytes", "form", "epoch", "round", "note", "step"),)
-
-
 class Outside:
     """What passes between liars and the others, whose weight must add up with it.
 
-    Args:
-        liars: Their names; what begins with one and a dot is made up by it.
+    A name that begins with a liar's and a dot is made up by it.
     """
 
     def __init__(self, liars: Collection[PeerId]) -> None:
@@ -224,7 +211,6 @@ class Outside:
         """Count what another peer accepts of a liar, or has settled with it.
 
         Args:
-            entry: The line of its ledger.
             held: What it held of that shard before; a newcomer takes its copy as it comes.
             founders: Of how many peers it counts steps.
 
@@ -239,5 +225,5 @@ class Outside:
         return True
 
     def balance(self, total: Audit, shard: int) -> Audit:
-        """All weight of the others, with what has come from liars as if it had been founded."""
+        """All weight of the others, where what has come from liars counts as founded."""
         return replace(total, founded=total.founded + self._brought[shard])

@@ -3,12 +3,11 @@
 To turn one option off, or to take a fault away, shifts nothing else.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
+from numpy.random import Generator as Random
 
 from ....gossip import ConfigError, stream
 from ....gossip.wire.formats import NATIVE, parse_wire
@@ -20,6 +19,11 @@ from .scenario import CUTTING, FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, 
 
 __all__ = ["OPTIONS", "draw", "workers_of"]
 
+_T = TypeVar("_T")
+
+_Changes = dict[str, Any]
+"""What an option changes of a scenario, see `Scenario.changed`."""
+
 _FAR_S = 200_000.0
 """How far a clock is ahead that nobody believes: more than two days."""
 
@@ -30,248 +34,202 @@ _WHOLE = ("adpsgd", "dpsgd", "gradient-tracking")
 _OFTEN = ("picky", "picky", "picky", "picky", "gosgd", "gosgd-per-second", "sgp")
 
 
-def _frames(size: int) -> dict[str, Any]:
-    """Settings under which frames are of one size."""
+def _frames_of(size: int) -> _Changes:
     return {"frame_bytes": size, "frame_bytes_min": size, "frame_bytes_max": size}
 
 
-_NARROW_WIRES: tuple[dict[str, Any], ...] = (
+_NARROW_FRAMES: tuple[_Changes, ...] = (
     # Shares measure 64 bytes and copies 128: only shares go in one message, or nothing does.
-    {"inline_bytes_max": 64, **_frames(24), "window_bytes": 24},
-    {"inline_bytes_max": 1, **_frames(16), "window_bytes": 48},
+    {"inline_bytes_max": 64, **_frames_of(24), "window_bytes": 24},
+    {"inline_bytes_max": 1, **_frames_of(16), "window_bytes": 48},
+    {},
 )
 
-_WIDE_WIRES: tuple[dict[str, Any], ...] = (
-    {"inline_bytes_max": 1, **_frames(48), "window_bytes": 96},
+_WIDE_FRAMES: tuple[_Changes, ...] = (
+    {"inline_bytes_max": 1, **_frames_of(48), "window_bytes": 96},
     {"inline_bytes_max": 1, "frame_bytes": 32, "frame_bytes_min": 16, "frame_bytes_max": 64,
      "window_bytes": 64},
+    {},
 )  # fmt: skip
 
 
-def _founders(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, founders=1 + int(rng.random() * len(scenario.peers)))
+def _pick(rng: Random, among: Sequence[_T]) -> _T:
+    return among[int(rng.integers(len(among)))]
 
 
-def _rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, rule=_OFTEN[int(rng.integers(len(_OFTEN)))])
+def _shards(scenario: Scenario, rng: Random) -> _Changes:
+    return {
+        "shards": int(rng.integers(1, 4)) if scenario.size == WIDE else 1,
+        "config": {
+            "shards_per_push": int(rng.integers(1, 4)),
+            "shard_order": "random" if rng.random() < 0.5 else "round-robin",
+        },
+    }
 
 
-def _ring(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, ring=bool(rng.random() < 0.3))
-
-
-def _wide(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, size=WIDE if rng.random() < 0.5 else SIZE)
-
-
-def _frame_sizes(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    wires = _WIDE_WIRES if scenario.size == WIDE else _NARROW_WIRES
-    kind = int(rng.integers(3))
-    if kind == len(wires):
-        return scenario
-    return replace(scenario, config=replace(scenario.config, **wires[kind]))
-
-
-def _shards(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    shards = int(rng.integers(1, 4)) if scenario.size == WIDE else 1
-    config = replace(
-        scenario.config,
-        shards_per_push=int(rng.integers(1, 4)),
-        shard_order="random" if rng.random() < 0.5 else "round-robin",
-    )
-    return replace(scenario, shards=shards, config=config)
-
-
-def _exact(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, config=replace(scenario.config, exact=bool(rng.random() < 0.25)))
-
-
-def _bandwidth(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    bytes_s = (None, None, None, 300.0, 2000.0)[int(rng.integers(5))]
-    return replace(scenario, config=replace(scenario.config, bandwidth_bytes_s=bytes_s))
-
-
-def _memory(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, host=b"the-same-machine" if rng.random() < 0.25 else b"")
-
-
-def _dial_out(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    # Somebody has to listen, and the first is as good as any.
+def _dial_out(scenario: Scenario, rng: Random) -> _Changes:
     many = rng.random() < 0.25
+    # Somebody has to listen, and the first is as good as any.
     chosen = [peer for peer in scenario.peers[1:] if rng.random() < 0.5]
-    return replace(scenario, dial_out=frozenset(chosen if many else ()))
+    return {"dial_out": frozenset(chosen if many else ())}
 
 
-def _clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _clocks(scenario: Scenario, rng: Random) -> _Changes:
     wrong = rng.random() < 0.4
     ahead_s = {peer: round(float(rng.exponential(30.0)), 3) for peer in scenario.peers}
-    return replace(scenario, ahead_s=ahead_s if wrong else {})
+    return {"ahead_s": ahead_s if wrong else {}}
 
 
-def _tells(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, tells=bool(rng.random() < 0.5))
-
-
-def _orderly(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, orderly=bool(rng.random() < 0.5))
-
-
-def _far_clocks(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _far_clocks(scenario: Scenario, rng: Random) -> _Changes:
     """Clocks that are behind, and some that are wrong by more than a day."""
     wrong, far = rng.random() < 0.3, rng.random() < 0.25
     peers = [peer for peer in scenario.peers if rng.random() < 0.4]
     behind_s = {peer: -round(float(rng.exponential(30.0)), 3) for peer in peers}
-    ahead_s = dict(scenario.ahead_s)
-    if wrong:
-        ahead_s.update(behind_s)
-    if wrong and far:
-        # Not of all that found: somebody has to be right.
-        ahead_s[scenario.peers[-1]] = _FAR_S
-    return replace(scenario, ahead_s=ahead_s)
+    if not wrong:
+        return {}
+    # Not of all that found: somebody has to be right.
+    far_s = {scenario.peers[-1]: _FAR_S} if far else {}
+    return {"ahead_s": {**scenario.ahead_s, **behind_s, **far_s}}
 
 
-def _more_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _more_rules(scenario: Scenario, rng: Random) -> _Changes:
     """Rules that wait, or answer: they work on whole vectors, and have no weights."""
-    chosen = ("adpsgd", "adpsgd", "dpsgd", "allreduce")[int(rng.integers(4))]
+    rule = _pick(rng, ("adpsgd", "adpsgd", "dpsgd", "allreduce"))
     if rng.random() >= 0.15:
-        return scenario
-    found = replace(scenario, rule=chosen, shards=1, config=replace(scenario.config, exact=False))
-    # Those who did not found would only be turned away.
-    return replace(found, founders=len(scenario.peers)) if found.waits else found
+        return {}
+    # Those who did not found would only be turned away by those that wait.
+    founders = scenario.founders if rule == "adpsgd" else len(scenario.peers)
+    return {"rule": rule, "shards": 1, "founders": founders, "config": {"exact": False}}
 
 
-def _several_registers(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _several_registers(scenario: Scenario, rng: Random) -> _Changes:
     """The rule of those that wait for neighbors whose shares carry two registers."""
     is_chosen = rng.random() < 0.5 and scenario.rule == "dpsgd"
-    return replace(scenario, rule="gradient-tracking") if is_chosen else scenario
+    return {"rule": "gradient-tracking"} if is_chosen else {}
 
 
-def _formats(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    wire = ("bfloat16", "float16", "int8", "topk:0.3")[int(rng.integers(4))]
-    rule = scenario.rule
+def _formats(scenario: Scenario, rng: Random) -> _Changes:
+    wire, rule = _pick(rng, ("bfloat16", "float16", "int8", "topk:0.3")), scenario.rule
     is_left = rng.random() >= 0.25 or scenario.config.exact or rule == "allreduce"
     if is_left or (wire.startswith("topk") and rule in _WHOLE):
-        return scenario
-    return replace(scenario, config=replace(scenario.config, wire=wire))
+        return {}
+    return {"config": {"wire": wire}}
 
 
-def _damage(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    damage = (0.01, 0.1)[int(rng.integers(2))]
-    return replace(scenario, damage=damage if rng.random() < 0.15 else 0.0)
+def _damage(scenario: Scenario, rng: Random) -> _Changes:
+    damage = _pick(rng, (0.01, 0.1))
+    return {"damage": damage if rng.random() < 0.15 else 0.0}
 
 
-def _two_swarms(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _two_swarms(scenario: Scenario, rng: Random) -> _Changes:
     n = len(scenario.peers)
     first, meet_s = 1 + int(rng.random() * (n - 1)), round(float(rng.uniform(2.0, 10.0)), 3)
     if rng.random() >= 0.12:
-        return scenario
-    return replace(scenario, founders=n, rolls=(first, n - first), meet_s=meet_s)
+        return {}
+    return {"founders": n, "rolls": (first, n - first), "meet_s": meet_s}
 
 
-def _brief_tombstones(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _brief_tombstones(scenario: Scenario, rng: Random) -> _Changes:
     """The dead are known as such sooner, and those who left are forgotten within 12 s."""
-    config = replace(scenario.config, gossip_s=0.3, suspect_s=0.8, dead_s=1.2)
-    return replace(scenario, config=config) if rng.random() < 0.15 else scenario
+    config = {"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}
+    return {"config": config} if rng.random() < 0.15 else {}
 
 
-def _outer_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    """Rules whose peers wait for whoever is there; they work on whole vectors, without weights."""
-    chosen = OUTER[int(rng.integers(len(OUTER)))]
+def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
+    """Rules whose peers wait for whoever is there."""
+    rule = _pick(rng, OUTER)
     if rng.random() >= 0.15:
-        return scenario
-    is_dense = parse_wire(scenario.config.wire).is_dense
-    wire = scenario.config.wire if is_dense else NATIVE
+        return {}
+    return {"rule": rule, "shards": 1, "config": _of_whole_vectors(scenario) | _faster(scenario)}
+
+
+def _of_whole_vectors(scenario: Scenario) -> _Changes:
+    """Settings for rules that work on whole vectors, without weights."""
+    return {"exact": False} | _dense(scenario)
+
+
+def _dense(scenario: Scenario) -> _Changes:
+    return {} if parse_wire(scenario.config.wire).is_dense else {"wire": NATIVE}
+
+
+def _faster(scenario: Scenario) -> _Changes:
+    """More bandwidth: a share for everybody in each round would take a minute at 300 bytes/s."""
     bytes_s = scenario.config.bandwidth_bytes_s
-    # A share for everybody in each round: at 300 bytes a second it would take a minute.
-    limit = max(bytes_s, 2000.0) if bytes_s else None
-    config = replace(scenario.config, exact=False, wire=wire, bandwidth_bytes_s=limit)
-    return replace(scenario, rule=chosen, shards=1, config=config)
+    return {"bandwidth_bytes_s": max(bytes_s, 2000.0) if bytes_s else None}
 
 
-def _cutting_rules(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _cutting_rules(scenario: Scenario, rng: Random) -> _Changes:
     """Rules that cut the vector themselves, here into three."""
-    chosen = CUTTING[int(rng.integers(len(CUTTING)))]
+    rule = _pick(rng, CUTTING)
     is_chosen = rng.random() < 0.3 and scenario.size == WIDE and scenario.rule in _OFTEN
-    return replace(scenario, rule=chosen, shards=3) if is_chosen else scenario
+    return {"rule": rule, "shards": 3} if is_chosen else {}
 
 
-def _kept_shares(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _kept_shares(scenario: Scenario, rng: Random) -> _Changes:
     """Rules that keep what they send, so that everybody counts the same, in place of some that
     wait: CHOCO-SGD and SparseLoCo in any format, RelaySGD on a chain."""
-    rule = ("choco", "relaysgd", "sparseloco")[int(rng.integers(3))]
-    wire = (NATIVE, "float16", "int8", "topk:0.3", "topk2bit:0.3")[int(rng.integers(5))]
+    rule = _pick(rng, ("choco", "relaysgd", "sparseloco"))
+    wire = _pick(rng, (NATIVE, "float16", "int8", "topk:0.3", "topk2bit:0.3"))
     if rng.random() >= 0.5 or scenario.rule not in ("dpsgd", "allreduce"):
-        return scenario
-    if rule == "relaysgd":
-        return replace(scenario, rule=rule)
-    return replace(scenario, rule=rule, config=replace(scenario.config, wire=wire))
+        return {}
+    return {"rule": rule, "config": {} if rule == "relaysgd" else {"wire": wire}}
 
 
-def _segments(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    """The rule whose peers share a segment; it works on whole vectors."""
+def _segments(scenario: Scenario, rng: Random) -> _Changes:
+    """The rule whose peers share a segment."""
     if rng.random() >= 0.04:
-        return scenario
-    return replace(_of_whole_vectors(scenario), rule="seasgd")
+        return {}
+    return {"rule": "seasgd", "shards": 1, "config": _of_whole_vectors(scenario)}
 
 
-def _of_whole_vectors(scenario: Scenario) -> Scenario:
-    is_dense = parse_wire(scenario.config.wire).is_dense
-    wire = scenario.config.wire if is_dense else NATIVE
-    return replace(scenario, shards=1, config=replace(scenario.config, exact=False, wire=wire))
-
-
-def _machines(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    """The rule that tells its own machine from others; it works on whole vectors."""
+def _machines(scenario: Scenario, rng: Random) -> _Changes:
+    """The rule that tells its own machine from others."""
     machines = int(rng.integers(1, 4))
     if rng.random() >= 0.04:
-        return scenario
-    found = _of_whole_vectors(scenario)
-    bytes_s = found.config.bandwidth_bytes_s
-    config = replace(found.config, bandwidth_bytes_s=max(bytes_s, 2000.0) if bytes_s else None)
-    return replace(found, rule="hybrid", machines=machines, config=config)
+        return {}
+    config = _of_whole_vectors(scenario) | _faster(scenario)
+    return {"rule": "hybrid", "machines": machines, "shards": 1, "config": config}
 
 
-def _clipped(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _clipped(scenario: Scenario, rng: Random) -> _Changes:
     """The rule that measures how far shares are from the model; it needs every number."""
     is_chosen = rng.random() < 0.035 and scenario.rule in _OFTEN
-    is_dense = parse_wire(scenario.config.wire).is_dense
-    config = scenario.config if is_dense else replace(scenario.config, wire=NATIVE)
-    return replace(scenario, rule="clipped", config=config) if is_chosen else scenario
+    return {"rule": "clipped", "config": _dense(scenario)} if is_chosen else {}
 
 
-def _progress(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _progress(scenario: Scenario, rng: Random) -> _Changes:
     """Training ends for all with that of the first who has finished."""
     is_chosen = rng.random() < 0.5 and scenario.rule == "seasgd"
-    return replace(scenario, rule="seasgd-fastest") if is_chosen else scenario
+    return {"rule": "seasgd-fastest"} if is_chosen else {}
 
 
-def _layers(scenario: Scenario, rng: np.random.Generator) -> Scenario:
+def _layers(scenario: Scenario, rng: Random) -> _Changes:
     """The rule that pushes while a step goes on, in place of one that cuts the vector, too."""
     is_chosen = rng.random() < 0.17 and scenario.rule in CUTTING
-    return replace(scenario, rule="layers") if is_chosen else scenario
+    return {"rule": "layers"} if is_chosen else {}
 
 
-def _reading(scenario: Scenario, rng: np.random.Generator) -> Scenario:
-    return replace(scenario, reads=bool(rng.random() < 0.15))
-
-
-_Option = Callable[[Scenario, np.random.Generator], Scenario]
-
-_SWARM: Mapping[str, _Option] = MappingProxyType(
+_SWARM: Mapping[str, Callable[[Scenario, Random], _Changes]] = MappingProxyType(
     {
-        "founders": _founders,
-        "rules": _rules,
-        "ring": _ring,
-        "wide": _wide,
-        "frames": _frame_sizes,
+        "founders": lambda scenario, rng: {"founders": 1 + int(rng.random() * len(scenario.peers))},
+        "rules": lambda scenario, rng: {"rule": _pick(rng, _OFTEN)},
+        "ring": lambda scenario, rng: {"ring": rng.random() < 0.3},
+        "wide": lambda scenario, rng: {"size": WIDE if rng.random() < 0.5 else SIZE},
+        "frames": lambda scenario, rng: {
+            "config": _pick(rng, _WIDE_FRAMES if scenario.size == WIDE else _NARROW_FRAMES)
+        },
         "shards": _shards,
-        "exact": _exact,
-        "bandwidth": _bandwidth,
-        "memory": _memory,
+        "exact": lambda scenario, rng: {"config": {"exact": rng.random() < 0.25}},
+        "bandwidth": lambda scenario, rng: {
+            "config": {"bandwidth_bytes_s": _pick(rng, (None, None, None, 300.0, 2000.0))}
+        },
+        "memory": lambda scenario, rng: {
+            "host": b"the-same-machine" if rng.random() < 0.25 else b""
+        },
         "dial-out": _dial_out,
         "clocks": _clocks,
-        "tells": _tells,
-        "orderly": _orderly,
+        "tells": lambda scenario, rng: {"tells": rng.random() < 0.5},
+        "orderly": lambda scenario, rng: {"orderly": rng.random() < 0.5},
         "far-clocks": _far_clocks,
         "more-rules": _more_rules,
         "several-registers": _several_registers,
@@ -284,7 +242,7 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "kept-shares": _kept_shares,
         "segments": _segments,
         "machines": _machines,
-        "reading": _reading,
+        "reading": lambda scenario, rng: {"reads": rng.random() < 0.15},
         "clipped": _clipped,
         "progress": _progress,
         "pieces": _layers,
@@ -300,22 +258,20 @@ def workers_of(seed: int, most: int) -> int:
     return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
 
 
-def _with_liars(scenario: Scenario, share: float) -> Scenario:
-    """The same swarm, of which at most a share lies, under a rule that needs nobody in particular.
+def _liars(scenario: Scenario, share: float) -> _Changes:
+    """Let at most a share lie, under a rule that needs nobody in particular.
 
     Nobody can say where a model may lie that liars have mixed into, and who reads one reads theirs.
     """
     rng = stream(scenario.seed, "torture", "liars")
     most = int(share * len(scenario.peers))
     if not most:
-        return scenario
+        return {}
     order = [scenario.peers[int(place)] for place in rng.permutation(len(scenario.peers))]
     liars = frozenset(order[: 1 + int(rng.integers(most))])
-    rule = scenario.rule if scenario.rule in _OFTEN else _OFTEN[int(rng.integers(len(_OFTEN)))]
-    config = replace(scenario.config, exact=False)
-    return replace(
-        scenario, liars=liars, rule=rule, config=config, rolls=(), reads=False, damage=0.0, host=b""
-    )
+    rule = scenario.rule if scenario.rule in _OFTEN else _pick(rng, _OFTEN)
+    plain = {"rolls": (), "reads": False, "damage": 0.0, "host": b""}
+    return {"liars": liars, "rule": rule, "config": {"exact": False}, **plain}
 
 
 def draw(
@@ -348,12 +304,12 @@ def draw(
     scenario = Scenario(seed=seed, peers=tuple(f"p{index}" for index in range(workers)))
     for name, option in _SWARM.items():
         if name not in without:
-            scenario = option(scenario, stream(seed, "torture", name))
-    scenario = _with_liars(scenario, liars)
+            scenario = scenario.changed(**option(scenario, stream(seed, "torture", name)))
+    scenario = scenario.changed(**_liars(scenario, liars))
     if faults is None:
         rng = stream(seed, "torture", "faults")
         faults = draw_faults(rng, scenario.peers, FAULTS_S, diverge=not scenario.config.exact)
         for name, aim in AIMS.items():
             if name not in without:
-                faults = aim(stream(seed, "torture", name), scenario, faults)
+                faults = aim(stream(seed, "torture", name), scenario.peers, faults)
     return scenario.with_faults(faults)

@@ -1,36 +1,15 @@
 """A swarm as a seed stands for it, its settings, and the rules that only fuzzing has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
-from ....gossip import (
-    ADPSGD,
-    DPSGD,
-    SGP,
-    AllReduce,
-    ConfigError,
-    GoSGD,
-    PeerId,
-    ProtocolConfig,
-    Rule,
-    RuleContext,
-)
+from ....gossip import ConfigError, GoSGD, PeerId, ProtocolConfig, Rule, RuleContext
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
 from ....gossip.protocol.state import Neighbors
-from ....gossip.rules.asynchronous.divshare import DivShare
-from ....gossip.rules.asynchronous.seasgd import SEASGD
-from ....gossip.rules.asynchronous.sparta import Sparta
-from ....gossip.rules.compressed.choco import Choco
-from ....gossip.rules.compressed.sparseloco import SparseLoCo
-from ....gossip.rules.heterogeneous.gradient_tracking import GradientTracking
-from ....gossip.rules.heterogeneous.relaysgd import RelaySGD
-from ....gossip.rules.outer.diloco import DiLoCo
-from ....gossip.rules.outer.gasloc import GASLoC
-from ....gossip.rules.outer.hybrid import Hybrid
-from ....gossip.rules.outer.local_sgd import LocalSGD
-from ....gossip.rules.outer.noloco import NoLoCo
+from ....gossip.rules.registry import make_rule
 from ....gossip.weight import coarse
 from ....train.faults.schedule import (
     ATTACKS,
@@ -45,17 +24,7 @@ from ..peers import chain, complete, ring
 from ..vector import SIZE
 
 __all__ = [
-    "CONFIG",
-    "CUTTING",
-    "FAULTS_S",
-    "OUTER",
-    "RULES",
-    "SYNCHRONOUS",
-    "WIDE",
-    "WORKERS_MAX",
-    "WORKERS_MIN",
-    "ClippingGoSGD",
-    "Scenario",
+    *("CUTTING", "FAULTS_S", "OUTER", "WIDE", "WORKERS_MAX", "WORKERS_MIN", "Scenario"),
 ]
 
 
@@ -63,21 +32,17 @@ __all__ = [
 _KINDS = tuple(kind for kind in KINDS if kind not in ATTACKS)
 
 
-class ClippingGoSGD:
-    """Pushes as `GoSGD` does, now and then twice in a turn, and mixes with moods.
-
-    Args:
-        p: Probability of a push at each step.
-        outstanding_max: Shares that may be outstanding at once.
-    """
+class _PickyGoSGD:
+    """`GoSGD` that now and then pushes twice in a turn, and refuses a share, or accepts a part of
+    it, which no rule that people use does yet."""
 
     name = "picky"
     registers: tuple[str, ...] = ()
     requirements = Requirements(whole=False)
+    outstanding_max = 2
 
-    def __init__(self, p: float, outstanding_max: int = 2) -> None:
-        self.outstanding_max = outstanding_max
-        self._gosgd = GoSGD(p, outstanding_max=outstanding_max)
+    def __init__(self, p: float) -> None:
+        self._gosgd = GoSGD(p, outstanding_max=self.outstanding_max)
 
     def step(self, turn: RuleContext) -> Wait | None:
         """Decide some of what has come, and let GoSGD do the rest."""
@@ -104,7 +69,7 @@ LAST_FAULT_S = 3600.0
 WORKERS_MIN = 2
 WORKERS_MAX = 64
 
-CONFIG = ProtocolConfig(
+_CONFIG = ProtocolConfig(
     query_s_min=0.2,
     query_s_max=1.5,
     stall_s=1.5,
@@ -139,7 +104,7 @@ class Scenario:
     meet_s: float = 0.0
     """When a peer of the first swarm is told of one of the other, seconds."""
     rule: str = "gosgd"
-    config: ProtocolConfig = CONFIG
+    config: ProtocolConfig = _CONFIG
     ring: bool = False
     size: int = SIZE
     """Numbers of the vector."""
@@ -179,7 +144,7 @@ class Scenario:
     @property
     def waits(self) -> bool:
         """Whether its peers wait for one another, and halt where one of them is lost."""
-        return self.rule in SYNCHRONOUS
+        return self.rule in _SYNCHRONOUS
 
     @property
     def neighbors(self) -> Neighbors:
@@ -200,7 +165,13 @@ class Scenario:
 
     def make_rule(self) -> Rule:
         """A rule for one peer."""
-        return RULES[self.rule]()
+        if self.rule == "picky":
+            return _PickyGoSGD(0.6)
+        return make_rule(_RULES.get(self.rule, self.rule))
+
+    def changed(self, config: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> "Scenario":
+        """The same, but for these fields, and these of its config."""
+        return replace(self, config=replace(self.config, **config), **more)
 
     def with_faults(self, faults: tuple[Fault, ...]) -> "Scenario":
         """The same swarm, and other faults.
@@ -218,35 +189,26 @@ class Scenario:
         return replace(self, faults=resolve(faults, self.peers))
 
 
-RULES: Mapping[str, Callable[[], Rule]] = MappingProxyType(
+_RULES: Mapping[str, str] = MappingProxyType(
     {
-        "picky": lambda: ClippingGoSGD(0.6),
-        "gosgd": lambda: GoSGD(0.6),
-        "layers": lambda: GoSGD(0.6, layers=3),
-        "clipped": lambda: GoSGD(0.6, robust="clip:tau=2"),
-        "gosgd-per-second": lambda: GoSGD(2.0, emission="per-second"),
-        "sgp": SGP,
-        "adpsgd": ADPSGD,
-        "dpsgd": DPSGD,
-        "allreduce": AllReduce,
-        "local-sgd": lambda: LocalSGD(h=2),
-        "diloco": lambda: DiLoCo(h=2),
-        "gasloc": lambda: GASLoC(h=2),
-        "noloco": lambda: NoLoCo(h=2),
-        "gradient-tracking": GradientTracking,
-        "choco": Choco,
-        "sparseloco": lambda: SparseLoCo(h=2),
-        "relaysgd": RelaySGD,
-        "sparta": lambda: Sparta(fraction=1 / 3),
-        "divshare": lambda: DivShare(fraction=1 / 3),
-        "seasgd": SEASGD,
-        "seasgd-fastest": lambda: SEASGD(progress="fastest"),
-        "hybrid": lambda: Hybrid(between=0.5),
+        "gosgd": "gosgd:p=0.6",
+        "layers": "gosgd:p=0.6,layers=3",
+        "clipped": "gosgd:p=0.6,robust=clip:tau=2",
+        "gosgd-per-second": "gosgd:p=2,emission=per-second",
+        "local-sgd": "local-sgd:h=2",
+        "diloco": "diloco:h=2",
+        "gasloc": "gasloc:h=2",
+        "noloco": "noloco:h=2",
+        "sparseloco": "sparseloco:h=2",
+        "sparta": f"sparta:fraction={1 / 3}",
+        "divshare": f"divshare:fraction={1 / 3}",
+        "seasgd-fastest": "seasgd:progress=fastest",
+        "hybrid": "hybrid:between=0.5",
     }
 )
-"""Picky refuses shares now and then, or accepts a part, which no rule that people use does yet."""
+"""Specs of rules that have parameters here; others are called by their names."""
 
-SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "sparseloco", "relaysgd")
+_SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "sparseloco", "relaysgd")
 """Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")

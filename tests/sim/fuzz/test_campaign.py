@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError, Protocol, RumorError
-from rumor.sim.fuzz import CampaignConfig, Trial, Violation, attempt, draw, run_campaign
+from rumor.sim.fuzz import CampaignConfig, Trial, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run
 from rumor.train.faults.schedule import Fault
@@ -243,16 +243,6 @@ def test_what_makes_no_campaign_is_refused(
     with pytest.raises(ConfigError) as caught:
         make()
     assert message in str(caught.value)
-
-
-def test_a_violation_names_its_invariant() -> None:
-    violation = Violation("I1", "a unit is missing", ("a",))
-    assert str(violation) == "I1: a unit is missing"
-    assert (violation.invariant, violation.what, violation.peers) == (
-        "I1",
-        "a unit is missing",
-        ("a",),
-    )
 
 
 @pytest.mark.extended

@@ -6,10 +6,12 @@ import pytest
 
 from rumor.gossip import ONE, Kind, Phase
 from rumor.gossip.effects.ledger import Entry
+from rumor.gossip.wire.formats import Form
 from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.trial import _go_through, run, swarm_of
+from rumor.sim.fuzz.vector import Taken
 from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, read_faults
 
 from .mutants import MUTANTS
@@ -35,10 +37,6 @@ class Swarm:
     @property
     def running(self) -> list[str]:
         return [peer.id for peer in self.made.running()]
-
-
-def steps(swarm: Swarm, peer: str = "p1") -> int:
-    return swarm[peer].worker.total_steps
 
 
 def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_clock() -> None:
@@ -70,17 +68,6 @@ def test_a_restart_with_nothing_has_another_model_and_leaves_a_running_peer_alon
     assert swarm.at(13.0)["p1"].ledger.incarnation == life
 
 
-def test_a_crash_waits_for_an_effect_or_for_something_to_be_accepted() -> None:
-    swarm = Swarm('[{"at_s": 9, "kind": "crash", "peer": "p1", "accepting": true}]').at(15.0)
-    assert "p1" not in swarm.running
-    life = swarm["p1"].ledger.life
-    (last,) = (a for a in swarm["p1"].ledgers)
-    assert life in swarm.made.invariants.dead and last.decided
-    swarm = Swarm('[{"at_s": 9, "kind": "crash", "peer": "p1", "after": 3}]').at(9.0)
-    point = swarm["p1"].worker.crash_point
-    assert point is not None and point.after == 3
-
-
 def test_a_mass_restart_takes_all_down_and_brings_them_back_together() -> None:
     swarm = Swarm('[{"at_s": 9, "kind": "mass-restart", "for_s": 1.5}]').at(9.2)
     assert swarm.running == []
@@ -91,71 +78,12 @@ def test_a_mass_restart_takes_all_down_and_brings_them_back_together() -> None:
     assert swarm.seen["mass restart"] == 1
 
 
-def test_a_paused_peer_does_nothing_until_it_goes_on_and_then_hears_what_came() -> None:
-    swarm = Swarm(
-        '[{"at_s": 9, "kind": "pause", "peer": "p1"},'
-        ' {"at_s": 11, "kind": "continue", "peer": "p1"}]'
-    )
-    taken = steps(swarm.at(9.0))
-    assert steps(swarm.at(10.9)) == taken
-    assert steps(swarm.at(13.0)) > taken
-    swarm = Swarm('[{"at_s": 9, "kind": "pause", "peer": "p1", "for_s": 1}]')
-    taken = steps(swarm.at(9.0))
-    assert steps(swarm.at(9.9)) == taken
-    assert steps(swarm.at(12.0)) > taken
-
-
-def test_a_slow_peer_takes_fewer_steps_for_a_while() -> None:
-    slow = Swarm('[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 10, "for_s": 4}]')
-    usual = Swarm("[]")
-    taken = [steps(made.at(10.0)) - made_at_6 for made, made_at_6 in both(slow, usual)]
-    assert taken[0] * 3 < taken[1]
-    assert slow["p1"].worker.slowness == 1.0
-
-
-def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
-    swarm = Swarm(
-        '[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 3, "for_s": 6},'
-        ' {"at_s": 8, "kind": "slow", "peer": "p1", "factor": 9, "for_s": 2},'
-        ' {"at_s": 9, "kind": "slow", "peer": "p1", "factor": 2}]'
-    )
-    seen = [swarm.at(time_s)["p1"].worker.slowness for time_s in (5.0, 7.0, 9.5, 11.0, 13.0)]
-    assert seen == [1.0, 3.0, 9.0, 3.0, 2.0]
-    swarm.made.processes.calm()
-    assert swarm["p1"].worker.slowness == 1.0
-
-
-@pytest.mark.parametrize("state", ["kept", "lost"])
-def test_a_slow_peer_is_slow_in_its_next_life_until_the_fault_is_over(state: str) -> None:
-    swarm = Swarm(
-        '[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9, "for_s": 6},'
-        ' {"at_s": 8, "kind": "crash", "peer": "p1"},'
-        f' {{"at_s": 9, "kind": "restart", "peer": "p1", "state": "{state}"}}]'
-    )
-    assert [swarm.at(time_s)["p1"].worker.slowness for time_s in (10.0, 13.0)] == [9.0, 1.0]
-
-
 def test_one_that_starts_over_under_its_name_is_as_slow_as_before() -> None:
     swarm = Swarm('[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9}]').at(8.0)
     before = swarm["p1"]
     before.outlived = before.ledger.incarnation + 1
     swarm.made.start_over(before)
     assert swarm["p1"] is not before and swarm["p1"].worker.slowness == 9.0
-
-
-def test_the_end_of_a_pause_ends_no_other() -> None:
-    pause = '{"at_s": %s, "kind": "pause", "peer": "p1", "for_s": %s}'
-    swarm = Swarm(
-        f'[{pause % (5, 3)}, {{"at_s": 6, "kind": "continue", "peer": "p1"}}, {pause % (7, 3)},'
-        f" {pause % (8, 0.5)}]"
-    )
-    taken = steps(swarm.at(7.0))
-    assert steps(swarm.at(9.9)) == taken
-    assert steps(swarm.at(12.0)) > taken
-
-
-def both(*swarms: Swarm) -> list[tuple[Swarm, int]]:
-    return [(swarm, steps(swarm.at(6.0))) for swarm in swarms]
 
 
 def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
@@ -259,9 +187,8 @@ def wander(peer: FuzzPeer) -> None:
 
 
 def hoard(peer: FuzzPeer) -> None:
-    peer.vector.snapshots[1 << 20] = None
-    peer.vector.snapshots[1 << 21] = None
-    peer.vector.snapshots[1 << 22] = None
+    taken = Taken(bytearray(), Form(), 0)
+    peer.vector.snapshots |= dict.fromkeys((1 << 20, 1 << 21, 1 << 22), taken)
 
 
 @pytest.mark.parametrize(

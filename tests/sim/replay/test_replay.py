@@ -21,9 +21,9 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk
-from rumor.sim.replay.peer import Life, RecomputedShare, ShareKey, ShareStore
 from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Replay, Verdict, first_difference
+from rumor.sim.replay.shares import Life, RecomputedShare, ShareKey, ShareStore
 from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import JOURNAL, JournalFile
 from rumor.train.storage.journal_records import (
@@ -582,7 +582,7 @@ ADA, BOB = Life("ada", 1), Life("bob", 2)
 
 
 def made(step: int) -> RecomputedShare:
-    return RecomputedShare(torch.zeros(1, dtype=torch.uint8), Form(), record=step, step=step)
+    return RecomputedShare(b"x", Form(), record=step, step=step)
 
 
 def test_shares_lie_in_the_post_until_their_receiver_is_done_with_them() -> None:

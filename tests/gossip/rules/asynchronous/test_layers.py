@@ -16,7 +16,7 @@ from rumor.gossip.wire.messages import Ack, Push
 from rumor.sim import simulate
 from rumor.sim.batched.vector_tasks import noise
 from rumor.sim.fuzz.peers import Peers, spread
-from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FleetPlan
 from rumor.sim.kernel.worker import Payload, Worker
@@ -141,8 +141,9 @@ def sent_s(plan: FleetPlan) -> list[tuple[float, int]]:
 def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() -> None:
     peers = Peers(rule=lambda peer: GoSGD(1.0, layers=3), size=20)
     ids = ("a", "b")
-    base = peers.plan(0, ids, CALM, None)  # type: ignore[arg-type]
-    plan = replace(base, steps=1, links=partial(Links, NetworkConfig(latency_s=1e-6), ids, 0))
+    base = FuzzSwarm(0, peers, ids, 2).fleet._plan
+    links = partial(Links, NetworkConfig(latency_s=1e-6), ids, 0)
+    plan = replace(base, fault_plan=None, steps=1, links=links)
     sent = sent_s(plan)
     end_s = plan.pace.step_s(0, 0)
     assert [shard for _, shard in sent][:3] == [2, 1, 0]

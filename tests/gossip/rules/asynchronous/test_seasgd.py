@@ -196,10 +196,9 @@ def test_workers_that_share_one_view_end_at_once() -> None:
 
 @pytest.mark.extended
 def test_in_a_swarm_others_end_with_the_first() -> None:
-    swarm = Swarm("quadratic", peers=3, rule=lambda: SEASGD(progress="fastest"))
-    swarm.run(2.0)
-    swarm._finish(swarm._find("peer-1"), 0)
-    swarm.run(60.0)
+    finish = {"at_s": 2.0, "kind": "finish", "peer": 1}
+    swarm = Swarm("quadratic", peers=3, rule=lambda: SEASGD(progress="fastest"), faults=[finish])
+    swarm.run(62.0)
     assert not swarm.running and swarm.audit().balanced
     told = {event.peer: event.event for event in swarm.events if type(event.event) is EndTraining}
     assert told.keys() == {"peer-0", "peer-2"} and EndTraining("peer-1") in told.values()
