@@ -5,7 +5,6 @@ from ..fleet import Fleet
 from ..plan import FleetPlan
 from ..program import Level
 from .fleet import FastFleet, FastPathUnsupported, unsupported_reason
-from .levels import levels_of
 
 __all__ = [
     "STEPS_VERIFIED",
@@ -68,9 +67,7 @@ def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> 
         return
     if slow.run(until_s, steps_max) != came or slow.now != fast.now:
         raise ScheduleMismatchError(f"at {fast.now} s, the protocols are at {slow.now} s")
-    for number, (ours, theirs) in enumerate(
-        zip(levels_of(fast.take()), slow.program.take(), strict=True)
-    ):
+    for number, (ours, theirs) in enumerate(zip(fast.take(), slow.program.take(), strict=True)):
         _compare(number, ours, theirs)
     if fast.traffic != slow.traffic:
         raise ScheduleMismatchError(f"{fast.traffic}, and by the protocols {slow.traffic}")

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,11 @@ from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
+from ..program import SCALE_LR, Level
 from .decisions import tables
 from .decisions.tables import Tables
 
-__all__ = ["FastFleet", "FastPathUnsupported", "Window", "unsupported_reason"]
+__all__ = ["FastFleet", "FastPathUnsupported", "unsupported_reason"]
 
 # Of more than the first, at most so many for each worker: a sparse graph may have any size.
 _EDGES_MAX, _EDGES_EACH = 4_000_000, 32
@@ -104,23 +105,6 @@ def _topology_of(plan: FleetPlan) -> Topology | None:
 
 class FastPathUnsupported(Exception):
     """Something is due that only the protocols can decide."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A part of a program, in columns: rows in order of the schedule."""
-
-    n_levels: int
-    steps: NDArray[np.int64]
-    """Worker, level and number of the worker's step, axes ``(step, 3)``; their orders follow one
-    another."""
-    first_order: int
-    operations: NDArray[np.int64]
-    """Kind, worker, level, slot, buffer and id of the snapshot, axes ``(operation, 6)``. Where a
-    learning rate changes: kind, worker, level, then the worker's steps and those of all that it
-    knows."""
-    fractions: NDArray[np.float64]
-    """By which part each mixes, or which part of its learning rate its worker uses from then on."""
 
 
 class FastFleet:
@@ -206,34 +190,55 @@ class FastFleet:
             died=0,
         )
 
-    def take(self) -> Window:
-        """Hand over what was decided since this was last called."""
+    def take(self) -> list[Level]:
+        """Hand over the levels of what was decided since this was last called. See `Program.take`.
+
+        Within a level everything keeps its order.
+        """
         t, totals = self._tables, self._tables.totals[0]
-        n_steps, n = self._total("n_steps"), self._total("n_operations")
-        window = Window(
-            n_levels=self._total("n_levels"),
-            steps=t.step_rows[: 3 * n_steps].reshape(-1, 3).copy(),
-            first_order=self.steps - n_steps,
-            operations=t.operation_rows[: 6 * n].reshape(-1, 6).copy(),
-            fractions=t.fractions[:n].copy(),
-        )
-        self._scale_lr(window)
+        n_levels, n_steps, n = map(self._total, ("n_levels", "n_steps", "n_operations"))
+        steps = t.step_rows[: 3 * n_steps].reshape(-1, 3)
+        operations = t.operation_rows[: 6 * n].reshape(-1, 6)
+        fractions = self._with_lr(operations, t.fractions[:n])
+        by_step = np.argsort(steps[:, 1], kind="stable")
+        by_operation = np.argsort(operations[:, 2], kind="stable")
+        steps, orders = steps[by_step], by_step + self.steps - n_steps
+        operations, fractions = operations[by_operation], fractions[by_operation]
+        edges = np.arange(n_levels + 1)
+        cuts = np.searchsorted(steps[:, 1], edges).tolist()
+        ends = np.searchsorted(operations[:, 2], edges).tolist()
+        # Without the buffers; and all cuts are of the whole vector.
+        rows = operations[:, [0, 1, 2, 3, 5]]
+        rows[:, 2] = 0
+        rows[rows[:, 0] == SCALE_LR, 3] = 0
         totals["n_steps"] = totals["n_operations"] = 0
         totals["n_levels"] = 1
         totals["window"] += 1
         t.workers["level"] = 0
-        return window
+        return [
+            Level(
+                *steps[cuts[at] : cuts[at + 1], [0, 2]].T.tolist(),
+                orders[cuts[at] : cuts[at + 1]].tolist(),
+                rows[ends[at] : ends[at + 1]],
+                fractions[ends[at] : ends[at + 1]],
+            )
+            for at in range(n_levels)
+        ]
 
     def _total(self, name: str) -> int:
         return int(self._tables.totals[name][0])
 
-    def _scale_lr(self, window: Window) -> None:
-        """Find which part of its learning rate a worker uses, in place of when that changes."""
+    def _with_lr(
+        self, operations: NDArray[np.int64], fractions: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Which part of its learning rate a worker uses, in place of when that changes."""
         factor = self._plan.lr_factor
-        if factor is not None:
-            at = np.flatnonzero(window.operations[:, 0] == tables.SCALE_LR)
-            given = *window.operations[at, 3:5].T.tolist(), window.fractions[at].tolist()
-            window.fractions[at] = [*map(factor, *given)]
+        if factor is None:
+            return fractions
+        found, at = fractions.copy(), np.flatnonzero(operations[:, 0] == SCALE_LR)
+        given = *operations[at, 3:5].T.tolist(), fractions[at].tolist()
+        found[at] = [*map(factor, *given)]
+        return found
 
     def _supply(self, worker: int) -> None:
         """Draw further random words for a worker, and the durations of its next steps."""

@@ -12,7 +12,6 @@ from rumor.sim.kernel.fast_path import fleet as fleet_module
 from rumor.sim.kernel.fast_path.decisions import randoms
 from rumor.sim.kernel.fast_path.decisions.tables import Tables
 from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported, unsupported_reason
-from rumor.sim.kernel.fast_path.levels import levels_of
 from rumor.sim.kernel.fleet import Fleet
 
 from .plans import PACES, flat, plan_of, settings_of_plans
@@ -32,7 +31,7 @@ def compare(settings: dict[str, Any]) -> bool:
             return False
         assert slow.run(UNTIL_S, 40) == came
         assert (fast.now, fast.over, fast.steps) == (slow.now, slow.over, slow.program.steps)
-        assert flat(levels_of(fast.take())) == flat(slow.program.take())
+        assert flat(fast.take()) == flat(slow.program.take())
         assert fast.traffic == slow.traffic
         assert fast.audit() == slow.audit() and fast.audit().balanced
     for name in ("steps", "pushes", "mixed"):
