@@ -232,37 +232,16 @@ class NetworkConfig:
             return self.bandwidth_mbit
         return None if self.downlink_mbit == math.inf else self.downlink_mbit
 
-    def with_changes(
-        self,
-        *,
-        latency_s: float | None = None,
-        bandwidth_mbit: float | None = None,
-        downlink_mbit: float | None = None,
-        loss: float | None = None,
-        duplicates: float | None = None,
-    ) -> "NetworkConfig":
-        """Change what is given; hosts, links and cuts stay as they are.
-
-        Args:
-            bandwidth_mbit: Mbit/s of uplinks; infinite for no limit.
-            downlink_mbit: Mbit/s of downlinks; infinite for no limit.
+    def with_changes(self, **changes: float | None) -> "NetworkConfig":
+        """Change the fields that are not None; a ``bandwidth_mbit`` of infinity is no limit.
 
         Raises:
             ConfigError: A number is out of range.
         """
-        given = {
-            "latency_s": latency_s,
-            "bandwidth_mbit": bandwidth_mbit,
-            "downlink_mbit": downlink_mbit,
-            "loss": loss,
-            "duplicates": duplicates,
-        }
-        changes: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
-        }
-        if bandwidth_mbit == math.inf:
-            changes["bandwidth_mbit"] = None
-        return replace(self, **changes)
+        given: dict[str, Any] = {name: v for name, v in changes.items() if v is not None}
+        if given.get("bandwidth_mbit") == math.inf:
+            given["bandwidth_mbit"] = None
+        return replace(self, **given)
 
 
 PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(

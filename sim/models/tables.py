@@ -100,9 +100,10 @@ def _read(form: Any, value: object, key: str, where: str) -> Any:
         return None
     (form,) = [option for option in options if option is not NoneType]
     prefix = f"{where}: " if where else ""
-    if is_dataclass(form):
+    if isinstance(form, type) and is_dataclass(form):
         return from_table(form, value, f"{prefix}{key}")
-    if get_origin(form) is tuple and is_dataclass(each := get_args(form)[0]):
+    each = get_args(form)[0] if get_origin(form) is tuple else None
+    if isinstance(each, type) and is_dataclass(each):
         if not isinstance(value, list):
             raise ConfigError(f"{prefix}{key} is {_shown(value)}: it must be a list of tables")
         return tuple(
