@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from sys import float_info
 from types import NoneType
@@ -215,8 +215,6 @@ class SimulationConfig:
     def __post_init__(self) -> None:
         plain_numbers(self)
         self._check_kinds()
-        for name in _COUNTS:
-            _check_count(name, getattr(self, name))
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
@@ -229,8 +227,6 @@ class SimulationConfig:
             raise ConfigError("a storm needs time_s: it is drawn for the time that a run lasts")
         if self.storm is not None and self.faults:
             raise ConfigError("faults and a storm are both given: one of them has to do")
-        if self.workers_tested != 0:
-            _check_count("workers_tested", self.workers_tested)
         if self.precision is not None:
             check_precision(self.precision)
         parse_lr_schedule(self.lr_schedule or "constant")
@@ -246,20 +242,22 @@ class SimulationConfig:
         _ = self.protocol, self.rule_spec
 
     def _check_kinds(self) -> None:
-        """See that every field is of the kind that it is declared as."""
-        for name in _NUMBERS:
-            _check_kind(name, value := getattr(self, name), Real, "a number")
-            if isinstance(value, int) and abs(value) > FLOAT_MAX:
-                raise ConfigError(f"{name} is {value}: no number may be above {FLOAT_MAX:.0e}")
-        for name in _TEXTS:
-            _check_kind(name, getattr(self, name), str, "a text")
-        _check_kind("seed", self.seed, Integral, "an integer")
-        if not isinstance(self.exact, bool):
-            raise ConfigError(f"exact is {self.exact!r}: it must be true or false")
-        if not callable(self.task):
+        """See that every field is of the kind that it is declared as, and counts are in range."""
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            # Some texts are names of files, and no file has one with it.
+            if isinstance(value, str | Path) and "\0" in str(value):
+                raise ConfigError(f"{name} is {value!r}: it must have no NUL character")
+            kinds = {*(get_args(field.type) or [field.type])}
+            kind, *others = kinds - {NoneType}
+            # None is left to something else; several kinds have checks of their own.
+            if (value is not None or NoneType not in kinds) and not others and kind in _PLAIN:
+                _check_plain(name, value, kind)
+        if not callable(self.task) and not isinstance(self.task, str | Task | VectorTask):
             words = "a name, a Task or a function that returns one"
-            _check_kind("task", self.task, (str, Task, VectorTask), words)
-        _check_kind("network", self.network, (str, NetworkConfig), "a name or a NetworkConfig")
+            raise ConfigError(f"task is {self.task!r}: it must be {words}")
+        if not isinstance(self.network, str | NetworkConfig):
+            raise ConfigError(f"network is {self.network!r}: it must be a name or a NetworkConfig")
         if not (isinstance(self.partition, str) or callable(self.partition) or self._has_lists()):
             raise ConfigError(
                 f"partition is {self.partition!r}: it must be a text, index lists or a function"
@@ -271,10 +269,6 @@ class SimulationConfig:
         is_file = isinstance(self.faults, str | Path)
         if not is_file and not _all_of(self.faults, (Fault, Mapping)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")
-        for name in ("task", "network", "faults", "partition", *_TEXTS):
-            # Some of them are names of files, and no file has one with it.
-            if isinstance(value := getattr(self, name), str | Path) and "\0" in str(value):
-                raise ConfigError(f"{name} is {value!r}: it must have no NUL character")
 
     def _has_lists(self) -> bool:
         """Whether the partition says outright who has which samples."""
@@ -317,37 +311,27 @@ class SimulationConfig:
         return self.task.name if isinstance(self.task, Task | VectorTask) else name_of(self.task)
 
 
-_KINDS = {
-    field.name: {*(get_args(field.type) or [field.type])} for field in fields(SimulationConfig)
+_PLAIN = {
+    bool: (bool, "true or false"),
+    int: (int, "an integer"),
+    float: (Real, "a number"),
+    str: (str, "a text"),
 }
 
 
-def _of_kind(kind: type) -> list[str]:
-    """Fields that are declared as such, or as None."""
-    return [name for name, kinds in _KINDS.items() if kinds - {NoneType} == {kind}]
-
-
-_COUNTS = [name for name in _of_kind(int) if name not in ("seed", "workers_tested")]
-_NUMBERS = _of_kind(float)
-_TEXTS = [*_of_kind(str), "shard_order"]
-
-
-def _check_count(name: str, value: int | None) -> None:
-    _check_kind(name, value, int, "an integer")
-    if value is None:
-        return
-    if value < 1:
-        raise ConfigError(f"{name} is {value}: it must be at least 1")
-    if value > _COUNT_MAX:
-        raise ConfigError(f"{name} is {value}: it must be {_COUNT_MAX:,} at most")
-
-
-def _check_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
-    if value is None and NoneType in _KINDS[name]:
-        return  # it is left to something else
+def _check_plain(name: str, value: Any, kind: type) -> None:
+    wanted, words = _PLAIN[kind]
     # To Python, true is a number.
-    if isinstance(value, bool) or not isinstance(value, kind):
+    if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
         raise ConfigError(f"{name} is {value!r}: it must be {words}")
+    if kind is float and isinstance(value, int) and abs(value) > FLOAT_MAX:
+        raise ConfigError(f"{name} is {value}: no number may be above {FLOAT_MAX:.0e}")
+    if kind is int and name != "seed":
+        least = 0 if name == "workers_tested" else 1
+        if value < least:
+            raise ConfigError(f"{name} is {value}: it must be at least {least}")
+        if value > _COUNT_MAX:
+            raise ConfigError(f"{name} is {value}: it must be {_COUNT_MAX:,} at most")
 
 
 def _all_of(values: object, kind: type | tuple[type, ...]) -> bool:

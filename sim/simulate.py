@@ -14,7 +14,7 @@ from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..topology import TopologyError, parse
-from ..train.faults.schedule import Fault, check_faults, faults_of, resolve
+from ..train.faults.schedule import KINDS, Fault, check_faults, faults_of, resolve
 from ..train.loggers import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
@@ -40,14 +40,14 @@ from .kernel.fast_path.choice import (
     takes_fast_path,
     verify_against_protocol,
 )
-from .kernel.faults.attacks import attacks_of, flipped, require_attackable, without_attacks
+from .kernel.faults.attacks import attacks_of, flipped, require_attackable
 from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
 from .kernel.gc import paused, settled
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
-from .models.stand_in import StandIn
+from .models.stand_in import slowed_network, smaller_exchange
 from .models.step_time import InTurn, make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves, row_of
@@ -83,7 +83,8 @@ def plan_faults(
                 end = f"after the end of the run at {config.time_s:g} s"
                 raise ConfigError(f"{where} is at {fault.at_s:g} s, {end}")
     faults = resolve(faults, names)
-    others, plan = without_attacks(faults), None
+    others = tuple(fault for fault in faults if not KINDS[fault.kind].is_attack)
+    plan = None
     if others:
         plan = FaultPlan(
             faults=others,
@@ -340,7 +341,9 @@ class Simulation:
     @cached_property
     def _plan(self) -> FleetPlan:
         config, rule, prepared = self.config, self.config.rule_spec.make(), self._prepared
-        small = StandIn.of(prepared.schema.share_bytes, config.stands_for)
+        protocol, factor = config.protocol, self._stand_in_factor(prepared.schema)
+        if factor is not None:
+            protocol = smaller_exchange(protocol, factor, prepared.schema.share_bytes)
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
             neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
@@ -354,7 +357,7 @@ class Simulation:
             links=self._links(prepared.schema, self.ids),
             seed=config.seed,
             steps=self.steps,
-            protocol=config.protocol if small is None else small.protocol(config.protocol),
+            protocol=protocol,
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             attacks=self._attacks,
@@ -369,10 +372,15 @@ class Simulation:
 
     def _links(self, schema: Schema, ids: Sequence[str]) -> Callable[[], Links]:
         """The network, as slow for this model as it would be for the one that it stands for."""
-        network, small = self._network, StandIn.of(schema.share_bytes, self.config.stands_for)
-        if small is None:
+        network, factor = self._network, self._stand_in_factor(schema)
+        if factor is None:
             return partial(Links, network, ids, self.config.seed)
-        return partial(Links, small.network(network), ids, self.config.seed, small.factor)
+        return partial(Links, slowed_network(network, factor), ids, self.config.seed, factor)
+
+    def _stand_in_factor(self, schema: Schema) -> float | None:
+        """Size of the model as a part of that of float32 which it stands for, if it does."""
+        stands_for = self.config.stands_for
+        return None if stands_for is None else schema.share_bytes / (4 * stands_for)
 
     def _prefetched(self, scheduler: Scheduler) -> Iterator[Window]:
         """Schedule windows ahead of their execution, where there is a core for that."""

@@ -484,12 +484,12 @@ class Swarm:
             one_way: Whether only what *peer* sends is lost.
         """
         for here, there in self._links(peer, other, one_way=one_way):
-            self._processes.mail.cut((self._fleet.index[here], self._fleet.index[there]))
+            self._fleet.mail.cut((self._fleet.index[here], self._fleet.index[there]))
             self._log.note(here, LinkCut(there))
 
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
         """Let links that were cut carry again, in both directions; see `cut` (default: all)."""
-        workers, mail = self._fleet.workers, self._processes.mail
+        workers, mail = self._fleet.workers, self._fleet.mail
         cuts = {(workers[a].id, workers[b].id): (a, b) for a, b in mail.cuts}
         chosen = cuts.keys() if peer is None else self._links(peer, other, one_way=False)
         for link in sorted(cuts.keys() & {*chosen}):
@@ -763,7 +763,9 @@ class _Log:
             self.execute()
             sketch = sketch_of(self.models.rows.row(worker.index))
             now = self._clock.now + worker.ahead_s
-            self.fleet.apply(worker, worker.protocol.sketched(sketch, now), now, "sketched")
+            self.fleet.executor.apply(
+                worker, worker.protocol.sketched(sketch, now), now, "sketched"
+            )
         elif isinstance(effect, Snapshot) and self._is_lossy and not self.execute():
             # Receivers refuse it, as live.
             worker.snapshots[effect.id].is_finite = False

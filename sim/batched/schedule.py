@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ...gossip import Audit, PeerId
 from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
-from ..kernel.fast_path.levels import levels_of
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
 from ..kernel.gc import paused, settled
@@ -228,7 +227,7 @@ class ByFastPath:
     def take(self) -> Sequence[Level]:
         """Hand over what was decided since this was last called."""
         self._windows.append(None)
-        return levels_of(self._fast.take())
+        return self._fast.take()
 
     def read(self) -> Reading:
         """Say what can be said now."""

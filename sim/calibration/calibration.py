@@ -16,7 +16,8 @@ from ...gossip.rules.registry import read_rule
 from ...gossip.transport.addresses import is_loopback
 from ...train.storage.files import read_json, write_json
 from ..config import FLOAT_MAX, SimulationConfig
-from ..models.network import PRESETS, NetworkConfig, network_as_json, network_of, read_network
+from ..models.network import PRESETS, NetworkConfig, network_of, read_network
+from ..models.tables import as_table
 from ..results.live_run import LivePeer, LiveRun, Row
 
 __all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
@@ -146,7 +147,7 @@ class Calibration:
             "source": self.source,
             "settings": dict(self.settings),
             "peers": [{e.name: getattr(p, e.name) for e in fields(p)} for p in self.peers],
-            "network": network_as_json(self.network),
+            "network": as_table(self.network),
             "notes": list(self.notes),
         }
 

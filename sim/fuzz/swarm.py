@@ -428,12 +428,12 @@ class FuzzSwarm:
     def mail(self, worker: Worker, told: Sequence[tuple[Envelope, bytes]]) -> None:
         """Hand messages to the network."""
         for envelope, frame in told:
-            self.processes.mail.send(worker, envelope, _Frame(frame) if frame else None)
+            self.fleet.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
     def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
         arrived = self._as_bytes(worker, greet.envelope, b"")
         if arrived is not None:
-            self.processes.mail.greet(worker, replace(greet, envelope=arrived[0]), now)
+            self.fleet.mail.greet(worker, replace(greet, envelope=arrived[0]), now)
 
     def _as_bytes(
         self, worker: Worker, envelope: Envelope, frame: bytes
@@ -466,7 +466,7 @@ class FuzzSwarm:
         sketch = tuple(self.peers[worker.id].vector.x.tolist())
         finite = all(map(math.isfinite, sketch))
         effects = worker.protocol.sketched(sketch if finite else (), now)
-        self.fleet.apply(worker, effects, now, "sketched")
+        self.fleet.executor.apply(worker, effects, now, "sketched")
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
         vector, protocol = self.peers[worker.id].vector, worker.protocol
@@ -503,7 +503,7 @@ class FuzzSwarm:
         )
 
     def _take_in(self, worker: Worker, effects: Sequence[Effect | Event], what: str) -> None:
-        self.fleet.apply(worker, effects, self.now + worker.ahead_s, what)
+        self.fleet.executor.apply(worker, effects, self.now + worker.ahead_s, what)
         if worker.waiting_since_s is not None:
             self.fleet.step(worker, trained=False)
         else:

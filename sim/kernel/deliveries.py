@@ -13,7 +13,8 @@ from ...train.faults.network import NetworkFaults
 from ..models.cables import FairSharing
 from ..models.links import Links, Port, Sizes, address_of
 from .clock import Clock, Priority
-from .worker import FleetControl, Payload, Values, Worker
+from .execution import FleetControl
+from .worker import Payload, Values, Worker
 
 __all__ = ["Deliveries", "Mailbox"]
 
@@ -115,7 +116,9 @@ Way = tuple[int, int]
 class Mailbox:
     """Hands messages to the network, and what becomes of them to the fleet."""
 
-    def __init__(self, fleet: FleetControl, deliveries: Deliveries, faults: NetworkFaults) -> None:
+    def __init__(
+        self, fleet: FleetControl, deliveries: Deliveries, faults: NetworkFaults | None
+    ) -> None:
         self._fleet = fleet
         self._deliveries = deliveries
         self._faults = faults
@@ -201,7 +204,7 @@ class Mailbox:
         Asked for in any case: what fault does to later messages must not depend on it.
         """
         times_s = self._deliveries.links.deliveries(self._fleet.now, *way, size_bytes, sent_s)
-        return self._faults.arrivals(sent_s, *way, times_s)
+        return times_s if self._faults is None else self._faults.arrivals(sent_s, *way, times_s)
 
     def _unsent(self, worker: Worker, envelope: Envelope) -> None:
         fleet = self._fleet
@@ -209,7 +212,7 @@ class Mailbox:
             fleet.harness.unsent(worker, envelope)
             return
         now = fleet.now + worker.ahead_s
-        fleet.apply(worker, worker.protocol.unsent(envelope, now), now, "unsent")
+        fleet.executor.apply(worker, worker.protocol.unsent(envelope, now), now, "unsent")
 
     def _deliver(
         self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload

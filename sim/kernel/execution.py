@@ -1,8 +1,9 @@
 """What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol as Structural
 
-from ...gossip import Envelope
+from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -25,11 +26,12 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
 from ...gossip.types import ShareId, SharePart
+from .clock import Clock
 from .plan import Traffic
 from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Observer, Payload, Worker
+from .worker import Handler, Harness, Observer, Payload, Values, Worker
 
-__all__ = ["EffectExecutor", "SegmentHolders"]
+__all__ = ["EffectExecutor", "FleetControl", "SegmentHolders"]
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
 _PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
@@ -57,8 +59,8 @@ class EffectExecutor:
         send: Callable[[Worker, Envelope, Payload], None],
         more: Mapping[type, Handler],
         harness: Harness | None = None,
-        crash: Callable[[Worker], None] | None = None,
         *,
+        crash: Callable[[Worker], None],
         measure: Callable[[Worker, Measure], Mapping[ShareId, float]],
         observer: Observer | None = None,
     ) -> None:
@@ -113,6 +115,8 @@ class EffectExecutor:
                     traffic.pushes += 1
                 elif entry.kind is _SETTLED and entry.weight == 0:
                     traffic.refusals += 1
+                if worker.crash_point is not None:
+                    worker.crash_point.ledger[entry.shard].apply(entry)
             elif type(effect) is Send:
                 envelope, sent = effect.envelope, None
                 if effect.snapshot is not None and envelope.frame_bytes:
@@ -127,6 +131,14 @@ class EffectExecutor:
                 worker.mixed += 1
                 traffic.mixed += 1
                 traffic.staleness_steps += effect.staleness_steps
+            elif type(effect) is PushSkipped:
+                traffic.skipped += 1
+            elif type(effect) is Wait:
+                self.waits = True
+            elif type(effect) is EndTraining:
+                worker.finishing = True
+            elif type(effect) is Halt:
+                self.halted = effect.reason
             if observer is not None:
                 observer.carried(worker, effect)
             if harness is not None or crash_point is not None:
@@ -135,16 +147,12 @@ class EffectExecutor:
                 if not worker.running:
                     return
                 if crash_point is not None and after is None and _accepts(effect):
-                    self._crash_now(worker)
+                    self._crash(worker)
                     return
         if effects and after is not None:
-            self._crash_now(worker)
+            self._crash(worker)
         elif harness is not None:
             harness.done(worker)
-
-    def _crash_now(self, worker: Worker) -> None:
-        assert self._crash is not None
-        self._crash(worker)
 
     def _by_type(self) -> dict[type, Handler]:
         return {
@@ -158,10 +166,6 @@ class EffectExecutor:
             Combine: self._combine,
             Exchange: self._exchange,
             Drop: self._drop,
-            PushSkipped: self._note_skipped,
-            Wait: self._wait,
-            EndTraining: self._end_training,
-            Halt: self._note_halt,
         }
 
     def _snapshot(self, worker: Worker, effect: Snapshot, now: float) -> None:
@@ -231,17 +235,30 @@ class EffectExecutor:
         if slot is not None:
             self._program.let_go(slot)
 
-    def _note_skipped(self, worker: Worker, effect: PushSkipped, now: float) -> None:
-        self._traffic.skipped += 1
 
-    def _wait(self, worker: Worker, effect: Wait, now: float) -> None:
-        self.waits = True
+class FleetControl(Structural):
+    """What its parts know of a `Fleet`, which says what each of these does."""
 
-    def _end_training(self, worker: Worker, effect: EndTraining, now: float) -> None:
-        worker.finishing = True
+    clock: Clock
+    executor: EffectExecutor
+    values: Values
+    harness: Harness | None
+    observer: Observer | None
+    index: dict[PeerId, int]
+    traffic: Traffic
+    workers: list[Worker]
 
-    def _note_halt(self, worker: Worker, effect: Halt, now: float) -> None:
-        self.halted = effect.reason
+    @property
+    def now(self) -> float: ...
+    def at(self, time_s: float, action: Callable[[], object]) -> None: ...
+    def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
+    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
+    def step(self, worker: Worker, *, trained: bool) -> None: ...
+    def begin_step(self, worker: Worker) -> None: ...
+    def turn_at(self, worker: Worker, time_s: float) -> None: ...
+    def finish(self, worker: Worker) -> None: ...
+    def leave(self, worker: Worker, *, burn: bool = False) -> None: ...
+    def set_alarm(self, worker: Worker) -> None: ...
 
 
 class SegmentHolders:

@@ -7,30 +7,25 @@ is there; where faults are planned, each has its own, and `Processes` sees to th
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
-from ...gossip.effects.effects import Effect, Measure
-from ...gossip.effects.events import Event
+from ...gossip.effects.effects import Greet, Measure
 from ...gossip.membership.static import StaticMembership
 from ...gossip.types import ShareId
-from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.formats import parse_wire
-from ...train.faults.schedule import KINDS
 from .clock import Clock, Priority
-from .deliveries import Deliveries
+from .deliveries import Deliveries, Mailbox
 from .execution import EffectExecutor
 from .faults.attacks import Attacks
 from .faults.report import Times
-from .faults.strikes import STRIKES
 from .plan import FleetPlan, Stop, Traffic
 from .processes import Processes
 from .program import Program
-from .worker import Harness, Incarnations, Observer, Payload, Values, Worker
+from .worker import Handler, Harness, Incarnations, Observer, Payload, Values, Worker
 
 if TYPE_CHECKING:
     from .dealing import Dealing
@@ -93,8 +88,6 @@ class Fleet:
         """Rows of workers, by name."""
         self._steps_most = math.inf
         self._times: Times | None = None
-        # Only faults let a worker stand still.
-        self._arrive = self.take_in if plan.fault_plan is None else self.deliver
         is_limited = plan.protocol.bandwidth_bytes_s is not None
         # No new deadline is nearer than this, so that most need not be asked for; but for frames
         # that wait for their turn under a limit.
@@ -104,53 +97,49 @@ class Fleet:
         """What goes wrong, if anything does."""
         self.attacks = Attacks(self, plan, self.program) if plan.attacks else None
         """Which workers lie, if any do."""
+        self._ends: StaticMembership | Processes
+        handlers: Mapping[type, Handler] = {}
         if plan.fault_plan is None:
-            self._start_together()
+            anchored = parse_wire(plan.protocol.wire).needs_anchor
+            known = StaticMembership(plan.ids, anchored=anchored, machines=plan.machines)
+            # All members are known and nobody falls silent: there is nothing to gossip about.
+            config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
+            self.incarnations = Incarnations(replace(plan, protocol=config), known, None)
+            self.mail, self._ends = Mailbox(self, self.deliveries, None), known
         else:
-            self._start_apart()
+            self.incarnations = Incarnations(plan, None, harness)
+            self.faults = self._ends = Processes(self, plan, self.incarnations)
+            self.mail = Mailbox(self, self.deliveries, self.faults.network_faults)
+            handlers = {Greet: self.mail.greet, **self.faults.handlers()}
+        self.executor = EffectExecutor(
+            self.program,
+            self.traffic,
+            self.mail.send if self.attacks is None else self.attacks.through(self.mail.send),
+            handlers if harness is None else {**handlers, **harness.handlers},
+            harness,
+            crash=self._crash,
+            measure=self._measure if harness is None else harness.measure,
+            observer=self.observer if harness is None else None,
+        )
+        self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start the workers that are there from the start, and plan what is to go wrong."""
+        if self.faults is None:
+            for worker in self.workers:
+                effects = worker.protocol.join(0.0, founders=len(self.workers))
+                self.executor.apply(worker, effects, 0.0, "join")
+            for worker in self.workers:
+                self.begin_step(worker)
+        else:
+            self.faults.begin()
         if self.attacks is not None:
             self.attacks.begin()
 
-    def _start_together(self) -> None:
-        plan = self._plan
-        membership = StaticMembership(
-            plan.ids,
-            anchored=parse_wire(plan.protocol.wire).needs_anchor,
-            machines=plan.machines,
-        )
-        # All members are known and nobody falls silent: there is nothing to gossip about.
-        config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
-        self.incarnations = Incarnations(replace(plan, protocol=config), membership, None)
-        send = self._send if self.attacks is None else self.attacks.through(self._send)
-        self.executor = EffectExecutor(self.program, self.traffic, send, {}, measure=self._measure)
-        self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
-        self._ends: StaticMembership | Processes = membership
-        for worker in self.workers:
-            effects = worker.protocol.join(0.0, founders=len(self.workers))
-            self.apply(worker, effects, 0.0, "join")
-        for worker in self.workers:
-            self.begin_step(worker)
-
-    def _start_apart(self) -> None:
-        self.incarnations = Incarnations(self._plan, None, self.harness)
-        faults = Processes(self, self._plan, self.incarnations, self.deliveries)
-        self.faults = self._ends = faults
-        handlers = {**faults.handlers(), **({} if self.harness is None else self.harness.handlers)}
-        mail = faults.mail
-        send = mail.send if self.attacks is None else self.attacks.through(mail.send)
-        measure = self._measure if self.harness is None else self.harness.measure
-        self.executor = EffectExecutor(
-            *(self.program, self.traffic, send, handlers, self.harness, faults.crash),
-            measure=measure,
-            observer=self.observer if self.harness is None else None,
-        )
-        self.workers = [self.incarnations.first(*named) for named in enumerate(self._plan.ids)]
-        for fault in faults.plan.faults:
-            strike = STRIKES.get(fault.kind)
-            if strike is not None:
-                wait = faults.expect if KINDS[fault.kind].starts else self.at
-                wait(fault.at_s, partial(strike, faults, fault))
-        faults.begin()
+    def _crash(self, worker: Worker) -> None:
+        assert self.faults is not None
+        self.faults.crash(worker)
 
     def rename(self, index: int, id: PeerId) -> Worker:
         """Give a newcomer that has not started another name than the plan has for it."""
@@ -158,7 +147,7 @@ class Fleet:
         self.index[id] = index
         worker = self.workers[index] = self.incarnations.first(index, id)
         worker.running = worker.awake = False
-        self.faults.mail.add(id, index)
+        self.mail.add(id, index)
         if self.dealing is not None:
             self.dealing.rename(index, id)
         return worker
@@ -290,7 +279,7 @@ class Fleet:
         now = self.clock.now + worker.ahead_s
         effects = worker.protocol.trained_shard(shard, now)
         if effects:
-            self.apply(worker, effects, now, "trained shard")
+            self.executor.apply(worker, effects, now, "trained shard")
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
@@ -365,14 +354,14 @@ class Fleet:
         """Let a worker take no more steps, and go on mixing."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
-        self.apply(worker, worker.protocol.finish(now), now, "finish")
+        self.executor.apply(worker, worker.protocol.finish(now), now, "finish")
         self._stop_if_over()
 
     def leave(self, worker: Worker, *, burn: bool = False) -> None:
         """Let a worker take no more steps, and leave."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
-        self.apply(worker, worker.protocol.leave(now, burn=burn), now, "leave")
+        self.executor.apply(worker, worker.protocol.leave(now, burn=burn), now, "leave")
         self._stop_if_over()
         if self.faults is not None:
             self.faults.leaving(worker)
@@ -433,7 +422,7 @@ class Fleet:
         worker.alarm_s = _FOREVER_S
         now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
-            self.apply(worker, worker.protocol.wake(now), now, "wake")
+            self.executor.apply(worker, worker.protocol.wake(now), now, "wake")
             if worker.waiting_since_s is not None:
                 # A share that time has brought back must be pushed again.
                 self.step(worker, trained=False)
@@ -476,12 +465,6 @@ class Fleet:
             worker.alarm_s = due_s
             self.clock.at(due_s, _ALARM, self._wake, worker)
 
-    def apply(
-        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
-    ) -> None:
-        """Apply what a worker's protocol has decided; see `EffectExecutor.apply`."""
-        self.executor.apply(worker, effects, now, cause)
-
     def _measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
         """Have computed what was decided by now, and see how far shares are from a model."""
         measure = self._plan.measure
@@ -491,32 +474,6 @@ class Fleet:
         shares = {share: there[share].number for share in effect.shares if share in there}
         distances = measure(self.program.take(), worker.index, [*shares.values()])
         return dict(zip(shares, distances, strict=True))
-
-    def _send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        whole, traffic, links = encoded_bytes(envelope), self.traffic, self.deliveries.links
-        traffic.messages += 1
-        traffic.bytes_sent += whole
-        size_bytes = float(whole)
-        if links.header_weight != 1.0:
-            size_bytes = links.weigh(whole, envelope.frame_bytes)
-        to = self.index[envelope.destination]
-        way = worker.index, to
-        if links.are_fair:
-            given = self.clock.now, way, 0.0, envelope, payload
-            self.deliveries.carry(way, size_bytes, self.values, payload, self._expect, *given)
-        else:
-            self._expect(self.clock.now, way, size_bytes, envelope, payload)
-
-    def _expect(
-        self, sent_s: float, way: tuple[int, int], size_bytes: float,
-        envelope: Envelope, payload: Payload,
-    ) -> None:  # fmt: skip
-        links, (source, to) = self.deliveries.links, way
-        given = self._arrive, self.workers[to], envelope, payload
-        for time_s in links.deliveries(self.clock.now, source, to, size_bytes, sent_s):
-            if payload is not None:
-                payload.readers += 1
-            self.deliveries.expect(time_s, way, size_bytes, *given)
 
 
 def _dealing(plan: FleetPlan) -> "Dealing | None":

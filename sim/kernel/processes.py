@@ -1,30 +1,31 @@
 """A fleet whose processes come and go: how they start, look for their swarm, and end.
 
 Here every worker has a view of its own of who lives, and looks for its swarm before it trains, as
-live peers do. What goes wrong is a plan: each kind of fault says what it does to processes, and
-`NetworkFaults` does the rest to messages.
+live peers do. What goes wrong is a plan: `STRIKES` says what each kind of fault does to processes,
+and `NetworkFaults` does the rest to messages.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from itertools import count
+from types import MappingProxyType
 from typing import Final
 
 from ...gossip import Envelope, PeerId, Phase
-from ...gossip.effects.effects import Greet, Record
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
-from ...gossip.effects.ledger import Kind
 from ...topology.hashing import key, uniform
 from ...train.faults.network import NetworkFaults
+from ...train.faults.schedule import KINDS, Fault
 from ...train.faults.slowness import Slowness
 from ..models.links import address_of
-from .deliveries import Deliveries, Mailbox
-from .faults.report import DetectionTimes, FaultReport
+from .execution import FleetControl
+from .faults.report import FaultReport
 from .plan import Checkpoint, FleetPlan
-from .worker import FleetControl, Handler, Incarnations, Payload, Worker
+from .worker import CrashPoint, Handler, Incarnations, Payload, Worker
 
-__all__ = ["LEAVE_S", "Processes"]
+__all__ = ["LEAVE_S", "STRIKES", "Processes"]
 
 _SEEDS_KEPT_MAX: Final = 16
 
@@ -47,14 +48,12 @@ class Processes:
         fleet: FleetControl,
         plan: FleetPlan,
         incarnations: Incarnations,
-        deliveries: Deliveries,
     ) -> None:
         assert plan.fault_plan is not None
         self.over = False
         calm_s = plan.fault_plan.calm_s
         self.network_faults = NetworkFaults(plan.fault_plan.faults, plan.ids, plan.seed, calm_s)
-        self.detection_times = DetectionTimes()
-        self.mail = Mailbox(fleet, deliveries, self.network_faults)
+        self.fault_report = FaultReport()
         self.slowness = Slowness()
         self.stranded: tuple[int, ...] = ()
         self.fleet = fleet
@@ -74,25 +73,28 @@ class Processes:
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers of effects that a fleet without faults does not need."""
         return {
-            Record: self._record,
-            Greet: self.mail.greet,
             Founded: self._admitted,
             Joined: self._admitted,
-            PeerDied: lambda w, e, _: self._note(self.detection_times.died, w, e.peer),
-            PeerMet: lambda w, e, _: self._note(self.detection_times.met, w, e.peer),
-            PeerRecovered: lambda w, e, _: self._note(self.detection_times.heard, w, e.peer),
-            PeerLeft: lambda w, e, _: self._note(self.detection_times.heard, w, e.peer),
+            PeerDied: lambda w, e, _: self._note(self.fault_report.died, w, e.peer),
+            PeerMet: lambda w, e, _: self._note(self.fault_report.met, w, e.peer),
+            PeerRecovered: lambda w, e, _: self._note(self.fault_report.heard, w, e.peer),
+            PeerLeft: lambda w, e, _: self._note(self.fault_report.heard, w, e.peer),
         }
 
     def begin(self) -> None:
         """Start the founders, and see that what is to go wrong does."""
         fleet, founders = self.fleet, self.plan.founders
+        for fault in self.plan.faults:
+            strike = STRIKES.get(fault.kind)
+            if strike is not None:
+                wait = self.expect if KINDS[fault.kind].starts else fleet.at
+                wait(fault.at_s, partial(strike, self, fault))
         for index in self._absent:
             fleet.workers[index].running = fleet.workers[index].awake = False
         for index, time_s in enumerate(self.plan.latecomers_s, founders):
             fleet.at(time_s, partial(self._come, index))
         for healed_s in self.network_faults.healed_s():
-            fleet.at(healed_s, lambda: self.detection_times.ended(fleet.now))
+            fleet.at(healed_s, lambda: self.fault_report.ended(fleet.now))
         for worker in fleet.workers[:founders]:
             self._enter(worker)
         first = 0
@@ -145,14 +147,14 @@ class Processes:
             fleet.values.start(index, kept=found is not None)
         self._absent.discard(index)
         self._enter(worker)
-        self.detection_times.came(index, fleet.now, others, again=again)
+        self.fault_report.came(index, fleet.now, others, again=again)
         return worker
 
     def crash(self, worker: Worker) -> None:
         """End a process without a word."""
         running = [w.index for w in self.fleet.workers if w.running and w is not worker]
         ledger = None if worker.crash_point is None else worker.crash_point.ledger
-        self.detection_times.crashed(worker.index, self.fleet.now, running)
+        self.fault_report.crashed(worker.index, self.fleet.now, running)
         self._end(worker, died=True)
         self._incarnations.end(worker, self.fleet.now, died=True, ledger=ledger)
 
@@ -338,15 +340,11 @@ class Processes:
 
     def report(self) -> FaultReport:
         """Draw up what became of the faults of a fleet that has come to its end."""
-        found, lived_s = self.detection_times, self.lived_s()
-        told_bytes = self.fleet.traffic.membership_bytes
-        return FaultReport(
-            crashes=tuple(found.crashes),
-            arrivals=tuple(found.arrivals),
-            healings=tuple(found.healings),
-            stranded=self.stranded,
-            membership_bytes_s=told_bytes / lived_s if lived_s else 0.0,
-        )
+        found, lived_s = self.fault_report, self.lived_s()
+        found.stranded = self.stranded
+        if lived_s:
+            found.membership_bytes_s = self.fleet.traffic.membership_bytes / lived_s
+        return found
 
     def _enter(self, worker: Worker) -> None:
         worker.running = worker.awake = worker.searching = True
@@ -374,7 +372,7 @@ class Processes:
         now = fleet.now + worker.ahead_s
         worker.seeds = seeds
         effects = worker.protocol.join(now, seeds, founders, returning=returning)
-        fleet.apply(worker, effects, now, "join")
+        fleet.executor.apply(worker, effects, now, "join")
         self.search(worker)
         fleet.set_alarm(worker)
 
@@ -419,7 +417,7 @@ class Processes:
         else:
             if worker.awake:
                 now = fleet.now + worker.ahead_s
-                fleet.apply(worker, worker.protocol.leave(now), now, "leave")
+                fleet.executor.apply(worker, worker.protocol.leave(now), now, "leave")
             fleet.at(fleet.now + _LEAVING_S, partial(self._await_end, worker, give_up_s))
 
     def _close(self, worker: Worker, *, died: bool) -> None:
@@ -427,7 +425,7 @@ class Processes:
             # What comes is kept for it.
             self.once_awake(worker, partial(self._close, worker, died=died))
         elif worker.running:
-            self.detection_times.gone(worker.index)
+            self.fault_report.gone(worker.index)
             self._end(worker, died=died, gave_up=died)
             self._incarnations.end(worker, self.fleet.now, died=died)
 
@@ -443,18 +441,8 @@ class Processes:
             self.over = True
             self.fleet.clock.stop()
 
-    def _record(self, worker: Worker, effect: Record, now: float) -> None:
-        entry = effect.entry
-        if entry.kind is Kind.PUSHED:
-            worker.pushes += 1
-            self.fleet.traffic.pushes += 1
-        elif entry.kind is Kind.SETTLED and entry.weight == 0:
-            self.fleet.traffic.refusals += 1
-        if worker.crash_point is not None:
-            worker.crash_point.ledger[entry.shard].apply(entry)
-
     def _admitted(self, worker: Worker, effect: Founded | Joined, now: float) -> None:
-        self.detection_times.admitted(worker.index, self.fleet.now)
+        self.fault_report.admitted(worker.index, self.fleet.now)
 
     def _note(self, note: Callable[[int, int, float], None], worker: Worker, peer: PeerId) -> None:
         index = self.fleet.index.get(peer)
@@ -472,3 +460,124 @@ def _kept_ids(plan: FleetPlan) -> frozenset[PeerId]:
             is_all = fault.kind == "mass-restart" and not fault.peers
             kept.update(plan.ids if is_all else (str(peer) for peer in named if peer))
     return frozenset(kept)
+
+
+def _crash(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    if not worker.running:
+        return
+    if fault.after is None and not fault.accepting:
+        processes.crash(worker)
+    else:
+        after = None if fault.accepting else fault.after
+        worker.crash_point = CrashPoint(after, deepcopy(list(worker.protocol.accounts)))
+
+
+def _restart(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    if not worker.running and processes.has_come(worker):
+        processes.start([worker], kept=fault.state != "lost")
+
+
+def _mass_restart(processes: Processes, fault: Fault) -> None:
+    workers = processes.fleet.workers
+    named = [processes.find(peer) for peer in fault.peers] if fault.peers else list(workers)
+    crashed = [worker for worker in named if worker.running]
+    for worker in crashed:
+        processes.crash(worker)
+
+    def come_back() -> None:
+        # Somebody may have started one in between.
+        down = [worker for worker in crashed if workers[worker.index] is worker]
+        processes.start(down, kept=fault.state != "lost")
+
+    processes.expect(fault.at_s + (fault.for_s or 0.0), come_back)
+
+
+def _pause(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    number = processes.pause(worker)
+    if number is None:
+        return
+    if fault.for_s is not None:
+        resume = partial(processes.end_pause, worker, number)
+        processes.expect(fault.at_s + fault.for_s, resume)
+    processes.look()
+
+
+def _continue(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    worker.pauses.clear()
+    processes.go_on(worker)
+
+
+def _slow(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    if not worker.running:
+        return
+    index, slowness = worker.index, processes.slowness
+    cause = slowness.begin(index, fault.factor or 1.0)
+    worker.slowness = slowness.of(index)
+
+    def hurry() -> None:
+        slowness.end(index, cause)
+        # Whichever of its lives it is by now.
+        processes.fleet.workers[index].slowness = slowness.of(index)
+
+    if fault.for_s is not None:
+        processes.fleet.at(fault.at_s + fault.for_s, hurry)
+
+
+def _jump(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    if not worker.running:
+        return
+    worker.ahead_s += fault.by_s or 0.0
+    if worker.awake:
+        worker.alarm_s = float("inf")
+        processes.fleet.set_alarm(worker)
+
+
+def _join(processes: Processes, fault: Fault) -> None:
+    processes.start(processes.newcomers(fault.count or 1))
+
+
+def _leave(processes: Processes, fault: Fault) -> None:
+    worker, fleet = processes.find(fault.peer), processes.fleet
+    if worker.awake and worker.protocol.phase < Phase.LEAVING:
+        if processes.is_kept(worker.id):
+            processes.keep(worker)
+        fleet.leave(worker)
+    elif worker.running and worker.paused_s is not None:
+        # SIGTERM waits for SIGCONT, too.
+        fleet.at(fleet.now + 1.0, partial(_leave, processes, fault))
+
+
+def _finish(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    if worker.running and not worker.finished and not worker.searching:
+        processes.fleet.finish(worker)
+
+
+def _diverge(processes: Processes, fault: Fault) -> None:
+    worker = processes.find(fault.peer)
+    if worker.running:
+        worker.spoilt = True
+
+
+STRIKES: Mapping[str, Callable[[Processes, Fault], None]] = MappingProxyType(
+    {
+        "crash": _crash,
+        "restart": _restart,
+        "mass-restart": _mass_restart,
+        "pause": _pause,
+        "continue": _continue,
+        "slow": _slow,
+        "clock-jump": _jump,
+        "join": _join,
+        "leave": _leave,
+        "finish": _finish,
+        "diverge": _diverge,
+    }
+)
+"""By kind of fault."""

@@ -14,12 +14,11 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.types import Incarnation, ShareId, SnapshotId, stream
 from ...gossip.wire.formats import parse_wire
 from ..models.links import address_of
-from .clock import Clock
-from .plan import Checkpoint, FleetPlan, Traffic
+from .plan import Checkpoint, FleetPlan
 from .program import Slot
 
 __all__ = [
-    *("CrashPoint", "FleetControl", "Handler", "Harness", "Incarnations", "Observer"),
+    *("CrashPoint", "Handler", "Harness", "Incarnations", "Observer"),
     *("Payload", "Values", "Worker"),
 ]
 
@@ -319,30 +318,3 @@ class Harness(Values, Observer, Structural):
 
     def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
         """How far shares are from a worker's model, now; of those that are still there."""
-
-
-class FleetControl(Structural):
-    """A `Fleet`, which says what each of these does."""
-
-    clock: Clock
-    values: "Values"
-    harness: "Harness | None"
-    observer: "Observer | None"
-    index: dict[PeerId, int]
-    traffic: Traffic
-    workers: list[Worker]
-
-    @property
-    def now(self) -> float: ...
-    def at(self, time_s: float, action: Callable[[], object]) -> None: ...
-    def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def apply(
-        self, worker: Worker, effects: Sequence[Effect | Event], now: float, cause: object
-    ) -> None: ...
-    def step(self, worker: Worker, *, trained: bool) -> None: ...
-    def begin_step(self, worker: Worker) -> None: ...
-    def turn_at(self, worker: Worker, time_s: float) -> None: ...
-    def finish(self, worker: Worker) -> None: ...
-    def leave(self, worker: Worker, *, burn: bool = False) -> None: ...
-    def set_alarm(self, worker: Worker) -> None: ...

@@ -157,7 +157,15 @@ class Links:
         self._ways: dict[int, _Way] = {}
         self._connections: dict[int, Connection] = {}
         self._cables: dict[int | Port, Cable] = {}
-        self._look_for_limits()
+        has_downlinks = any(self.downlinks)
+        has_rates = any(self._s_per_byte) or any(link.bandwidth_mbit for link in config.links)
+        self.uses_sizes = has_downlinks or has_rates
+        """Whether the size of a message has anything to do with when it arrives."""
+        self.are_fair = config.fair_sharing and self.uses_sizes
+        """Whether `connection` says what holds up messages, and `ports` nothing."""
+        has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
+        self.has_ports = has_ports and not self.are_fair
+        """Whether there is any port that messages may get into one another's way at."""
 
     @property
     def uniform(self) -> tuple[float, float, float] | None:
@@ -188,18 +196,6 @@ class Links:
                 cables.append(Cable(1 / way.s_per_byte))
             found = self._connections[place] = Connection(cables)
         return found
-
-    def _look_for_limits(self) -> None:
-        """Find what is asked for at each message."""
-        has_downlinks, config = any(self.downlinks), self._config
-        has_rates = any(self._s_per_byte) or any(link.bandwidth_mbit for link in config.links)
-        self.uses_sizes = has_downlinks or has_rates
-        """Whether the size of a message has anything to do with when it arrives."""
-        self.are_fair = config.fair_sharing and self.uses_sizes
-        """Whether `connection` says what holds up messages, and `ports` nothing."""
-        has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
-        self.has_ports = has_ports and not self.are_fair
-        """Whether there is any port that messages may get into one another's way at."""
 
     def weigh(self, whole_bytes: int, frame_bytes: int) -> float:
         """What a message counts for on its way.

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os.path import isfile
 from pathlib import Path
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Any
 from ...gossip.config import plain_numbers
 from ...gossip.errors import ConfigError, did_you_mean
 from ...train.storage.files import with_distinct_keys
+from .tables import fields_given
 
 __all__ = [
     "ALL",
@@ -20,9 +21,6 @@ __all__ = [
     "Host",
     "Link",
     "NetworkConfig",
-    "check_keys",
-    "check_numbers",
-    "network_as_json",
     "network_of",
     "read_network",
 ]
@@ -30,6 +28,9 @@ __all__ = [
 
 ALL = ("*",)
 """Stands for all workers."""
+
+_ENDLESS = MappingProxyType({"null": math.inf})
+_FROM = MappingProxyType({"key": "from"})
 
 
 def _is_duration(value: float) -> bool:
@@ -54,18 +55,8 @@ _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = MappingProxyType(
 )
 
 
-def check_numbers(settings: object, *names: str) -> None:
-    """Refuse numbers that are out of range; None says nothing, and so is in range.
-
-    Numbers of numpy become Python's first.
-
-    Args:
-        settings: What has them.
-        *names: Of its fields.
-
-    Raises:
-        ConfigError: One is out of range; the message begins with its name.
-    """
+def _check_numbers(settings: object, *names: str) -> None:
+    """Refuse numbers that are out of range; None says nothing. Numbers of numpy become Python's."""
     plain_numbers(settings)
     for name in names:
         value = getattr(settings, name)
@@ -91,12 +82,12 @@ class Host:
     bandwidth_mbit: float | None = None
     """Of its uplink, in Mbit/s; None for the network's."""
 
-    downlink_mbit: float | None = None
+    downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
     """Of its downlink, in Mbit/s; None for the host's own uplink, or else for the network's."""
 
     def __post_init__(self) -> None:
         _check_workers("workers", self.workers)
-        check_numbers(self, "bandwidth_mbit", "downlink_mbit")
+        _check_numbers(self, "bandwidth_mbit", "downlink_mbit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +98,7 @@ class Link:
         ConfigError: A field is out of range.
     """
 
-    source: tuple[str, ...] = ALL
+    source: tuple[str, ...] = field(default=ALL, metadata=_FROM)
     """Who sends: ids or indices."""
 
     to: tuple[str, ...] = ALL
@@ -129,7 +120,7 @@ class Link:
     def __post_init__(self) -> None:
         _check_workers("from", self.source)
         _check_workers("to", self.to)
-        check_numbers(self, "latency_s", "bandwidth_mbit", "loss")
+        _check_numbers(self, "latency_s", "bandwidth_mbit", "loss")
         if self.shared and self.bandwidth_mbit is None:
             raise ConfigError("shared needs bandwidth_mbit, that of all these links together")
 
@@ -142,7 +133,7 @@ class Cut:
         ConfigError: A field is out of range, or it ends before it starts.
     """
 
-    source: tuple[str, ...] = ALL
+    source: tuple[str, ...] = field(default=ALL, metadata=_FROM)
     """Who sends: ids or indices."""
 
     to: tuple[str, ...] = ALL
@@ -151,13 +142,13 @@ class Cut:
     start_s: float = 0.0
     """Virtual time, in seconds."""
 
-    stop_s: float = math.inf
+    stop_s: float = field(default=math.inf, metadata=_ENDLESS)
     """Virtual time, in seconds; infinite for a cut that never heals."""
 
     def __post_init__(self) -> None:
         _check_workers("from", self.source)
         _check_workers("to", self.to)
-        check_numbers(self, "start_s")
+        _check_numbers(self, "start_s")
         if not self.stop_s > self.start_s:
             raise ConfigError(f"stop_s is {self.stop_s}: it must be after start_s, {self.start_s}")
 
@@ -169,58 +160,11 @@ def _check_workers(name: str, workers: Sequence[str]) -> None:
         raise ConfigError(f"{name} names '*' among others: it must stand alone")
 
 
-Part = Host | Link | Cut
-
-_PARTS: Mapping[str, type[Part]] = MappingProxyType({"hosts": Host, "links": Link, "cuts": Cut})
-_NUMBERS = (
-    "latency_s", "jitter", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates", "reorder",
-)  # fmt: skip
-_FLAGS = ("fair_sharing",)
-_NO_LIMIT: Mapping[str, float | None] = MappingProxyType(
-    {"bandwidth_mbit": None, "downlink_mbit": math.inf}
-)
-_WORKERS = ("workers", "source", "to")
-
-
-def _changes(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a file gives, without its preset."""
-    check_keys(content, ("preset", *_NUMBERS, *_FLAGS, *_PARTS), "")
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        if key == "preset":
-            continue
-        if key in _PARTS:
-            if not isinstance(value, list):
-                raise ConfigError(f"{key} is {json.dumps(value)}: it must be a list of objects")
-            found[key] = tuple(
-                _part(_PARTS[key], entry, f"{key}[{index}]") for index, entry in enumerate(value)
-            )
-        elif key in _FLAGS:
-            found[key] = _yes_or_no(value, key)
-        else:
-            # Only here null says something: that there is no limit, whatever the preset has.
-            found[key] = (
-                _NO_LIMIT[key] if key in _NO_LIMIT and value is None else _number(value, key)
-            )
-    return found
-
-
-def _part_as_json(part: Part) -> dict[str, object]:
-    """Write a part as a file has it, without what is as it is unless given."""
-    found: dict[str, object] = {}
-    for field in fields(part):
-        value = getattr(part, field.name)
-        if field.name in _WORKERS:
-            found[_key(field.name)] = "*" if value == ALL else list(value)
-        elif value != field.default:
-            found[field.name] = _finite(value)
-    return found
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        content = json.loads(text, object_pairs_hook=with_distinct_keys)
+        return json.loads(
+            path.read_text(encoding="utf-8-sig"), object_pairs_hook=with_distinct_keys
+        )
     except OSError as error:
         raise ConfigError(f"the file cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
@@ -229,82 +173,6 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError("the file is not UTF-8") from error
     except RecursionError as error:
         raise ConfigError("it is nested too deeply for a network") from error
-    if not isinstance(content, dict):
-        raise ConfigError("it must be a JSON object, {...}")
-    return content
-
-
-def _part(kind: type[Part], entry: object, where: str) -> Part:
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where} is {json.dumps(entry)}: it must be an object")
-    names = {_key(field.name): field.name for field in fields(kind)}
-    check_keys(entry, tuple(names), where)
-    given: dict[str, Any] = {}
-    for key, value in entry.items():
-        if names[key] in _WORKERS:
-            given[names[key]] = _workers(value, f"{where}.{key}")
-        elif key == "shared":
-            given[key] = _yes_or_no(value, f"{where}.{key}")
-        elif value is not None:
-            given[key] = _number(value, f"{where}.{key}")
-        elif key == "downlink_mbit":
-            given[key] = _NO_LIMIT[key]
-    if kind is Host and "workers" not in given:
-        raise ConfigError(f"{where} needs workers, those which share its uplink")
-    try:
-        return kind(**given)
-    except ConfigError as error:
-        raise ConfigError(f"{where}.{error}") from None
-
-
-def check_keys(content: Iterable[str], allowed: Sequence[str], where: str) -> None:
-    """Refuse a key of a table in a file that may not stand there.
-
-    Args:
-        where: The table's name in that file; empty for the file itself.
-
-    Raises:
-        ConfigError: There is one; the message names it and those that may.
-    """
-    for key in content:
-        if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            inside = f"{where} has an" if where else "it has an"
-            raise ConfigError(f"{inside} unknown key {key!r}{hint} Keys are {', '.join(allowed)}")
-
-
-def _workers(value: object, where: str) -> tuple[str, ...]:
-    names = value if isinstance(value, list) else [value]
-    if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
-        raise ConfigError(
-            f"{where} is {json.dumps(value)}: it must be an id, an index, a list of them, or '*'"
-        )
-    return tuple(str(name) for name in names)
-
-
-def _number(value: object, where: str) -> float:
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-    except OverflowError:
-        pass
-    raise ConfigError(f"{where} is {json.dumps(value)}: it must be a number")
-
-
-def _yes_or_no(value: object, where: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise ConfigError(f"{where} is {json.dumps(value)}: it must be true or false")
-
-
-def _finite(value: object) -> object:
-    """JSON has no infinity; null stands for it where a time or a rate has no bound."""
-    return None if value == math.inf else value
-
-
-def _key(name: str) -> str:
-    # "from" cannot be the name of a field.
-    return "from" if name == "source" else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +196,7 @@ class NetworkConfig:
     """Of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its links; None
     for no limit. With `fair_sharing`, one message at a time for each of its links."""
 
-    downlink_mbit: float | None = None
+    downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
     """Of each host's downlink, in Mbit/s: what comes from several sides at once waits there. None
     for the same as `bandwidth_mbit`, infinite for no limit."""
 
@@ -355,7 +223,7 @@ class NetworkConfig:
     """Partitions."""
 
     def __post_init__(self) -> None:
-        check_numbers(self, *_NUMBERS)
+        _check_numbers(self, *(name for name in _RANGES if name != "start_s"))
 
     @property
     def downlink(self) -> float | None:
@@ -364,37 +232,16 @@ class NetworkConfig:
             return self.bandwidth_mbit
         return None if self.downlink_mbit == math.inf else self.downlink_mbit
 
-    def with_changes(
-        self,
-        *,
-        latency_s: float | None = None,
-        bandwidth_mbit: float | None = None,
-        downlink_mbit: float | None = None,
-        loss: float | None = None,
-        duplicates: float | None = None,
-    ) -> "NetworkConfig":
-        """Change what is given; hosts, links and cuts stay as they are.
-
-        Args:
-            bandwidth_mbit: Mbit/s of uplinks; infinite for no limit.
-            downlink_mbit: Mbit/s of downlinks; infinite for no limit.
+    def with_changes(self, **changes: float | None) -> "NetworkConfig":
+        """Change the fields that are not None; a ``bandwidth_mbit`` of infinity is no limit.
 
         Raises:
             ConfigError: A number is out of range.
         """
-        given = {
-            "latency_s": latency_s,
-            "bandwidth_mbit": bandwidth_mbit,
-            "downlink_mbit": downlink_mbit,
-            "loss": loss,
-            "duplicates": duplicates,
-        }
-        changes: dict[str, Any] = {
-            name: value for name, value in given.items() if value is not None
-        }
-        if bandwidth_mbit == math.inf:
-            changes["bandwidth_mbit"] = None
-        return replace(self, **changes)
+        given: dict[str, Any] = {name: v for name, v in changes.items() if v is not None}
+        if given.get("bandwidth_mbit") == math.inf:
+            given["bandwidth_mbit"] = None
+        return replace(self, **given)
 
 
 PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(
@@ -479,26 +326,8 @@ def network_of(content: Mapping[str, Any]) -> NetworkConfig:
     >>> network_of({"preset": "lan", "loss": 0.01}).latency_s
     0.0005
     """
-    changes, preset = _changes(content), content.get("preset", "ideal")
+    changes = fields_given(NetworkConfig, content, more=("preset",))
+    preset = content.get("preset", "ideal")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise ConfigError(f"preset is {preset!r}: it must be one of {', '.join(PRESETS)}")
     return replace(PRESETS[preset], **changes)
-
-
-def network_as_json(config: NetworkConfig) -> dict[str, object]:
-    """Say what a network is in the form of a file.
-
-    Returns:
-        What `read_network` reads back as *config*, for ``json.dumps``.
-
-    >>> network_as_json(PRESETS["datacenter"])
-    {'latency_s': 0.0001, 'bandwidth_mbit': 25000}
-    """
-    found: dict[str, object] = {}
-    for field in fields(NetworkConfig):
-        value = getattr(config, field.name)
-        if isinstance(value, Sequence) and value:
-            found[field.name] = [_part_as_json(part) for part in value]
-        elif value != field.default:
-            found[field.name] = _finite(value)
-    return found

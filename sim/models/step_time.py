@@ -140,12 +140,6 @@ def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:
     return counts
 
 
-PACES = (
-    "constant, lognormal:cv=C (C in [0, 100]), pareto:shape=A (A above 1) or "
-    "trace:path=FILE (CSV or JSON lines)"
-)
-"""The valid specs, for messages."""
-
 # Draws made at a time: opening a stream costs 20 us or so, and 8 bytes are kept for each draw.
 _BITS = 6
 _BLOCK = 1 << _BITS
@@ -312,56 +306,46 @@ _DRAWS: Mapping[str, Callable[[float], Draw]] = {"lognormal": _lognormal, "paret
 
 
 @dataclass(frozen=True, slots=True)
-class _Parameter:
-    name: str
-    allowed: str
-    fits: Callable[[float], bool] | None
-    """Of a number; None for a text, which takes the rest of the spec, commas included."""
+class _Form:
+    says: str
+    """What it looks like, for messages."""
+    parameter: str = ""
+    fits: Callable[[str], bool] = bool
+    """Whether a text is a value of the parameter."""
     default: str = ""
     """Empty where it must be given."""
 
 
-_PARAMETERS: Mapping[str, _Parameter | None] = MappingProxyType(
+_FORMS: Mapping[str, _Form] = MappingProxyType(
     {
-        "constant": None,
-        "lognormal": _Parameter("cv", "a number in [0, 100]", lambda cv: 0 <= cv <= 100, "0.3"),
-        "pareto": _Parameter("shape", "a finite number above 1", lambda a: 1 < a < math.inf, "2.5"),
-        "trace": _Parameter("path", "a file, CSV or JSON lines", None),
+        "constant": _Form("constant"),
+        "lognormal": _Form(
+            "lognormal:cv=C (C in [0, 100])", "cv", lambda cv: 0 <= float(cv) <= 100, "0.3"
+        ),
+        "pareto": _Form(
+            "pareto:shape=A (A above 1)", "shape", lambda a: 1 < float(a) < math.inf, "2.5"
+        ),
+        "trace": _Form("trace:path=FILE (CSV or JSON lines)", "path"),
     }
 )
 
+*_others, _last = [form.says for form in _FORMS.values()]
+PACES = f"{', '.join(_others)} or {_last}"
+"""The valid specs, for messages."""
+
 
 def _read(spec: str) -> tuple[str, str]:
-    """Name of a form and the value of its one parameter."""
+    """Name of a form and the value of its one parameter, which has the rest of the spec."""
     name, colon, given = spec.partition(":")
-    if name not in _PARAMETERS:
-        hint = did_you_mean(name, _PARAMETERS)
-        raise ConfigError(f"unknown pace {name!r}{hint} It must be {PACES}")
-    parameter = _PARAMETERS[name]
-    if parameter is None:
-        if colon:
-            raise ConfigError(f"pace {spec!r}: it takes no parameters: write {name!r}")
-        return name, ""
-    if not given and parameter.default and not colon:
-        return name, parameter.default
-    if not given:
-        raise ConfigError(f"pace {spec!r}: it needs {parameter.name}=, {parameter.allowed}")
-    key, equals, text = given.partition("=")
-    if not equals or key != parameter.name:
-        unless = f"; {parameter.default} unless given" if parameter.default else ""
-        raise ConfigError(
-            f"pace {spec!r}: it takes {parameter.name}= ({parameter.allowed}{unless}), "
-            f"not {given!r}"
-        )
-    if not _fits(parameter, text):
-        raise ConfigError(f"pace {spec!r}: {key}={text}: it must be {parameter.allowed}")
-    return name, text
-
-
-def _fits(parameter: _Parameter, text: str) -> bool:
-    if parameter.fits is None:
-        return bool(text)
+    form = _FORMS.get(name)
+    if form is None:
+        raise ConfigError(f"unknown pace {name!r}{did_you_mean(name, _FORMS)} It must be {PACES}")
+    if not colon and (form.default or not form.parameter):
+        return name, form.default
+    key, _, value = given.partition("=")
     try:
-        return parameter.fits(float(text))
+        if form.parameter and key == form.parameter and form.fits(value):
+            return name, value
     except ValueError:
-        return False
+        pass
+    raise ConfigError(f"pace {spec!r}: it must be {form.says}")

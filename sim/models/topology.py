@@ -25,7 +25,7 @@ class WorkerTopology:
     """
 
     def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
-        self.topology = self._topology = topology
+        self.topology = topology
         self._period = topology.period
         self._ids = tuple(ids)
         self._index = {id: index for index, id in enumerate(self._ids)}
@@ -37,11 +37,11 @@ class WorkerTopology:
         period = self._period
         node = self._index[peer]
         if period is None:
-            return self._named(self._topology.neighbors(node, round))
+            return self._named(self.topology.neighbors(node, round))
         key = node, round % period
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._named(self._topology.neighbors(node, key[1]))
+            found = self._found[key] = self._named(self.topology.neighbors(node, key[1]))
         return found
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
@@ -57,7 +57,7 @@ class WorkerTopology:
         return found
 
     def _row(self, node: int, round: int) -> dict[PeerId, float]:
-        matrix = self._topology.matrix(round)
+        matrix = self.topology.matrix(round)
         row = slice(matrix.indptr[node], matrix.indptr[node + 1])
         pairs = zip(matrix.indices[row], matrix.data[row], strict=True)
         return {self._ids[int(other)]: float(weight) for other, weight in sorted(pairs)}

@@ -344,8 +344,9 @@ def _of_faults(
         return found
     end_s, groups = float(series["time_s"][-1]), series.get("accuracy_of_groups")
     if groups is not None:
-        # As it was measured last while one was cut off.
-        groups = groups[np.isfinite(groups).any(axis=1)][-1].tolist()
+        # As it was measured last while one was cut off, if it was.
+        measured = groups[np.isfinite(groups).any(axis=1)]
+        groups = measured[-1].tolist() if len(measured) else None
     return found | {
         "timing": config.timing,
         "faults": faults_as_json(faults),

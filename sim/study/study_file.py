@@ -11,7 +11,7 @@ from typing import Any, Final
 from ...gossip.errors import ConfigError, did_you_mean
 from ...train.storage.files import read_bytes
 from ..config import SimulationConfig
-from ..models.network import check_keys
+from ..models.tables import check_keys
 from .metrics import METRICS
 from .study import Axis, Condition, Point, Study, with_tuples
 

@@ -9,8 +9,9 @@ from rumor.gossip import Envelope
 from rumor.gossip.effects.effects import Greet
 from rumor.sim.kernel.clock import Clock
 from rumor.sim.kernel.deliveries import Deliveries, Mailbox
+from rumor.sim.kernel.execution import FleetControl
 from rumor.sim.kernel.plan import Traffic
-from rumor.sim.kernel.worker import FleetControl, Worker
+from rumor.sim.kernel.worker import Worker
 from rumor.sim.models.links import Links, address_of
 from rumor.sim.models.network import NetworkConfig
 from rumor.train.faults.network import NetworkFaults

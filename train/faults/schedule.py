@@ -2,7 +2,7 @@
 
 A schedule is JSON, a list of objects: ``[{"at_s": 3.0, "kind": "crash", "peer": 2}, ...]``. `KINDS`
 says which kinds there are and what each takes. What one does to a simulated process is in
-`rumor.sim.kernel.faults.strikes`, to a real one in `rumor.cli.launch.faults`, and to messages of
+`rumor.sim.kernel.processes`, to a real one in `rumor.cli.launch.faults`, and to messages of
 either in `rumor.train.faults.network`.
 """
 

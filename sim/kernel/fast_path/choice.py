@@ -1,23 +1,40 @@
 """Choice between the protocols and the fast path, and a check that both decide alike."""
 
+from ....gossip import Rule
 from ....gossip.errors import ConfigError
+from ....gossip.protocol.rule import requirements_of
+from ....gossip.rules.asynchronous.gosgd import GoSGD
+from ....gossip.rules.asynchronous.sgp import SGP
+from ....topology import Topology
 from ..fleet import Fleet
 from ..plan import FleetPlan
 from ..program import Level
-from .fleet import FastFleet, FastPathUnsupported, unsupported_reason
-from .levels import levels_of
+from .decisions.tables import STAGED_MAX
+from .fleet import (
+    OUTGOING_MAX,
+    FastFleet,
+    FastPathUnsupported,
+    is_offered,
+    share_bytes_of,
+    staged_max,
+    topology_of,
+)
 
 __all__ = [
     "STEPS_VERIFIED",
     "ScheduleMismatchError",
     "must_compile",
     "takes_fast_path",
+    "unsupported_reason",
     "verify_against_protocol",
 ]
 
 # The protocols take some 60 us for a step where machine code takes 2, and loading that takes a
 # second.
 _STEPS_FAST_MIN = 20_000
+
+# Of more than the first, at most so many for each worker: a sparse graph may have any size.
+_EDGES_MAX, _EDGES_EACH = 4_000_000, 32
 
 
 def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
@@ -35,6 +52,74 @@ def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
     if reason and decide == "compiled":
         raise ConfigError(f"decide compiled cannot take this run: {reason}. Take auto")
     return not reason
+
+
+def unsupported_reason(plan: FleetPlan) -> str:
+    """Why a fleet has to be decided by protocols, or nothing."""
+    rule, protocol, links = plan.rule(), plan.protocol, plan.links()
+    if why := _unsupported_rule(rule):
+        return why
+    if plan.fault_plan is not None:
+        return "there are faults"
+    if plan.attacks:
+        return "workers lie"
+    if plan.epoch is not None:
+        return "samples are dealt by who is there"
+    if plan.schema.shards > 1:
+        return "models travel in shards"
+    if protocol.exact:
+        return "shares are kept until they are settled"
+    if is_offered(plan) and share_bytes_of(plan) > protocol.frame_bytes:
+        return "a model does not fit into one frame"
+    if protocol.bandwidth_bytes_s is not None:
+        return "workers limit what they send"
+    if links.header_weight != 1.0:
+        return "the model stands for a larger one"
+    if links.are_fair:
+        return "connections share cables evenly"
+    if links.uniform is None:
+        return "links differ, or lose, delay or double messages"
+    if staged_max(plan) > STAGED_MAX:
+        return "too many shares may wait at a worker"
+    topology = topology_of(plan)
+    if topology is None or topology.period is None:
+        return "the topology has no period"
+    if _is_dense(topology, len(plan.ids)):
+        return f"the topology has more than {max(_EDGES_MAX, _EDGES_EACH * len(plan.ids)):,} edges"
+    if len(plan.ids) < 2:
+        return "there is one worker"
+    if type(rule) is SGP and _degree(topology, len(plan.ids)) > OUTGOING_MAX:
+        return f"a worker has more than {OUTGOING_MAX} neighbors"
+    return ""
+
+
+def _unsupported_rule(rule: Rule) -> str:
+    if requirements_of(rule).measures:
+        return "workers measure how far shares are from their models"
+    if type(rule) is GoSGD:
+        if rule.samples:
+            return "workers push by the samples of their steps"
+        if rule.layers > 1:
+            return "workers push while a step goes on"
+        return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
+    return "" if type(rule) is SGP else f"the rule is {rule.name}"
+
+
+def _degree(topology: Topology, n: int) -> int:
+    """Neighbors of a worker in a round, at most."""
+    rounds = range(topology.period or 1)
+    return max(len(topology.neighbors(worker, round)) for worker in range(n) for round in rounds)
+
+
+def _is_dense(topology: Topology, n: int) -> bool:
+    """Whether there would be too many rows of edges; says so after the first that are too many."""
+    left = max(_EDGES_MAX, _EDGES_EACH * n)
+    for worker in range(n):
+        for round in range(topology.period or 1):
+            left -= len(topology.neighbors(worker, round))
+        if left < 0:
+            return True
+    return False
 
 
 def must_compile() -> bool:
@@ -68,9 +153,7 @@ def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> 
         return
     if slow.run(until_s, steps_max) != came or slow.now != fast.now:
         raise ScheduleMismatchError(f"at {fast.now} s, the protocols are at {slow.now} s")
-    for number, (ours, theirs) in enumerate(
-        zip(levels_of(fast.take()), slow.program.take(), strict=True)
-    ):
+    for number, (ours, theirs) in enumerate(zip(fast.take(), slow.program.take(), strict=True)):
         _compare(number, ours, theirs)
     if fast.traffic != slow.traffic:
         raise ScheduleMismatchError(f"{fast.traffic}, and by the protocols {slow.traffic}")

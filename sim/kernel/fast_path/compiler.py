@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["compiled", "compiled_once", "is_kept", "version_of"]
+__all__ = ["compiled", "compiled_once", "is_kept"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -33,8 +33,12 @@ def compiled_once(sources: Iterable[Path]) -> Callable[[_Function], _Function]:
     that of all functions that it calls.
     """
 
+    version = blake2b(digest_size=4)
+    for source in sorted(sources):
+        version.update(source.read_bytes())
+
     def compile(function: _Function) -> _Function:
-        function.__qualname__ += f"_{version_of(sources)}"
+        function.__qualname__ += f"_{version.hexdigest()}"
         try:
             made: _Function = numba.njit(**_OPTIONS, cache=True)(function)
         except RuntimeError:  # no folder to keep it in may be written
@@ -50,11 +54,3 @@ def is_kept(function: Any) -> bool:
         return True
     folder = function.stats.cache_path
     return folder is not None and any(Path(folder).glob(f"*{function.py_func.__qualname__}*.nbi"))
-
-
-def version_of(sources: Iterable[Path]) -> str:
-    """Name these files together; another name, once any of them changes."""
-    hash = blake2b(digest_size=4)
-    for source in sorted(sources):
-        hash.update(source.read_bytes())
-    return hash.hexdigest()

@@ -2,34 +2,43 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....gossip import Audit, Envelope, Rule
+from ....gossip import Audit, Envelope
+from ....gossip.effects.effects import X
 from ....gossip.protocol.rule import requirements_of
 from ....gossip.rules.asynchronous.gosgd import GoSGD
 from ....gossip.rules.asynchronous.sgp import SGP
 from ....gossip.types import stream
 from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
 from ....gossip.wire.codec import encoded_bytes
-from ....gossip.wire.formats import NATIVE, Form
+from ....gossip.wire.formats import Form
 from ....gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Push, Query
 from ....topology import Topology
 from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
+from ..program import SCALE_LR, SNAPSHOT, WHOLE, Cut, Level
 from .decisions import tables
 from .decisions.tables import Tables
 
-__all__ = ["FastFleet", "FastPathUnsupported", "Window", "unsupported_reason"]
+__all__ = [
+    "OUTGOING_MAX",
+    "FastFleet",
+    "FastPathUnsupported",
+    "is_offered",
+    "share_bytes_of",
+    "staged_max",
+    "topology_of",
+]
 
-# Of more than the first, at most so many for each worker: a sparse graph may have any size.
-_EDGES_MAX, _EDGES_EACH = 4_000_000, 32
-_OUTGOING_MAX = 64
+OUTGOING_MAX = 64
+"""Shares that a worker may have outstanding at once."""
 _NO_STEPS = 1 << 62
 _DURATIONS = 64
 _WORDS = 16, 256
@@ -37,90 +46,19 @@ _WORDS_TOTAL = 1 << 23
 _BUFFERS_MIN, _ROWS_MIN = 256, 4096
 
 
-def unsupported_reason(plan: FleetPlan) -> str:
-    """Why a fleet has to be decided by protocols, or nothing."""
-    rule, protocol, links = plan.rule(), plan.protocol, plan.links()
-    if why := _unsupported_rule(rule):
-        return why
-    if plan.fault_plan is not None:
-        return "there are faults"
-    if plan.attacks:
-        return "workers lie"
-    if plan.epoch is not None:
-        return "samples are dealt by who is there"
-    if plan.schema.shards > 1 or protocol.wire != NATIVE or protocol.exact:
-        return "shares are not whole models in float32"
-    if _is_offered(plan) and Form().size_bytes(plan.schema, 0) > protocol.frame_bytes:
-        return "a model does not fit into one frame"
-    if protocol.bandwidth_bytes_s is not None:
-        return "workers limit what they send"
-    if links.header_weight != 1.0:
-        return "the model stands for a larger one"
-    if links.are_fair:
-        return "connections share cables evenly"
-    if links.uniform is None:
-        return "links differ, or lose, delay or double messages"
-    if _staged_max(plan) > tables.STAGED_MAX:
-        return "too many shares may wait at a worker"
-    topology = _topology_of(plan)
-    if topology is None or topology.period is None:
-        return "the topology has no period"
-    if _is_dense(topology, len(plan.ids)):
-        return f"the topology has more than {max(_EDGES_MAX, _EDGES_EACH * len(plan.ids)):,} edges"
-    if len(plan.ids) < 2:
-        return "there is one worker"
-    if type(rule) is SGP and _degree(topology, len(plan.ids)) > _OUTGOING_MAX:
-        return f"a worker has more than {_OUTGOING_MAX} neighbors"
-    return ""
-
-
-def _unsupported_rule(rule: Rule) -> str:
-    if requirements_of(rule).measures:
-        return "workers measure how far shares are from their models"
-    if type(rule) is GoSGD:
-        if rule.samples:
-            return "workers push by the samples of their steps"
-        if rule.layers > 1:
-            return "workers push while a step goes on"
-        return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
-    return "" if type(rule) is SGP else f"the rule is {rule.name}"
-
-
-def _staged_max(plan: FleetPlan) -> int:
+def staged_max(plan: FleetPlan) -> int:
     """Shares that may wait at a worker."""
     return max(plan.protocol.staged_max, requirements_of(plan.rule()).staged_max)
 
 
-def _degree(topology: Topology, n: int) -> int:
-    """Neighbors of a worker in a round, at most."""
-    rounds = range(topology.period or 1)
-    return max(len(topology.neighbors(worker, round)) for worker in range(n) for round in rounds)
-
-
-def _topology_of(plan: FleetPlan) -> Topology | None:
+def topology_of(plan: FleetPlan) -> Topology | None:
+    """The topology of all workers; None where each has its own."""
     neighbors = plan.neighbors
     return neighbors.topology if isinstance(neighbors, WorkerTopology) else None
 
 
 class FastPathUnsupported(Exception):
     """Something is due that only the protocols can decide."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A part of a program, in columns: rows in order of the schedule."""
-
-    n_levels: int
-    steps: NDArray[np.int64]
-    """Worker, level and number of the worker's step, axes ``(step, 3)``; their orders follow one
-    another."""
-    first_order: int
-    operations: NDArray[np.int64]
-    """Kind, worker, level, slot, buffer and id of the snapshot, axes ``(operation, 6)``. Where a
-    learning rate changes: kind, worker, level, then the worker's steps and those of all that it
-    knows."""
-    fractions: NDArray[np.float64]
-    """By which part each mixes, or which part of its learning rate its worker uses from then on."""
 
 
 class FastFleet:
@@ -140,7 +78,7 @@ class FastFleet:
         self._advance = advance
         self._random = [stream(plan.seed, id, "rule").bit_generator for id in plan.ids]
         """What each worker's rule draws from."""
-        topology = _topology_of(plan)
+        topology = topology_of(plan)
         assert topology is not None
         self._tables = _make_tables(plan, topology)
         for worker in range(len(plan.ids)):
@@ -206,34 +144,58 @@ class FastFleet:
             died=0,
         )
 
-    def take(self) -> Window:
-        """Hand over what was decided since this was last called."""
+    def take(self) -> list[Level]:
+        """Hand over the levels of what was decided since this was last called. See `Program.take`.
+
+        Within a level everything keeps its order.
+        """
         t, totals = self._tables, self._tables.totals[0]
-        n_steps, n = self._total("n_steps"), self._total("n_operations")
-        window = Window(
-            n_levels=self._total("n_levels"),
-            steps=t.step_rows[: 3 * n_steps].reshape(-1, 3).copy(),
-            first_order=self.steps - n_steps,
-            operations=t.operation_rows[: 6 * n].reshape(-1, 6).copy(),
-            fractions=t.fractions[:n].copy(),
-        )
-        self._scale_lr(window)
+        n_levels, n_steps, n = map(self._total, ("n_levels", "n_steps", "n_operations"))
+        steps = t.step_rows[: 3 * n_steps].reshape(-1, 3)
+        operations = t.operation_rows[: 6 * n].reshape(-1, 6)
+        fractions = self._with_lr(operations, t.fractions[:n])
+        by_step = np.argsort(steps[:, 1], kind="stable")
+        by_operation = np.argsort(operations[:, 2], kind="stable")
+        steps, orders = steps[by_step], by_step + self.steps - n_steps
+        operations, fractions = operations[by_operation], fractions[by_operation]
+        edges = np.arange(n_levels + 1)
+        starts = np.searchsorted(steps[:, 1], edges).tolist()
+        ends = np.searchsorted(operations[:, 2], edges).tolist()
+        # Without the buffers; and all cuts are of the whole vector, in one format.
+        cut = Cut(X, Form(self._plan.protocol.wire))
+        cuts = (WHOLE,) if cut == WHOLE else (WHOLE, cut)
+        rows = operations[:, [0, 1, 2, 3, 5]]
+        rows[:, 2] = np.where(rows[:, 0] == SNAPSHOT, len(cuts) - 1, 0)
+        rows[rows[:, 0] == SCALE_LR, 3] = 0
         totals["n_steps"] = totals["n_operations"] = 0
         totals["n_levels"] = 1
         totals["window"] += 1
         t.workers["level"] = 0
-        return window
+        return [
+            Level(
+                *steps[starts[at] : starts[at + 1], [0, 2]].T.tolist(),
+                orders[starts[at] : starts[at + 1]].tolist(),
+                rows[ends[at] : ends[at + 1]],
+                fractions[ends[at] : ends[at + 1]],
+                cuts,
+            )
+            for at in range(n_levels)
+        ]
 
     def _total(self, name: str) -> int:
         return int(self._tables.totals[name][0])
 
-    def _scale_lr(self, window: Window) -> None:
-        """Find which part of its learning rate a worker uses, in place of when that changes."""
+    def _with_lr(
+        self, operations: NDArray[np.int64], fractions: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Which part of its learning rate a worker uses, in place of when that changes."""
         factor = self._plan.lr_factor
-        if factor is not None:
-            at = np.flatnonzero(window.operations[:, 0] == tables.SCALE_LR)
-            given = *window.operations[at, 3:5].T.tolist(), window.fractions[at].tolist()
-            window.fractions[at] = [*map(factor, *given)]
+        if factor is None:
+            return fractions
+        found, at = fractions.copy(), np.flatnonzero(operations[:, 0] == SCALE_LR)
+        given = *operations[at, 3:5].T.tolist(), fractions[at].tolist()
+        found[at] = [*map(factor, *given)]
+        return found
 
     def _supply(self, worker: int) -> None:
         """Draw further random words for a worker, and the durations of its next steps."""
@@ -308,8 +270,8 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         totals=totals,
         workers=workers,
         edges=edges,
-        incoming=np.zeros((n, _staged_max(plan)), tables.INCOMING),
-        outgoing=np.zeros((n, _OUTGOING_MAX), np.int64),
+        incoming=np.zeros((n, staged_max(plan)), tables.INCOMING),
+        outgoing=np.zeros((n, OUTGOING_MAX), np.int64),
         spans=np.zeros((n, SPANS_MAX if down_s_per_byte else 0), tables.SPAN),
         halves=np.zeros((n, halves), np.uint32),
         durations=np.zeros((n, n_durations)),
@@ -330,7 +292,7 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         query_s_max=float(protocol.query_s_max),
         soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
         stall_s=float(protocol.stall_s),
-        in_frames=int(_is_offered(plan)),
+        in_frames=int(is_offered(plan)),
         outstanding_max=rule.outstanding_max,
         steps_each=_NO_STEPS if plan.steps is None else plan.steps,
         steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
@@ -365,26 +327,20 @@ def _graph(
     return np.frombuffer(offsets, np.int64), np.frombuffer(neighbors, np.int64), edges
 
 
-def _is_dense(topology: Topology, n: int) -> bool:
-    """Whether there would be too many rows of edges; says so after the first that are too many."""
-    left = max(_EDGES_MAX, _EDGES_EACH * n)
-    for worker in range(n):
-        for round in range(topology.period or 1):
-            left -= len(topology.neighbors(worker, round))
-        if left < 0:
-            return True
-    return False
+def share_bytes_of(plan: FleetPlan) -> int:
+    """Bytes of a share of a whole model."""
+    return Form(plan.protocol.wire).size_bytes(plan.schema, 0)
 
 
-def _is_offered(plan: FleetPlan) -> bool:
+def is_offered(plan: FleetPlan) -> bool:
     """Whether a share is offered first."""
-    return Form().size_bytes(plan.schema, 0) > plan.protocol.inline_bytes_max
+    return share_bytes_of(plan) > plan.protocol.inline_bytes_max
 
 
 def _sizes(plan: FleetPlan) -> dict[str, int]:
     """Bytes of messages without the names in them, nor the numbers that vary."""
     me, other = plan.ids[0], plan.ids[1]
-    share_bytes = Form().size_bytes(plan.schema, 0)
+    share_bytes = share_bytes_of(plan)
 
     def measure(body: Body, numbers: int, frame_bytes: int = 0) -> int:
         envelope = Envelope(
@@ -401,7 +357,8 @@ def _sizes(plan: FleetPlan) -> dict[str, int]:
         return encoded_bytes(envelope) - len(me) - len(other) - numbers
 
     told: dict[str, Any] = {
-        **{"seq": 1, "escrow": UNIT, "size_bytes": share_bytes, "form": Form()},
+        **{"seq": 1, "escrow": UNIT, "size_bytes": share_bytes},
+        "form": Form(plan.protocol.wire),
         **{"epoch": 0, "round": 0, "note": 0, "step": 0},
     }
     offer = Offer(**told, frame_bytes=plan.protocol.frame_bytes)

@@ -15,21 +15,17 @@ from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Offer, Push
 from ....train.faults.schedule import KINDS, Fault
 from ..clock import Priority
+from ..execution import FleetControl
 from ..plan import Attack, FleetPlan
 from ..program import Program, Slot
-from ..worker import FleetControl, Payload, Worker
+from ..worker import Payload, Worker
 from .forgeries import FORGERS, Forgery, alie_z
 
-__all__ = ["Attacks", "attacks_of", "flipped", "require_attackable", "without_attacks"]
+__all__ = ["Attacks", "attacks_of", "flipped", "require_attackable"]
 
 _Send = Callable[[Worker, Envelope, Payload], None]
 
 _TURN = int(Priority.TURN)
-
-
-def without_attacks(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """Those that are done to processes and the network."""
-    return tuple(fault for fault in faults if not KINDS[fault.kind].is_attack)
 
 
 def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, ...]:
@@ -198,7 +194,7 @@ class Attacks:
         worker = fleet.workers[liar]
         if worker.awake and not worker.searching:
             effects = worker.protocol.step(fleet.now + worker.ahead_s, trained=False)
-            fleet.apply(worker, effects, fleet.now + worker.ahead_s, "flood")
+            fleet.executor.apply(worker, effects, fleet.now + worker.ahead_s, "flood")
         next_s = fleet.now + self._pace.mean_s(liar) / attack.strength
         if next_s < attack.stop_s:
             fleet.clock.at(next_s, _TURN, self._flood, attack, liar)

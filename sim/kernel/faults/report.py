@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-__all__ = ["Arrival", "Crash", "DetectionTimes", "FaultReport", "Healing", "Times"]
+__all__ = ["Arrival", "Crash", "FaultReport", "Healing", "Times"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +75,17 @@ class Healing:
     """How long until no running worker was considered dead, seconds."""
 
 
-class DetectionTimes:
-    """Looks on at the events of all workers' protocols."""
+class FaultReport:
+    """What a swarm makes of its faults, told of all that concerns them as it happens."""
 
     def __init__(self) -> None:
         self.crashes: list[Crash] = []
         self.arrivals: list[Arrival] = []
         self.healings: list[Healing] = []
+        self.stranded: tuple[int, ...] = ()
+        """Workers that looked for a swarm, or stood still, when the others had ended."""
+        self.membership_bytes_s = 0.0
+        """Of messages about who lives, for each worker and second that it ran."""
         self._missed: dict[int, Crash] = {}
         self._new: dict[int, Arrival] = {}
         self._wrong: dict[int, set[int]] = {}
@@ -156,19 +160,6 @@ class DetectionTimes:
         for healing in self.healings:
             if healing.took_s is None:
                 healing.took_s = now - healing.at_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultReport:
-    """What a swarm made of its faults. Times are None where that never came."""
-
-    crashes: tuple[Crash, ...]
-    arrivals: tuple[Arrival, ...]
-    healings: tuple[Healing, ...]
-    stranded: tuple[int, ...]
-    """Workers that looked for a swarm, or stood still, when the others had ended."""
-    membership_bytes_s: float
-    """Of messages about who lives, for each worker and second that it ran."""
 
     def figures(self) -> dict[str, Any]:
         """In numbers, for a summary: counts, and seconds."""

@@ -10,9 +10,9 @@ import math
 import tomllib
 from bisect import insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ....gossip.errors import ConfigError, did_you_mean
 from ....gossip.types import stream
 from ....train.faults.schedule import Fault, check_faults, read_faults
 from ...models.network import PRESETS
+from ...models.tables import from_table
 
 __all__ = ["STORMS", "Drawn", "Event", "Storm", "StormNetwork", "read_storm"]
 
@@ -202,14 +203,14 @@ class Drawn:
 class Storm:
     """What goes wrong, and how often."""
 
-    name: str
+    name: str = field(default="", metadata={"key": None})
     what: str
     """What it models, in a sentence or two."""
     source: str
     """Who measured it or used it, and what is a guess."""
     peers: int
     """Members of the swarm that it was seen in, or is meant for."""
-    events: tuple[Event, ...]
+    events: tuple[Event, ...] = field(default=(), metadata={"key": "event"})
     network: StormNetwork | None = None
 
     def draw(self, peers: int, duration_s: float, seed: int = 0, *, scale: float = 1.0) -> Drawn:
@@ -281,68 +282,11 @@ def read_storm(text: str) -> Storm:
         )
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        return _storm(path.stem, content)
+        return replace(from_table(Storm, content), name=path.stem)
     except OSError as error:
         raise ConfigError(f"storm {path} cannot be read: {error.strerror}") from error
     except (ValueError, ConfigError) as error:  # no TOML, no UTF-8, or of another form
         raise ConfigError(f"storm {path}: {error}") from None
-
-
-def _storm(name: str, content: dict[str, Any]) -> Storm:
-    events, network = content.pop("event", []), content.pop("network", None)
-    if not (isinstance(events, list) and isinstance(network, dict | None)):
-        raise ConfigError("events are [[event]], and the network is [network]")
-    told = {"what": str, "source": str, "peers": int}
-    for key, kind in told.items():
-        if not isinstance(content.get(key), kind):
-            raise ConfigError(f"it needs {key}, a {'number' if kind is int else 'text'}")
-    if unknown := sorted(set(content) - set(told)):
-        raise ConfigError(f"unknown key {unknown[0]!r}: keys are {', '.join(told)}")
-    return Storm(
-        name=name,
-        events=tuple(_made(Event, each, f"event {n}") for n, each in enumerate(events, 1)),
-        network=None if network is None else _made(StormNetwork, network, "network"),
-        **content,
-    )
-
-
-def _made(kind: type[Any], given: dict[str, Any], where: str) -> Any:
-    """An event or a network, of what a file says of it."""
-    found: dict[str, Any] = {}
-    forms = {entry.name: entry.type for entry in fields(kind)}
-    for name, value in given.items():
-        if name not in forms:
-            raise ConfigError(f"{where}: unknown key {name!r}: keys are {', '.join(forms)}")
-        found[name] = _value(forms[name], value, f"{where}: {name}")
-    if kind is Event and "kind" not in found:
-        raise ConfigError(f"{where} needs kind, one of {', '.join(_KINDS)}")
-    try:
-        return kind(**found)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-def _value(form: Any, value: Any, where: str) -> Any:
-    """A value of a file, as a field of this type has it."""
-    options = (form, *get_args(form))
-    if Range in options:
-        return _range(value, where)
-    wanted = next(each for each in (bool, int, float, str) if each in options)
-    fits = isinstance(value, int | float) if wanted is float else isinstance(value, wanted)
-    if not fits or (isinstance(value, bool) and wanted is not bool):
-        raise ConfigError(f"{where} is {value!r}: it must be {_WORDS[wanted]}")
-    return value
-
-
-_WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-
-
-def _range(value: Any, where: str) -> Range:
-    both = value if isinstance(value, list) else [value, value]
-    numbers = [float(n) for n in both if isinstance(n, int | float) and not isinstance(n, bool)]
-    if len(both) != 2 or len(numbers) != 2:
-        raise ConfigError(f"{where} is {value!r}: it must be a number, or the least and the most")
-    return numbers[0], numbers[1]
 
 
 def _moments(

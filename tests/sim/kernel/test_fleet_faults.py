@@ -44,7 +44,7 @@ def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
     found = fleet.audit()
     assert 0 < found.died < 4 * ONE
     assert fleet.faults is not None
-    (crash,) = fleet.faults.detection_times.crashes
+    (crash,) = fleet.faults.fault_report.crashes
     assert crash.first_s is not None and crash.last_s is not None
     # The preset holds a peer for dead after 8 s; heartbeats are looked at every half second.
     assert 7.0 < crash.first_s <= crash.last_s < 12.0
@@ -220,7 +220,7 @@ def test_newcomers_of_a_storm_all_become_members() -> None:
     assert stands(fleet) == [300] * 17
     assert fleet.audit().founded == 4 * ONE
     assert fleet.faults is not None
-    arrivals = fleet.faults.detection_times.arrivals
+    arrivals = fleet.faults.fault_report.arrivals
     assert all(arrival.admitted_s is not None for arrival in arrivals)
     assert all(arrival.known_s is not None for arrival in arrivals)
 

@@ -8,7 +8,7 @@ import pytest
 
 from rumor.gossip import Envelope
 from rumor.sim import Run, simulate
-from rumor.sim.kernel.fast_path.fleet import unsupported_reason
+from rumor.sim.kernel.fast_path.choice import unsupported_reason
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.program import Slot
 from rumor.sim.models.network import NetworkConfig
@@ -110,7 +110,7 @@ def test_what_nobody_listens_to_holds_up_nobody() -> None:
 def test_what_is_sent_over_a_way_that_is_cut_is_lost_though_it_leaves_after_healing() -> None:
     fleet = fleet_of(steps=None, p=1.0, network=replace(FAIR, bandwidth_mbit=1.0), schema=LARGE)
     assert fleet.faults is not None
-    mail, got = fleet.faults.mail, list[float]()
+    mail, got = fleet.mail, list[float]()
     fleet.run(5.0, 10**9)
     taken = fleet.deliver
 

@@ -15,9 +15,9 @@ from rumor.sim.models.network import (
     Host,
     Link,
     NetworkConfig,
-    network_as_json,
     read_network,
 )
+from rumor.sim.models.tables import as_table
 
 FULL = NetworkConfig(
     fair_sharing=True,
@@ -68,7 +68,7 @@ def test_presets_get_worse_from_first_to_last() -> None:
 
 @pytest.mark.parametrize("config", [FULL, *PRESETS.values()])
 def test_a_file_says_all_that_a_network_is(config: NetworkConfig, tmp_path: Path) -> None:
-    assert read_network(write(tmp_path / "net.json", network_as_json(config))) == config
+    assert read_network(write(tmp_path / "net.json", as_table(config))) == config
 
 
 def test_a_file_starts_from_a_preset_and_null_means_no_limit(tmp_path: Path) -> None:
@@ -142,22 +142,22 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ('{"latency_s": 1' + "0" * 400 + "}", "it must be a number"),
         ('{"loss": 0.1, "loss": 0.2}', "loss is given twice"),
         ({"fair_sharing": 1}, "fair_sharing is 1: it must be true or false"),
-        ({"hosts": {}}, "hosts is {}: it must be a list of objects"),
-        ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be an object'),
+        ({"hosts": {}}, "hosts is {}: it must be a list of tables"),
+        ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be a table'),
         ({"hosts": [{"bandwidth_mbit": 5}]}, "hosts[0] needs workers"),
         ({"downlink_mbit": -5}, "downlink_mbit is -5.0: it must be above 0, in Mbit/s"),
-        ({"links": [{"shared": 1}]}, "links[0].shared is 1: it must be true or false"),
-        ({"links": [{"shared": True}]}, "links[0].shared needs bandwidth_mbit, that of all these"),
-        ({"hosts": [{"workers": []}]}, "hosts[0].workers names no worker"),
+        ({"links": [{"shared": 1}]}, "links[0]: shared is 1: it must be true or false"),
+        ({"links": [{"shared": True}]}, "links[0]: shared needs bandwidth_mbit, that of all these"),
+        ({"hosts": [{"workers": []}]}, "hosts[0]: workers names no worker"),
         ({"hosts": [{"workers": "0", "rate": 1}]}, "hosts[0] has an unknown key 'rate'."),
-        ({"links": [{}, {"latency_s": -2}]}, "links[1].latency_s is -2.0: it must be 0 or more"),
-        ({"links": [{"from": ["*", "1"]}]}, "links[0].from names '*' among others"),
-        ({"links": [{"to": [1.5]}]}, "links[0].to is [1.5]: it must be an id, an index, a list"),
+        ({"links": [{}, {"latency_s": -2}]}, "links[1]: latency_s is -2.0: it must be 0 or more"),
+        ({"links": [{"from": ["*", "1"]}]}, "links[0]: from names '*' among others"),
+        ({"links": [{"to": [1.5]}]}, "links[0]: to is [1.5]: it must be an id, an index, a list"),
         ({"links": [{"source": "1"}]}, "links[0] has an unknown key 'source'. Keys are from, to,"),
-        ({"cuts": [{"start_s": 5, "stop_s": 5}]}, "cuts[0].stop_s is 5.0: it must be after start"),
-        ({"cuts": [{"start_s": -1}]}, "cuts[0].start_s is -1.0: it must be 0 or more"),
-        ({"cuts": [{"from": True}]}, "cuts[0].from is true: it must be an id"),
-        ("[]", "it must be a JSON object"),
+        ({"cuts": [{"start_s": 5, "stop_s": 5}]}, "cuts[0]: stop_s is 5.0: it must be after start"),
+        ({"cuts": [{"start_s": -1}]}, "cuts[0]: start_s is -1.0: it must be 0 or more"),
+        ({"cuts": [{"from": True}]}, "cuts[0]: from is true: it must be an id"),
+        ("[]", "it is []: it must be a table"),
         ("{", "line 1 is not JSON"),
         ("[" * 100_000, "it is nested too deeply"),
     ],

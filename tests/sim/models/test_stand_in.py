@@ -7,9 +7,10 @@ import pytest
 from rumor.gossip import ProtocolConfig
 from rumor.sim import NetworkConfig, simulate
 from rumor.sim.models.network import Host, Link
-from rumor.sim.models.stand_in import StandIn
+from rumor.sim.models.stand_in import slowed_network, smaller_exchange
 
-SMALL = StandIn(share_bytes=460_032, stands_for=30.8e6)
+SHARE_BYTES = 460_032
+FACTOR = SHARE_BYTES / (4 * 30.8e6)
 
 
 def test_every_bandwidth_of_a_network_is_made_smaller() -> None:
@@ -18,34 +19,30 @@ def test_every_bandwidth_of_a_network_is_made_smaller() -> None:
         hosts=(Host(workers=("0", "1"), bandwidth_mbit=10.0),),
         links=(Link(source=("0",), to=("2",), bandwidth_mbit=1.0),),
     )
-    found = SMALL.network(network)
-    assert found.bandwidth_mbit == 100.0 * SMALL.factor
+    found = slowed_network(network, FACTOR)
+    assert found.bandwidth_mbit == 100.0 * FACTOR
     assert found.downlink_mbit is None
-    assert found.hosts[0].bandwidth_mbit == 10.0 * SMALL.factor
-    assert found.links[0].bandwidth_mbit == 1.0 * SMALL.factor
+    assert found.hosts[0].bandwidth_mbit == 10.0 * FACTOR
+    assert found.links[0].bandwidth_mbit == 1.0 * FACTOR
 
 
 @pytest.mark.parametrize(("stands_for", "frames"), [(30.8e6, 32), (0.8e6, 13)])
 def test_a_share_comes_in_frames_if_that_of_the_large_model_does(
     stands_for: float, frames: int
 ) -> None:
-    small = StandIn(share_bytes=460_032, stands_for=stands_for)
-    found = small.protocol(ProtocolConfig())
-    assert found.inline_bytes_max < small.share_bytes
+    factor = SHARE_BYTES / (4 * stands_for)
+    found = smaller_exchange(ProtocolConfig(), factor, SHARE_BYTES)
+    assert found.inline_bytes_max < SHARE_BYTES
     assert found.frame_bytes_min <= found.frame_bytes <= found.frame_bytes_max
     # As many as the large one has, of 256 KiB; but no more than 32.
-    assert -(-small.share_bytes // found.frame_bytes) <= 32
-    assert -(-small.share_bytes // found.frame_bytes_min) <= frames * 4
+    assert -(-SHARE_BYTES // found.frame_bytes) <= 32
+    assert -(-SHARE_BYTES // found.frame_bytes_min) <= frames * 4
     assert found.window_bytes >= found.frame_bytes_max
 
 
 def test_the_rate_of_pushes_is_made_smaller_too() -> None:
     config = ProtocolConfig(bandwidth_bytes_s=1e6)
-    assert SMALL.protocol(config).bandwidth_bytes_s == 1e6 * SMALL.factor
-
-
-def test_a_model_that_stands_for_itself_has_no_stand_in() -> None:
-    assert StandIn.of(1000, None) is None
+    assert smaller_exchange(config, FACTOR, SHARE_BYTES).bandwidth_bytes_s == 1e6 * FACTOR
 
 
 def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:

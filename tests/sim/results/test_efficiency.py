@@ -125,7 +125,7 @@ def test_where_nobody_exchanges_anything_nobody_takes_part() -> None:
 
 
 def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:
-    report = FaultReport(crashes=(), arrivals=(), healings=(), stranded=(), membership_bytes_s=0.0)
+    report = FaultReport()
     times = Times(until_s=25.0, lived_s=80.0, unused_s=20.0, computed_s=50.0, waited_s_most=3.0)
     ending = Ending(
         workers={"steps": np.array([50])},

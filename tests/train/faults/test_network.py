@@ -151,7 +151,7 @@ def test_a_partition_splits_a_fleet_and_healing_unites_it() -> None:
     live_on(fleet, 40.0)
     assert all(len(worker.protocol.live()) == 4 for worker in fleet.workers)
     assert fleet.faults is not None
-    (healing,) = fleet.faults.detection_times.healings
+    (healing,) = fleet.faults.fault_report.healings
     # The preset dials the dead again after 5 s at the latest.
     assert healing.took_s is not None and healing.took_s < 10.0
 

@@ -17,10 +17,10 @@ import numpy as np
 from .....gossip import weight
 from .....gossip.exchange import flow_control, incoming, outgoing
 from .....gossip.protocol import context
+from ... import program
 from .. import compiler
 from ..compiler import compiled, compiled_once
-from .event_queue import drop, is_full, peek
-from .messages import enqueue, number_bytes, send, waits
+from .events import drop, enqueue, is_full, number_bytes, peek, send, waits
 from .operations import decref, has_buffer, incref, mix, note_step, snapshot
 from .randoms import below, uniform
 from .tables import (
@@ -73,7 +73,7 @@ _SOURCES: Final = (
     *Path(__file__).parent.glob("*.py"),
     *(
         Path(str(module.__file__))
-        for module in (compiler, weight, flow_control, incoming, outgoing, context)
+        for module in (compiler, program, weight, flow_control, incoming, outgoing, context)
     ),
 )
 

@@ -4,8 +4,9 @@ The levels and slots are those of `rumor.sim.kernel.program`. Slots lie in *buff
 again once nobody reads them.
 """
 
+from ...program import MIX, RELEASE, SCALE_LR, SNAPSHOT
 from ..compiler import compiled
-from .tables import MIX, RELEASE, SCALE_LR, SNAPSHOT, Tables
+from .tables import Tables
 
 __all__ = ["decref", "has_buffer", "incref", "mix", "note_step", "snapshot"]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 __all__ = [
     *("ACK", "ALARM", "CHUNK", "GRANT", "OFFER", "PENDING", "PUSH", "QUERY", "STEP"),
     *("FULL", "NEED_RANDOMS", "OVER", "STEPS", "TIME", "UNSUPPORTED"),
-    *("MIX", "OFFERED", "RELEASE", "SCALE_LR", "SENT", "SNAPSHOT"),
+    *("OFFERED", "SENT"),
     *("BUFFER", "EDGE", "EVENT", "INCOMING", "SPAN", "TOTALS", "WORKER"),
     *("HALVES_MAX", "OPERATIONS_MAX", "QUEUE_SPARE", "STAGED_MAX"),
     *("Queue", "Tables"),
@@ -43,12 +43,6 @@ CHUNK: Final = 8
 SENT: Final = 1
 OFFERED: Final = 2
 """The sender still owns the buffer."""
-
-# Kinds of operations.
-SNAPSHOT: Final = 0
-MIX: Final = 1
-RELEASE: Final = 2
-SCALE_LR: Final = 3
 
 STAGED_MAX: Final = 64
 """Shares that may wait at a worker, at most."""

@@ -94,6 +94,7 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "exchange_s": st.sampled_from([0.0, 0.01]),
             "scales_lr": st.booleans(),
             "staged_max": st.sampled_from([1, 2, 8]),
+            "wire": st.sampled_from(["float32", "bfloat16", "int8", "topk:0.1"]),
             "rule": st.sampled_from(
                 ["gosgd", "sgp"]
                 + [f"{rule}:outstanding_max={most}" for rule in ("gosgd", "sgp") for most in (1, 5)]

@@ -1,9 +1,8 @@
 """What is compiled is kept on disk where that can be."""
 
-from pathlib import Path
 from typing import Any
 
-from rumor.sim.kernel.fast_path.compiler import compiled_once, is_kept, version_of
+from rumor.sim.kernel.fast_path.compiler import compiled_once, is_kept
 
 
 def test_without_a_folder_to_keep_it_in_a_function_is_compiled_each_time() -> None:
@@ -12,11 +11,3 @@ def test_without_a_folder_to_keep_it_in_a_function_is_compiled_each_time() -> No
     more = compiled_once(())(names["more"])
     assert not is_kept(more)
     assert more(1) == 2 and is_kept(more)
-
-
-def test_another_version_is_named_otherwise(tmp_path: Path) -> None:
-    source = tmp_path / "source.py"
-    source.write_text("a = 1")
-    before = version_of([source])
-    source.write_text("a = 2")
-    assert version_of([source]) != before

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 
 from rumor.gossip.types import stream
-from rumor.sim.kernel.fast_path import fleet as fleet_module
+from rumor.sim.kernel.fast_path import choice
+from rumor.sim.kernel.fast_path.choice import unsupported_reason
 from rumor.sim.kernel.fast_path.decisions import randoms
 from rumor.sim.kernel.fast_path.decisions.tables import Tables
-from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported, unsupported_reason
-from rumor.sim.kernel.fast_path.levels import levels_of
+from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from rumor.sim.kernel.fleet import Fleet
 
 from .plans import PACES, flat, plan_of, settings_of_plans
@@ -32,7 +32,7 @@ def compare(settings: dict[str, Any]) -> bool:
             return False
         assert slow.run(UNTIL_S, 40) == came
         assert (fast.now, fast.over, fast.steps) == (slow.now, slow.over, slow.program.steps)
-        assert flat(levels_of(fast.take())) == flat(slow.program.take())
+        assert flat(fast.take()) == flat(slow.program.take())
         assert fast.traffic == slow.traffic
         assert fast.audit() == slow.audit() and fast.audit().balanced
     for name in ("steps", "pushes", "mixed"):
@@ -115,7 +115,7 @@ def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
         ({"rule": "adpsgd"}, "the rule is adpsgd"),
         ({"rule": "sgp", "n": 66}, "more than 64 neighbors"),
         ({"rule": "gosgd:emission=per-second"}, "emission is per-second"),
-        ({"wire": "bfloat16"}, "not whole models in float32"),
+        ({"exact": True}, "kept until they are settled"),
         ({"numbers": 1 << 19}, "does not fit into one frame"),
         ({"bandwidth_bytes_s": 1e6}, "limit what they send"),
         ({"topology": "random-matching"}, "no period"),
@@ -127,8 +127,8 @@ def test_what_it_does_not_know_is_left_to_the_protocols(changes: dict[str, Any],
 
 
 def test_a_graph_is_too_large_where_it_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_module, "_EDGES_MAX", 20)
-    monkeypatch.setattr(fleet_module, "_EDGES_EACH", 3)
+    monkeypatch.setattr(choice, "_EDGES_MAX", 20)
+    monkeypatch.setattr(choice, "_EDGES_EACH", 3)
     assert "more than 48 edges" in unsupported_reason(plan_of(16, topology="complete"))
     assert not unsupported_reason(plan_of(5, topology="complete"))
     assert not unsupported_reason(plan_of(16, topology="ring"))

@@ -6,7 +6,7 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.sim.kernel.faults import forgeries
 from rumor.sim.kernel.faults.forgeries import Forgery, Sight
-from rumor.sim.kernel.faults.strikes import STRIKES
+from rumor.sim.kernel.processes import STRIKES
 from rumor.train.faults.schedule import KINDS
 
 RNG = np.random.default_rng(5)

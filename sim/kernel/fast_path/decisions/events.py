@@ -1,14 +1,13 @@
-"""When things are due: messages that travel, and turns of workers."""
+"""When things are due: messages that travel, and turns of workers, in a binary heap."""
 
 from typing import Any, Final
 
 import numpy as np
 
 from ..compiler import compiled
-from .event_queue import postpone, push
-from .tables import Tables
+from .tables import QUEUE_SPARE, Queue, Tables
 
-__all__ = ["enqueue", "number_bytes", "send", "waits"]
+__all__ = ["drop", "enqueue", "is_full", "number_bytes", "peek", "send", "waits"]
 
 _RANK: Final = 1 << 60
 # Of numpy's own kind, as numba would compile callees once more for each literal number.
@@ -60,7 +59,7 @@ def waits(t: Tables, message: Any) -> bool:
     if through_s <= now_s:
         return False
     message.size_bytes = 0
-    postpone(t.queue, through_s, _next_order(t, _FIRST))
+    _postpone(t.queue, through_s, _next_order(t, _FIRST))
     return True
 
 
@@ -88,7 +87,7 @@ def _pass_downlink(t: Tables, worker: int, now_s: float, size_bytes: int) -> flo
 @compiled
 def enqueue(t: Tables, time_s: float, rank: int, worker: int) -> Any:
     """Let something be due, at one time of the lowest *rank* first; returns its event."""
-    event = push(t.queue, time_s, _next_order(t, rank))
+    event = _push(t.queue, time_s, _next_order(t, rank))
     event.worker = worker
     return event
 
@@ -100,3 +99,70 @@ def _next_order(t: Tables, rank: int) -> int:
     totals.events_queued += 1
     order: int = rank * _RANK + totals.events_queued
     return order
+
+
+@compiled
+def is_full(queue: Queue) -> bool:
+    """Whether there may be too little room for what one event leads to."""
+    return queue.size[0] + QUEUE_SPARE > len(queue.times)
+
+
+@compiled
+def peek(queue: Queue) -> Any:
+    """The next event."""
+    return queue.events[queue.places[0]]
+
+
+@compiled
+def _push(queue: Queue, time: float, order: int) -> Any:
+    """Let an event be due; returns its record, which holds what an earlier one has left there."""
+    times, orders, places = queue.times, queue.orders, queue.places
+    at = queue.size[0]
+    place = places[at]
+    queue.size[0] += 1
+    while at > 0:
+        parent = (at - 1) // 2
+        if not _is_before(time, order, times[parent], orders[parent]):
+            break
+        times[at], orders[at], places[at] = times[parent], orders[parent], places[parent]
+        at = parent
+    times[at], orders[at], places[at] = time, order, place
+    return queue.events[place]
+
+
+@compiled
+def drop(queue: Queue) -> None:
+    """Take the next event out; the next one pushed is written over its record."""
+    times, orders, places = queue.times, queue.orders, queue.places
+    queue.size[0] -= 1
+    n = queue.size[0]
+    free = places[0]
+    _sink(queue, n, times[n], orders[n], places[n])
+    places[n] = free
+
+
+@compiled
+def _postpone(queue: Queue, time: float, order: int) -> None:
+    """Let the next event be due later."""
+    _sink(queue, queue.size[0], time, order, queue.places[0])
+
+
+@compiled
+def _sink(queue: Queue, n: int, time: float, order: int, place: int) -> None:
+    """Fill the top of a heap of *n* events, which is free."""
+    times, orders, places = queue.times, queue.orders, queue.places
+    at, child = 0, 1
+    while child < n:
+        other = child + 1
+        if other < n and _is_before(times[other], orders[other], times[child], orders[child]):
+            child = other
+        if not _is_before(times[child], orders[child], time, order):
+            break
+        times[at], orders[at], places[at] = times[child], orders[child], places[child]
+        at, child = child, 2 * child + 1
+    times[at], orders[at], places[at] = time, order, place
+
+
+@compiled
+def _is_before(time: float, order: int, other_time: float, other_order: int) -> bool:
+    return time < other_time or (time == other_time and order < other_order)
