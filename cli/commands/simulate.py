@@ -96,7 +96,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
     from ...sim import SimulationConfig
-    from ...sim.results.pictures.animation import check_film
+    from ...sim.results.film import check_film
     from ...train.tensors.buffers import keep_pages
 
     own = config_of(SimulateConfig, settings)

@@ -39,7 +39,7 @@ from .files import (
     write_summary,
 )
 from .measure import Curves
-from .pictures.plots import draw
+from .plots import draw
 from .title import describe
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Run:
             OSError: It cannot be written.
         """
         # matplotlib and Pillow take half a second to import.
-        from .pictures.animation import animate
+        from .film import animate
 
         faults = self.summary.get("faults") or ()
         joined = sum(fault.get("count", 1) for fault in faults if fault["kind"] == "join")

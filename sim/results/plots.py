@@ -1,4 +1,4 @@
-"""The picture of a simulated run: a panel for each thing that there is to see over virtual time."""
+"""Pictures of simulated runs, and what those of live runs share with them."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,28 +9,186 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..title import describe, describe_world
-from .curves import (
-    ACCENT,
-    BLUE,
-    DIM,
-    FAULT_COLOR,
-    INK,
-    STYLE,
-    Floats,
-    Mark,
-    mark,
-    mark_lines,
-    new_figure,
-    plain_log_ticks,
-    say,
-)
+from .title import describe, describe_world
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "mark_faults", "marks", "set_scale"]
+__all__ = [
+    "ACCENT",
+    "BLUE",
+    "DIM",
+    "FAULT_COLOR",
+    "INK",
+    "PALETTE",
+    "STYLE",
+    "Floats",
+    "draw",
+    "fault_labels",
+    "mark",
+    "mark_faults",
+    "new_figure",
+    "plain_log_ticks",
+    "say",
+    "set_scale",
+]
+
+Floats = NDArray[np.float64]
+Mappings = Sequence[Mapping[str, Any]]
+
+INK, ACCENT, DIM, FAULT_COLOR = "#333333", "#B0300A", "#777777", "#AA4499"
+# Okabe and Ito 2008: distinct with any form of color blindness, and on paper.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+BLUE = PALETTE[0]
+
+STYLE: Any = {
+    "font.size": 9.5,
+    "axes.edgecolor": "#AAAAAA",
+    "axes.labelcolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    # Names of tasks and paths may hold what would be mathematics to matplotlib.
+    "text.parse_math": False,
+}
+
+LOG_FROM, LOG_SPARSE_FROM = 8.0, 300.0
+"""Greatest value over least from which an axis is logarithmic, and from which powers of ten are
+enough ticks."""
+
+FAULTS_CLOSE = 0.03
+"""Faults nearer to one another than this part of the run share a line, or labels would overlap."""
+
+FAULT_LABELS_MAX, FAULT_LETTERS_MAX = 16, 36
+"""Lines that are labelled, and letters that fit along a panel's height."""
+
+PLURALS = {"crash": "crashes", "mass-restart": "mass restarts", "pause": "pauses", "loss": "loss"}
+
+NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
+"""Kinds of faults that often last for most of a run."""
+
+
+def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "Figure":
+    """An empty figure, inches wide and high: without a window or state that outlives it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=dpi, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def mark(
+    axes: "Axes", x: float, y: float, text: str, *, marker: str = "D", size: float = 5
+) -> None:
+    """Stress the last point of a curve; the text is outside the panel, at its right edge."""
+    axes.plot([x], [y], color=ACCENT, marker=marker, markersize=size, zorder=5, clip_on=False)
+    style: Any = {"color": ACCENT, "fontweight": "bold", "annotation_clip": False}
+    axes.annotate(text, (x, y), xytext=(8, 0), textcoords="offset points", va="center", **style)
+
+
+def say(axes: "Axes", text: str) -> None:
+    """Write words into a panel; without data, it has no vertical axis."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=DIM)
+    if not axes.has_data():
+        axes.set(yscale="linear", yticks=[], ylabel="")
+        axes.grid(visible=False)
+        axes.spines["left"].set_visible(False)
+
+
+def set_scale(axes: "Axes", values: Floats) -> None:
+    """Make the vertical axis logarithmic where all *values* are positive and far apart."""
+    axes.yaxis.set_major_formatter("{x:g}")
+    finite = values[np.isfinite(values)]
+    if len(finite) and 0 < LOG_FROM * finite.min() <= finite.max():
+        axes.set_yscale("log")
+        plain_log_ticks(axes, finite.max() / finite.min())
+
+
+def plain_log_ticks(axes: "Axes", ratio: float) -> None:
+    """Give a logarithmic vertical axis ticks in plain numbers.
+
+    Labels in mathematics, as matplotlib has them, `STYLE` would show as they are written.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if ratio < LOG_SPARSE_FROM:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -> None:
+    """Draw a line for each fault, shade the time that one lasts, and label few of them."""
+    from matplotlib.patheffects import withStroke
+
+    before = axes.get_ylim()
+    for fault in faults:
+        start_s, for_s = fault["at_s"], fault.get("for_s")
+        if for_s is not None and start_s < end_s and fault["kind"] not in NOT_SHADED:
+            stop_s = min(start_s + for_s, end_s)
+            axes.axvspan(start_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
+    found = fault_labels(faults, end_s)
+    for at_s, text in found.items():
+        axes.axvline(at_s, color=FAULT_COLOR, linewidth=0.9, linestyle=":", zorder=1)
+        if labels and len(found) <= FAULT_LABELS_MAX:
+            place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            around = [withStroke(linewidth=2, foreground="white")]
+            axes.annotate(
+                text, (at_s, 0.03), xytext=(2, 0), **place, rotation=90, ha="left", va="bottom",
+                fontsize=7.5, color=FAULT_COLOR, path_effects=around,
+            )  # fmt: skip
+    axes.set_ylim(before)
+
+
+def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
+    """What is written where; faults, in order of time, that are close together share a line.
+
+    >>> fault_labels([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 50.0, "kind": "heal"},
+    ...               {"at_s": 50.5, "kind": "crash", "peer": 3}], 100.0)
+    {1.0: 'crash 2', 50.0: 'heal, crash 3'}
+    """
+    groups: list[list[Mapping[str, Any]]] = []
+    for fault in faults:
+        if fault["at_s"] > end_s:
+            break
+        if groups and fault["at_s"] - groups[-1][0]["at_s"] < FAULTS_CLOSE * end_s:
+            groups[-1].append(fault)
+        else:
+            groups.append([fault])
+    return {group[0]["at_s"]: _fault_words(group) for group in groups}
+
+
+def _fault_words(group: Mappings) -> str:
+    """The label of faults that share a line: as exact as fits."""
+    counts, peers = Counter[str](), dict[str, Any]()
+    for fault in group:
+        counts[fault["kind"]] += fault.get("count", 1)
+        peers[fault["kind"]] = fault.get("peer")
+    plain = {
+        kind: kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
+        for kind, count in counts.items()
+    }
+    named = [
+        text if counts[kind] > 1 or peers[kind] is None else f"{kind} {peers[kind]}"
+        for kind, text in plain.items()
+    ]
+    texts = (", ".join(named), ", ".join(plain.values()))
+    fitting = (text for text in texts if len(text) <= FAULT_LETTERS_MAX)
+    return next(fitting, f"{counts.total()} faults")
+
 
 # Inches.
 WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
@@ -49,27 +207,11 @@ GROUPS_MAX = 6
 
 RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
-CLOSE = 0.03
-"""Faults nearer to one another than this part of the run share a line: their labels would overlap
-in a panel of half the width."""
-
-LABEL_MAX = 36
-"""Letters that fit along a panel's height."""
-
-PLURALS = {"crash": "crashes", "mass-restart": "mass restarts", "pause": "pauses", "loss": "loss"}
-
-NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
-"""Kinds that often last for most of a run."""
-
 POINTS_MARKED_MAX = 30
 """Points of a curve that has a dot for each."""
 
 GAP_MIN = 0.1
 """Least time between two points that a rate is computed from, over the median of these times."""
-
-LOG_FROM = 8.0
-"""Greatest value over least from which an axis is logarithmic."""
-
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
@@ -77,7 +219,7 @@ Panel = Callable[["Axes", Summary, Series], None]
 
 
 def draw(summary: Summary, series: Series) -> "Figure":
-    """Draw a run: a panel for everything that it has something to say on."""
+    """Draw a simulated run: a panel for everything that was measured."""
     from matplotlib import rc_context
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -113,7 +255,17 @@ def _panels(summary: Summary, series: Series) -> list[Panel]:
         (_draw_staleness, several and _is_ever(series.get("staleness_steps"))),
         (_draw_idle, several and _is_ever(series.get("idle"))),
     ]
-    return [panel for panel, is_shown in known if is_shown] or [_draw_nothing]
+    nothing: Panel = lambda axes, summary, series: say(axes, "nothing was measured")  # noqa: E731
+    return [panel for panel, is_shown in known if is_shown] or [nothing]
+
+
+def _has_any(values: Floats | None) -> bool:
+    return values is not None and bool(np.isfinite(values).any())
+
+
+def _is_ever(values: Floats | None) -> bool:
+    """Whether there is anything but zeros and gaps."""
+    return values is not None and bool(np.any(np.isfinite(values) & (values != 0)))
 
 
 def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: Series) -> None:
@@ -139,7 +291,7 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     title = f"Held-out {name} of the merged model"
     if summary["workers"] > 1 and quantiles is not None and _has_any(quantiles):
         title += " and of each worker's"
-        _band(axes, time_s, quantiles)
+        _draw_quantiles(axes, time_s, quantiles)
     axes.set_title(title)
     if name == "loss":
         set_scale(axes, merged if quantiles is None else np.column_stack([merged, quantiles]))
@@ -174,9 +326,10 @@ def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
     axes.set_title("Disagreement: squared distances from the mean, per coordinate")
     axes.set_ylabel("sum over the workers")
     stationary = summary.get("disagreement_stationary")
-    form = "{:.3g}" if stationary is None else ""
-    is_drawn = _draw_distance(axes, series, "disagreement", "all workers agree", form)
-    if is_drawn and stationary is not None:
+    _draw_distance(
+        axes, series, "disagreement", "all workers agree", "{:.3g}" if stationary is None else ""
+    )
+    if axes.lines and stationary is not None:
         axes.axhline(stationary, color=BLUE, linestyle="--", label=f"stationary: {stationary:.4g}")
         axes.legend(loc="best")
 
@@ -187,25 +340,24 @@ def _draw_consensus(axes: "Axes", summary: Summary, series: Series) -> None:
     _draw_distance(axes, series, "consensus_distance", "all models are identical", "{:.2g}")
 
 
-def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str) -> bool:
-    """Whether there is any; with a form, the last one is marked."""
+def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str) -> None:
+    """Draw what is logarithmic; with a form, the last value is marked."""
     time_s, found = series["time_s"], series[name]
     values = np.where(found > 0, found, np.nan)
     if not _has_any(values):
         say(axes, f"{none} at every point")
-        return False
+        return
     _line(axes, time_s, values, color=INK, label=name.replace("_", " "))
     set_scale(axes, values)
     if form:
         _mark_last(axes, time_s, values, form, zero=found[-1] == 0)
-    return True
 
 
 def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
     axes.set_title("Averaging weights of the workers")
     axes.set_ylabel("founders")
     quantiles = series["weight_quantiles"]
-    _band(axes, series["time_s"], quantiles)
+    _draw_quantiles(axes, series["time_s"], quantiles)
     set_scale(axes, quantiles)
     least, most = axes.get_ylim()
     if most - least < WEIGHTS_APART:
@@ -232,7 +384,6 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
     unit, name = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
     axes.set_ylabel(name)
     _stairs(axes, time_s, values / unit)
-    axes.set_ylim(bottom=0)
 
 
 def _draw_staleness(axes: "Axes", summary: Summary, series: Series) -> None:
@@ -240,7 +391,6 @@ def _draw_staleness(axes: "Axes", summary: Summary, series: Series) -> None:
     axes.set_ylabel("steps behind")
     chosen = _spaced(series["time_s"])
     _stairs(axes, series["time_s"][chosen], series["staleness_steps"][chosen])
-    axes.set_ylim(bottom=0)
 
 
 def _draw_idle(axes: "Axes", summary: Summary, series: Series) -> None:
@@ -249,11 +399,6 @@ def _draw_idle(axes: "Axes", summary: Summary, series: Series) -> None:
     chosen = _spaced(series["time_s"])
     _stairs(axes, series["time_s"][chosen], series["idle"][chosen])
     axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
-    axes.set_ylim(bottom=0)
-
-
-def _draw_nothing(axes: "Axes", summary: Summary, series: Series) -> None:
-    say(axes, "nothing was measured")
 
 
 def _mark_last(
@@ -267,22 +412,13 @@ def _mark_last(
         mark(axes, float(time_s[last]), float(values[last]), form.format(values[last]) + then)
 
 
-def _has_any(values: Floats | None) -> bool:
-    return values is not None and bool(np.isfinite(values).any())
-
-
-def _is_ever(values: Floats | None) -> bool:
-    """Whether there is anything but zeros and gaps."""
-    return values is not None and bool(np.any(np.isfinite(values) & (values != 0)))
-
-
 def _line(axes: "Axes", time_s: Floats, values: Floats, *, color: str, label: str) -> None:
     """Draw a curve, with a dot for each point where they are few."""
     marker = "o" if len(time_s) <= POINTS_MARKED_MAX else None
     axes.plot(time_s, values, color=color, linewidth=1.6, marker=marker, markersize=3, label=label)
 
 
-def _band(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
+def _draw_quantiles(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
     """Draw quantiles over the workers: all, the middle half, and the median."""
     least, quarter, median, three_quarters, most = quantiles.T
     for low, high, alpha, label in (
@@ -296,10 +432,8 @@ def _band(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
             style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 0, "label": label}
             axes.fill_between(time_s, low, high, **style)
     marker = "." if len(time_s) <= POINTS_MARKED_MAX else None
-    axes.plot(
-        time_s, median, color=BLUE, linewidth=1.0, marker=marker, markersize=3,
-        label="median worker",
-    )  # fmt: skip
+    line: Any = {"color": BLUE, "linewidth": 1.0, "marker": marker, "markersize": 3}
+    axes.plot(time_s, median, label="median worker", **line)
 
 
 def _stairs(axes: "Axes", time_s: Floats, values: Floats) -> None:
@@ -307,8 +441,8 @@ def _stairs(axes: "Axes", time_s: Floats, values: Floats) -> None:
     later = time_s > 0
     if later.any():
         edges = np.concatenate([[0.0], time_s[later]])
-        style: Any = {"baseline": None, "color": INK, "linewidth": 1.4}
-        axes.stairs(values[later], edges, **style)
+        axes.stairs(values[later], edges, baseline=None, color=INK, linewidth=1.4)  # type: ignore[arg-type]
+    axes.set_ylim(bottom=0)
 
 
 def _spaced(time_s: Floats) -> NDArray[np.int64]:
@@ -325,67 +459,3 @@ def _spaced(time_s: Floats) -> NDArray[np.int64]:
         if not chosen or time_s[chosen[-1]] - time_s[index] > gap_s:
             chosen.append(index)
     return np.array(chosen[::-1], np.int64)
-
-
-def set_scale(axes: "Axes", values: Floats) -> None:
-    """Make the vertical axis logarithmic where all *values* are positive and far apart."""
-    axes.yaxis.set_major_formatter("{x:g}")
-    finite = values[np.isfinite(values)]
-    if not len(finite) or finite.min() <= 0 or finite.max() < LOG_FROM * finite.min():
-        return
-    axes.set_yscale("log")
-    plain_log_ticks(axes, finite.max() / finite.min())
-
-
-def mark_faults(
-    axes: "Axes", faults: Sequence[Mapping[str, Any]], end_s: float, *, labels: bool
-) -> None:
-    """Draw a line for each fault, and shade the time that one lasts."""
-    before = axes.get_ylim()
-    for fault in faults:
-        start_s, for_s = fault["at_s"], fault.get("for_s")
-        if for_s is not None and start_s < end_s and fault["kind"] not in NOT_SHADED:
-            stop_s = min(start_s + for_s, end_s)
-            axes.axvspan(start_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
-    mark_lines(axes, marks(faults, end_s), labels=labels)
-    axes.set_ylim(before)
-
-
-def marks(faults: Sequence[Mapping[str, Any]], end_s: float) -> list[Mark]:
-    """Say what is written where; faults, in order of time, that are close together share a line.
-
-    >>> marks([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 1.5, "kind": "crash", "peer": 3},
-    ...        {"at_s": 50.0, "kind": "heal"}], 100.0)
-    [Mark(x=1.0, text='2 crashes'), Mark(x=50.0, text='heal')]
-    """
-    groups: list[list[Mapping[str, Any]]] = []
-    for fault in faults:
-        if fault["at_s"] > end_s:
-            break
-        if groups and fault["at_s"] - groups[-1][0]["at_s"] < CLOSE * end_s:
-            groups[-1].append(fault)
-        else:
-            groups.append([fault])
-    return [Mark(group[0]["at_s"], _words(group)) for group in groups]
-
-
-def _words(group: Sequence[Mapping[str, Any]]) -> str:
-    """The label of faults that share a line: as exact as fits.
-
-    >>> _words([{"kind": "crash", "peer": 2}, {"kind": "restart", "peer": 2}])
-    'crash 2, restart 2'
-    """
-    counts, peers = Counter[str](), dict[str, Any]()
-    for fault in group:
-        counts[fault["kind"]] += fault.get("count", 1)
-        peers[fault["kind"]] = fault.get("peer")
-    plain = {
-        kind: kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
-        for kind, count in counts.items()
-    }
-    named = [
-        text if counts[kind] > 1 or peers[kind] is None else f"{kind} {peers[kind]}"
-        for kind, text in plain.items()
-    ]
-    texts = (", ".join(named), ", ".join(plain.values()))
-    return next((text for text in texts if len(text) <= LABEL_MAX), f"{counts.total()} faults")
