@@ -133,7 +133,7 @@ def complaint(summary: Any) -> str:
 def _run(config: "SimulationConfig", loggers: tuple[str, ...], folder: Path) -> "Run":
     """Simulate, and tell stderr how it goes."""
     from ...sim import simulate as run_simulation
-    from ...sim.results.title import describe
+    from ...sim.results.figures import describe
     from ..reports.simulation import display_on, reached
 
     last: Progress | None = None

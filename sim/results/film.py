@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ...gossip.errors import ConfigError
+from .figures import describe
 from .plots import ACCENT, BLUE, DIM, INK, PALETTE, STYLE, Floats, new_figure
-from .title import describe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,15 +78,8 @@ def animate(
     seconds: float = 12.0,
     fps: float = 10.0,
 ) -> None:
-    """Draw a run as a film, as `rumor.sim.Run.animate` has it.
-
-    Args:
-        names: Of its workers, newcomers last.
-
-    Raises:
-        ConfigError: The file is of another format, or a number is out of range.
-        OSError: It cannot be written.
-    """
+    """Draw a run as a film, as `rumor.sim.Run.animate` has it; *names* are those of its workers,
+    newcomers last."""
     check_film(path)
     for name, value in (("seconds", seconds), ("fps", fps)):
         if not (math.isfinite(value) and value > 0):
@@ -116,12 +109,9 @@ def check_film(path: Path) -> None:
 
 
 def states_at(faults: Iterable[Mapping[str, Any]], names: Sequence[str], time_s: float) -> States:
-    """What was done to whom by a moment.
+    """What was done to whom by a moment, from the faults of a summary, in order of time.
 
-    Args:
-        faults: As a summary has them, in order of time, peers by name.
-        names: Of the workers; those called ``join-...`` come with a ``join``.
-        time_s: Virtual time, seconds.
+    Workers called ``join-...`` come with a ``join``.
 
     >>> states_at([{"at_s": 1.0, "kind": "pause", "peer": "a", "for_s": 2.0}], ["a"], 2.0).state
     {'a': 'paused'}
@@ -250,8 +240,10 @@ def _draw_swarm(
     axes.add_collection(LineCollection(open_, colors=DIM, alpha=alpha, linewidths=0.8))
     here = {index: _look(states, name) for index, name in enumerate(names) if name in state}
     looks, size = list(here.values()), float(np.clip(5200 / len(names), 12, 500))
+    x, y = places[list(here)].T
     axes.scatter(
-        *places[list(here)].T,
+        x,
+        y,
         s=[size * (0.4 if look == "down" else 1.0) for look in looks],
         c=[_FILLS[look] for look in looks],
         edgecolors=[_edge(look) for look in looks],

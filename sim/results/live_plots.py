@@ -283,15 +283,7 @@ def draw_race(
     note: str,
     path: Path,
 ) -> None:
-    """Draw loss and accuracy of all, and below that the peers of the first one.
-
-    Args:
-        contestants: Three at most.
-        lines: Of the first one's peers, from top to bottom.
-        target: Accuracy to reach, in [0, 1].
-        title: Above all.
-        note: Below all.
-        path: Where the PNG goes.
+    """Draw loss and accuracy of three at most, and below that the peers of the first one, as PNG.
 
     Raises:
         OSError: It cannot be written; what was there still is.

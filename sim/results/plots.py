@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .title import describe, describe_world
+from .figures import describe, describe_world
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,7 +215,19 @@ GAP_MIN = 0.1
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
-Panel = Callable[["Axes", Summary, Series], None]
+
+
+class Panel(NamedTuple):
+    """One chart of a run."""
+
+    title: str
+    name: str
+    """Of the curve that it is about."""
+    draw: Callable[["Axes", Summary, Series], None]
+    has_any: Callable[[Floats], bool]
+    """Whether that curve has something to show."""
+    label: str = ""
+    """Of the vertical axis."""
 
 
 def draw(summary: Summary, series: Series) -> "Figure":
@@ -243,29 +255,40 @@ def draw(summary: Summary, series: Series) -> "Figure":
 
 def _panels(summary: Summary, series: Series) -> list[Panel]:
     """Those with something to show, the most telling first."""
-    several, has_model = summary["workers"] > 1, "disagreement" not in series
-    known: list[tuple[Panel, bool]] = [
-        (partial(_draw_quality, name="accuracy"), _has_any(series.get("accuracy"))),
-        (partial(_draw_quality, name="loss"), len(series.get("loss", ())) > 0),
-        (_draw_disagreement, _has_any(series.get("disagreement"))),
-        (_draw_consensus, several and has_model and _has_any(series.get("consensus_distance"))),
-        (_draw_weights, several and _has_any(series.get("weight_quantiles"))),
-        (_draw_traffic, several and _has_any(series.get("bytes_sent"))),
-        (_draw_members, _has_any(series.get("members"))),
-        (_draw_staleness, several and _is_ever(series.get("staleness_steps"))),
-        (_draw_idle, several and _is_ever(series.get("idle"))),
-    ]
-    nothing: Panel = lambda axes, summary, series: say(axes, "nothing was measured")  # noqa: E731
-    return [panel for panel, is_shown in known if is_shown] or [nothing]
+    several = summary["workers"] > 1
+    known = [
+        Panel("", "accuracy", partial(_draw_quality, name="accuracy"), _has_any),
+        Panel("", "loss", partial(_draw_quality, name="loss"), lambda loss: len(loss) > 0),
+        Panel("Disagreement: squared distances from the mean, per coordinate",
+              "disagreement", _draw_disagreement, _has_any, "sum over the workers"),
+        Panel("Consensus distance: how far models are from their mean",
+              "consensus_distance", _draw_consensus,
+              lambda found: several and "disagreement" not in series and _has_any(found),
+              "|x_i - mean| / |mean|, rms"),
+        Panel("Averaging weights of the workers", "weight_quantiles", _draw_weights,
+              lambda found: several and _has_any(found), "founders"),
+        Panel("Traffic of all workers together", "bytes_sent", _draw_traffic,
+              lambda found: several and _has_any(found)),
+        Panel("Members of the swarm", "members", _draw_members, _has_any, "workers"),
+        Panel("Staleness of shares when they are mixed in", "staleness_steps",
+              partial(_draw_steps, name="staleness_steps"),
+              lambda found: several and _is_ever(found), "steps behind"),
+        Panel("Part of the workers' time that is spent waiting", "idle",
+              partial(_draw_steps, name="idle"),
+              lambda found: several and _is_ever(found), "idle"),
+    ]  # fmt: skip
+    shown = [panel for panel in known if panel.name in series and panel.has_any(series[panel.name])]
+    nothing = Panel("", "", lambda axes, *_: say(axes, "nothing was measured"), _has_any)
+    return shown or [nothing]
 
 
 def _has_any(values: Floats | None) -> bool:
     return values is not None and bool(np.isfinite(values).any())
 
 
-def _is_ever(values: Floats | None) -> bool:
+def _is_ever(values: Floats) -> bool:
     """Whether there is anything but zeros and gaps."""
-    return values is not None and bool(np.any(np.isfinite(values) & (values != 0)))
+    return bool(np.any(np.isfinite(values) & (values != 0)))
 
 
 def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: Series) -> None:
@@ -278,7 +301,9 @@ def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: 
         axes = figure.add_subplot(grid[0, :] if odd and index == 0 else grid[row, column])
         axes.set_xlim(0, end_s)
         axes.xaxis.set_major_formatter("{x:g}")
-        panel(axes, summary, series)
+        axes.set_title(panel.title)
+        axes.set_ylabel(panel.label)
+        panel.draw(axes, summary, series)
         if summary.get("faults"):
             mark_faults(axes, summary["faults"], end_s, labels=index == 0)
         if index >= len(panels) - 2:
@@ -323,8 +348,6 @@ def _mark_milestones(axes: "Axes", summary: Summary, time_s: Floats, accuracy: F
 
 
 def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Disagreement: squared distances from the mean, per coordinate")
-    axes.set_ylabel("sum over the workers")
     stationary = summary.get("disagreement_stationary")
     _draw_distance(
         axes, series, "disagreement", "all workers agree", "{:.3g}" if stationary is None else ""
@@ -335,8 +358,6 @@ def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
 
 
 def _draw_consensus(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Consensus distance: how far models are from their mean")
-    axes.set_ylabel("|x_i - mean| / |mean|, rms")
     _draw_distance(axes, series, "consensus_distance", "all models are identical", "{:.2g}")
 
 
@@ -354,8 +375,6 @@ def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str
 
 
 def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Averaging weights of the workers")
-    axes.set_ylabel("founders")
     quantiles = series["weight_quantiles"]
     _draw_quantiles(axes, series["time_s"], quantiles)
     set_scale(axes, quantiles)
@@ -368,14 +387,11 @@ def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
 
 
 def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Members of the swarm")
-    axes.set_ylabel("workers")
     axes.step(series["time_s"], series["members"], where="post", color=INK, linewidth=1.4)
     axes.set_ylim(bottom=0)
 
 
 def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Traffic of all workers together")
     chosen = _spaced(series["time_s"])
     time_s, total = series["time_s"][chosen], series["bytes_sent"][chosen]
     lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
@@ -386,19 +402,11 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
     _stairs(axes, time_s, values / unit)
 
 
-def _draw_staleness(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Staleness of shares when they are mixed in")
-    axes.set_ylabel("steps behind")
+def _draw_steps(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
     chosen = _spaced(series["time_s"])
-    _stairs(axes, series["time_s"][chosen], series["staleness_steps"][chosen])
-
-
-def _draw_idle(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.set_title("Part of the workers' time that is spent waiting")
-    axes.set_ylabel("idle")
-    chosen = _spaced(series["time_s"])
-    _stairs(axes, series["time_s"][chosen], series["idle"][chosen])
-    axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
+    _stairs(axes, series["time_s"][chosen], series[name][chosen])
+    if name == "idle":
+        axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
 
 
 def _mark_last(
@@ -441,7 +449,7 @@ def _stairs(axes: "Axes", time_s: Floats, values: Floats) -> None:
     later = time_s > 0
     if later.any():
         edges = np.concatenate([[0.0], time_s[later]])
-        axes.stairs(values[later], edges, baseline=None, color=INK, linewidth=1.4)  # type: ignore[arg-type]
+        axes.stairs(values[later], edges, baseline=None, color=INK, linewidth=1.4)
     axes.set_ylim(bottom=0)
 
 
