@@ -59,7 +59,7 @@ COLORS: Final = 128
 CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "curves": "How good models are and how far apart, bands over seeds",
-        "ranking": "In order; blue are those that are not told apart from the first",
+        "ranking": "In order; blue: no significant difference from the first",
         "predictions": "What facts about the graph foretell",
         "response": "What it depends on",
         "heat": "Both axes at once",
@@ -185,11 +185,12 @@ def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[st
 LEGEND: Final = """\
 Means over the seeds with 95 % intervals (Student's t). Time, bytes and steps are those at which the
 merged model was first measured to be right on {target} of the held-out data; time is virtual, bytes
-are those of all workers together. *Not told apart*: the difference to the first row may be noise
-(5 %, paired by seed, corrected for the number of comparisons), which does not make the two equal:
-behind it stands the smallest true difference that would have been seen in 4 of 5 studies. Who did
-not get to the target with every seed has no mean time, and is held against the first by how many
-seeds did and by how far the others came ([how](../../explanation/statistics.md))."""
+are those of all workers together. *No significant difference*: the difference from the first row
+may be noise (5 %, paired by seed, corrected for the number of comparisons), which does not make the
+two equal: in brackets stands the smallest true difference that is significant in 4 of 5 studies.
+Points that did not get to the target with every seed have no mean time, and are compared with the
+first by how many seeds did and by how far the others came
+([how](../../explanation/statistics.md))."""
 
 
 def _reference(named: str) -> Iterator[str]:

@@ -128,7 +128,7 @@ def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners() -> No
 def test_the_launcher_needs_the_simulator_only_to_draw() -> None:
     def simulating(module: str) -> set[str]:
         names = {name for name in imported(module) if name.startswith("rumor.sim.")}
-        return {name for name in names if not name.startswith("rumor.sim.results.pictures.")}
+        return {name for name in names if not name.startswith("rumor.sim.results.live_plots")}
 
     assert not offences(matching("rumor.cli.launch*"), simulating)
 

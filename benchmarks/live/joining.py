@@ -311,7 +311,7 @@ def _draw(traces: Mapping[str, Mapping[str, Sequence[_Sample]]], title: str, pat
     """Draw memory by kind over time: a column for each way, a row for each peer."""
     from matplotlib import rc_context
 
-    from rumor.sim.results.pictures.curves import INK, STYLE, new_figure
+    from rumor.sim.results.plots import INK, STYLE, new_figure
 
     peers = list(next(iter(traces.values())))
     colors, labels = zip(*_KINDS.values(), strict=True)

@@ -316,7 +316,7 @@ def _rows(found: _Soaked) -> Iterator[Row]:
 def _draw(found: _Soaked, path: Path) -> None:
     from matplotlib import rc_context
 
-    from rumor.sim.results.pictures.curves import DIM, INK, STYLE, new_figure
+    from rumor.sim.results.plots import DIM, INK, STYLE, new_figure
 
     came = ", ".join(f"{count:,} {what}" for what, count in found.events.items() if count)
     with rc_context(STYLE):

@@ -24,7 +24,7 @@ from ..run_folder import new_folders
 from ..settings.options import OUTPUT, Json, Source, config_of, options_of
 
 if TYPE_CHECKING:
-    from ...sim.results.pictures.race import Contestant, LifeLine
+    from ...sim.results.live_plots import Contestant, LifeLine
     from ...train.faults.schedule import Fault
     from ..launch.monitor import PeerView
     from ..launch.summary import Outcome
@@ -278,7 +278,7 @@ def _steps(views: "Sequence[PeerView]") -> str:
 
 
 def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Contestant":
-    from ...sim.results.pictures.race import Contestant
+    from ...sim.results.live_plots import Contestant
 
     began_s = _began_s(outcomes)
     # One peer of a swarm measures the average of all, the next one if it is gone. With all-reduce,
@@ -328,7 +328,7 @@ def _draw(
     summary: dict[str, Any],
     path: Path,
 ) -> None:
-    from ...sim.results.pictures.race import draw_race
+    from ...sim.results.live_plots import draw_race
 
     swarm = summary["swarms"]["rumor"]
     note = (
@@ -345,7 +345,7 @@ def _draw(
 def _life_lines(
     outcomes: "Sequence[Outcome]", faults: Sequence[Mapping[str, Any]]
 ) -> "list[LifeLine]":
-    from ...sim.results.pictures.race import Event, LifeLine
+    from ...sim.results.live_plots import Event, LifeLine
 
     began_s = _began_s(outcomes)
     lines = []

@@ -96,7 +96,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
     from ...sim import SimulationConfig
-    from ...sim.results.pictures.animation import check_film
+    from ...sim.results.film import check_film
     from ...train.tensors.buffers import keep_pages
 
     own = config_of(SimulateConfig, settings)
@@ -133,7 +133,7 @@ def complaint(summary: Any) -> str:
 def _run(config: "SimulationConfig", loggers: tuple[str, ...], folder: Path) -> "Run":
     """Simulate, and tell stderr how it goes."""
     from ...sim import simulate as run_simulation
-    from ...sim.results.title import describe
+    from ...sim.results.figures import describe
     from ..reports.simulation import display_on, reached
 
     last: Progress | None = None

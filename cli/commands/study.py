@@ -238,26 +238,17 @@ def outline(plan: "StudyPlan") -> str:
         parts.append(f"{plan.finished:,} finished before")
     if not plan.to_do:
         return f"{', '.join(parts)}: nothing is left to compute"
-    processes = None if plan.jobs is None else f"{plan.jobs} process{'es' * (plan.jobs != 1)}"
-    side_by_side = "" if processes is None else f" on {processes}"
-    if plan.wall_s is not None:
-        took = f"about {duration(plan.wall_s)}{side_by_side} if nothing else runs"
-        parts.append(f"{took}, going by finished trials")
-    elif plan.seconds is not None:
-        parts.append(f"about {duration(sum(plan.seconds))} of one core, going by finished trials")
-    else:
-        parts.append(f"{len(plan.to_do):,} to compute{side_by_side}")
+    on = "" if plan.jobs is None else f" on {plan.jobs} process{'es' * (plan.jobs != 1)}"
+    parts.append(f"{len(plan.to_do):,} to compute{on}")
     return ", ".join([*parts, f"{plan.memory_gib:.1f} GiB each"])
 
 
 def _print_plan(plan: "StudyPlan") -> None:
-    """List all trials: which are finished, and what the others take."""
-    took = dict(zip([one.key for one in plan.to_do], plan.seconds or (), strict=False))
+    """List all trials, and which are finished."""
     to_do = {one.key for one in plan.to_do}
-    table = plain_table(*(axis.name for axis in plan.study.axes), ">seed", ">")
+    table = plain_table(*(axis.name for axis in plan.study.axes), ">seed", "")
     for one in plan.trials:
-        state = duration(took[one.key]) if one.key in took else "to do"
-        state = state if one.key in to_do else "finished"
+        state = "to do" if one.key in to_do else "finished"
         table.add_row(*map(Text, (*one.trial.group, str(one.trial.seed), state)))
     Console().print(table)
 

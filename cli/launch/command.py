@@ -249,7 +249,7 @@ def conclude(
     Returns:
         The summary; its ``unwritten`` names files that could not be written.
     """
-    from ...sim.results.pictures.live_plots import draw
+    from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, summarize
 

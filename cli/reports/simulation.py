@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
-from ...sim.results.figures import describe_run
-from ...sim.results.title import describe
+from ...sim.results.figures import describe, describe_run
 from .console import print_path, print_rows, progress_on, time_left
 
 if TYPE_CHECKING:

@@ -57,8 +57,7 @@ def advise(
     Candidates are simulated on the paces, the network and the task of real peers, by the code that
     real peers run, and ranked by the time until the median peer's own model has a loss. p says how
     often noise alone puts a candidate as far behind the best one: above 0.05, the order of the two
-    is not significant. For the best three, the last column reports the cost of losing one peer
-    midway.
+    is not significant.
 
     `rumor calibrate runs/digits-20261124-101500 -o measured.json`
 
@@ -99,7 +98,7 @@ def _print(
     task = calibration.settings.get("task", "digits")
     title = f"{task} on {counted(len(calibration.peers), 'peer')}, until a loss of {target:.4g}"
     console.print(Text(title, style="bold"))
-    table = plain_table("candidate", ">time", ">p", ">loss", ">MB", "a death costs")
+    table = plain_table("candidate", ">time", ">p", ">loss", ">MB", "")
     for advice in found:
         words = [advice.candidate.name]
         if advice.why:
@@ -108,7 +107,7 @@ def _print(
         assert advice.loss is not None and advice.bytes_sent is not None
         words += ["never" if advice.time_s is None else f"{advice.time_s:.3g} s"]
         words += ["" if advice.p is None else f"{advice.p:.2g}"]
-        words += [f"{advice.loss:.4g}", f"{advice.bytes_sent / 1e6:,.3g}", _risk(advice)]
+        words += [f"{advice.loss:.4g}", f"{advice.bytes_sent / 1e6:,.3g}", ""]
         table.add_row(*map(Text, words))
     console.print(table)
     best = [advice for advice in found if advice.time_s is not None][:_SHOWN]
@@ -123,14 +122,3 @@ def _print(
     elif alike := [a.candidate.name for a in others if a.p is not None and a.p > _SIGNIFICANT]:
         line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _risk(advice: "Advice") -> str:
-    """What the death of a peer costs, in words."""
-    if advice.death_why:
-        return f"not known: {advice.death_why}"
-    if advice.weight_lost is None or advice.time_s is None:
-        return ""
-    if advice.delay is None:
-        return "it is never reached then"
-    return f"{advice.delay:+.0%} time, {advice.weight_lost:.2g} founders"

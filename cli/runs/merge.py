@@ -103,7 +103,7 @@ def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
 
 def _draw(peers: Sequence[Path], path: Path) -> None:
     """Draw what peers have told of their training."""
-    from ...sim.results.pictures.live_plots import draw
+    from ...sim.results.live_plots import draw
     from ...train.storage import merge as merged
     from ...train.storage.jsonl import read_metrics
     from ..launch.summary import estimate

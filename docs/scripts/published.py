@@ -10,7 +10,7 @@ from rumor.sim.study import Results
 from rumor.sim.study.analysis.ranking import SIGNIFICANT
 from rumor.sim.study.format import count, listed, number, percent
 from rumor.sim.study.metrics import METRICS, values_of
-from rumor.sim.study.statistics import Difference, difference, holm, interval, least_seen
+from rumor.sim.study.statistics import Difference, difference, holm, interval, minimum_detectable
 
 __all__ = [
     "NOTES",
@@ -23,13 +23,13 @@ __all__ = [
 VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(
     {
         (True, True): "It comes out as far as these seeds tell: the ring is behind, and all-reduce "
-        "is not told apart from SGP in rounds ({would}).",
+        "is not significantly different from SGP in rounds ({would}).",
         (True, False): "Half of it comes out: the ring is behind SGP in rounds, but that is behind "
         "all-reduce.",
-        (False, True): "Half of it comes out: SGP in rounds is not told apart from all-reduce "
-        "({would}), but the ring is not told from it either.",
-        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and is told "
-        "apart from all-reduce.",
+        (False, True): "Half of it comes out: SGP in rounds is not significantly different from "
+        "all-reduce ({would}), but nor is the ring.",
+        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and is "
+        "significantly different from all-reduce.",
     }
 )
 """By whether the ring is behind, and whether all-reduce is not ahead."""
@@ -64,9 +64,9 @@ def relay_order(results: Results) -> str:
     if not all(table):
         return "Trials are missing to say whether the order of RelaySGD's table comes out."
     below, beside = _steps(table)
-    would = number(100 * least_seen(beside, SIGNIFICANT / len((below, beside))), 2)
+    would = number(100 * minimum_detectable(beside, SIGNIFICANT / len((below, beside))), 2)
     verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
-        would=f"{would} points would have been"
+        would=f"detectable: {would} points"
     )
     shown = listed([percent(interval(values.values()).mean) for values in table])
     return f"""\

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rumor.sim import SimulationConfig, simulate
-from rumor.sim.results.pictures.curves import STYLE
+from rumor.sim.results.plots import STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from rumor.sim.results.pictures.curves import STYLE, new_figure
+from rumor.sim.results.plots import STYLE, new_figure
 from rumor.sim.study.analysis.ranking import comparisons
 from rumor.sim.study.analysis.search import searched
 from rumor.sim.study.format import number

@@ -1,37 +1,26 @@
 """Which rule for which machines: candidates simulated on peers and a network that were measured."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from ...gossip.errors import ConfigError, RumorError, TrainingError
-from ...gossip.weight import UNITS_PER_FOUNDER
 from ..config import SimulationConfig
 from ..results.run import Run
 from ..simulate import simulate
 from ..study.statistics import differences, holm
 from .calibration import Calibration
 
-__all__ = ["CANDIDATES", "RISKED", "Advice", "Candidate", "advise"]
+__all__ = ["CANDIDATES", "Advice", "Candidate", "advise"]
 
 _MEDIAN: Final = 2
 """Of the five quantiles over workers."""
 
 _DONE: Final = 0.95
 """How much of the way to the best final loss the target is, unless one is given."""
-
-_DEATH_AT: Final = 0.5
-"""When a peer dies where that is tried, as a part of the time to the target."""
-
-_HARMLESS: Final = {"at_s": 0.0, "kind": "continue", "peer": 0}
-"""Lets peers find one another first, as they must where one may die: what a death costs is held
-against a run that begins alike."""
-
-RISKED: Final = 3
-"""Of so many, the best ones, it is simulated what the death of a peer costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +34,8 @@ class Candidate:
     @property
     def name(self) -> str:
         """What to call it in a table."""
-        return ", ".join(
-            [self.rule, self.topology, *([self.wire] if self.wire != "float32" else [])]
-        )
+        wire = "" if self.wire == "float32" else f", {self.wire}"
+        return f"{self.rule}, {self.topology}{wire}"
 
     @property
     def options(self) -> str:
@@ -89,18 +77,12 @@ class Advice:
     """Of the median peer's own model, at the end."""
     bytes_sent: float | None = None
     """Of all peers until then, or in all where the target was not reached."""
-    delay: float | None = None
-    """How much longer the target takes if one peer dies half-way, as a part of the time without;
-    None where it is not reached then, or was not tried."""
-    weight_lost: float | None = None
-    """What died with that peer, founders; None where it was not tried."""
-    death_why: str = ""
-    """Why the cost of that death is not known; empty where it is, or was not tried."""
 
     @property
     def time_s(self) -> float | None:
         """Mean of `times_s`; None where a seed did not reach the target."""
-        return _mean(self.times_s)
+        known = [time_s for time_s in self.times_s if time_s is not None]
+        return float(np.mean(known)) if known and len(known) == len(self.times_s) else None
 
 
 def advise(
@@ -114,8 +96,7 @@ def advise(
 ) -> tuple[float, list[Advice]]:
     """Simulate candidates on measured peers, and rank them by their time to a loss.
 
-    All take as many steps; the target is what the median peer's own model has to reach. Each of
-    the best three is simulated again, with the death of a peer half-way and without.
+    All take as many steps; the target is what the median peer's own model has to reach.
 
     Args:
         calibration: Of the peers.
@@ -139,46 +120,36 @@ def advise(
         base.pop(name, None)
     if steps is not None:
         base |= {"steps": steps, "total_steps": None}
-    done, total = 0, seeds * (len(candidates) + 2 * min(RISKED, len(candidates)))
     runs: dict[Candidate, list[Run]] = {}
     refused = []
-    for candidate in candidates:
-        tell(done, total, candidate.options)
+    for place, candidate in enumerate(candidates):
+        tell(place * seeds, len(candidates) * seeds, candidate.options)
         try:
             runs[candidate] = _runs(base, candidate, seeds)
         except RumorError as error:
-            refused.append(Advice(candidate=candidate, why=_reason(error)))
-        done += seeds
+            why = str(error).partition("\n")[0]
+            refused.append(Advice(candidate=candidate, why=why))
+    tell(len(candidates) * seeds, len(candidates) * seeds, "")
     if not runs:
         raise ConfigError(f"no candidate can be used on these peers: {refused[0].why}")
-    target = _target(_all(runs)) if target is None else target
+    every = [run for each in runs.values() for run in each]
+    if target is None:
+        first = float(np.median([_losses(run)[1][0] for run in every]))
+        best = min(float(_losses(run)[1][-1]) for run in every)
+        target = first - _DONE * (first - best)
     found = sorted((_judged(*each, target) for each in runs.items()), key=_rank)
-    grid_s = max(float(np.diff(run.series["time_s"]).max(initial=0.0)) for run in _all(runs))
-    found = _compared(found, grid_s)
-    for place, advice in enumerate(found[:RISKED]):
-        tell(done, total, f"{advice.candidate.options}, with a death")
-        found[place] = _with_death(advice, base, seeds, target)
-        done += 2 * seeds
-    tell(total, total, "")
-    return target, found + refused
+    grid_s = max(float(np.diff(run.series["time_s"]).max(initial=0.0)) for run in every)
+    return target, _compared(found, grid_s) + refused
 
 
-def _runs(base: dict[str, Any], candidate: Candidate, seeds: int, **more: Any) -> list[Run]:
+def _runs(base: dict[str, Any], candidate: Candidate, seeds: int) -> list[Run]:
     chosen = {"rule": candidate.rule, "topology": candidate.topology, "wire": candidate.wire}
     found = []
     for seed in range(seeds):
-        found.append(simulate(SimulationConfig(**base | chosen | {"seed": seed} | more)))
+        found.append(simulate(SimulationConfig(**base | chosen | {"seed": seed})))
         if not len(_losses(found[-1])[1]):
             raise TrainingError(f"no loss was measured with seed {seed}: raise --steps")
     return found
-
-
-def _all(runs: Mapping[Candidate, Sequence[Run]]) -> list[Run]:
-    return [run for each in runs.values() for run in each]
-
-
-def _reason(error: RumorError) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _losses(run: Run) -> tuple[np.ndarray, np.ndarray]:
@@ -188,31 +159,22 @@ def _losses(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return run.series["time_s"][known], losses[known]
 
 
-def _target(runs: Sequence[Run]) -> float:
-    first = float(np.median([_losses(run)[1][0] for run in runs]))
-    best = min(float(_losses(run)[1][-1]) for run in runs)
-    return first - _DONE * (first - best)
-
-
 def _time_s(run: Run, target: float) -> float | None:
     times, losses = _losses(run)
     reached = np.flatnonzero(losses <= target)
     return float(times[reached[0]]) if len(reached) else None
 
 
-def _bytes(run: Run, time_s: float | None) -> float:
-    sent, times = run.series["bytes_sent"], run.series["time_s"]
-    return float(sent[-1] if time_s is None else sent[np.searchsorted(times, time_s)])
-
-
 def _judged(candidate: Candidate, runs: Sequence[Run], target: float) -> Advice:
-    times = [_time_s(run, target) for run in runs]
-    pairs = zip(runs, times, strict=True)
+    times, sent = [_time_s(run, target) for run in runs], []
+    for run, time_s in zip(runs, times, strict=True):
+        at = -1 if time_s is None else np.searchsorted(run.series["time_s"], time_s)
+        sent.append(run.series["bytes_sent"][at])
     return Advice(
         candidate=candidate,
         times_s=tuple(times),
         loss=float(np.mean([_losses(run)[1][-1] for run in runs])),
-        bytes_sent=float(np.mean([_bytes(run, time_s) for run, time_s in pairs])),
+        bytes_sent=float(np.mean(sent)),
     )
 
 
@@ -235,39 +197,6 @@ def _compared(found: Sequence[Advice], grid_s: float) -> list[Advice]:
     return [found[0], *compared, *found[len(seconds) :]]
 
 
-def _mean(times: Sequence[float | None]) -> float | None:
-    """None where one of them is, and of none."""
-    known = [time_s for time_s in times if time_s is not None]
-    return float(np.mean(known)) if known and len(known) == len(times) else None
-
-
 def _rank(advice: Advice) -> tuple[float, float]:
     assert advice.loss is not None
     return (math.inf if advice.time_s is None else advice.time_s), advice.loss
-
-
-def _with_death(advice: Advice, base: dict[str, Any], seeds: int, target: float) -> Advice:
-    """The same, with what it costs that the last peer dies."""
-    if advice.time_s is None or base["workers"] < 2:
-        return advice
-    try:
-        calm = _runs(base, advice.candidate, seeds, faults=[_HARMLESS])
-    except RumorError as error:
-        return replace(advice, death_why=_reason(error))
-    before_s = _mean([_time_s(run, target) for run in calm])
-    if before_s is None:
-        return replace(advice, death_why="the target is not reached where peers join one by one")
-    death = {"at_s": _DEATH_AT * before_s, "kind": "crash", "peer": base["workers"] - 1}
-    try:
-        runs = _runs(base, advice.candidate, seeds, faults=[death])
-    except TrainingError:  # a rule that cannot continue without a peer
-        return replace(advice, weight_lost=0.0)
-    except RumorError as error:
-        return replace(advice, death_why=_reason(error))
-    after_s = _mean([_time_s(run, target) for run in runs])
-    lost = [run.summary["weight_units_died"] / UNITS_PER_FOUNDER for run in runs]
-    return replace(
-        advice,
-        delay=None if after_s is None else after_s / before_s - 1,
-        weight_lost=float(np.mean(lost)),
-    )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -14,10 +14,11 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import read_rule
 from ...gossip.transport.addresses import is_loopback
-from ...train.storage.files import read_json, write_json
+from ...train.storage.files import write_json
 from ..config import FLOAT_MAX, SimulationConfig
 from ..models.network import PRESETS, NetworkConfig, network_of, read_network
-from ..models.tables import as_table
+from ..models.tables import as_table, check_keys
+from ..results.files import read_object
 from ..results.live_run import LivePeer, LiveRun, Row
 
 __all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
@@ -63,12 +64,11 @@ class PeerPace:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
             raise ConfigError(f"id is {self.id!r}: it must be a name")
-        if not _is_number(self.step_s) or not 0 < self.step_s <= FLOAT_MAX:
-            raise ConfigError(f"step_s is {self.step_s!r}: it must be above 0, in seconds")
-        for name in ("exchange_s", "step_s_cv"):
-            value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value <= FLOAT_MAX:
-                raise ConfigError(f"{name} is {value!r}: it must be a number, 0 or more")
+        for name in ("step_s", "exchange_s", "step_s_cv"):
+            value, least = getattr(self, name), "above 0" if name == "step_s" else "0 or more"
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= FLOAT_MAX or (least == "above 0" and not value):
+                raise ConfigError(f"{name} is {value!r}: it must be {least}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +118,15 @@ class Calibration:
         n = len(self.peers) if workers is None else workers
         step_s = min(peer.step_s for peer in self.peers)
         factors = [self.peers[worker % len(self.peers)].step_s / step_s for worker in range(n)]
+        # A simulation has one variation for all: the root mean square keeps that of the sum.
+        squares = math.fsum(peer.step_s_cv**2 for peer in self.peers)
+        cv = min(_CV_MAX, math.sqrt(squares / len(self.peers)))
         return {
             **self.settings,
             "workers": n,
             "step_s": step_s,
             "exchange_s": float(np.median([peer.exchange_s for peer in self.peers])),
-            "pace": self._pace(),
+            "pace": "constant" if cv < _CV_MIN else f"lognormal:cv={cv:.3g}",
             "slow": tuple(
                 f"{worker}:{factor:.6f}".rstrip("0").rstrip(".")
                 for worker, factor in enumerate(factors)
@@ -146,16 +149,10 @@ class Calibration:
             "rumor_calibration": FORMAT,
             "source": self.source,
             "settings": dict(self.settings),
-            "peers": [{e.name: getattr(p, e.name) for e in fields(p)} for p in self.peers],
+            "peers": [asdict(peer) for peer in self.peers],
             "network": as_table(self.network),
             "notes": list(self.notes),
         }
-
-    def _pace(self) -> str:
-        # A simulation has one variation for all: the root mean square keeps that of the sum.
-        squares = [peer.step_s_cv**2 for peer in self.peers]
-        cv = min(_CV_MAX, math.sqrt(math.fsum(squares) / len(squares)))
-        return "constant" if cv < _CV_MIN else f"lognormal:cv={cv:.3g}"
 
 
 def read_calibration(path: Path | str) -> Calibration:
@@ -165,40 +162,30 @@ def read_calibration(path: Path | str) -> Calibration:
         ConfigError: It cannot be read, or is not as that has it; the message names file and key.
     """
     path = Path(path)
-    try:
-        content = read_json(path)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-    if not isinstance(content, dict) or "rumor_calibration" not in content:
+    content = read_object(path)
+    if "rumor_calibration" not in content:
         raise ConfigError(f"{path} is no calibration: `rumor calibrate -o FILE` writes one")
     if content["rumor_calibration"] != FORMAT:
         version = content["rumor_calibration"]
         raise ConfigError(f"{path} is of format {version!r}: this rumor reads {FORMAT}")
     try:
-        found = _calibration(content)
+        peers, settings = content.get("peers"), content.get("settings", {})
+        if not isinstance(peers, list) or not all(isinstance(peer, dict) for peer in peers):
+            raise ConfigError("peers must be a list of objects with id and step_s")
+        if not isinstance(settings, dict):
+            raise ConfigError(f"settings is {settings!r}: it must be an object")
+        found = Calibration(
+            source=str(content.get("source", "")),
+            peers=tuple(_peer(peer, f"peers[{index}]") for index, peer in enumerate(peers)),
+            network=_network(content.get("network", {})),
+            settings=settings,
+            notes=tuple(map(str, content.get("notes", ()))),
+        )
         # Here, where the file can be named: whatever a simulation would refuse in it.
         SimulationConfig(**found.simulation())
     except (ConfigError, TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f"{path}: {error}") from None
     return found
-
-
-def _calibration(content: Mapping[str, Any]) -> Calibration:
-    peers = content.get("peers")
-    if not isinstance(peers, list) or not all(isinstance(peer, dict) for peer in peers):
-        raise ConfigError("peers must be a list of objects with id and step_s")
-    settings = content.get("settings", {})
-    if not isinstance(settings, dict):
-        raise ConfigError(f"settings is {settings!r}: it must be an object")
-    return Calibration(
-        source=str(content.get("source", "")),
-        peers=tuple(_peer(peer, f"peers[{index}]") for index, peer in enumerate(peers)),
-        network=_network(content.get("network", {})),
-        settings=settings,
-        notes=tuple(map(str, content.get("notes", ()))),
-    )
 
 
 def _network(said: object) -> NetworkConfig:
@@ -213,20 +200,13 @@ def _network(said: object) -> NetworkConfig:
 
 
 def _peer(entry: Mapping[str, Any], where: str) -> PeerPace:
-    known = [each.name for each in fields(PeerPace)]
-    for key in entry:
-        if key not in known:
-            raise ConfigError(f"{where} has an unknown key {key!r}: it must be {', '.join(known)}")
+    check_keys(entry, [each.name for each in fields(PeerPace)], where)
     if missing := [key for key in ("id", "step_s") if key not in entry]:
         raise ConfigError(f"{where} needs {missing[0]}")
     try:
         return PeerPace(**entry)
     except ConfigError as error:
         raise ConfigError(f"{where}.{error}") from None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # Options of `rumor peer` that are called as settings of a simulation are.
@@ -237,11 +217,6 @@ _ALIKE: Final = (
     *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "exact", "timing"),
     "eval_every",
 )
-
-# What a simulation has no word for, where it is not as said here.
-_UNSIMULATED: Final = {
-    "mixing": ("step", "a simulation mixes between two steps, at once"),
-}
 
 
 def calibrate(
@@ -295,10 +270,10 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(peer: LivePeer) -> list[_Stretch]:
-    """All of a peer's lives, in order.
+    """All of a peer's incarnations, in order.
 
-    Where it went back to a checkpoint, the stretch is left out; so is the first step of a life,
-    which takes longer than any other.
+    Where it went back to a checkpoint, the stretch is left out; so is the first step of an
+    incarnation, which takes longer than any other.
     """
     found = []
     for before, row in (both for rows in peer.lives for both in pairwise(rows)):
@@ -311,15 +286,16 @@ def _stretches(peer: LivePeer) -> list[_Stretch]:
 
 def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
     stretches = _stretches(peer)
-    steps, seconds = sum(s.steps for s in stretches), math.fsum(s.seconds for s in stretches)
+    steps, least_s = sum(s.steps for s in stretches), float(peer.options.get("step_s_min") or 0.0)
     if not steps:
-        raise ConfigError(f"{peer.id} has not been seen for two steps: let it train for longer")
+        raise ConfigError(f"{peer.id} needs at least two recorded steps: let it train for longer")
     if not waits:
-        exchange_s, each = _exchange(stretches, float(peer.options.get("step_s_min") or 0.0))
+        exchange_s, each = _exchange(stretches, least_s)
+        step_s = math.fsum(s.seconds for s in stretches) / steps - exchange_s * each
         return PeerPace(
             id=peer.id,
-            step_s=seconds / steps - exchange_s * each,
-            step_s_cv=_cv(stretches),
+            step_s=step_s,
+            step_s_cv=_cv(stretches, "step_s"),
             steps=steps,
             exchange_s=exchange_s,
         )
@@ -329,8 +305,8 @@ def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
             f"the rows of {peer.id} do not say how long it waited for others: they are of an "
             "older rumor"
         )
-    own_s = math.fsum(n * mean for n, mean in known) / sum(n for n, _ in known)
-    least_s = float(peer.options.get("step_s_min") or 0.0)
+    counts, each_s = zip(*known, strict=True)
+    own_s = float(np.average(each_s, weights=counts))
     # A step that sleeps sleeps less for having waited, so that what it takes alone is unknown.
     cv = _cv(stretches, "own_s") if own_s >= least_s else 0.0
     return PeerPace(id=peer.id, step_s=max(own_s, least_s), step_s_cv=cv, steps=steps)
@@ -340,9 +316,7 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
     """What a push, or a mix, adds to a step, seconds, and how many of them a step had.
 
     By least squares over all stretches: whatever else the exchange takes, it takes at each step.
-
-    Args:
-        asleep_s: A step sleeps until it has lasted so long.
+    A step sleeps until it has lasted *asleep_s*.
     """
     found = [
         (n, done, n * (row["step_s"] - row["own_s"]), n * row["step_s"])
@@ -352,7 +326,7 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
     if len(found) < _STRETCHES_MIN:
         return 0.0, 0.0
     steps, done, exchange_s, whole_s = np.array(found, np.float64).T
-    # Sleep to the end of a step hides what it takes; and without variation nothing tells it apart.
+    # Sleep to the end of a step hides what it takes; without variation it cannot be separated.
     if whole_s.sum() < _HIDDEN * asleep_s * steps.sum() or np.ptp(done / steps) == 0:
         return 0.0, 0.0
     columns = np.stack([steps, done], axis=1)
@@ -362,15 +336,17 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
     return min(max(0.0, cost_s), most_s), float(done.sum() / steps.sum())
 
 
-def _cv(stretches: Sequence[_Stretch], name: str = "step_s") -> float:
+def _cv(stretches: Sequence[_Stretch], name: str) -> float:
     """Standard deviation over mean of single steps, as far as the rows say it."""
-    known = [(n, row[name], row.get(f"{name}_sd")) for n, _, _, row in stretches if row.get(name)]
-    total = sum(n for n, _, _ in known)
-    if not total:
+    known = [
+        (n, row[name], row.get(f"{name}_sd") or 0.0) for n, *_, row in stretches if row.get(name)
+    ]
+    if not known:
         return 0.0
-    mean = math.fsum(n * each for n, each, _ in known) / total
-    square = math.fsum(n * ((sd or 0.0) ** 2 + (each - mean) ** 2) for n, each, sd in known) / total
-    return math.sqrt(square) / mean
+    counts, means, deviations = np.array(known, np.float64).T
+    mean = np.average(means, weights=counts)
+    square = np.average(deviations**2 + (means - mean) ** 2, weights=counts)
+    return float(np.sqrt(square) / mean)
 
 
 def _network_of(run: LiveRun) -> tuple[NetworkConfig, list[str]]:
@@ -384,9 +360,8 @@ def _network_of(run: LiveRun) -> tuple[NetworkConfig, list[str]]:
 
 def _notes(run: LiveRun) -> list[str]:
     first, found = run.peers[0].options, []
-    for name, (usual, words) in _UNSIMULATED.items():
-        if first.get(name, usual) != usual:
-            found.append(f"{name} was {first[name]}: {words}")
+    if (mixing := first.get("mixing", "step")) != "step":
+        found.append(f"mixing was {mixing}: a simulation mixes between two steps, at once")
     for name in _ALIKE:
         if any(peer.options.get(name) != first.get(name) for peer in run.peers):
             found.append(f"{name} was not the same for all peers: that of {run.peers[0].id} is")

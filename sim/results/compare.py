@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import shards_of
 from ...gossip.rules.registry import make_rule
 from ...topology import TopologyError, parse
-from .live_run import LivePeer, LiveRun
+from .live_run import LiveRun
 from .run import Run
 
 __all__ = ["Figure", "SideBySide", "put_side_by_side"]
@@ -99,12 +99,9 @@ def put_side_by_side(
     nobody measures the merged one live.
 
     Args:
-        live: The live run.
-        simulated: Of the same number of peers.
         target: The accuracy whose time is compared, in (0, 1].
         tolerance: Part of the live figure by which a simulated one may differ.
-        live_consensus: How far apart the live models were over the later half of the stretch, as
-            far as that is known.
+        live_consensus: Consensus distance of the live models over the later half of the stretch.
 
     Raises:
         ConfigError: They are of different numbers of peers, or *target* or *tolerance* is out of
@@ -137,37 +134,38 @@ def put_side_by_side(
 
 
 def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
-    series, n = simulated.series, len(live.peers)
+    series, found = simulated.series, []
+
+    def at_end(name: str) -> float:
+        return float(np.interp(seconds, series["time_s"], series[name]))
+
+    def add(name: str, unit: str, count: float | None, other: float, judged: bool = True) -> None:
+        live_rate = None if count is None else count / seconds
+        found.append(
+            Figure(name=name, unit=unit, live=live_rate, simulated=other / seconds, judged=judged)
+        )
+
     steps = sum(live.steps(peer, seconds) for peer in live.peers)
-    sent, gossip = (live.count(name, seconds) for name in ("bytes_sent", "membership_bytes"))
-    there = _at(series, "bytes_sent", seconds)
-    told = _at(series, "membership_bytes", seconds) if "membership_bytes" in series else 0.0
-
-    def rate(name: str, unit: str, found: float | None, other: float, judged: bool) -> Figure:
-        per_s = None if found is None else found / seconds
-        return Figure(name=name, unit=unit, live=per_s, simulated=other / seconds, judged=judged)
-
-    rates = [rate("steps/s", "1/s", steps, n * _at(series, "steps", seconds), True)]
+    add("steps/s", "1/s", steps, len(live.peers) * at_end("steps"))
     pushes = live.count("pushes", seconds)
     if pushes is not None and "pushes" in series:
-        rates.append(rate("pushes/s", "1/s", pushes, _at(series, "pushes", seconds), True))
-        rates.append(_staleness(live, series, seconds))
-    # Without faults a simulation knows who lives, so that nobody has to say it.
-    rates.append(rate("bytes/s", "B/s", sent, there, sent is None or gossip is None))
+        add("pushes/s", "1/s", pushes, at_end("pushes"))
+        then = series["time_s"] <= seconds
+        mixed = np.diff(series["mixed"][then], prepend=0.0)
+        ages = np.where(mixed > 0, series["staleness_steps"][then], 0.0)
+        staleness = float(np.average(ages, weights=mixed)) if mixed.any() else None
+        # About 0 where all are as fast, so that a ratio says nothing.
+        both = {"live": live.staleness_steps(seconds), "simulated": staleness}
+        found.append(Figure(name="staleness", unit="steps", judged=False, **both))
+    # Without faults a simulation knows who lives, so that no message has to say it.
+    sent, gossip = (live.count(name, seconds) for name in ("bytes_sent", "membership_bytes"))
+    both_known = sent is not None and gossip is not None
+    there = at_end("bytes_sent")
+    add("bytes/s", "B/s", sent, there, judged=not both_known)
     if sent is not None and gossip is not None:
-        shares = "bytes/s without membership"
-        rates.append(rate(shares, "B/s", sent - gossip, there - told, True))
-    return rates
-
-
-def _staleness(live: LiveRun, series: Mapping[str, NDArray[Any]], seconds: float) -> Figure:
-    then = series["time_s"] <= seconds
-    mixed = np.diff(series["mixed"][then], prepend=0.0)
-    ages = np.where(mixed > 0, series["staleness_steps"][then], 0.0)
-    staleness = float(np.average(ages, weights=mixed)) if mixed.any() else None
-    # About 0 where all are as fast, so that a ratio says nothing.
-    ages_live = live.staleness_steps(seconds)
-    return Figure(name="staleness", unit="steps", live=ages_live, simulated=staleness, judged=False)
+        membership = at_end("membership_bytes") if "membership_bytes" in series else 0.0
+        add("bytes/s without membership", "B/s", sent - gossip, there - membership)
+    return found
 
 
 def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
@@ -175,20 +173,20 @@ def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
     steps, end_s = simulated.workers["steps"], float(simulated.series["time_s"][-1])
     if len(set(steps.tolist())) == 1 and len(live.peers) > 1:
         return []
+    ends = [(peer, float(live.times(peer)[-1])) for peer in live.peers]
     return [
         Figure(
             name=f"steps/s of {peer.id}",
             unit="1/s",
-            live=live.steps(peer, live.times(peer)[-1]) / float(live.times(peer)[-1]),
+            live=live.steps(peer, live_end_s) / live_end_s,
             simulated=float(count) / end_s,
         )
-        for peer, count in zip(live.peers, steps, strict=False)
+        for (peer, live_end_s), count in zip(ends, steps, strict=False)
     ]
 
 
 def _reached(live: LiveRun, simulated: Run, target: float) -> Figure:
-    series = simulated.series
-    predicted = None
+    series, predicted = simulated.series, None
     if "accuracy_quantiles" in series:
         predicted = _first(series["time_s"], series["accuracy_quantiles"][:, _MEDIAN], target)
     found = _first(*_median_accuracy(live), target)
@@ -198,41 +196,36 @@ def _reached(live: LiveRun, simulated: Run, target: float) -> Figure:
 def _quality(
     live: LiveRun, simulated: Run, seconds: float, live_consensus: float | None
 ) -> list[Figure]:
-    summary = live.summary or {}
     found = []
     for name in ("accuracy", "loss"):
-        if summary.get(name) is not None or simulated.summary.get(name) is not None:
-            figures = {"live": summary.get(name), "simulated": simulated.summary.get(name)}
-            found.append(Figure(name=f"final {name}", unit="", judged=False, **figures))
+        both = {"live": (live.summary or {}).get(name), "simulated": simulated.summary.get(name)}
+        if any(value is not None for value in both.values()):
+            found.append(Figure(name=f"final {name}", unit="", judged=False, **both))
     times = simulated.series["time_s"]
-    later = (times >= seconds / 2) & (times <= seconds)
-    apart = simulated.series["consensus_distance"][later]
+    apart = simulated.series["consensus_distance"][(times >= seconds / 2) & (times <= seconds)]
     mean = float(np.mean(apart)) if len(apart) and np.isfinite(apart).all() else None
     # Sketches tell it live, where there are any.
     judged = live_consensus is not None and mean is not None
-    figures = {"live": live_consensus, "simulated": mean}
-    return [*found, Figure(name="consensus distance", unit="", judged=judged, **figures)]
+    both = {"live": live_consensus, "simulated": mean}
+    return [*found, Figure(name="consensus distance", unit="", judged=judged, **both)]
 
 
 def _median_accuracy(live: LiveRun) -> tuple[Floats, Floats]:
     """Seconds, and the median of the peers' own accuracies: float64, axes ``(instant,)``."""
-    curves = [_accuracies(live, peer) for peer in live.peers]
-    curves = [(times, values) for times, values in curves if len(times)]
+    curves = []
+    for peer in live.peers:
+        values = np.array([row.get("accuracy") for row in peer.rows], np.float64)
+        measured = np.isfinite(values)
+        if measured.any():
+            curves.append((live.times(peer)[measured], values[measured]))
     if not curves:
         return np.empty(0), np.empty(0)
     instants = np.unique(np.concatenate([times for times, _ in curves]))
     # Before its first measurement nothing is known of a peer: it is taken to have learnt nothing.
-    values = [
-        np.interp(instants, np.append(0.0, times), np.append(0.0, own)) for times, own in curves
+    own = [
+        np.interp(instants, np.append(0.0, times), np.append(0.0, each)) for times, each in curves
     ]
-    return instants, np.median(values, axis=0)
-
-
-def _accuracies(live: LiveRun, peer: LivePeer) -> tuple[Floats, Floats]:
-    values = [row.get("accuracy") for row in peer.rows]
-    measured = np.array([value is not None for value in values], bool)
-    found = [float(value) for value in values if value is not None]
-    return live.times(peer)[measured], np.array(found, np.float64)
+    return instants, np.median(own, axis=0)
 
 
 def _first(times: Floats, values: Floats, target: float) -> float | None:
@@ -247,15 +240,23 @@ def _first(times: Floats, values: Floats, target: float) -> float | None:
     return float(times[at - 1] + part * (times[at] - times[at - 1]))
 
 
-def _at(series: Mapping[str, NDArray[Any]], name: str, seconds: float) -> float:
-    return float(np.interp(seconds, series["time_s"], series[name]))
-
-
 def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
-    """What the two were told that was not the same, as far as both say it."""
+    """Settings of the two that were not the same, as far as both say them."""
     told = dict(live.peers[0].options)
-    told["topology"] = _spec(told, len(live.peers))
-    told |= _rule(told)
+    # Topology and rule as a simulation's summary has them; not compared where they are unknown.
+    try:
+        spec, seed = str(told.get("topology")), int(told.get("seed") or 0)
+        told["topology"] = parse(spec, len(live.peers), seed=seed).spec
+    except TopologyError:
+        told["topology"] = None
+    try:
+        emission = told.get("emission") or "per-step"
+        rule = make_rule(str(told.get("rule", "gosgd")), told.get("p"), emission)
+        told |= {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
+        # Some cut the vector themselves.
+        told |= {"rule": rule.name, "shards": shards_of(rule, told.get("shards") or 1)}
+    except ConfigError:
+        pass
     if live.summary is not None:
         # Here stands what a rule makes of an option that was not given.
         told["p"] = live.summary.get("p", told.get("p"))
@@ -266,24 +267,3 @@ def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
         and summary.get(name) is not None
         and summary[name] != told[name]
     ]
-
-
-def _rule(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The rule as a simulation's summary has it; nothing where it cannot be made."""
-    try:
-        rule = make_rule(
-            str(told.get("rule", "gosgd")), told.get("p"), told.get("emission") or "per-step"
-        )
-    except ConfigError:
-        return {}
-    settings = {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
-    # Some cut the vector themselves.
-    return {"rule": rule.name, "shards": shards_of(rule, told.get("shards") or 1), **settings}
-
-
-def _spec(told: Mapping[str, Any], n: int) -> str | None:
-    """The topology as a simulation's summary has it; None where it cannot be made."""
-    try:
-        return parse(str(told.get("topology")), n, seed=int(told.get("seed") or 0)).spec
-    except TopologyError:
-        return None

@@ -1,11 +1,112 @@
-"""The figures of a simulation, and what they mean."""
+"""The figures of a simulation in words: what ran, what it came to, and what that means."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...gossip.rules.registry import parts_of_spec
 from ...gossip.weight import from_units
+from ...gossip.wire.formats import NATIVE
 
-__all__ = ["Row", "describe_faults", "describe_run", "named", "sized"]
+__all__ = [
+    "Row",
+    "describe",
+    "describe_faults",
+    "describe_run",
+    "describe_world",
+    "named",
+    "sized",
+]
+
+
+WORLD = {
+    "network": "network {}",
+    "network_latency_s": "latency {:g} s",
+    "network_bandwidth_mbit": "uplinks of {:g} Mbit/s",
+    "network_downlink_mbit": "downlinks of {:g} Mbit/s",
+    "network_loss": "loss {:g}",
+    "network_duplicates": "duplicates {:g}",
+    "step_s": "steps of {:g} s",
+    "pace": "pace {}",
+    "speeds": "speeds {}",
+    "slow": "slow {}",
+    "partition": "data {}",
+    "mixing": "mixing {}",
+    "seed": "seed {}",
+}
+"""Keys of a summary that say what the workers live in, and what is written of each."""
+
+
+def describe(settings: Mapping[str, Any]) -> str:
+    """Say what is trained, by how many workers, and how they exchange.
+
+    Args:
+        settings: A run's summary, or the fields of its configuration.
+
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd", "p": 0.1,
+    ...           "emission": "per-step"})
+    'digits on 8 workers, ring, gosgd with p = 0.1 per step'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "sgp",
+    ...           "wire": "int8", "shards": 4})
+    'digits on 8 workers, ring, sgp, int8, 1 of 4 shards a push'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "mine",
+    ...           "rule_spec": "rules:Mine:p=0.5,every=3", "p": 0.5})
+    'digits on 8 workers, ring, mine with p = 0.5 per step, every = 3'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd:p=0.5"})
+    'digits on 8 workers, ring, gosgd with p = 0.5 per step'
+    """
+    workers = settings["workers"]
+    several = "1 worker" if workers == 1 else f"{workers:,} workers"
+    parts = [f"{settings['task']} on {several}", settings["topology"], _rule(settings)]
+    return ", ".join([*parts, *_shares(settings)])
+
+
+def describe_world(settings: Mapping[str, Any]) -> str:
+    """Say what the workers of a summary live in: network, speeds, who has which data.
+
+    >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
+    'network lan, steps of 0.1 s, slow 3:10, seed 0'
+    """
+    parts: list[str] = []
+    for name, words in WORLD.items():
+        value = settings.get(name)
+        if value is None or value in ([], ()):
+            continue
+        text = " ".join(value) if isinstance(value, list | tuple) else value
+        parts.append(words.format(text))
+    faults = len(settings.get("faults") or ())
+    if faults:
+        several = "1 fault" if faults == 1 else f"{faults:,} faults"
+        parts.append(f"{several}, timing {settings.get('timing')}")
+    return ", ".join(parts)
+
+
+def _rule(settings: Mapping[str, Any]) -> str:
+    name, pairs = parts_of_spec(settings.get("rule_spec") or settings["rule"])
+    given = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    p, emission = given.pop("p", None), given.pop("emission", None)
+    p = p if settings.get("p") is None else f"{settings['p']:g}"
+    words = [f"{key} = {value}" for key, value in given.items()]
+    if p is not None:
+        per = "second" if "per-second" in (emission, settings.get("emission")) else "step"
+        words.insert(0, f"p = {p} per {per}")
+    # A summary has the rule's own name beside the spec.
+    shown = settings["rule"] if settings.get("rule_spec") else name
+    return f"{shown} with {', '.join(words)}" if words else str(shown)
+
+
+def _shares(settings: Mapping[str, Any]) -> list[str]:
+    """What is particular about the shares, if anything is."""
+    parts = []
+    if settings.get("wire", NATIVE) != NATIVE:
+        parts.append(settings["wire"])
+    if settings.get("shards", 1) > 1:
+        per_push = settings.get("shards_per_push", 1)
+        parts.append(f"{per_push} of {settings['shards']} shards a push")
+    if settings.get("exact"):
+        parts.append("exact")
+    if settings.get("push_mbit") is not None:
+        parts.append(f"at most {settings['push_mbit']:g} Mbit/s each")
+    return parts
 
 
 class Row(NamedTuple):
@@ -13,7 +114,7 @@ class Row(NamedTuple):
 
     name: str
     value: str
-    words: str
+    words: str = ""
 
 
 def sized(size_bytes: float) -> str:
@@ -38,59 +139,28 @@ def named(items: Sequence[str], most: int = 5) -> str:
     return ", ".join(items[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def describe_run(summary: dict[str, Any]) -> list[Row]:
+def describe_run(summary: Mapping[str, Any]) -> list[Row]:
     """The figures of a run in the order in which they are best understood."""
     return [
-        *_quality(summary),
-        *_agreement(summary),
-        _weight(summary),
-        _time(summary),
-        *_reached(summary),
-        *_traffic(summary),
-        *_waiting(summary),
-        *_seen(summary),
-        *_stopped(summary),
+        *_of_models(summary),
+        *_of_time(summary),
+        *_of_exchange(summary),
+        *_of_samples(summary),
         *describe_faults(summary),
-        _speed(summary),
-        Row("decided by", summary.get("decided") or "the protocols", ""),
-        Row("engine", str(summary["engine"]), summary.get("engine_why") or ""),
-        *_device(summary),
+        *_of_computing(summary),
     ]
 
 
-def _seen(summary: dict[str, Any]) -> Iterator[Row]:
-    """How evenly samples were seen, where they are dealt by who is there."""
-    if summary.get("sample_seen_mean") is None:
-        return
-    least, most = summary["sample_seen_min"], summary["sample_seen_max"]
-    text = f"{summary['sample_seen_mean']:.3g} +- {summary['sample_seen_sd']:.2g}"
-    yield Row("seen", text, f"times by which each sample was trained on, from {least} to {most}")
-    if summary["epochs"]:
-        part, worst = summary["epoch_seen_mean"], summary["epoch_seen_min"]
-        words = f"of all samples, mean of {summary['epochs']} epochs; {worst:.3f} in the worst"
-        yield Row("seen in an epoch", f"{part:.3f}", words)
-
-
-def _device(summary: dict[str, Any]) -> Iterator[Row]:
-    device = summary.get("device", "cpu")
-    if device != "cpu":
-        yield Row("device", device, "other last digits, and another digest, than on a CPU")
-
-
-def _quality(summary: dict[str, Any]) -> Iterator[Row]:
+def _of_models(summary: Mapping[str, Any]) -> Iterator[Row]:
     accuracy, loss = summary.get("accuracy"), summary.get("loss")
     if accuracy is not None:
         yield Row("accuracy", f"{accuracy:.4f}", "of the merged model, on held-out data")
+    words = "of the merged model, on held-out data" if accuracy is None else "likewise"
     if loss is not None:
-        words = "of the merged model, on held-out data" if accuracy is None else "likewise"
         yield Row("loss", f"{loss:.4g}", words)
     elif summary.get("model_digest") is not None:
         yield Row("loss", "not finite", "of the merged model, on held-out data")
-
-
-def _agreement(summary: dict[str, Any]) -> Iterator[Row]:
-    distance = summary.get("consensus_distance")
-    disagreement = summary.get("disagreement")
+    distance, disagreement = summary.get("consensus_distance"), summary.get("disagreement")
     # Of vectors around 0, the norm of the mean says nothing.
     if distance is not None and disagreement is None and summary["workers"] > 1:
         words = "of its norm: how far models are from their mean" if distance else "all alike"
@@ -98,38 +168,31 @@ def _agreement(summary: dict[str, Any]) -> Iterator[Row]:
     if disagreement is not None:
         words = "squared distances from the mean, per coordinate, summed over the workers"
         yield Row("disagreement", f"{disagreement:.4g}", words)
-    stationary = summary.get("disagreement_stationary")
-    if stationary is not None:
+    if (stationary := summary.get("disagreement_stationary")) is not None:
         yield Row("stationary", f"{stationary:.4g}", "its mean where it has settled")
-
-
-def _weight(summary: dict[str, Any]) -> Row:
     total, expected = summary["weight_units_total"], summary["weight_units_expected"]
     if total == expected:
         held = f"{summary['weight_total']:,.6g}"
-        return Row("weight", "exact", f"{total} units ({held} founders), as there should be")
-    words = f"{total} units are there and {expected} should be"
-    return Row("weight", "NOT EXACT", words)
+        yield Row("weight", "exact", f"{total} units ({held} founders), as there should be")
+    else:
+        yield Row("weight", "NOT EXACT", f"{total} units are there and {expected} should be")
 
 
-def _time(summary: dict[str, Any]) -> Row:
+def _of_time(summary: Mapping[str, Any]) -> Iterator[Row]:
     per_worker = summary["steps"] / summary["workers"]
     words = f"in which workers take {per_worker:.5g} steps on average"
-    return Row("virtual time", f"{summary['virtual_time_s']:.5g} s", words)
-
-
-def _reached(summary: dict[str, Any]) -> Iterator[Row]:
-    times: dict[str, float | None] = summary.get("time_to") or {}
+    yield Row("virtual time", f"{summary['virtual_time_s']:.5g} s", words)
+    times: Mapping[str, float | None] = summary.get("time_to") or {}
     reached = [(level, at_s) for level, at_s in times.items() if at_s is not None]
     if reached:
-        *before, (best, at_s) = reached
+        *before, (best, best_s) = reached
         never = " and ".join(level for level in times if times[level] is None)
-        earlier = ", ".join(f"{level} after {earlier_s:.4g} s" for level, earlier_s in before)
-        words = [f"to accuracy {best}", earlier, f"{never} never" if never else ""]
-        yield Row("reached after", f"{at_s:.4g} s", "; ".join(filter(None, words)))
+        earlier = ", ".join(f"{level} after {at_s:.4g} s" for level, at_s in before)
+        parts = [f"to accuracy {best}", earlier, f"{never} never" if never else ""]
+        yield Row("reached after", f"{best_s:.4g} s", "; ".join(filter(None, parts)))
 
 
-def _traffic(summary: dict[str, Any]) -> Iterator[Row]:
+def _of_exchange(summary: Mapping[str, Any]) -> Iterator[Row]:
     seconds, sent = summary["virtual_time_s"], summary["bytes_sent"]
     rate = f", {sized(sent / seconds)} per virtual second" if seconds else ""
     yield Row("messages", f"{summary['messages']:,}", f"{sized(sent)}{rate}")
@@ -138,33 +201,43 @@ def _traffic(summary: dict[str, Any]) -> Iterator[Row]:
     each = f", {summary['pushes'] / summary['steps']:.3g} a step" if summary["steps"] else ""
     words = f"of shares{each}; {summary['mixed']:,} were mixed in{more}"
     yield Row("pushes", f"{summary['pushes']:,}", words)
-    staleness = summary.get("staleness_steps")
-    if staleness is not None:
-        words = "steps that shares were behind whoever mixed them in, on average"
+    if (staleness := summary.get("staleness_steps")) is not None:
+        words = "steps that shares were behind the worker that mixed them in, on average"
         yield Row("staleness", f"{staleness:.3g}", words)
-
-
-def _waiting(summary: dict[str, Any]) -> Iterator[Row]:
-    idle = summary.get("idle")
-    if idle is not None:
-        words = "of the workers' time was spent waiting" if idle else "nobody ever waits"
+    if (idle := summary.get("idle")) is not None:
+        words = "of the workers' time was spent waiting" if idle else "no worker ever waits"
         yield Row("idle", f"{100 * idle:.2g} %", words)
 
 
-def _stopped(summary: dict[str, Any]) -> Iterator[Row]:
+def _of_samples(summary: Mapping[str, Any]) -> Iterator[Row]:
+    """How evenly samples were seen, where they are assigned by who is there."""
+    if summary.get("sample_seen_mean") is not None:
+        least, most = summary["sample_seen_min"], summary["sample_seen_max"]
+        text = f"{summary['sample_seen_mean']:.3g} +- {summary['sample_seen_sd']:.2g}"
+        words = f"times by which each sample was trained on, from {least} to {most}"
+        yield Row("seen", text, words)
+        if summary["epochs"]:
+            part, worst = summary["epoch_seen_mean"], summary["epoch_seen_min"]
+            words = f"of all samples, mean of {summary['epochs']} epochs; {worst:.3f} in the worst"
+            yield Row("seen in an epoch", f"{part:.3f}", words)
     if stopped := summary.get("stopped"):
         words = f"{named(stopped)}: loss or parameters not finite"
         yield Row("diverged", f"{len(stopped):,}", words)
 
 
-def _speed(summary: dict[str, Any]) -> Row:
+def _of_computing(summary: Mapping[str, Any]) -> Iterator[Row]:
     peak = summary.get("peak_rss_mib")
     memory = f", at most {peak:,.0f} MiB of memory" if peak else ""
     words = f"{summary['steps']:,} steps in {summary['wall_s']:.3g} s{memory}"
-    return Row("steps/s", f"{summary['steps_per_s']:,.0f}", words)
+    yield Row("steps/s", f"{summary['steps_per_s']:,.0f}", words)
+    yield Row("decided by", summary.get("decided") or "the protocols")
+    yield Row("engine", str(summary["engine"]), summary.get("engine_why") or "")
+    device = summary.get("device", "cpu")
+    if device != "cpu":
+        yield Row("device", device, "other last digits, and another digest, than on a CPU")
 
 
-def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
+def describe_faults(summary: Mapping[str, Any]) -> Iterator[Row]:
     """The figures of what went wrong; none where nothing was to."""
     faults = summary.get("faults")
     if not faults:
@@ -173,11 +246,23 @@ def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
     kinds = ", ".join(dict.fromkeys(fault["kind"] for fault in faults))
     more = f"; {late:,} of them after the end of the run" if late else ""
     yield Row("faults", f"{len(faults):,}", f"{kinds}{more}")
-    yield from _crashes(summary)
+    if summary["crashes"]:
+        yield Row("crashes", f"{summary['crashes']:,}", _detection(summary))
     yield from _arrivals(summary, "join", "joins", "newcomers came")
-    yield from _arrivals(summary, "restart", "restarts", "lives began anew")
-    yield from _healing(summary)
-    yield from _losses(summary)
+    yield from _arrivals(summary, "restart", "restarts", "peers started again")
+    if summary["heal_s"] is not None:
+        words = "at most, from the end of a cut until no running worker was considered dead"
+        yield Row("healed after", f"{summary['heal_s']:.4g} s", words)
+    elif summary["unhealed"]:
+        yield Row("healed", "no", "a running worker was still considered dead at the end")
+    if parts := summary.get("accuracy_of_groups"):
+        values = " and ".join(f"{value:.4f}" for value in parts)
+        yield Row("before healing", values, "accuracy of what each part had merged")
+    lost = from_units(summary["weight_units_died"]) + from_units(summary["weight_units_burned"])
+    if lost:
+        part = lost / from_units(summary["weight_units_expected"])
+        words = "founders, with those that crashed or diverged"
+        yield Row("weight lost", f"{part * summary['weight_expected']:.4g}", words)
     if stranded := summary["stranded"]:
         words = f"{named(stranded)}: found no swarm, or stood still"
         yield Row("stranded", f"{len(stranded):,}", words)
@@ -186,49 +271,22 @@ def describe_faults(summary: dict[str, Any]) -> Iterator[Row]:
     yield Row("membership", f"{rate / 1e3:.3g} kB/s", words)
 
 
-def _crashes(summary: dict[str, Any]) -> Iterator[Row]:
-    if not summary["crashes"]:
-        return
+def _detection(summary: Mapping[str, Any]) -> str:
     first_s, last_s = summary["detect_s_first"], summary["detect_s_last"]
-    words = "nobody has noticed"
-    if first_s is not None:
-        last = "not all noticed" if last_s is None else f"the last after {last_s:.4g} s"
-        words = f"a survivor first considered one dead after {first_s:.4g} s, {last}"
-    missed = summary["undetected"]
-    more = f"; {missed:,} not noticed by all" if missed and first_s is not None else ""
-    yield Row("crashes", f"{summary['crashes']:,}", words + more)
+    if first_s is None:
+        return "no survivor has noticed"
+    last = "not all noticed" if last_s is None else f"the last after {last_s:.4g} s"
+    missed = f"; {summary['undetected']:,} not noticed by all" if summary["undetected"] else ""
+    return f"a survivor first considered one dead after {first_s:.4g} s, {last}{missed}"
 
 
-def _arrivals(summary: dict[str, Any], word: str, name: str, what: str) -> Iterator[Row]:
-    count = summary[name]
-    if not count:
+def _arrivals(summary: Mapping[str, Any], word: str, name: str, what: str) -> Iterator[Row]:
+    if not summary[name]:
         return
     median_s, most_s = summary[f"{word}_s_median"], summary[f"{word}_s_most"]
     words = f"{what}; none was admitted"
     if median_s is not None:
         words = f"{what} and belonged to it after {median_s:.4g} s (median), {most_s:.4g} s at most"
-    failed = summary[f"{word}s_failed"]
-    more = f"; {failed:,} never" if failed and median_s is not None else ""
-    yield Row(name, f"{count:,}", words + more)
-
-
-def _healing(summary: dict[str, Any]) -> Iterator[Row]:
-    heal_s, unhealed = summary["heal_s"], summary["unhealed"]
-    if heal_s is not None:
-        words = "at most, from the end of a cut until no running worker was considered dead"
-        yield Row("healed after", f"{heal_s:.4g} s", words)
-    elif unhealed:
-        yield Row("healed", "no", "a running worker was still considered dead at the end")
-    parts = summary.get("accuracy_of_groups")
-    if parts:
-        values = " and ".join(f"{value:.4f}" for value in parts)
-        yield Row("before healing", values, "accuracy of what each part had merged")
-
-
-def _losses(summary: dict[str, Any]) -> Iterator[Row]:
-    names = ("weight_units_died", "weight_units_burned")
-    lost = sum(from_units(summary[name]) for name in names)
-    if lost:
-        part = lost / from_units(summary["weight_units_expected"])
-        founders = part * summary["weight_expected"]
-        yield Row("weight lost", f"{founders:.4g}", "founders, with those that crashed or diverged")
+        if failed := summary[f"{word}s_failed"]:
+            words += f"; {failed:,} never"
+    yield Row(name, f"{summary[name]:,}", words)

@@ -1,6 +1,5 @@
-"""The folder of a run: taken or free, written whole or not at all, read again."""
+"""The folder of a run: written whole or not at all, and read again."""
 
-import json
 import math
 import shutil
 import tempfile
@@ -30,55 +29,17 @@ __all__ = [
     "as_json",
     "read_arrays",
     "read_model",
-    "read_summary",
+    "read_object",
     "staged",
-    "write_arrays",
-    "write_summary",
 ]
-
-
-Arrays = Mapping[str, NDArray[Any]]
-
-
-def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write arrays to a new file, ``.npz``.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-
-
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read what `write_arrays` wrote.
-
-    Raises:
-        ConfigError: It is not there, or cannot be read.
-    """
-    if not path.exists():
-        raise ConfigError(f"{path.parent} is not a run of the simulator: it has no {path.name}")
-    try:
-        # As a file, or numpy would warn of one that it leaves open where the header is broken.
-        with open(path, "rb") as file:
-            arrays = np.load(file, allow_pickle=False)
-            if not isinstance(arrays, NpzFile):
-                raise ValueError("it is one array without a name")
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
-        why = str(error) or type(error).__name__
-        raise ConfigError(f"{path} cannot be read as arrays of a run: {why}") from error
-
 
 SUMMARY, MODEL, PICTURE, SERIES, WORKERS = RUN_FILES[2:]
 
 
 @contextmanager
 def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
-    """Give a folder to write to, whose files appear in *folder* together, or not at all.
-
-    Args:
-        folder: One that passes `check_folder`; it is made where it does not exist.
-        last: The file that comes last: where it is, all are.
+    """Give a folder to write to, whose files appear in *folder* together, or not at all: where the
+    file *last* is, all are.
 
     Raises:
         OSError: It cannot be made or written to; nothing was left in it.
@@ -106,13 +67,7 @@ def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
 
 
 def as_json(value: Any) -> Any:
-    """Turn a value into what JSON has.
-
-    Args:
-        value: Mappings, sequences, numbers of Python or numpy, strings, booleans, None.
-
-    Returns:
-        The same in Python's own types; numbers that are not finite are None.
+    """The same in types that JSON has; numbers that are not finite are None.
 
     >>> as_json({"loss": float("nan"), "time_to": {0.9: (1, 2.5)}})
     {'loss': None, 'time_to': {'0.9': [1, 2.5]}}
@@ -128,46 +83,54 @@ def as_json(value: Any) -> Any:
     return value
 
 
-def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``: JSON values only, as `as_json` makes them.
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
 
     Raises:
-        OSError: It cannot be written.
+        ConfigError: The file is not there, or it is no JSON object.
     """
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
-
-
-def read_summary(folder: Path) -> dict[str, Any]:
-    """Read ``summary.json``.
-
-    Raises:
-        ConfigError: There is none, or it is no JSON object.
-    """
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise ConfigError(f"{folder} {what}: give the folder of a run")
     try:
-        summary = read_json(folder / SUMMARY)
+        found = read_json(path)
     except FileNotFoundError:
-        raise ConfigError(f"{folder} is not a run of the simulator: it has no {SUMMARY}") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / SUMMARY} cannot be read: {error}") from error
-    if not isinstance(summary, dict):
-        raise ConfigError(f"{folder / SUMMARY} is no summary of a run: it is no JSON object")
-    return summary
+        raise ConfigError(f"{path.parent} has no {path.name}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is no JSON object")
+    return found
 
 
-def read_model(folder: Path) -> dict[str, Tensor] | None:
-    """Read the merged model; None where a run has none.
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read arrays of an ``.npz`` file.
+
+    Raises:
+        ConfigError: It is not there, or cannot be read.
+    """
+    try:
+        # As a file, or numpy would warn of one that it leaves open where the header is broken.
+        with open(path, "rb") as file:
+            arrays = np.load(file, allow_pickle=False)
+            if not isinstance(arrays, NpzFile):
+                raise ValueError("it is one array without a name")
+            return {name: arrays[name] for name in arrays.files}
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path.parent} is not a run of the simulator: it has no {path.name}"
+        ) from None
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+        why = str(error) or type(error).__name__
+        raise ConfigError(f"{path} cannot be read as arrays of a run: {why}") from error
+
+
+def read_model(path: Path) -> dict[str, Tensor] | None:
+    """Read a merged model; None where a run has none.
 
     Raises:
         ConfigError: It is no safetensors file.
     """
-    path = folder / MODEL
-    if not path.exists():
-        return None
     try:
-        return load_file(path)
+        return load_file(path) if path.exists() else None
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} cannot be read as a model: {error}") from error

@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
 from ...train.runtime.peer_folder import peer_folders
-from ...train.storage.files import read_json
 from ...train.storage.jsonl import read_metrics
+from .files import SUMMARY, read_object
 
 __all__ = ["LivePeer", "LiveRun", "Row", "read_live_run"]
 
 # As `train.run` and `cli.launch.folder` write them.
 _OPTIONS: Final = "options.json"
-_METRICS: Final = "metrics.jsonl"
-_REPORT: Final = "peer.json"
-_SUMMARY: Final = "summary.json"
 
 Row = Mapping[str, Any]
 """One of ``metrics.jsonl``, by the names of its columns."""
@@ -89,35 +86,22 @@ class LiveRun:
         return np.array([row["unix_s"] for row in peer.rows], np.float64) - self.began_unix_s
 
     def steps(self, peer: LivePeer, at_s: float) -> float:
-        """Optimizer steps that *peer* had taken, those that a crash has lost counted once.
-
-        Args:
-            at_s: Seconds since `began_unix_s`; between two rows it steps evenly.
-        """
+        """Optimizer steps that *peer* had taken by *at_s* seconds since `began_unix_s`, those that
+        a crash has lost counted once. Between two rows it steps evenly."""
         values = np.maximum.accumulate([float(row["step"]) for row in peer.rows])
         return self._between(peer, values, at_s)
 
     def count(self, name: str, at_s: float) -> float | None:
-        """What all peers together had counted, those that are gone included.
-
-        Args:
-            name: Of a column that counts.
-            at_s: Seconds since `began_unix_s`; between two rows of a peer it counts evenly.
-
-        Returns:
-            The count; None where the rows do not say it.
-        """
+        """What all peers together had counted in a column by *at_s* seconds since `began_unix_s`,
+        those that are gone included; None where the rows do not say it."""
         if any(name not in row for peer in self.peers for row in peer.rows):
             return None
         counts = [_over_lives(peer.rows, name) for peer in self.peers]
         return sum(self._between(p, v, at_s) for p, v in zip(self.peers, counts, strict=True))
 
     def staleness_steps(self, at_s: float) -> float | None:
-        """By how many steps senders of shares were behind those that mixed them, on average.
-
-        Args:
-            at_s: Seconds since `began_unix_s`, up to which.
-        """
+        """By how many steps senders of shares were behind those that mixed them, on average, up to
+        *at_s* seconds since `began_unix_s`."""
         total, steps = 0.0, 0.0
         for peer in self.peers:
             mixed = np.diff(_over_lives(peer.rows, "mixed"), prepend=0.0)
@@ -159,30 +143,20 @@ def read_live_run(folder: Path | str) -> LiveRun:
     return LiveRun(
         folder=folder,
         peers=tuple(sorted(trained, key=lambda peer: (peer.index, peer.id))),
-        summary=_json(folder / _SUMMARY) if (folder / _SUMMARY).exists() else None,
+        summary=read_object(folder / SUMMARY) if (folder / SUMMARY).exists() else None,
     )
 
 
 def _live_peer(name: str, folders: Sequence[Path]) -> LivePeer:
-    options, last = _json(folders[-1] / _OPTIONS), folders[-1]
+    options, report = read_object(folders[-1] / _OPTIONS), folders[-1] / "peer.json"
     index = options.get("index", 0)
     return LivePeer(
         id=str(options.get("id") or name),
         index=index if isinstance(index, int) else 0,
         options=options,
-        lives=tuple(tuple(read_metrics(each / _METRICS)) for each in folders),
-        report=_json(last / _REPORT) if (last / _REPORT).exists() else None,
+        lives=tuple(tuple(read_metrics(each / "metrics.jsonl")) for each in folders),
+        report=read_object(report) if report.exists() else None,
     )
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = read_json(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} is no JSON object")
-    return content
 
 
 def _over_lives(rows: Sequence[Row], name: str) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""How a simulation goes, told while it does: to a display, and to loggers."""
+"""How a simulation goes, reported while it does: to a display, and to loggers."""
 
 import math
 import time
@@ -16,17 +16,17 @@ from ..kernel.program import Level
 
 __all__ = ["RunLog", "Watch"]
 
-# Between two words about the steps of one window, which may take minutes with a large model.
+# Between two reports about one window, which may take minutes with a large model.
 _TELL_S: Final = 1.0
 
 
 class Watch:
-    """Tells how a run goes.
+    """Reports the progress of a run.
 
     Args:
-        make: Makes what is told of steps taken, virtual time and time on the wall.
-        started_s: When it began.
-        progress: Is told; None where nobody wants to know.
+        make: Makes a report of steps taken, virtual time and wall-clock seconds.
+        started_s: When the run began.
+        progress: Is called with each report, if given.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Watch:
         self._steps, self._time_s = 0, 0.0
 
     def telling(self, window: Window) -> Iterator[Level]:
-        """The levels of a window, with a word now and then about the steps taken by then."""
+        """Yield the levels of a window, and report progress every second."""
         steps, before, before_s = self._steps, self._steps, self._time_s
         for level in window.levels:
             yield level
@@ -53,7 +53,7 @@ class Watch:
                 self.tell(steps, before_s + part * (window.time_s - before_s))
 
     def tell(self, steps: int, time_s: float) -> None:
-        """Say that so many steps were taken by that virtual time."""
+        """Report that so many steps were taken by that virtual time."""
         self._told_s = time.perf_counter()
         self._steps, self._time_s = steps, time_s
         if self._progress is not None:
@@ -66,9 +66,7 @@ class RunLog:
     What was measured before a worker diverged is the same in the run that starts over without it.
 
     Args:
-        config: The run's.
-        loggers: Their specs, or objects.
-        folder: The run's, whose name is the run's; a new one under runs unless given.
+        folder: Of the run, whose name it gives to the run; default: a new one under runs.
 
     Raises:
         ConfigError: A logger cannot be made.
@@ -78,7 +76,6 @@ class RunLog:
         self, config: SimulationConfig, loggers: Sequence[LoggerSpec], folder: Path | None
     ) -> None:
         self.summary: Mapping[str, Any] = {}
-        """What the run came to."""
         self._writer = LogWriter(make_loggers(loggers))
         self._time_s = -math.inf
         if folder is None:

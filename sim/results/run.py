@@ -1,5 +1,6 @@
 """What a simulation came to: figures, curves over virtual time, every worker, the merged model."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...gossip import Audit, PeerId, Rule
+from ...gossip.errors import ConfigError
 from ...gossip.weight import founders, in_units
 from ...train.faults.schedule import Fault, faults_as_json
 from ...train.storage.files import check_folder
@@ -24,23 +26,21 @@ from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
 from ..kernel.plan import Attack, worker_names
-from .efficiency import time_figures, token_figures
+from .figures import describe
 from .files import (
     MODEL,
     PICTURE,
     SERIES,
+    SUMMARY,
     WORKERS,
     as_json,
     read_arrays,
     read_model,
-    read_summary,
+    read_object,
     staged,
-    write_arrays,
-    write_summary,
 )
-from .measure import Curves
-from .pictures.plots import draw
-from .title import describe
+from .measure import Curves, time_figures, token_figures
+from .plots import draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,6 @@ class Run:
 
     summary: dict[str, Any]
     """What ``rumor simulate --json`` prints; JSON values only: what is not finite is None."""
-
     series: Mapping[str, NDArray[np.float64]]
     """Curves, float64, first axis ``n_points``, one point for each measurement. Names that a run
     has nothing to say on are absent, and points without a value NaN.
@@ -79,11 +78,9 @@ class Run:
     - ``disagreement``: sum over the workers of their squared distance from the mean, per
       coordinate.
     """
-
     workers: Mapping[str, NDArray[Any]]
     """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (of all its lives),
     ``weight_units`` (int64; float64 where one is not whole), ``idle_s``, ``pushes``, ``mixed``."""
-
     model: Mapping[str, Tensor] | None = None
     """The merged model's state_dict; None where a task has no model."""
 
@@ -129,7 +126,7 @@ class Run:
             OSError: It cannot be written.
         """
         # matplotlib and Pillow take half a second to import.
-        from .pictures.animation import animate
+        from .film import animate
 
         faults = self.summary.get("faults") or ()
         joined = sum(fault.get("count", 1) for fault in faults if fault["kind"] == "join")
@@ -153,13 +150,14 @@ class Run:
         folder = Path(folder)
         check_folder(folder)
         with staged(folder) as draft:
-            write_arrays(draft / SERIES, self.series)
-            write_arrays(draft / WORKERS, self.workers)
+            np.savez_compressed(draft / SERIES, **self.series)  # type: ignore[arg-type]
+            np.savez_compressed(draft / WORKERS, **self.workers)  # type: ignore[arg-type]
             if self.model is not None:
                 save_model(draft / MODEL, self.model, {"digest": digest(self.model)})
             if picture:
                 self.plot(draft / PICTURE)
-            write_summary(draft, self.summary)
+            text = json.dumps(self.summary, indent=2, allow_nan=False)
+            (draft / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -169,11 +167,14 @@ class Run:
             ConfigError: That is no folder of a run, or a file in it cannot be read; says which.
         """
         folder = Path(folder)
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise ConfigError(f"{folder} {what}: give the folder of a run")
         return cls(
-            summary=read_summary(folder),
+            summary=read_object(folder / SUMMARY),
             series=read_arrays(folder / SERIES),
             workers=read_arrays(folder / WORKERS),
-            model=read_model(folder),
+            model=read_model(folder / MODEL),
         )
 
 
@@ -201,9 +202,10 @@ def digest_of(
         32 hexadecimal digits (BLAKE2b); after ``cuda:`` or the like where the values were computed
         there, since another kind of device computes other bits.
     """
-    device = _device_of(values)
     hash = blake2b(digest_size=16)
+    device = CPU
     if isinstance(values, Models):
+        device = values.rows.device
         for part in values.rows.x:
             hash.update(part.cpu().contiguous().view(torch.uint8).numpy().data)
     else:
@@ -213,10 +215,6 @@ def digest_of(
     for name in sorted(workers):
         hash.update(np.ascontiguousarray(workers[name]).data)
     return hash.hexdigest() if device == CPU else f"{device.type}:{hash.hexdigest()}"
-
-
-def _device_of(values: Models | VectorRows) -> torch.device:
-    return values.rows.device if isinstance(values, Models) else CPU
 
 
 # Settings that a summary has where they were given.
@@ -249,54 +247,64 @@ def summarize(
     means_s: Sequence[float],
     samples: Sequence[int],
 ) -> Run:
-    """Draw up what a simulation came to."""
+    """Build the `Run` of a simulation that has ended."""
     series, workers = curves.series(), ending.workers
+    last = {name: float(curve[-1]) for name, curve in series.items() if curve.ndim == 1}
     steps = int(workers["steps"].sum())
     model = None
     if isinstance(values, Models):
         merged = values.merged(ending.weight_units)
         model = {name: tensor.cpu() for name, tensor in merged.items()}
+    times_to = {str(goal): time_to(series, goal) for goal in _ACCURACIES}
     summary: dict[str, Any] = {
-        **_told(config, values, topology, rule),
+        **_settings(config, values, topology, rule),
         **trained_by,
         "steps": steps,
-        "accuracy": _last(series, "accuracy"),
-        "loss": _last(series, "loss"),
-        "consensus_distance": _last(series, "consensus_distance"),
+        "accuracy": last.get("accuracy"),
+        "loss": last.get("loss"),
+        "consensus_distance": last.get("consensus_distance"),
         **_weights(ending.audit, config.shards),
         **_of_faults(config, faults, ids, ending, series),
         **_of_attacks(attacks, faults, ids),
         **(ending.seen or {}),
         **_traffic(series),
         **token_figures(values.task, workers["steps"], samples),
-        "idle": _idle(series),
-        **time_figures(
-            ending, end_s=float(series["time_s"][-1]), founders=config.workers, means_s=means_s
-        ),
+        **time_figures(ending, end_s=last["time_s"], founders=config.workers, means_s=means_s),
         **curves.participation.figures(),
-        "virtual_time_s": _last(series, "time_s"),
-        "time_to": _times_to(series),
+        "virtual_time_s": last["time_s"],
+        "time_to": times_to if "accuracy" in series else None,
         "wall_s": wall_s,
         "steps_per_s": steps / wall_s if wall_s else 0.0,
         "decided": ending.decided,
         "engine": engine,
         "engine_why": engine_why,
-        "device": str(_device_of(values)),
+        "device": str(values.rows.device if isinstance(values, Models) else CPU),
         "sync_points": len(series["time_s"]),
         "stopped": list(stopped),
         "n_params": values.rows.n_params if isinstance(values, Models) else values.n_params,
         "peak_rss_mib": peak_rss_mib(),
         "digest": digest_of(values, series, workers),
         "model_digest": None if model is None else digest(model),
-        **(_disagreement(series, values) if isinstance(values, VectorRows) else {}),
     }
+    if isinstance(values, VectorRows):
+        found = series["disagreement"]
+        # Where noise keeps it up, its mean once it is stationary.
+        settled = found[int(len(found) * (1 - _STATIONARY)) :].mean()
+        summary["disagreement"] = last["disagreement"]
+        summary["disagreement_stationary"] = float(settled) if values.task.noise else None
     return Run(summary=summary, series=series, workers=workers, model=model)
 
 
-def _told(
+def _settings(
     config: SimulationConfig, values: Models | VectorRows, topology: str, rule: Rule
 ) -> dict[str, Any]:
-    """What the simulation was told."""
+    """What was simulated, as far as it is of interest, or not the usual."""
+
+    def given(names: Sequence[str], prefix: str = "") -> dict[str, Any]:
+        found = {name: getattr(config, name) for name in names}
+        usual = SimulationConfig()
+        return {f"{prefix}{k}": v for k, v in found.items() if v != getattr(usual, k)}
+
     return {
         "task": config.task_name,
         "rule": rule.name,
@@ -307,7 +315,7 @@ def _told(
         "seed": config.seed,
         "partition": partition_name(config.partition) if isinstance(values, Models) else None,
         "network": config.network if isinstance(config.network, str) else "its own",
-        **_given(config, _NETWORK, "network_"),
+        **given(_NETWORK, "network_"),
         "pace": config.pace,
         "speeds": config.speeds,
         "slow": list(config.slow),
@@ -317,15 +325,8 @@ def _told(
         "mixing": config.mixing,
         "wire": config.wire,
         "shards": config.shards,
-        **_given(config, _EXCHANGE),
+        **given(_EXCHANGE),
     }
-
-
-def _given(config: SimulationConfig, names: Sequence[str], prefix: str = "") -> dict[str, Any]:
-    """Those settings that are not the usual ones."""
-    usual = SimulationConfig()
-    found = {name: getattr(config, name) for name in names}
-    return {f"{prefix}{k}": v for k, v in found.items() if v != getattr(usual, k)}
 
 
 def _of_faults(
@@ -333,7 +334,7 @@ def _of_faults(
     faults: Sequence[Fault],
     ids: Sequence[PeerId],
     ending: Ending,
-    series: dict[str, Any],
+    series: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, Any]:
     """What went wrong, and what became of it, where anything was to."""
     found: dict[str, Any] = {}
@@ -363,7 +364,7 @@ def _of_faults(
 def _of_attacks(
     attacks: Sequence[Attack], faults: Sequence[Fault], ids: Sequence[PeerId]
 ) -> dict[str, Any]:
-    """Who lied, where anybody did: nobody else counts in what was measured."""
+    """Who was Byzantine, where any worker was: only the others count in what was measured."""
     liars = sorted(frozenset().union(*[attack.liars for attack in attacks]))
     if not liars:
         return {}
@@ -383,38 +384,14 @@ def _weights(audit: Audit, shards: int) -> dict[str, Any]:
     }
 
 
-def _traffic(series: dict[str, Any]) -> dict[str, Any]:
+def _traffic(series: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     counts = ("messages", "bytes_sent", "pushes", "skipped", "mixed")
     found: dict[str, Any] = {name: int(series[name][-1]) for name in counts}
-    mixed = np.diff(series["mixed"], prepend=0.0)
-    behind = np.nansum(series["staleness_steps"] * mixed)
-    found["staleness_steps"] = behind / found["mixed"] if found["mixed"] else None
-    return found
-
-
-def _times_to(series: Mapping[str, NDArray[np.float64]]) -> dict[str, float | None] | None:
-    """When the merged model was first so good; None where nobody looks at accuracy."""
-    if "accuracy" not in series:
-        return None
-    return {str(goal): time_to(series, goal) for goal in _ACCURACIES}
-
-
-def _disagreement(
-    series: Mapping[str, NDArray[np.float64]], values: VectorRows
-) -> dict[str, float | None]:
-    """At the end; and where noise keeps it up, its mean once it is stationary."""
-    found = series["disagreement"]
-    settled = found[int(len(found) * (1 - _STATIONARY)) :]
-    stationary = float(settled.mean()) if values.task.noise else None
-    return {"disagreement": float(found[-1]), "disagreement_stationary": stationary}
-
-
-def _idle(series: dict[str, Any]) -> float:
-    """Part of all workers' time that they have waited."""
+    behind = np.nansum(series["staleness_steps"] * np.diff(series["mixed"], prepend=0.0))
     lasted_s = np.diff(series["time_s"], prepend=0.0)
     total_s = float(lasted_s.sum())
-    return float((series["idle"] * lasted_s).sum()) / total_s if total_s else 0.0
-
-
-def _last(series: dict[str, Any], name: str) -> float | None:
-    return float(series[name][-1]) if name in series else None
+    return found | {
+        "staleness_steps": behind / found["mixed"] if found["mixed"] else None,
+        # Part of all workers' time that they have waited.
+        "idle": float((series["idle"] * lasted_s).sum()) / total_s if total_s else 0.0,
+    }

@@ -9,8 +9,7 @@ import typing
 from ...gossip.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
-    from .execution.check import InvalidTrials
-    from .execution.plan import StudyPlan, plan_study
+    from .execution.plan import InvalidTrials, StudyPlan, plan_study
     from .execution.runner import StudyProgress, load_results, run_study
     from .metrics import METRICS, Metric
     from .results import CURVES, Result, Results
@@ -41,8 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "execution.check": ("InvalidTrials",),
-    "execution.plan": ("StudyPlan", "plan_study"),
+    "execution.plan": ("InvalidTrials", "StudyPlan", "plan_study"),
     "execution.runner": ("StudyProgress", "load_results", "run_study"),
     "metrics": ("METRICS", "Metric"),
     "results": ("CURVES", "Result", "Results"),

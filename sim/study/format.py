@@ -16,7 +16,6 @@ __all__ = [
     "percent",
     "place",
     "scale_of",
-    "sentence",
     "shown",
     "signed",
     "spread",
@@ -53,8 +52,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "0"
     if not 1e-4 <= abs(value) < 1e12:
         return f"{value:.{digits - 1}g}" if abs(value) < 1 else f"{value:.{digits}g}"
-    exponent = math.floor(math.log10(abs(value)))
-    rounded = round(value, digits - 1 - exponent)
+    rounded = float(f"{value:.{digits}g}")
     places = max(0, digits - 1 - math.floor(math.log10(abs(rounded))))
     text = f"{rounded:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -147,21 +145,18 @@ def spread(found: Interval | None, unit: str = "") -> str:
         return "–"
     name, size = scale_of(unit, found.mean)
     mean, half = found.mean / size, found.half / size
-    return f"{_spread(mean, half)} {name}".strip()
-
-
-def _spread(mean: float, half: float) -> str:
     if not math.isfinite(half):
-        return number(mean)
+        return f"{number(mean)} {name}".strip()
+    # Two digits of the interval, or four of the mean where that shows none of it.
+    is_tiny = half < _SEEN * abs(mean)
+    first = math.floor(math.log10(abs(mean) if is_tiny else half)) if half or mean else 0
+    places = max(0, (3 if is_tiny else 1) - first)
+    text = f"{mean:,.{places}f} ± {half:,.{places}f}"
     if half <= _ROUNDING * abs(mean):
-        return f"{number(mean, 4)} ± 0"
-    if half < _SEEN * abs(mean):
-        places = max(0, 3 - math.floor(math.log10(abs(mean))))
-        return f"{mean:,.{places}f} ± {0:.{places}f}"
-    places = max(0, 1 - math.floor(math.log10(half)))
-    if places > 8:
-        return f"{number(mean, 4)} ± {number(half, 2)}"
-    return f"{mean:,.{places}f} ± {half:,.{places}f}"
+        text = f"{number(mean, 4)} ± 0"
+    elif places > 8:
+        text = f"{number(mean, 4)} ± {number(half, 2)}"
+    return f"{text} {name}".strip()
 
 
 def signed(value: float) -> str:
@@ -171,15 +166,6 @@ def signed(value: float) -> str:
     '−0.50'
     """
     return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
-
-
-def sentence(text: str) -> str:
-    """A clause as a sentence.
-
-    >>> sentence("a ring is best")
-    'A ring is best.'
-    """
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def named(axis: str, label: str) -> str:
@@ -194,8 +180,7 @@ def named(axis: str, label: str) -> str:
     """
     # A line break must not break the sentence that it stands in.
     label = " ".join(label.split())
-    is_number = _NUMBER.fullmatch(label) is not None and math.isfinite(float(label))
-    if is_number or label in ("true", "false"):
+    if _NUMBER.fullmatch(label) or label in ("true", "false"):
         return f"{axis} = {label}"
     # In a list of names its commas would look like the list's.
     return f'"{label}"' if "," in label else label
@@ -207,9 +192,7 @@ def place(at: Mapping[str, str]) -> str:
     >>> place({"partition": "dirichlet:0.1", "loss": "0.2"}), place({"data": "all data everywhere"})
     ('partition dirichlet:0.1 and loss = 0.2', 'all data everywhere')
     """
-    parts = []
-    for axis, label in at.items():
-        name = named(axis, label)
-        is_plain = name.startswith(f"{axis} = ") or axis in label.split()
-        parts.append(name if is_plain else f"{axis} {name}")
-    return " and ".join(parts)
+    names = {axis: named(axis, label) for axis, label in at.items()}
+    return " and ".join(
+        name if axis in name.split() else f"{axis} {name}" for axis, name in names.items()
+    )

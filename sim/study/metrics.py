@@ -21,46 +21,32 @@ class Metric:
 
     name: str
     """Of its column, and in `rumor study --json`."""
-
     words: str
     """What to call it in the middle of a sentence."""
-
     source: Callable[[Result, float], Any]
     """A trial's figure, a number or None, from its result and the target accuracy."""
-
     unit: str = ""
     """``s``, ``bytes``, ``steps``, ``%`` for fractions that are shown in percent, or nothing."""
-
     lower_is_better: bool = True
-
     is_ratio: bool = True
     """Whether groups differ by a factor, and noise is one too; else by a difference."""
-
     target_curve: str = ""
     """The curve whose value at the target accuracy it is; empty for figures of a whole run."""
-
     goal: str = "accuracy"
     """The curve that must reach the target."""
-
     end: str = ""
     """The metric by which trials that never reach the target are compared: how far they came."""
-
     preference: int | None = None
     """Groups are compared by the metric with the lowest that the task has; None for never, unless
     it is asked for."""
-
     curve: str = ""
     """What to write above its curve; empty if the report draws none."""
-
     hidden_by: str = ""
     """A metric that says it all where a task has it, so that charts and tables leave this out."""
-
     is_logarithmic: bool = False
     """Whether its curve has a logarithmic axis."""
-
     is_column: bool = True
     """Whether ``summary.csv`` has it."""
-
     is_shown: bool = True
     """Whether tables, heatmaps and charts of the report have it, unless the study names it."""
 
@@ -115,13 +101,16 @@ def preferred() -> list[Metric]:
 def _to_target(
     name: str, words: str, curve: str, unit: str, goal: str = "accuracy", **more: Any
 ) -> Metric:
-    def source(result: Result, target: float) -> Any:
-        return result.at_target(curve, target, goal)
-
     return Metric(
-        name=name, words=words, source=source, unit=unit, target_curve=curve, goal=goal, end=goal,
+        name=name,
+        words=words,
+        source=lambda result, target: result.at_target(curve, target, goal),
+        unit=unit,
+        target_curve=curve,
+        goal=goal,
+        end=goal,
         **more,
-    )  # fmt: skip
+    )
 
 
 def _at_end(name: str, words: str, unit: str = "", **more: Any) -> Metric:

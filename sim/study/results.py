@@ -23,33 +23,22 @@ class Result:
     and `peak_rss_mib`."""
 
     trial: Trial
-
     key: str
     """Hash of the trial's arguments and of the code, hexadecimal: its name in the store."""
-
     summary: Mapping[str, Any]
     """`rumor.sim.Run.summary` without what depends on the machine."""
-
     series: Mapping[str, tuple[float | None, ...]]
     """For some of `CURVES` a value for each evaluation; None where there is none."""
-
     facts: Mapping[str, Any]
     """`rumor.topology.Facts` of its graph, as JSON."""
-
     wall_s: float
     """What it took to compute, seconds."""
-
     peak_rss_mib: float
     """The most memory that its process had held by then, MiB."""
 
     def reached(self, target: float, goal: str = "accuracy") -> int | None:
-        """The first evaluation at which a model was this accurate; None for never.
-
-        Args:
-            target: Accuracy, or a loss.
-            goal: The curve that is to reach it: of the merged model, or ``accuracy_least`` or
-                ``accuracy_median`` of single workers, or ``loss``, which is to be no higher.
-        """
+        """The first evaluation at which a curve reached the target; None for never. A ``loss``
+        reaches it from above, every other curve from below."""
         for index, value in enumerate(self.series.get(goal, ())):
             if value is not None and (value <= target if goal == "loss" else value >= target):
                 return index
@@ -66,10 +55,8 @@ class Results:
     """All that a study has come to."""
 
     study: Study
-
     results: tuple[Result, ...]
     """In the order of `Study.trials`; those that failed are missing."""
-
     failures: Mapping[str, str]
     """Trials that failed, in words, and why."""
 
@@ -94,34 +81,30 @@ class Results:
         """
         known = {str(result.trial) for result in self.results} | set(self.failures)
         trials = {str(trial): trial for trial in self.study.trials()}
-        done: dict[tuple[str, ...], dict[int, bool]] = {}
+        begun: dict[tuple[str, ...], set[int]] = {}
+        finished: dict[tuple[str, ...], set[int]] = {}
         for name, trial in trials.items():
-            seeds = done.setdefault(trial.group[1:], {})
-            seeds[trial.seed] = seeds.get(trial.seed, True) and name in known
+            (finished if name in known else begun).setdefault(trial.group[1:], set()).add(
+                trial.seed
+            )
 
         def counts(trial: Trial) -> bool:
-            seeds = done[trial.group[1:]]
-            return seeds[trial.seed] or not any(seeds.values())
+            left = begun.get(trial.group[1:], set())
+            return trial.seed not in left or not finished.get(trial.group[1:], set()) - left
 
-        return replace(
-            self,
-            results=tuple(result for result in self.results if counts(result.trial)),
-            failures={
-                name: why
-                for name, why in self.failures.items()
-                if name not in trials or counts(trials[name])
-            },
-        )
+        failures = {
+            name: why
+            for name, why in self.failures.items()
+            if name not in trials or counts(trials[name])
+        }
+        kept = tuple(result for result in self.results if counts(result.trial))
+        return replace(self, results=kept, failures=failures)
 
 
 def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
-    """For every group that the study has trials for at a place, the seeds that it should have.
+    """For every group that the study has trials for at some labels, the seeds that it should have.
 
-    Seeds that nobody there has a result of, and that failed for nobody, have not been run yet,
-    and are left out.
-
-    Args:
-        at: Labels on some of the axes.
+    Seeds without any result or failure there have not been run yet, and are left out.
     """
     asked: dict[tuple[str, ...], set[int]] = {}
     tried = {result.trial.seed for result in results.where(**at).results}

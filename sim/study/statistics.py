@@ -20,7 +20,7 @@ __all__ = [
     "fisher",
     "holm",
     "interval",
-    "least_seen",
+    "minimum_detectable",
     "quantile",
 ]
 
@@ -28,7 +28,7 @@ CONFIDENCE: Final = 0.95
 """How often intervals hold the true value."""
 
 POWER: Final = 0.8
-"""How often a difference must be told from noise to count as one that would be seen."""
+"""How often a detectable difference is significant."""
 
 # Times one pair's degrees of freedom that all pairs with one group are worth together.
 _BORROWED_MAX: Final = 6
@@ -40,15 +40,11 @@ class Interval:
 
     mean: float
     """NaN without any value."""
-
     low: float
     """NaN with fewer than two values: one says nothing about the noise."""
-
     high: float
-
     n: int
     """Values that it is the mean of."""
-
     values: tuple[float, ...] = field(default=(), compare=False, repr=False)
     """These, where they are known."""
 
@@ -95,19 +91,14 @@ class Difference:
 
     mean: float
     """Of the first minus the second, over the seeds that both have; NaN without any."""
-
     low: float
     """The 95 % interval for this one difference; NaN where the noise is not known."""
-
     high: float
-
     p: float
     """How often noise alone makes a difference as large, with two sides; NaN where the noise is
     not known."""
-
     error: float = math.nan
     """Its standard error, in its own unit; NaN where the noise is not known."""
-
     freedom: float = math.nan
     """Degrees of freedom of that."""
 
@@ -191,12 +182,8 @@ def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
 
     Args:
         p: Of each; NaN where it is not known, which counts as none.
-        family: How many comparisons these were chosen from; no others unless given. Who is
-            compared with the best of n, and learns from the same data which one that is, has
-            chosen from n (n - 1) / 2.
-
-    Returns:
-        Corrected, in the same order.
+        family: How many comparisons these were chosen from; default: no others. The best of n, if
+            the same data says which one that is, was chosen from n (n - 1) / 2 comparisons.
 
     Source: Holm, Scandinavian Journal of Statistics 6, 1979.
 
@@ -228,18 +215,18 @@ def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Dif
     )
 
 
-def least_seen(found: Difference, level: float) -> float:
-    """The smallest true difference that such a comparison tells from none in 4 of 5 studies.
+def minimum_detectable(found: Difference, level: float) -> float:
+    """The smallest true difference that is significant in 4 of 5 studies with such noise.
 
     Args:
         found: Says how large the noise is.
-        level: The p below which differences are told from noise; corrected, if there are several.
+        level: The p below which differences are significant; corrected, if there are several.
 
     Returns:
         In the unit of the difference, 0 or more; NaN where the noise is not known.
 
     >>> one = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
-    >>> round(least_seen(one, 0.05), 2), round(least_seen(one, 0.005), 2)
+    >>> round(minimum_detectable(one, 0.05), 2), round(minimum_detectable(one, 0.005), 2)
     (0.33, 1.04)
     """
     from scipy.optimize import brentq
@@ -263,15 +250,9 @@ def least_seen(found: Difference, level: float) -> float:
 
 @cache
 def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
-    """How often chance alone makes two counts differ so much, by Fisher's exact test, two sides.
+    """How often chance alone makes two counts, each of so many seeds, differ so much.
 
-    Args:
-        arrived: Seeds of a group that reached the target,
-        of: of so many.
-        reference: Those of another group,
-        of_reference: of so many.
-
-    Source: Fisher, Journal of the Royal Statistical Society 98, 1935.
+    Source: Fisher's exact test, two sides; Journal of the Royal Statistical Society 98, 1935.
 
     >>> fisher(0, 3, 3, 3), round(fisher(0, 6, 6, 6), 5)
     (0.1, 0.00216)

@@ -4,8 +4,9 @@ import json
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import product
 from typing import Any, Final
 
@@ -36,7 +37,6 @@ class Point:
 
     label: str
     """What to call it, in tables and pictures."""
-
     settings: Mapping[str, Any]
     """Fields of `rumor.sim.SimulationConfig` that it sets."""
 
@@ -48,24 +48,22 @@ class Axis:
     name: str
     """A field of `rumor.sim.SimulationConfig`, or a name of the study's own where its points set
     several fields."""
-
     points: tuple[Point, ...]
     """In the order in which they are shown; no two have the same label."""
 
     def __post_init__(self) -> None:
         if not self.points:
             raise ConfigError(f"grid.{self.name} is empty: it must have at least one value")
-        labels = [point.label for point in self.points]
-        for label in labels:
-            if labels.count(label) > 1:
-                raise ConfigError(f"grid.{self.name} has {label} twice: each may stand there once")
-        settings = [dict(point.settings) for point in self.points]
         for index, point in enumerate(self.points):
-            first = settings.index(settings[index])
-            if first < index:
-                raise ConfigError(
-                    f"grid.{self.name} has {labels[first]} and {point.label}, which are the same"
-                )
+            for other in self.points[:index]:
+                if point.label == other.label:
+                    raise ConfigError(
+                        f"grid.{self.name} has {point.label} twice: each may stand there once"
+                    )
+                if dict(point.settings) == dict(other.settings):
+                    raise ConfigError(
+                        f"grid.{self.name} has {other.label} and {point.label}, which are the same"
+                    )
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -89,7 +87,6 @@ class Trial:
 
     labels: Mapping[str, str]
     """For each axis, in order, the label of the point that it stands at."""
-
     settings: Mapping[str, Any]
     """Fields of `rumor.sim.SimulationConfig`, the seed among them; those that are not given are
     left to it."""
@@ -151,45 +148,33 @@ class Study:
 
     name: str
     """Short, for folders and commands."""
-
     title: str
     """A line, for people."""
-
     question: str
     """What is to be found out, in a sentence or two."""
-
     settings: Mapping[str, Any]
     """What is the same in all trials."""
-
     axes: tuple[Axis, ...]
     """What is varied, the seed apart; the first is what is compared, the others are what it is
     compared under."""
-
     seeds: tuple[int, ...]
     """Each trial is run once with each."""
-
     skip: tuple[Condition, ...] = ()
     """Trials that make no sense: those that any of these holds for are left out."""
-
     target: float = 0.9
     """Accuracy that times and bytes are counted to; a loss for the metrics that say so."""
-
     metrics: tuple[str, ...] = ()
     """What points are compared by, names of `METRICS`: they are ranked by the first, and each has
     a chart and a column of its own. Left to what the task has if empty."""
-
     tune: str = ""
     """The axis, such as ``lr``, of which every point of the others is shown at its best value; the
     search is shown beside. Empty for none."""
-
     reference: str = ""
     """The point of the first axis that the others are to be held against, named before anything is
     known: where it is first, as many comparisons count as there are others, and not all pairs.
     Empty for none."""
-
     quick: Mapping[str, Any] = field(default_factory=dict)
     """What a short version has in place of this: ``hours``, ``seeds`` and ``settings``."""
-
     source: str = ""
     """Where optimizer, momentum and learning rate come from, for people."""
 
@@ -207,10 +192,37 @@ class Study:
             raise ConfigError(
                 'the grid is empty: vary something, as in [grid] topology = ["ring", "complete"]'
             )
-        _check_apart(self.settings, self.axes)
-        self._check_skips()
-        self._check_tuned()
-        self._check_reference()
+        self._check_settings()
+        # A condition that leaves nothing out is misspelt.
+        for condition in self.skip:
+            if not any(condition.holds(*place) for place in self.places()):
+                raise ConfigError(f"[[skip]] {condition} fits no trial: correct it, or take it out")
+        names = [axis.name for axis in self.axes]
+        if self.tune and self.tune not in names:
+            raise ConfigError(f"tune is {self.tune!r}: it must be an axis, {', '.join(names)}")
+        if self.tune and len(names) == 1:
+            raise ConfigError(f"tune is {self.tune!r}, the only axis: there is nothing to compare")
+        compared = next((axis for axis in self.axes if axis.name != self.tune), self.axes[0])
+        if self.reference and self.reference not in compared.labels:
+            raise ConfigError(
+                f"reference is {self.reference!r}: it must be a point of grid.{compared.name}, "
+                f"such as {compared.labels[0]!r}"
+            )
+
+    def _check_settings(self) -> None:
+        """See that no setting is given in two places, one of which would have no effect."""
+        given = dict.fromkeys(self.settings, "settings")
+        for axis in self.axes:
+            own = {name for point in axis.points for name in point.settings}
+            for name in sorted(own):
+                if name == "seed":
+                    raise ConfigError(f"grid.{axis.name} sets seed: give seeds = [0, 1, 2] instead")
+                if name in given:
+                    raise ConfigError(
+                        f"{name} is set by {given[name]} and by grid.{axis.name}: only one can set "
+                        "it"
+                    )
+            given |= dict.fromkeys(own, f"grid.{axis.name}")
 
     @property
     def goal(self) -> str:
@@ -255,23 +267,6 @@ class Study:
             quick={},
         )
 
-    def _check_tuned(self) -> None:
-        if not self.tune:
-            return
-        names = [axis.name for axis in self.axes]
-        if self.tune not in names:
-            raise ConfigError(f"tune is {self.tune!r}: it must be an axis, {', '.join(names)}")
-        if len(names) == 1:
-            raise ConfigError(f"tune is {self.tune!r}, the only axis: there is nothing to compare")
-
-    def _check_reference(self) -> None:
-        compared = next((axis for axis in self.axes if axis.name != self.tune), self.axes[0])
-        if self.reference and self.reference not in compared.labels:
-            raise ConfigError(
-                f"reference is {self.reference!r}: it must be a point of grid.{compared.name}, "
-                f"such as {compared.labels[0]!r}"
-            )
-
     def places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""
         for points in product(*(axis.points for axis in self.axes)):
@@ -280,27 +275,6 @@ class Study:
             for point in points:
                 settings |= point.settings
             yield settings, labels
-
-    def _check_skips(self) -> None:
-        """See that each condition leaves something out: one that does not is misspelt."""
-        for condition in self.skip:
-            if not any(condition.holds(*place) for place in self.places()):
-                raise ConfigError(f"[[skip]] {condition} fits no trial: correct it, or take it out")
-
-
-def _check_apart(settings: Mapping[str, Any], axes: Sequence[Axis]) -> None:
-    """See that no setting is given in two places, one of which would have no effect."""
-    given = dict.fromkeys(settings, "settings")
-    for axis in axes:
-        own = {name for point in axis.points for name in point.settings}
-        for name in sorted(own):
-            if name == "seed":
-                raise ConfigError(f"grid.{axis.name} sets seed: give seeds = [0, 1, 2] instead")
-            if name in given:
-                raise ConfigError(
-                    f"{name} is set by {given[name]} and by grid.{axis.name}: only one can set it"
-                )
-        given |= dict.fromkeys(own, f"grid.{axis.name}")
 
 
 def _fit(found: list[Any], wanted: Any) -> bool:
@@ -318,13 +292,13 @@ def _fits(value: Any, wanted: Any) -> bool:
         return bool(value == wanted) and isinstance(value, bool) is isinstance(wanted, bool)
     for sign, compare in _COMPARISONS.items():
         if wanted.startswith(sign):
-            limit = _number(wanted.removeprefix(sign))
-            number = _number(value)
+            limit, number = _number(wanted.removeprefix(sign)), _number(value)
             return None not in (number, limit) and compare(number, limit)  # type: ignore[arg-type]
     if not isinstance(value, bool | str) and _number(wanted) is not None:
         return _number(value) == _number(wanted)
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return _pattern(wanted).fullmatch(text) is not None
+    # Only * and ? stand for something: specs may have brackets.
+    return fnmatchcase(text, wanted.replace("[", "[[]"))
 
 
 def _number(value: Any) -> float | None:
@@ -332,9 +306,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (TypeError, ValueError):
         return None
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """Only ``*`` and ``?`` stand for something: specs may have brackets."""
-    parts = (".*" if mark == "*" else "." if mark == "?" else re.escape(mark) for mark in text)
-    return re.compile("".join(parts), re.DOTALL)

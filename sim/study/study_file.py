@@ -76,8 +76,8 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
     axes = tuple(_axis(axis, values) for axis, values in grid.items())
     return Study(
         name=name,
-        title=_given(content, "title", name, "a text").strip(),
-        question=_given(content, "question", "", "a text").strip(),
+        title=_given(content, "title", name, "a string").strip(),
+        question=_given(content, "question", "", "a string").strip(),
         settings=with_tuples(settings),
         axes=axes,
         seeds=_seeds(content.get("seeds", _SEEDS)),
@@ -86,7 +86,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         metrics=tuple(_metrics(content.get("metrics", []))),
         tune=_given(content, "tune", "", "the name of an axis"),
         reference=_given(content, "reference", "", "the name of a point").strip(),
-        source=_given(content, "source", "", "a text").strip(),
+        source=_given(content, "source", "", "a string").strip(),
         quick=_quick(_given(content, "quick", {}, "a table, [quick]")),
     )
 
@@ -123,7 +123,7 @@ def _point(where: str, table: Mapping[str, Any]) -> Point:
     settings = {key: value for key, value in table.items() if key != "name"}
     label = table["name"]
     if not isinstance(label, str) or not label.strip():
-        raise ConfigError(f"{where} has the name {_shown(label)}: it must be a text")
+        raise ConfigError(f"{where} has the name {_shown(label)}: it must be a string")
     _check_keys(settings, SETTINGS, f"{where}, {label}")
     return Point(" ".join(label.split()), with_tuples(settings))
 
@@ -202,10 +202,7 @@ def built_in_studies() -> tuple[Study, ...]:
 
 
 def find_study(text: str) -> Study:
-    """Find a study by what a user typed.
-
-    Args:
-        text: A name of `built_in_studies`, or the path of a file that ends in ``.toml``.
+    """Find a study by a name of `built_in_studies`, or the path of a file that ends in ``.toml``.
 
     Raises:
         ConfigError: There is no such study, or it cannot be read.
@@ -219,7 +216,6 @@ def built_in_path(name: str) -> Path:
     Raises:
         ConfigError: There is none of that name.
     """
-    path = _FOLDER / f"{name}.toml"
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     if name not in names:
         hint = did_you_mean(name, names)
@@ -227,14 +223,10 @@ def built_in_path(name: str) -> Path:
             f"unknown study {name!r}{hint} It must be {', '.join(names)}, or a file that ends in "
             ".toml"
         )
-    return path
+    return _FOLDER / f"{name}.toml"
 
 
 def time_told(name: str) -> str:
-    """How long a study's file says that it takes, as in ``# About 12 min on 2 cores.``
-
-    Returns:
-        Such as ``12 min on 2 cores``; nothing where it does not say so.
-    """
+    """How long a study's file says that it takes, as in ``# About 12 min on 2 cores.``"""
     found = _TIME.search(built_in_path(name).read_text(encoding="utf-8"))
     return "" if found is None else found[1]

@@ -2,17 +2,16 @@
 
 import csv
 import io
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ...train.storage.files import drafted, write_json
 from .metrics import FACTS, METRICS
-from .results import CURVES, Results
+from .results import CURVES, Result, Results
 
-__all__ = ["CURVES_FILE", "FAILURES", "SUMMARY", "axis_columns", "write_tables"]
+__all__ = ["axis_columns", "write_tables"]
 
-CURVES_FILE: Final = "curves.csv"
-SUMMARY: Final = "summary.csv"
 FAILURES: Final = "failures.json"
 
 
@@ -27,10 +26,9 @@ def write_tables(results: Results, folder: Path) -> None:
     Raises:
         OSError: One cannot be written; what was there still is.
     """
-    with drafted(folder / CURVES_FILE) as draft:
-        draft.write_text(_curves(results), encoding="utf-8")
-    with drafted(folder / SUMMARY) as draft:
-        draft.write_text(_summary(results), encoding="utf-8")
+    for name, text in (("curves.csv", _curves(results)), ("summary.csv", _summary(results))):
+        with drafted(folder / name) as draft:
+            draft.write_text(text, encoding="utf-8")
     if results.failures:
         write_json(folder / FAILURES, dict(results.failures))
     else:
@@ -47,18 +45,28 @@ def axis_columns(results: Results) -> dict[str, str]:
     return {name: f"axis_{name}" if name in taken else name for name in names}
 
 
-def _curves(results: Results) -> str:
-    axes = axis_columns(results)
-    curves = [name for name in CURVES if any(name in one.series for one in results.results)]
-    text = io.StringIO()
+def _table(results: Results, heads: Iterable[str], rows: Callable[[Result], Iterable[Any]]) -> str:
+    """Rows of each result, behind the labels of its trial, as CSV."""
+    text, axes = io.StringIO(), axis_columns(results)
     table = csv.writer(text, lineterminator="\n")
-    table.writerow([*axes.values(), "seed", "trial", "evaluation", *curves])
+    table.writerow([*axes.values(), "seed", "trial", *heads])
     for result in results.results:
         trial = [*(result.trial.labels[axis] for axis in axes), result.trial.seed, result.key]
-        for index in range(len(result.series["time_s"])):
-            row = [result.series[name][index] if name in result.series else "" for name in curves]
-            table.writerow([*trial, index, *row])
+        # What is None is an empty cell.
+        table.writerows([*trial, *row] for row in rows(result))
     return text.getvalue()
+
+
+def _curves(results: Results) -> str:
+    names = [name for name in CURVES if any(name in one.series for one in results.results)]
+
+    def rows(result: Result) -> Iterable[Any]:
+        nothing = [None] * len(result.series["time_s"])
+        return zip(
+            range(len(nothing)), *(result.series.get(name, nothing) for name in names), strict=True
+        )
+
+    return _table(results, ["evaluation", *names], rows)
 
 
 def _figures() -> list[str]:
@@ -69,14 +77,10 @@ def _figures() -> list[str]:
 
 
 def _summary(results: Results) -> str:
-    axes, figures, target = axis_columns(results), _figures(), results.study.target
-    sources = METRICS | FACTS
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*axes.values(), "seed", "trial", *figures, "digest"])
-    for result in results.results:
-        values = [sources[name].source(result, target) for name in figures]
-        trial = [*(result.trial.labels[axis] for axis in axes), result.trial.seed, result.key]
-        row = [*trial, *values, result.summary.get("digest")]
-        table.writerow(["" if value is None else value for value in row])
-    return text.getvalue()
+    names, target, sources = _figures(), results.study.target, METRICS | FACTS
+
+    def rows(result: Result) -> Iterable[Any]:
+        figures = [sources[name].source(result, target) for name in names]
+        yield [*figures, result.summary.get("digest")]
+
+    return _table(results, [*names, "digest"], rows)

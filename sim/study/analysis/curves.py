@@ -29,13 +29,9 @@ class Band:
 
     x: tuple[float, ...]
     """Ascending, over the range that all seeds cover."""
-
     mean: tuple[float, ...]
-
     low: tuple[float, ...]
-
     high: tuple[float, ...]
-
     n: int
     """Seeds."""
 
@@ -50,7 +46,6 @@ def band(
 
     Args:
         results: Of trials that differ in the seed only.
-        y: One of `CURVES`.
         x: One of `CURVES` that never falls: ``time_s``, ``steps`` or ``bytes_sent``.
         in_logs: Whether means and intervals are those of the logarithms, for a logarithmic axis,
             wherever all values are above 0.
@@ -85,10 +80,8 @@ def band(
 
 def _curve(result: Result, y: str, x: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Places and values, where there are both; of several values at a place the last."""
-    found: dict[float, float] = {}
-    for at, value in zip(result.series.get(x, ()), result.series.get(y, ()), strict=False):
-        if at is not None and value is not None:
-            found[at] = value
+    pairs = zip(result.series.get(x, ()), result.series.get(y, ()), strict=False)
+    found = {at: value for at, value in pairs if at is not None and value is not None}
     places = sorted(found)
     return np.array(places, np.float64), np.array([found[at] for at in places], np.float64)
 

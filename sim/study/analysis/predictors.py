@@ -4,8 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import permutations
 from typing import Final
 
 import numpy as np
@@ -36,10 +34,8 @@ class Spot:
 
     label: str
     """Of its graph's point."""
-
     x: float
     """The fact, mean over seeds."""
-
     found: Interval | None
     """What was observed, over seeds; None where some seed never reached the target, has no such
     figure, or, of figures at the target, no result."""
@@ -51,20 +47,15 @@ class Prediction:
 
     fact: str
     """A key of `FACTS`."""
-
     metric: Metric
     """What was observed."""
-
     at: Mapping[str, str]
     """Where: a label for each other axis."""
-
     rho: float
     """Spearman's rank correlation. Groups that did not always reach the target count as the
     slowest, and those without a figure as the worst, all alike."""
-
     p: float
     """How often chance alone gives one as large, with two sides."""
-
     spots: tuple[Spot, ...]
     """In the order of the axis."""
 
@@ -103,50 +94,34 @@ def _else(point: Point) -> tuple[str, ...]:
 
 
 def predictions(results: Results) -> tuple[Prediction, ...]:
-    """Hold every fact against what was observed, at every place of the other axes.
+    """Correlate every fact with what was observed, at every place of the other axes.
 
     Returns:
         By place, then by figure, then by fact; nothing where no axis changes graphs, or there are
         fewer than four of them that differ in nothing else.
     """
-    axis = graph_axis(results.study)
-    return () if axis is None else tuple(_predictions(results, axis))
-
-
-def _predictions(results: Results, axis: Axis) -> Iterator[Prediction]:
-    target = results.study.target
-    for at, groups in _places(results, axis).items():
-        seeds = seeds_tried(results, dict(at))
-        for metric in preferred():
-            observed = {
-                label: _observed(found, metric, target, len(seeds[found[0].trial.group]))
-                for label, found in groups.items()
-            }
-            if any(observed.values()):
-                yield from _of_facts(groups, observed, metric, dict(at))
-
-
-def _places(
-    results: Results, axis: Axis
-) -> dict[tuple[tuple[str, str], ...], dict[str, list[Result]]]:
-    """Results by the labels of all other axes, and there by graph."""
-    found: dict[tuple[tuple[str, str], ...], dict[str, list[Result]]] = {}
+    axis, target = graph_axis(results.study), results.study.target
+    if axis is None:
+        return ()
+    places: dict[tuple[tuple[str, str], ...], dict[str, list[Result]]] = {}
     for result in results.results:
         labels = dict(result.trial.labels)
         label = labels.pop(axis.name)
-        if label not in axis.labels:
-            continue
-        found.setdefault(tuple(labels.items()), {}).setdefault(label, []).append(result)
-    return found
-
-
-def _observed(
-    found: Sequence[Result], metric: Metric, target: float, seeds: int
-) -> Interval | None:
-    """Over seeds; None where some result has none, or, at the target, a seed is missing."""
-    values = values_of(found, metric, target)
-    needed = seeds if metric.to_target else len(found)
-    return interval(values.values()) if len(values) >= needed else None
+        if label in axis.labels:
+            groups = places.setdefault(tuple(labels.items()), {})
+            groups.setdefault(label, []).append(result)
+    found: list[Prediction] = []
+    for at, groups in places.items():
+        seeds = seeds_tried(results, dict(at))
+        for metric in preferred():
+            observed: dict[str, Interval | None] = {}
+            for label, group in groups.items():
+                values = values_of(group, metric, target)
+                needed = len(seeds[group[0].trial.group]) if metric.to_target else len(group)
+                observed[label] = interval(values.values()) if len(values) >= needed else None
+            if any(observed.values()):
+                found += _of_facts(groups, observed, metric, dict(at))
+    return tuple(found)
 
 
 def _of_facts(
@@ -164,7 +139,7 @@ def _of_facts(
         if len(spots) < _GROUPS_MIN or len({spot.x for spot in spots}) < 2:
             continue
         facts = np.array([spot.x for spot in spots])
-        # Who has no figure is the worst, and that is the least where more is better.
+        # Without a figure is the worst, and that is the least where more is better.
         worst = math.inf if metric.lower_is_better else -math.inf
         means = np.array([worst if spot.found is None else spot.found.mean for spot in spots])
         rho, p = _spearman(facts, means)
@@ -179,23 +154,18 @@ def _fact(found: Sequence[Result], fact: Metric) -> float | None:
 
 def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
     """Rank correlation, and its p: exact for few values, else by Student's t."""
-    from scipy.stats import rankdata, spearmanr
+    from scipy.stats import permutation_test, rankdata, spearmanr
 
     if np.ptp(x) == 0 or np.all(y == y[0]):
         return math.nan, math.nan
     rho, p = spearmanr(x, y)
-    if len(x) > _EXACT_MAX:
-        return float(rho), float(p)
-    # Part of all orders of y that agree, or disagree, with x at least as much.
-    x, y = (ranks - ranks.mean() for ranks in (rankdata(x), rankdata(y)))
-    sums = y[_orders(len(y))] @ x
-    # Sums that are equal on paper may differ by rounding.
-    return float(rho), float((np.abs(sums) >= abs(float(y @ x)) - 1e-9).mean())
-
-
-@cache
-def _orders(n: int) -> NDArray[np.intp]:
-    return np.array(list(permutations(range(n))), np.intp)
+    if len(x) <= _EXACT_MAX:
+        x, y = (ranks - ranks.mean() for ranks in (rankdata(x), rankdata(y)))
+        p = permutation_test(
+            (x,), lambda order, axis: order @ y, permutation_type="pairings", vectorized=True,
+            n_resamples=np.inf,
+        ).pvalue  # fmt: skip
+    return float(rho), float(p)
 
 
 def _varies(axis: Axis, name: str) -> bool:

@@ -1,10 +1,10 @@
 """The best value of one axis for every point of the others, and how it was found."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ..format import count, number, of_seeds
+from ..format import of_seeds
 from ..metrics import METRICS, Metric
 from ..results import Result, Results
 from ..study import Axis, Condition, Study, Trial
@@ -21,16 +21,12 @@ class Tried:
 
     at: Mapping[str, str]
     """The point: a label for each other axis."""
-
     metric: Metric
     """What values were ranked by."""
-
     rows: Mapping[str, Row]
     """What came of each value, over all seeds; without those that have no result."""
-
     taken: Mapping[str, int]
     """For how many seeds each value was the best on the others; the most often taken first."""
-
     edge: str
     """``smallest`` or ``largest`` where the value that was taken most often is the end of an axis
     of numbers, so that a better one may lie beyond; else empty."""
@@ -38,11 +34,8 @@ class Tried:
     @property
     def taken_words(self) -> str:
         """What was taken, as in ``0.2`` or ``0.2 (2 seeds), 0.4 (1), the largest``."""
-        counts = list(self.taken.items())
-        if len(counts) == 1:
-            text = counts[0][0]
-        else:
-            text = ", ".join(f"{label} ({times})" for label, times in counts)
+        text = ", ".join(f"{label} ({times})" for label, times in self.taken.items())
+        text = next(iter(self.taken)) if len(self.taken) == 1 else text
         return f"{text}, the {self.edge} tried" if self.edge else text
 
     def words(self, label: str) -> str:
@@ -66,11 +59,9 @@ class Search:
 
     axis: Axis
     """Whose values were tried."""
-
     tried: tuple[Tried, ...]
     """In the order of the other axes."""
-
-    is_honest: bool
+    is_cross_validated: bool
     """Whether each seed is shown at the value that is best on the *other* seeds; with one seed
     alone there are none, and its best is the best of several draws of noise."""
 
@@ -92,22 +83,10 @@ class Search:
 
     @property
     def words(self) -> str:
-        """How values were taken, in two or three sentences."""
+        """How values were taken."""
+        how = "on all other seeds" if self.is_cross_validated else "with the only seed"
         tried = ", ".join(self.axis.labels)
-        how = (
-            "Every seed is shown at the value that is best on all other seeds, so that nobody "
-            "gains by having been lucky twice."
-            if self.is_honest
-            else "With one seed, it is shown at its own best value, which flatters all points."
-        )
-        edges = sum(1 for one in self.tried if one.edge)
-        text = f"At every point {self.axis.name} was searched among {tried}. {how}"
-        if not edges:
-            return f"{text} No point's best lies at the edge of what was tried."
-        return (
-            f"{text} At {number(edges)} of {count(len(self.tried), 'point')} the best lies at the "
-            "edge: a better one may lie beyond."
-        )
+        return f"Of {self.axis.name}, each point has the value of {tried} that is best {how}."
 
 
 def searched(results: Results) -> tuple[Results, Search | None]:
@@ -125,98 +104,83 @@ def searched(results: Results) -> tuple[Results, Search | None]:
     if not study.tune:
         return results.of_finished_seeds(), None
     axis = next(axis for axis in study.axes if axis.name == study.tune)
-    places = _places(study, axis)
     there = {(result.trial.group, result.trial.seed): result for result in results.results}
-    reduced = _without(study, axis, list(places))
-    found: dict[tuple[Group, int], Result] = {}
+    # For each point of the other axes that has trials, its values: the results of each, by seed.
+    places: dict[Group, dict[str, dict[int, Result]]] = {}
+    whys: dict[tuple[Group, str, int], str] = {}
+    for trial in study.trials():
+        others = tuple(label for name, label in trial.labels.items() if name != axis.name)
+        value = trial.labels[axis.name]
+        by_seed = places.setdefault(others, {}).setdefault(value, {})
+        if (trial.group, trial.seed) in there:
+            by_seed[trial.seed] = there[trial.group, trial.seed]
+        elif str(trial) in results.failures:
+            whys[others, value, trial.seed] = results.failures[str(trial)]
+    reduced = _without(study, axis, places)
+    picks = {place: {s: _pick(of, study, s) for s in study.seeds} for place, of in places.items()}
+    found: list[Result] = []
     failures: dict[str, str] = {}
-    tried = []
-    trials = {(trial.group, trial.seed): trial for trial in reduced.trials()}
-    names = {(trial.group, trial.seed): str(trial) for trial in study.trials()}
-    for group, labels in places.items():
-        of_values = {
-            label: [there[place, seed] for seed in study.seeds if (place, seed) in there]
-            for label, place in labels.items()
-        }
-        picks = {seed: _pick(of_values, study, seed) for seed in study.seeds}
-        for seed, label in picks.items():
-            trial = trials[group, seed]
-            result = next((one for one in of_values[label] if one.trial.seed == seed), None)
-            if result is not None:
-                settings = result.trial.settings
-                kept = Trial(labels=trial.labels, settings=settings)
-                found[group, seed] = replace(result, trial=kept)
-                continue
-            why = results.failures.get(names[labels[label], seed])
-            if why is not None:
-                failures[str(trial)] = f"{axis.name} = {label}: {why}"
-        if any(of_values.values()):
-            tried.append(_tried(trials[group, study.seeds[0]], of_values, study, axis, picks))
-    kept_results = tuple(found[place] for place in trials if place in found)
-    search = Search(axis=axis, tried=tuple(tried), is_honest=len(study.seeds) > 1)
-    left = Results(study=reduced, results=kept_results, failures=failures)
+    for trial in reduced.trials():
+        value = picks[trial.group][trial.seed]
+        result = places[trial.group][value].get(trial.seed)
+        if result is not None:
+            kept = Trial(labels=trial.labels, settings=result.trial.settings)
+            found.append(replace(result, trial=kept))
+        elif (why := whys.get((trial.group, value, trial.seed))) is not None:
+            failures[str(trial)] = f"{axis.name} = {value}: {why}"
+    names = [other.name for other in reduced.axes]
+    tried = [
+        _tried(dict(zip(names, place, strict=True)), of_values, study, axis, picks[place])
+        for place, of_values in places.items()
+        if any(of_values.values())
+    ]
+    search = Search(axis=axis, tried=tuple(tried), is_cross_validated=len(study.seeds) > 1)
+    left = Results(study=reduced, results=tuple(found), failures=failures)
     return left.of_finished_seeds(), search
 
 
-def _places(study: Study, axis: Axis) -> dict[Group, dict[str, Group]]:
-    """For each point of the other axes that has trials, the groups of its values by their label."""
-    found: dict[Group, dict[str, Group]] = {}
-    for trial in study.trials():
-        others = tuple(label for name, label in trial.labels.items() if name != axis.name)
-        found.setdefault(others, {})[trial.labels[axis.name]] = trial.group
-    return found
-
-
-def _without(study: Study, axis: Axis, there: Sequence[Group]) -> Study:
+def _without(study: Study, axis: Axis, there: Collection[Group]) -> Study:
     """The study without an axis; points that had no trial still have none."""
     axes = tuple(other for other in study.axes if other is not axis)
     bare = replace(study, axes=axes, skip=(), tune="")
-    gone = dict.fromkeys(t.group for t in bare.trials() if t.group not in set(there))
+    gone = dict.fromkeys(t.group for t in bare.trials() if t.group not in there)
     names = [other.name for other in axes]
     skip = tuple(Condition(dict(zip(names, group, strict=True))) for group in gone)
     return replace(bare, skip=skip)
 
 
-def _pick(of_values: Mapping[str, Sequence[Result]], study: Study, seed: int) -> str:
+def _pick(of_values: Mapping[str, Mapping[int, Result]], study: Study, seed: int) -> str:
     """The value that ranks first on all seeds but this one; of one seed, on that."""
-    others = [one for one in study.seeds if one != seed] or [seed]
-    groups = {
-        label: [one for one in found if one.trial.seed in others]
-        for label, found in of_values.items()
-    }
-    rows, _ = _ranked(groups, study)
+    others = {one for one in study.seeds if one != seed} or {seed}
+    rows, _ = _ranked(of_values, study, others)
     return rows[0].label if rows else next(iter(of_values))
 
 
-def _ranked(of_values: Mapping[str, Sequence[Result]], study: Study) -> tuple[list[Row], Metric]:
-    there = {label: found for label, found in of_values.items() if found}
-    # Seeds that nobody has a result of have not been run.
+def _ranked(
+    of_values: Mapping[str, Mapping[int, Result]], study: Study, seeds: Collection[int]
+) -> tuple[list[Row], Metric]:
+    kept = {
+        label: [result for seed, result in by_seed.items() if seed in seeds]
+        for label, by_seed in of_values.items()
+    }
+    there = {label: found for label, found in kept.items() if found}
+    # Seeds without any result have not been run.
     tried = len({one.trial.seed for found in there.values() for one in found})
     return in_order(there, dict.fromkeys(there, tried), study)
 
 
 def _tried(
-    trial: Trial,
-    of_values: Mapping[str, Sequence[Result]],
+    at: Mapping[str, str],
+    of_values: Mapping[str, Mapping[int, Result]],
     study: Study,
     axis: Axis,
     picks: Mapping[int, str],
 ) -> Tried:
-    rows, metric = _ranked(of_values, study)
+    rows, metric = _ranked(of_values, study, study.seeds)
     taken = dict(Counter(picks.values()).most_common())
-    return Tried(
-        at=trial.labels,
-        metric=metric,
-        rows={row.label: row for row in rows},
-        taken=taken,
-        edge=_edge(axis, next(iter(taken))),
-    )
-
-
-def _edge(axis: Axis, label: str) -> str:
-    numbers = axis.numbers
-    if numbers is None or len(numbers) < 2:
-        return ""
-    value = dict(zip(axis.labels, numbers, strict=True))[label]
-    ends = {min(numbers): "smallest", max(numbers): "largest"}
-    return ends.get(value, "")
+    numbers, edge = axis.numbers or (), ""
+    if len(numbers) > 1:
+        value = numbers[axis.labels.index(next(iter(taken)))]
+        edge = {min(numbers): "smallest", max(numbers): "largest"}.get(value, "")
+    by_label = {row.label: row for row in rows}
+    return Tried(at=at, metric=metric, rows=by_label, taken=taken, edge=edge)

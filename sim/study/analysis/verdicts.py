@@ -1,19 +1,14 @@
-"""Who leads a ranking, how a row stands to the first, and what that could have seen, in words."""
+"""Rankings in words: who leads, how a row compares with the first, what could be detected."""
 
 import math
 from typing import Final
 
-from ..format import listed, named, number, of_seeds, place, sentence
+from ..format import listed, named, number, of_seeds, place
 from ..metrics import Metric
 from ..results import Results
 from .ranking import Comparison, Row, Verdict, comparisons
 
-__all__ = [
-    "headlines",
-    "p_words",
-    "seen_words",
-    "verdict_words",
-]
+__all__ = ["detectable_words", "headlines", "p_words", "verdict_words"]
 
 # Places that have a headline; tables and charts have them all.
 _PLACES_MAX: Final = 3
@@ -21,81 +16,68 @@ _PLACES_MAX: Final = 3
 # Above such a factor people say how many times, below it how many percent.
 _TIMES_FROM = 3.0
 
-# In place of a difference, where not even the largest would have been seen.
-_NONE_SEEN: Final = "none"
-
 
 def headlines(results: Results) -> tuple[str, ...]:
-    """Who leads, and who is not told apart from that: a sentence for each of the first places."""
+    """Who leads, and what does not differ from that, for each of the first places."""
     found = comparisons(results)
-    lines = [
-        sentence(f"with {place(one.at)}, {_headline(one)}" if one.at else _headline(one))
-        for one in found[:_PLACES_MAX]
-    ]
+    lines = [f"{_headline(one)}." for one in found[:_PLACES_MAX]]
     more = len(found) - _PLACES_MAX
     return (*lines, f"And {more} more such rankings.") if more > 0 else tuple(lines)
 
 
 def _headline(comparison: Comparison) -> str:
     metric = comparison.metric
+    where = f"With {place(comparison.at)}, " if comparison.at else ""
     if not comparison.ranked:
-        return f"there is no {metric.words} to compare"
+        text = f"{where}there is no {metric.words} to compare"
+        return text[:1].upper() + text[1:]
     leaders = listed([named(comparison.axis, row.label) for row in comparison.leaders])
     most = "lowest" if metric.lower_is_better else "highest"
     by = metric.words.replace("to target", f"to target {number(comparison.study.target)}", 1)
     figure = metric.spread(comparison.rows[0].figures[metric.name])
-    text = f"the {most} mean {by} is that of {leaders}: {figure}"
+    text = f"{where}{'the' if where else 'The'} {most} mean {by} is that of {leaders}: {figure}"
     if not comparison.noise_known:
         return f"{text}; with one seed the noise is not known"
-    others = [named(comparison.axis, row.label) for row in comparison.undecided]
-    return f"{text}; not told apart: {listed(others)}" if others else text
+    others = [row for row in comparison.rows if row.verdict is Verdict.UNDECIDED]
+    labels = listed([named(comparison.axis, row.label) for row in others])
+    return f"{text}; {Verdict.UNDECIDED} from {labels}" if others else text
 
 
 def verdict_words(row: Row, comparison: Comparison) -> str:
-    """What is known of a row beside the first: one cell of a table."""
+    """How a row compares with the first: one cell of a table."""
+    verdict = row.verdict
     if row.missing:
         return of_seeds(row.n, row.n + row.missing)
-    if row.verdict is Verdict.FIRST:
-        return _first(comparison)
-    if row.verdict is Verdict.TIE:
+    if verdict is Verdict.FIRST:
+        # The best only where all others are significantly worse.
+        others = [other.verdict for other in comparison.rows[1:]]
+        return "the best" if set(others) == {Verdict.WORSE} else "first"
+    if verdict is Verdict.TIE:
         return "tie: the same with every seed" if row.n > 1 else "tie"
-    if row.verdict is Verdict.NOT_COMPARED:
+    if verdict is Verdict.NOT_COMPARED:
         return "target not always reached" if comparison.metric.to_target else "no figure"
-    if row in comparison.late:
-        return _late(row, comparison)
-    if row.verdict is Verdict.APART:
-        return f"{_gap_words(row, comparison)}, {p_words(row.p)}"
-    if row.verdict is Verdict.NOISE_UNKNOWN:
-        return f"{_gap_words(row, comparison)}; noise unknown"
-    return f"not told apart; {_would_be_seen(seen_words(row, comparison))}"
-
-
-def _first(comparison: Comparison) -> str:
-    """The best only where all others are told apart from it."""
-    others = comparison.rows[1:]
-    is_best = bool(others) and all(row.verdict is Verdict.APART for row in others)
-    return "the best" if is_best else "first"
-
-
-def _late(row: Row, comparison: Comparison) -> str:
-    arrived = f"{comparison.reached(row)} of {row.n} arrive"
-    if row.verdict is Verdict.NOISE_UNKNOWN:
-        return f"{arrived}; noise unknown"
-    if row.verdict is Verdict.UNDECIDED:
-        return f"{arrived}: not told apart; {_would_be_seen(seen_words(row, comparison))}"
-    if row.is_by_arrivals:
-        return f"{arrived}, {p_words(row.p)}"
-    return f"{arrived}; {_end_words(row, comparison)}, {p_words(row.p)}"
+    is_late = row in comparison.late
+    gap = _gap_words(row, comparison)
+    if is_late:
+        gap = f"{comparison.reached(row)} of {row.n} arrive"
+    if verdict is Verdict.NOISE_UNKNOWN:
+        return f"{gap}; {verdict}"
+    if verdict is Verdict.UNDECIDED:
+        detectable = detectable_words(row, comparison)
+        return f"{f'{gap}; ' * is_late}{verdict} (detectable: {detectable})"
+    if is_late and not row.is_by_arrivals:
+        gap += f"; {_end_words(row, comparison)}"
+    return f"{gap}, {p_words(row.p)}"
 
 
 def _gap_words(row: Row, comparison: Comparison) -> str:
     """The difference to the first, with its interval: ``1.5 × (1.2 to 1.9)``."""
     if row.gap is None:
         return ""
-    scale, unit = comparison.gap_unit
+    scale, unit = (1.0, "×") if comparison.metric.is_ratio else _unit_of(comparison.metric)
     low, high = row.gap.low * scale, row.gap.high * scale
     around = f" ({number(low)} to {number(high)})" if math.isfinite(low) else ""
-    return f"{number(row.gap.mean * scale)} {unit or '×'}".strip() + around
+    return f"{number(row.gap.mean * scale)} {unit}".strip() + around
 
 
 def _end_words(row: Row, comparison: Comparison) -> str:
@@ -108,30 +90,24 @@ def _end_words(row: Row, comparison: Comparison) -> str:
     return f"ends {shown} lower ({number(less[0])} to {number(less[1])})"
 
 
-def seen_words(row: Row, comparison: Comparison) -> str:
-    """The smallest difference that would have been told from noise in 4 of 5 studies.
+def detectable_words(row: Row, comparison: Comparison) -> str:
+    """The smallest difference that would be significant in 4 of 5 studies.
 
     ``none`` where a fraction would have to differ by more than all of it.
     """
-    if math.isnan(row.seen_from):
+    if math.isnan(row.detectable):
         return "—"
     end = comparison.end
     metric = end if end is not None and row in comparison.late else comparison.metric
-    if metric.unit == "%" and row.seen_from >= 1:
-        return _NONE_SEEN
-    if metric is end:
-        scale, unit = _unit_of(end)
-        return f"{number(row.seen_from * scale, 2)} {unit} of {end.words}"
-    if not metric.is_ratio:
-        scale, unit = comparison.gap_unit
-        return f"{number(row.seen_from * scale, 2)} {unit}".strip()
-    if row.seen_from < _TIMES_FROM:
-        return f"{number(100 * (row.seen_from - 1), 2)} %"
-    return f"{number(row.seen_from, 2)} times"
-
-
-def _would_be_seen(seen: str) -> str:
-    return f"{'no difference' if seen == _NONE_SEEN else seen} would have been seen"
+    if metric.unit == "%" and row.detectable >= 1:
+        return "none"
+    if metric.is_ratio and metric is not end:
+        if row.detectable < _TIMES_FROM:
+            return f"{number(100 * (row.detectable - 1), 2)} %"
+        return f"{number(row.detectable, 2)} times"
+    scale, unit = _unit_of(metric)
+    text = f"{number(row.detectable * scale, 2)} {unit}".strip()
+    return f"{text} of {metric.words}" if metric is end else text
 
 
 def p_words(p: float, least: float = 1e-4) -> str:

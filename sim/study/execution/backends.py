@@ -43,7 +43,6 @@ class Backend:
 
     kind: str
     """``loky``, ``dask`` or ``ray``."""
-
     address: str | None = None
     """Of a cluster; None for processes of this machine, and for whatever cluster Ray finds."""
 
@@ -80,19 +79,14 @@ class _Pool(NamedTuple):
 
     width: Callable[[], int]
     """How many there are now, at least one."""
-
     submit: Callable[[str], Any]
     """Hand out an order; gives a future."""
-
     wait: Callable[[list[Any]], Iterable[Any]]
     """Those futures that are done, at least one."""
-
     result: Callable[[Any], str]
     """The answer of a future that is done."""
-
     killed: tuple[type[Exception], ...]
     """What `result` raises where the process was killed."""
-
     cancel: Callable[[list[Any]], object]
 
 
@@ -102,7 +96,6 @@ def answers(
     """Carry out orders side by side.
 
     Args:
-        backend: Where.
         run: A function of a module, which other processes find by its name.
         orders: What it is called with, once with each.
         jobs: Processes; None for as many as a cluster has. One of this machine is this one itself.

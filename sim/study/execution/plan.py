@@ -1,29 +1,147 @@
-"""What a study takes, before it runs: trials that cannot run, those finished, time and memory."""
+"""A study looked through before it runs: trials that cannot run, those finished, and memory."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from statistics import mean
-from typing import TypeVar
+from typing import Any
 
-from ....gossip.errors import ConfigError
+from ....gossip.errors import ConfigError, RumorError
+from ....topology import TopologyError
+from ....train.tasks.task import Task
 from ...batched.cores import usable_cores
-from ...batched.values import free_gib
-from ..study import Study
+from ...batched.steppers.engines import alone
+from ...batched.values import find_task, free_gib
+from ...batched.vector_tasks import VectorTask
+from ...config import SimulationConfig
+from ...simulate import Simulation
+from ..format import count
+from ..study import Study, Trial
 from .backends import Backend, read_backend
-from .check import InvalidTrial, InvalidTrials, ReadyTrial, check_trials
 from .store import Store
+from .trial import config_of, settings_as_json, trial_key
 
-__all__ = ["StudyPlan", "estimate_s", "plan_study", "work_of"]
+__all__ = [
+    "InvalidTrial",
+    "InvalidTrials",
+    "ReadyTrial",
+    "StudyPlan",
+    "check_trials",
+    "plan_study",
+]
 
-# Processes load torch and the data before they compute.
-_START_S = 5.0
+# What a process takes that has loaded torch and has computed nothing yet, as measured.
+_PROCESS_GIB = 0.45
 
-# A name like lr, p or dim has no plural.
-_SHORT = 3
 
-_Key = TypeVar("_Key")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyTrial:
+    """A trial that can run, as far as can be told without running it."""
+
+    trial: Trial
+    key: str
+    """Its name in the store."""
+    settings: dict[str, Any]
+    """Every argument, as JSON has it."""
+    work: float
+    """Optimizer steps of all workers, roughly."""
+    memory_gib: float
+    """What a process takes that computes it, an estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidTrial:
+    """A trial that cannot run."""
+
+    trial: Trial
+    why: str
+
+
+class InvalidTrials(ConfigError):
+    """Some trials of a study cannot run; nothing was started."""
+
+    def __init__(self, bad: Sequence[InvalidTrial], trials: Sequence[Trial]) -> None:
+        some = "the study's only trial"
+        if len(trials) > 1:
+            some = f"{len(bad):,} of {len(trials):,} trials"
+        headline = (
+            f"{some} cannot run, and nothing was started. Change them, or leave them out by "
+            "[[skip]]:"
+        )
+        super().__init__("\n".join([headline, *_reasons(bad, trials)]))
+        self.bad = tuple(bad)
+
+
+def _reasons(bad: Sequence[InvalidTrial], trials: Sequence[Trial]) -> Iterator[str]:
+    """Every reason once, and below it the trials that it holds for."""
+    reasons: dict[str, list[Trial]] = {}
+    for one in bad:
+        reasons.setdefault(one.why, []).append(one.trial)
+    places = [(*trial.group, str(trial.seed)) for trial in trials]
+    for why, these in reasons.items():
+        yield f"- {why}"
+        here = [(*trial.group, str(trial.seed)) for trial in these]
+        wanted = [dict.fromkeys(labels) for labels in zip(*here, strict=True)]
+        if sum(all(map(dict.__contains__, wanted, place)) for place in places) > len(these):
+            # Others have these labels, too.
+            yield from (f"    {trial}" for trial in these)
+            continue
+        names = [*these[0].labels, "seed"]
+        said = [
+            f"{name} {' or '.join(labels)}"
+            for name, labels, known in zip(names, wanted, zip(*places, strict=True), strict=True)
+            if len(labels) < len(set(known))
+        ]
+        yield f"    {', '.join(said) or 'all'} ({count(len(these), 'trial')})"
+
+
+def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[InvalidTrial]]:
+    """See which trials can run, without training anything.
+
+    Graphs are built, data is split and files are read; rules that need everybody take two steps,
+    with the first seed of a group alone.
+
+    Returns:
+        Those that can, and those that cannot, both in order.
+    """
+    good: list[ReadyTrial] = []
+    bad: list[InvalidTrial] = []
+    tasks = cache(lambda task, seed: find_task(SimulationConfig(task=task, seed=seed)))
+    rehearsed: set[tuple[str, ...]] = set()
+    for trial in trials:
+        try:
+            with alone():
+                good.append(_check(trial, tasks, rehearse=trial.group not in rehearsed))
+        except (RumorError, TopologyError, OSError) as error:
+            bad.append(InvalidTrial(trial=trial, why=str(error) or type(error).__name__))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            why = f"a setting is of the wrong kind: {type(error).__name__}: {error}"
+            bad.append(InvalidTrial(trial=trial, why=why))
+        rehearsed.add(trial.group)
+    return good, bad
+
+
+def _check(trial: Trial, tasks: Any, *, rehearse: bool) -> ReadyTrial:
+    config = config_of(trial.settings)
+    settings = settings_as_json(config)
+    # First, since its words for a task that cannot be found help more than those of the key.
+    task: Task | VectorTask = tasks(config.task, config.seed)
+    key = trial_key(settings)
+    memory_gib = Simulation(config, task).check(rehearse=rehearse)
+    ends = [
+        config.steps,
+        None if config.total_steps is None else config.total_steps / config.workers,
+        None if config.time_s is None else config.time_s / config.step_s,
+    ]
+    steps = min((end for end in ends if end is not None), default=task.steps)
+    return ReadyTrial(
+        trial=trial,
+        key=key,
+        settings=settings,
+        work=float(steps * config.workers),
+        memory_gib=memory_gib + _PROCESS_GIB,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,31 +149,20 @@ class StudyPlan:
     """What is to be done for a study."""
 
     study: Study
-
     trials: tuple[ReadyTrial, ...]
     """All that can run, in the order of `Study.trials`."""
-
     to_do: tuple[ReadyTrial, ...]
     """Those of them that are not finished, the longest first: so no core is idle for long."""
-
     bad: tuple[InvalidTrial, ...]
     """Trials that cannot run, and why."""
-
     backend: Backend
     """Where they are computed."""
-
     jobs: int | None
     """Processes; None for as many as a cluster has cores."""
-
-    seconds: tuple[float, ...] | None
-    """What each of `to_do` takes on one core, an estimate; None where there is none."""
-
     memory_gib: float
     """What a process takes at most, an estimate."""
-
     torn: tuple[Path, ...]
     """Files in the store that are no whole trials; these trials are computed again."""
-
     others: int
     """Finished trials in the store of other arguments, files or code."""
 
@@ -63,24 +170,16 @@ class StudyPlan:
     def shape(self) -> str:
         """How many points and seeds there are, and how many trials were left out, in words."""
         study, trials = self.study, len(self.trials) + len(self.bad)
-        axes = [*((axis.name, len(axis.points)) for axis in study.axes), ("seed", len(study.seeds))]
-        whole = math.prod(count for _, count in axes)
+        counts = {axis.name: len(axis.points) for axis in study.axes} | {"seeds": len(study.seeds)}
+        whole = math.prod(counts.values())
         left_out = f", {whole - trials} left out" if trials < whole else ""
-        return " x ".join(_plural(name, count) for name, count in axes) + left_out
+        return ", ".join(f"{name}: {n}" for name, n in counts.items()) + left_out
 
     @property
     def finished(self) -> int:
         """How many trials were finished before."""
         keys = {trial.key for trial in self.to_do}
         return sum(trial.key not in keys for trial in self.trials)
-
-    @property
-    def wall_s(self) -> float | None:
-        """How long it takes from here, an estimate, seconds; None where that is a guess."""
-        if self.seconds is None or self.jobs is None:
-            return None
-        start_s = _START_S if self.jobs > 1 and self.seconds else 0.0
-        return start_s + max([sum(self.seconds) / self.jobs, *self.seconds], default=0.0)
 
     def require_runnable(self) -> None:
         """See that every trial can run.
@@ -106,10 +205,10 @@ def plan_study(
         folder: Where its finished trials are, if there are any.
         backend: Where trials are computed: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
             ``ray:ADDRESS``.
-        jobs: Processes; as many as cores and memory allow unless given.
+        jobs: Processes; default: as many as cores and memory allow.
 
     Raises:
-        ConfigError: The study has no trials, or the backend is not to be had.
+        ConfigError: The study has no trials, or the backend is not available.
     """
     where = read_backend(backend)
     if jobs is not None and jobs < 1:
@@ -119,81 +218,22 @@ def plan_study(
         raise ConfigError(f"study {study.name} has no trials: its [[skip]] leaves out all of them")
     good, bad = check_trials(trials)
     store = Store(folder)
-    took_s = {c.key: r["wall_s"] for c in good if (r := store.get(c.key)) is not None}
+    finished = {trial.key for trial in good if store.get(trial.key) is not None}
     # Two points may come to the same arguments: that is computed once.
-    to_do = list({trial.key: trial for trial in good if trial.key not in took_s}.values())
-    finished = [trial for trial in good if trial.key in took_s]
-    seconds = estimate_s(to_do, finished, took_s) if to_do else None
-    work = [work_of(trial) for trial in to_do] if seconds is None else seconds
-    order = sorted(range(len(to_do)), key=lambda index: -work[index])
+    to_do = list({trial.key: trial for trial in good if trial.key not in finished}.values())
+    to_do.sort(key=lambda trial: -trial.work)
     memory_gib = max((trial.memory_gib for trial in to_do), default=0.0)
+    if jobs is None and where.is_local:
+        fit = math.floor(free_gib() / memory_gib) if memory_gib else len(to_do)
+        jobs = max(1, min(usable_cores(), fit, len(to_do)))
     return StudyPlan(
         study=study,
         trials=tuple(good),
-        to_do=tuple(to_do[index] for index in order),
+        to_do=tuple(to_do),
         bad=tuple(bad),
         backend=where,
-        jobs=jobs or (_jobs(len(to_do), memory_gib) if where.is_local else None),
-        seconds=None if seconds is None else tuple(seconds[index] for index in order),
+        jobs=jobs,
         memory_gib=memory_gib,
         torn=tuple(store.torn),
         others=store.others([trial.key for trial in good]),
     )
-
-
-def _jobs(trials: int, memory_gib: float) -> int:
-    """Processes side by side: one for each core, as far as memory suffices."""
-    fit = math.floor(free_gib() / memory_gib) if memory_gib else trials
-    return max(1, min(usable_cores(), fit, trials))
-
-
-def _plural(name: str, count: int) -> str:
-    """So many points of an axis.
-
-    >>> _plural("topology", 28), _plural("workers", 2), _plural("rule", 1)
-    ('28 topologies', '2 workers', '1 rule')
-    """
-    if count == 1 or name.endswith(("s", "data")) or len(name) <= _SHORT:
-        return f"{count} {name}"
-    return f"{count} {name.removesuffix('y')}ies" if name.endswith("y") else f"{count} {name}s"
-
-
-def estimate_s(
-    trials: Sequence[ReadyTrial], finished: Sequence[ReadyTrial], took_s: Mapping[str, float]
-) -> list[float] | None:
-    """Estimate how long trials take, each on one core, by what finished ones took.
-
-    Returns:
-        Seconds of each trial; None where none is finished.
-    """
-    by_kind, by_group = _grouped(finished, _kind), _grouped(finished, lambda one: one.trial.group)
-    rates = {
-        kind: sum(took_s[one.key] for one in these) / sum(map(work_of, these))
-        for kind, these in by_kind.items()
-    }
-    alike = {group: mean(took_s[one.key] for one in these) for group, these in by_group.items()}
-    if not rates:
-        return None
-    worst = max(rates.values())
-    return [
-        alike.get(trial.trial.group, work_of(trial) * rates.get(_kind(trial), worst))
-        for trial in trials
-    ]
-
-
-def work_of(trial: ReadyTrial) -> float:
-    """How much there is to compute, optimizer steps of all workers."""
-    return trial.steps * float(trial.settings["workers"])
-
-
-def _kind(trial: ReadyTrial) -> tuple[str, str]:
-    return trial.task, trial.rule
-
-
-def _grouped(
-    trials: Iterable[ReadyTrial], key: Callable[[ReadyTrial], _Key]
-) -> dict[_Key, list[ReadyTrial]]:
-    found: dict[_Key, list[ReadyTrial]] = {}
-    for trial in trials:
-        found.setdefault(key(trial), []).append(trial)
-    return found

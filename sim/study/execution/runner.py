@@ -1,6 +1,7 @@
 """`run_study`: a study from what it asks for to what it came to."""
 
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -14,10 +15,9 @@ from ....gossip.errors import ConfigError, RumorError
 from ..results import Result, Results
 from ..study import Study, Trial
 from .backends import Lost, answers
-from .check import ReadyTrial
-from .plan import StudyPlan, plan_study, work_of
+from .plan import ReadyTrial, StudyPlan, plan_study
 from .store import Store, check_folder, locked, read_folder, write_folder
-from .worker import order_of, run_trial
+from .trial import order_of, run_trial
 
 __all__ = ["StudyProgress", "load_results", "run_study"]
 
@@ -28,25 +28,18 @@ class StudyProgress:
 
     trials: int
     """In all."""
-
     finished: int
     """Before it was started or gone on with."""
-
     done: int
     """Finished since."""
-
     failed: int
     """Failed since."""
-
     wall_s: float
     """Since it was started or gone on with, seconds."""
-
     left_s: float | None
-    """What is left to do, an estimate, seconds; None while that would be a guess."""
-
+    """What is left to do, an estimate, seconds; None before the first trial is finished."""
     trial: Trial | None = None
     """What was finished or failed last."""
-
     failure: str | None = None
     """Why that failed; None if it did not."""
 
@@ -153,42 +146,35 @@ class _Run:
         self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None
     ) -> None:
         self.failures: dict[str, str] = {}
-        """Trials that failed, by name, and why."""
+        """Trials that failed, by key, and why."""
         self._plan = plan
         self._store = store
         self._show = progress
-        self._stop_s = stop_s
+        self._stop_s = math.inf if stop_s is None else stop_s
         self._start_s = time.monotonic()
-        self._folder = Path.cwd()
-        work = plan.seconds or [work_of(trial) for trial in plan.to_do]
-        self._work = dict(zip([trial.key for trial in plan.to_do], work, strict=True))
+        self._work = {trial.key: trial.work for trial in plan.to_do}
         # Two trials may have one name, where two points come to the same arguments.
         self._count = Counter(trial.key for trial in plan.trials)
-        to_do = plan.to_do
+        to_do = list(plan.to_do)
         if stop_s is not None:
-            to_do = tuple(sorted(to_do, key=lambda one: plan.study.priority(one.trial)))
+            to_do.sort(key=lambda one: plan.study.priority(one.trial))
         self._waiting = {trial.key: trial for trial in to_do}
         self._took_s: dict[str, float] = {}
 
     def go(self) -> None:
         """Compute all that is to do."""
-        self._tell(None, None)
-        # Whichever of those that were killed together it was: alone, it shows.
+        self._report(None, None)
+        # One of those whose processes were killed together was the cause: alone, it shows.
         for trial in self._compute(list(self._waiting.values()), self._plan.jobs):
             for lost in self._compute([trial], 2 if self._plan.backend.is_local else 1):
-                self._fail(lost.key, _KILLED)
-
-    @property
-    def _is_late(self) -> bool:
-        return self._stop_s is not None and time.monotonic() >= self._stop_s
+                self._finish(lost.key, _KILLED)
 
     def _compute(self, trials: Sequence[ReadyTrial], jobs: int | None) -> list[ReadyTrial]:
         """Compute trials side by side, and keep what comes; those whose processes were killed."""
-        is_local = self._plan.backend.is_local
-        parent = os.getpid() if is_local and jobs != 1 else None
-        if self._is_late:
+        if time.monotonic() >= self._stop_s:
             return []
-        orders = [order_of(one.key, one.settings, self._folder, parent) for one in trials]
+        parent = os.getpid() if self._plan.backend.is_local and jobs != 1 else None
+        orders = [order_of(one.key, one.settings, Path.cwd(), parent) for one in trials]
         lost: list[ReadyTrial] = []
         # Left before its end, it stops the processes that still compute.
         with closing(answers(self._plan.backend, run_trial, orders, jobs)) as found:
@@ -197,29 +183,25 @@ class _Run:
                     lost.append(self._waiting[json.loads(text.order)["key"]])
                 else:
                     self._keep(json.loads(text))
-                if self._is_late:
+                if time.monotonic() >= self._stop_s:
                     break
         return lost
 
     def _keep(self, answer: Mapping[str, Any]) -> None:
+        if "code_mismatch" in answer:
+            raise RumorError(answer["code_mismatch"])
         key = answer["key"]
-        if "stranger" in answer:
-            raise RumorError(answer["stranger"])
-        if "failure" in answer:
-            self._fail(key, answer["failure"])
-            return
-        self._store.put(key, answer["record"])
-        self._took_s[key] = answer["record"]["wall_s"]
-        self._finish(key, None)
-
-    def _fail(self, key: str, why: str) -> None:
-        self.failures[key] = why
-        self._finish(key, why)
+        if record := answer.get("record"):
+            self._store.put(key, record)
+            self._took_s[key] = record["wall_s"]
+        self._finish(key, answer.get("failure"))
 
     def _finish(self, key: str, why: str | None) -> None:
-        self._tell(self._waiting.pop(key).trial, why)
+        if why is not None:
+            self.failures[key] = why
+        self._report(self._waiting.pop(key).trial, why)
 
-    def _tell(self, trial: Trial | None, why: str | None) -> None:
+    def _report(self, trial: Trial | None, why: str | None) -> None:
         if self._show is None:
             return
         trials, finished = len(self._plan.trials), self._plan.finished
@@ -240,13 +222,13 @@ class _Run:
         )
 
     def _left_s(self, wall_s: float) -> float | None:
-        plan = self._plan
         if not self._took_s:
-            return plan.wall_s
+            return None
         left = sum(self._work[key] for key in self._waiting)
         done = sum(self._work[key] for key in self._took_s)
+        jobs = self._plan.jobs
         # By what trials took: processes take long to start, and then no more.
-        took_s = wall_s if plan.jobs is None else sum(self._took_s.values()) / plan.jobs
+        took_s = wall_s if jobs is None else sum(self._took_s.values()) / jobs
         return took_s * left / done
 
 

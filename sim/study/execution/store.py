@@ -5,13 +5,14 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
 from ....gossip.errors import ConfigError
 from ....train.faults.schedule import Fault, faults_as_json
-from ....train.storage.files import check_writable, drafted, read_json, remove_drafts, write_json
+from ....train.storage.files import check_folder as check_place
+from ....train.storage.files import drafted, read_json, remove_drafts, write_json
+from ...results.files import read_object
 from ..study import Axis, Condition, Point, Study, with_tuples
 
 __all__ = [
@@ -19,7 +20,6 @@ __all__ = [
     "TRIALS",
     "Store",
     "check_folder",
-    "holds_study",
     "locked",
     "read_folder",
     "write_folder",
@@ -27,6 +27,8 @@ __all__ = [
 
 TRIALS: Final = "trials"
 """Their folder inside a study's."""
+
+STUDY: Final = "study.json"
 
 _FORMAT: Final = 1
 
@@ -48,8 +50,8 @@ class Store:
         path = self._folder / f"{key}.json"
         try:
             content = read_json(path)
-            record: dict[str, Any] = content["record"]
-            if content == _entry(key, record):
+            if (content["format"], content["key"]) == (_FORMAT, key):
+                record: dict[str, Any] = content["record"]
                 return record
         except FileNotFoundError:
             return None
@@ -66,10 +68,10 @@ class Store:
             OSError: The disk is full, or the like; nothing is left behind.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{key}.json"
-        with drafted(path) as draft:
-            text = json.dumps(_entry(key, record), allow_nan=False)
-            draft.write_text(text + "\n", encoding="utf-8")
+        content = {"format": _FORMAT, "key": key, "record": record}
+        with drafted(self._folder / f"{key}.json") as draft:
+            # Numbers are written so that they are read back to the bit.
+            draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
 
     def tidy(self) -> None:
         """Remove what a killed process left unfinished."""
@@ -81,37 +83,22 @@ class Store:
         return sum(path.stem not in known for path in self._folder.glob("*.json"))
 
 
-def _entry(key: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file has, with a digest that tells whether it is as it was written."""
-    # Numbers are written so that they are read back to the bit.
-    text = json.dumps([_FORMAT, key, record], sort_keys=True)
-    digest = blake2b(text.encode(), digest_size=16).hexdigest()
-    return {"format": _FORMAT, "key": key, "digest": digest, "record": record}
-
-
 _LOCK: Final = ".lock"
 
 
 def check_folder(folder: Path, *, resume: bool) -> None:
     """See whether a study can be written there, before anything is computed.
 
-    Args:
-        folder: What need not exist yet; files of other names may lie there.
-        resume: Whether it may hold a study.
-
     Raises:
         ConfigError: It is a file, holds a study that is not to be gone on with, or cannot be
             written to.
     """
-    # Not Path.exists, which raises where a folder above may not be looked into.
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise ConfigError(f"{folder} is a file: name a new folder by --out")
-    if holds_study(folder) and not resume:
+    if os.path.exists(folder / STUDY) and not resume:
         raise ConfigError(
             f"{folder} holds a study: go on with it by --resume, which computes only what is new, "
             "or name a new folder by --out"
         )
-    check_writable(folder)
+    check_place(folder, ())
 
 
 @contextmanager
@@ -135,22 +122,12 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-STUDY: Final = "study.json"
-
-
-def holds_study(folder: Path) -> bool:
-    """Whether a folder is one of a study."""
-    return os.path.exists(folder / STUDY)
-
-
 def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any = None) -> None:
     """Write down what a folder is about.
 
     Args:
-        folder: Of the study.
-        study: What it asks for.
         keys: Names of its trials in the order of `Study.trials`.
-        failures: Trials that failed, by name, and why.
+        failures: Trials that failed, by key, and why.
 
     Raises:
         OSError: It cannot be written; what was there still is.
@@ -169,12 +146,9 @@ def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
         ConfigError: It is no folder of a study, or what it says cannot be read.
     """
     path = folder / STUDY
-    try:
-        told = read_json(path)
-    except FileNotFoundError:
-        raise ConfigError(f"{folder} is not the folder of a study: it has no {STUDY}") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not path.exists():
+        raise ConfigError(f"{folder} is not the folder of a study: it has no {STUDY}")
+    told = read_object(path)
     try:
         if told["format"] != _FORMAT:
             raise ConfigError(f"{path} was written by another version of this project")

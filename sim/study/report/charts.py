@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import Final
 
 from ....topology import parse
@@ -52,8 +52,8 @@ _CLOCKS: Final = frozenset(
 # What stands for 0 on a logarithmic axis, far below all that is drawn.
 _LEAST: Final = 1e-300
 
-# So many times less than the value before is a cliff on a logarithmic axis.
-_CLIFF_MIN = 1e3
+# A logarithmic axis shows what is above this part of the largest value.
+_CLIFF = 1e-5
 
 # Means of which one is so many times the other are drawn on a logarithmic axis.
 _DECADES_MIN = 30.0
@@ -118,13 +118,18 @@ def curve_panels(comparison: Comparison, place: str, colors: Mapping[str, str]) 
 def _curve_panel(
     comparison: Comparison, metric: Metric, place: str, colors: Mapping[str, str]
 ) -> Panel:
-    is_log = metric.is_logarithmic
-    bands = {
-        label: drawn
-        for label, found in comparison.groups.items()
-        if (drawn := band(found, metric.name, place, in_logs=is_log)) is not None
+    is_log, study = metric.is_logarithmic, comparison.study
+    found = {
+        label: band(group, metric.name, place, in_logs=is_log)
+        for label, group in comparison.groups.items()
     }
-    alike = [label for label, drawn in bands.items() if is_log and _is_nothing(drawn)]
+    bands = {label: drawn for label, drawn in found.items() if drawn is not None}
+    # A logarithmic axis has no place for workers that are all alike at most moments.
+    alike = [
+        label
+        for label, drawn in bands.items()
+        if is_log and sum(mean <= 0 for mean in drawn.mean) > len(drawn.mean) / 2
+    ]
     there = {label: drawn for label, drawn in bands.items() if label not in alike}
     _, title, unit = PLACES[place]
     ends = sorted(one.x[-1] for one in there.values()) or [0.0]
@@ -136,54 +141,37 @@ def _curve_panel(
         _line(label, drawn, size, times, colors.get(label, "muted"), log_x=spread, log_y=is_log)
         for label, drawn in there.items()
     ]
-    series = [line for line in lines if line.x]
     # What stands out is drawn last, above the rest.
-    series.sort(key=lambda one: one.label in colors)
-    study = comparison.study
+    series = sorted((line for line in lines if line.x), key=lambda one: one.label in colors)
+    y = [v for one in series for v in one.y]
+    if is_log:
+        # A merge makes models alike but for rounding, and decades would be empty for that.
+        y = [v for v in y if v >= _CLIFF * max(y)]
     target = study.target / times if metric.name == study.goal else None
-    x = [0.0, *(v for one in series for v in one.x)]
-    y = [v for one in series for v in (_above_cliffs(one.y) if is_log else one.y)]
-    if target is not None:
-        y = _around(target, y, [one.y[-1] for one in series], falls=metric.lower_is_better)
+    if target is not None and metric.lower_is_better and y:
+        # The steep start of a loss would leave no room for its end.
+        most = max(2 * target - min(y), *(one.y[-1] for one in series))
+        y = [*(value for value in y if value <= most), target, most]
+    elif target is not None:
+        y.append(target)
     words = (title, unit, "logarithmic" if spread else "")
     name = metric.title.removeprefix("Final ")
     return Panel(
         kind="curves",
         title=name[:1].upper() + name[1:],
         note=f"{metric.curve}, logarithmic" if is_log else metric.curve,
-        x=scale_over(", ".join(filter(None, words)), x, is_log=spread, room=0.0),
+        x=scale_over(
+            ", ".join(filter(None, words)),
+            [0.0, *(v for one in series for v in one.x)],
+            is_log=spread,
+            room=0.0,
+        ),
         y=scale_over("", y, is_log=is_log, suffix=" %" if metric.unit == "%" else ""),
         series=tuple(series),
         target=target,
         falls=metric.lower_is_better,
         remarks=((0.0, f"0, all alike: {listed(alike)}"),) if alike else (),
-    )  # fmt: skip
-
-
-def _around(
-    target: float, y: Sequence[float], ends: Sequence[float], *, falls: bool
-) -> list[float]:
-    """Values that an axis is to show: the steep start of a loss would leave no room for the end."""
-    if not falls or not y:
-        return [*y, target]
-    # As much above the target as the best comes below it, and where everybody ends.
-    most = max(2 * target - min(y), *ends)
-    return [*(value for value in y if value <= most), target, most]
-
-
-def _above_cliffs(y: Sequence[float]) -> Iterator[float]:
-    """Values that a logarithmic axis is to show, without those that a line falls to at one stroke:
-    a merge makes models alike but for rounding, and decades would be empty for that.
-
-    >>> [*_above_cliffs([0.2, 0.1, 1e-9])]
-    [0.2, 0.1]
-    """
-    return (v for before, v in pairwise((0.0, *y)) if v * _CLIFF_MIN >= before)
-
-
-def _is_nothing(drawn: Band) -> bool:
-    """Whether workers are all alike at most moments: a logarithmic axis has no place for that."""
-    return sum(mean <= 0 for mean in drawn.mean) > len(drawn.mean) / 2
+    )
 
 
 def _line(
@@ -192,7 +180,7 @@ def _line(
     pairs = enumerate(zip(drawn.x, drawn.mean, strict=True))
     there = [i for i, (x, y) in pairs if (x > 0 or not log_x) and (y > 0 or not log_y)]
     step = max(1, -(-len(there) // _POINTS_MAX))
-    # The last evaluation is what everybody looks at.
+    # The last evaluation matters most.
     kept = sorted({*there[::step], *there[-1:]})
     # Where some seed is at 0, and only there, the band has no lower end on a logarithmic axis.
     least = _LEAST if log_y else -math.inf
@@ -219,44 +207,42 @@ def ranking_panels(comparison: Comparison) -> list[Panel]:
 
 
 def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
-    there = [
-        (at, row, row.figures[metric.name])
-        for at, row in enumerate(comparison.rows)
-        if metric.name in row.figures
-    ]
-    judged = {row.label: row for row in by_metric(comparison, metric).rows}
+    name, judged = metric.name, {row.label: row for row in by_metric(comparison, metric).rows}
+    there = [(at, r, r.figures[name]) for at, r in enumerate(comparison.rows) if name in r.figures]
     is_log = metric.is_ratio and is_wide([found.mean for _, _, found in there], _DECADES_MIN)
     if is_log:
         there = [(at, row, found.in_logs) for at, row, found in there]
-    means = [found.mean for _, _, found in there]
-    most = max(means, default=1.0)
-    unit, size = scale_of(metric.unit, most)
+    unit, size = scale_of(metric.unit, max((found.mean for _, _, found in there), default=1.0))
     values = [value / size for value in _extent([found for _, _, found in there], is_log=is_log)]
-    # Of a loss only differences say something: where it is zero is nobody's question.
-    if not is_log and metric.lower_is_better and metric.name != "loss":
+    # Of a loss only differences say something: its zero is of no interest.
+    if not is_log and metric.lower_is_better and name != "loss":
         values.append(0.0)
     labels = [*(row.label for row in comparison.rows), *comparison.missing]
+    suffix = " %" if unit == "%" else ""
     return Panel(
         kind="rows",
         title=metric.title,
         note="logarithmic, geometric means" if is_log else "",
-        x=scale_over("" if unit == "%" else unit, values, is_log=is_log,
-                     suffix=" %" if unit == "%" else ""),
-        y=Scale(title="", low=len(labels) - 0.5, high=-0.5,
-                ticks=tuple((float(at), label) for at, label in enumerate(labels))),
+        x=scale_over("" if suffix else unit, values, is_log=is_log, suffix=suffix),
+        y=Scale(
+            title="",
+            low=len(labels) - 0.5,
+            high=-0.5,
+            ticks=tuple((float(at), label) for at, label in enumerate(labels)),
+        ),
         series=tuple(
-            Series(
-                label=row.label,
-                x=(short(found.mean / size),),
-                y=(float(at),),
-                low=(finite(found.low, size),),
-                high=(finite(found.high, size),),
-                color="accent" if judged[row.label].may_be_first else "dim",
+            _dot(
+                row.label,
+                0.0,
+                found,
+                size,
+                "accent" if judged[row.label].may_be_first else "dim",
+                row=at,
             )
             for at, row, found in there
         ),
         remarks=tuple(_remarks(comparison, metric)),
-    )  # fmt: skip
+    )
 
 
 def _extent(found: Sequence[Interval], *, is_log: bool) -> list[float]:
@@ -277,15 +263,14 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, st
     for at, row in enumerate(comparison.rows):
         if metric.name in row.figures:
             continue
+        text = "never" if metric.to_target else "–"
+        # Once is enough: next to what rows are ranked by.
+        end = row.figures.get(metric.end) if metric.name == comparison.metric.name else None
         if arrived := row.arrived.get(metric.name, 0):
-            yield at, f"{arrived} of {row.n} seeds only"
-        else:
-            end = row.figures.get(metric.end)
-            # Once is enough: beside what rows are ranked by.
-            ends = ""
-            if end is not None and metric.name == comparison.metric.name:
-                ends = f", ends at {METRICS[metric.end].shown(end.mean)}"
-            yield at, f"never{ends}" if metric.to_target else "–"
+            text = f"{arrived} of {row.n} seeds only"
+        elif end is not None:
+            text += f", ends at {METRICS[metric.end].shown(end.mean)}"
+        yield at, text
     for at in range(len(comparison.missing)):
         yield len(comparison.rows) + at, "no result"
 
@@ -296,27 +281,38 @@ def number_axis(study: Study) -> Axis | None:
 
 
 def response_panel(results: Results, metric: Metric) -> Panel:
-    """How a metric depends on an axis of numbers: a line for every combination of the others."""
-    axis = number_axis(results.study)
+    """How a metric depends on an axis of numbers: a line for every combination of the others, with
+    the points at which all seeds have the metric."""
+    study, axis = results.study, number_axis(results.study)
     assert axis is not None and axis.numbers is not None
-    lines = list(_responses(results, metric, axis))
-    means = [found.mean for _, points in lines for _, found in points]
+    others, groups = [other for other in study.axes if other is not axis], results.groups()
+    points = sorted(zip(axis.numbers, axis.labels, strict=True))
+    lines: dict[str, list[tuple[float, Interval]]] = {}
+    for labels in product(*(other.labels for other in others)):
+        at = {other.name: label for other, label in zip(others, labels, strict=True)}
+        for number, text in points:
+            here = {**at, axis.name: text}
+            found = groups.get(tuple(here[one.name] for one in study.axes), ())
+            values = values_of(found, metric, study.target)
+            if values and len(values) == len(found):
+                line = lines.setdefault(", ".join(labels) or axis.name, [])
+                line.append((number, interval(values.values())))
+    means = [found.mean for line in lines.values() for _, found in line]
     is_log = metric.is_ratio and is_wide(means)
     unit, size = scale_of(metric.unit, max(means, default=0.0))
-    few = len(lines) <= COLORS
-    if is_log:
-        lines = [(label, [(at, one.in_logs) for at, one in points]) for label, points in lines]
-    series = [
-        Series(
-            label=label,
-            x=tuple(at for at, _ in points),
-            y=tuple(short(found.mean / size) for _, found in points),
-            low=tuple(finite(found.low, size) for _, found in points),
-            high=tuple(finite(found.high, size) for _, found in points),
-            color=f"c{index}" if few else "dim",
+    series = []
+    for index, (label, line) in enumerate(lines.items()):
+        intervals = [found.in_logs if is_log else found for _, found in line]
+        series.append(
+            Series(
+                label=label,
+                x=tuple(at for at, _ in line),
+                y=tuple(short(found.mean / size) for found in intervals),
+                low=tuple(finite(found.low, size) for found in intervals),
+                high=tuple(finite(found.high, size) for found in intervals),
+                color=f"c{index}" if len(lines) <= COLORS else "dim",
+            )
         )
-        for index, (label, points) in enumerate(lines)
-    ]
     known = [v for one in series for v in (*one.y, *one.low, *one.high) if v is not None]
     return Panel(
         kind="linked",
@@ -324,31 +320,12 @@ def response_panel(results: Results, metric: Metric) -> Panel:
         x=scale_over(
             axis.name,
             axis.numbers,
-            is_log=min(axis.numbers) > 0 and max(axis.numbers) / min(axis.numbers) >= 10,
+            is_log=is_wide(axis.numbers),
             ticks=tuple(zip(axis.numbers, axis.labels, strict=True)),
         ),
         y=scale_over(f"{metric.title}, {unit}" if unit else metric.title, known, is_log=is_log),
         series=tuple(series),
     )
-
-
-def _responses(
-    results: Results, metric: Metric, axis: Axis
-) -> Iterator[tuple[str, list[tuple[float, Interval]]]]:
-    """The lines, in the order of the other axes, with the points at which all seeds have it."""
-    others = [other for other in results.study.axes if other is not axis]
-    groups, target = results.groups(), results.study.target
-    for labels in product(*(other.labels for other in others)):
-        at = {other.name: label for other, label in zip(others, labels, strict=True)}
-        points = []
-        for number, text in sorted(zip(axis.numbers or (), axis.labels, strict=True)):
-            here = {**at, axis.name: text}
-            found = groups.get(tuple(here[one.name] for one in results.study.axes), ())
-            values = values_of(found, metric, target)
-            if values and len(values) == len(found):
-                points.append((number, interval(values.values())))
-        if points:
-            yield ", ".join(labels) or axis.name, points
 
 
 def heatmaps(results: Results, at: Mapping[str, str]) -> dict[str, Matrix]:
@@ -357,25 +334,23 @@ def heatmaps(results: Results, at: Mapping[str, str]) -> dict[str, Matrix]:
     Args:
         at: A label for each further axis.
     """
-    study = results.study
+    study, groups = results.study, results.groups()
     if len(study.axes) < 2 or len(study.axes[1].points) < 2:
         return {}
     down, across = study.axes[:2]
-    groups = results.groups()
     # Each place by the seeds that were run there, as its ranking has it.
-    asked = {
-        group: seeds
-        for column in across.labels
-        for group, seeds in seeds_tried(results, {**at, across.name: column}).items()
-    }
+    asked: dict[tuple[str, ...], frozenset[int]] = {}
+    for column in across.labels:
+        asked |= seeds_tried(results, {**at, across.name: column})
     further = tuple(at[axis.name] for axis in study.axes[2:])
     found: dict[str, Matrix] = {}
     for metric in metrics_known(results):
-        entries = [
-            [_entry(groups.get(place, ()), asked.get(place), metric, study.target)
-             for place in ((row, column, *further) for column in across.labels)]
-            for row in down.labels
-        ]  # fmt: skip
+        entries = []
+        for row in down.labels:
+            places = [(row, column, *further) for column in across.labels]
+            entries.append(
+                [_entry(groups.get(p, ()), asked.get(p), metric, study.target) for p in places]
+            )
         if any(isinstance(entry, float) for row in entries for entry in row):
             found[metric.name] = _matrix(metric, down.labels, across.labels, entries)
     return found
@@ -449,15 +424,11 @@ def prediction_panels(
     """The scatter plot behind every correlation, by place: the strongest first."""
     found: dict[str, list[tuple[Prediction, Panel]]] = {}
     for one in predictions(results):
-        panel = _scatter(one, colors)
-        found.setdefault(key_of(results.study, one.at), []).append((one, panel))
-    return {
-        key: sorted(panels, key=lambda pair: _weakness(pair[0])) for key, panels in found.items()
-    }
-
-
-def _weakness(one: Prediction) -> float:
-    return -abs(one.rho) if math.isfinite(one.rho) else 1.0
+        panels = found.setdefault(key_of(results.study, one.at), [])
+        panels.append((one, _scatter(one, colors)))
+    for panels in found.values():
+        panels.sort(key=lambda pair: -abs(pair[0].rho) if math.isfinite(pair[0].rho) else 0.0)
+    return found
 
 
 def _scatter(one: Prediction, colors: Mapping[str, str]) -> Panel:
@@ -475,14 +446,7 @@ def _scatter(one: Prediction, colors: Mapping[str, str]) -> Panel:
         y=scale_over(f"{one.metric.title}, {unit}" if unit else one.metric.title, y,
                      is_log=is_log, room=0.12),
         series=tuple(
-            Series(
-                label=spot.label,
-                x=(short(spot.x),),
-                y=(short(mean.mean / size),),
-                low=(finite(mean.low, size),),
-                high=(finite(mean.high, size),),
-                color=colors.get(spot.label, "dim"),
-            )
+            _dot(spot.label, spot.x, mean, size, colors.get(spot.label, "dim"))
             for spot, mean in found
         ),
     )  # fmt: skip
@@ -496,14 +460,21 @@ def graphs_of(results: Results) -> dict[str, Result]:
         if facts:  # there are none of a graph on which workers never agree
             key = (str(facts.get("spec")), int(facts.get("n", 0)), str(facts.get("mixing")))
             found.setdefault(key, result)
+    # The axis that sets the topology alone names graphs as its points.
+    axis = next(
+        (
+            axis.name
+            for axis in results.study.axes
+            if all(set(point.settings) == {"topology"} for point in axis.points)
+        ),
+        None,
+    )
     named: dict[str, Result] = {}
     for (spec, n, mixing), result in found.items():
-        several = len({key[1] for key in found}) > 1
+        name = spec if axis is None else result.trial.labels[axis]
+        name += f", n = {n}" if len({key[1] for key in found}) > 1 else ""
         mixed = len({key[2] for key in found if key[:2] == (spec, n)}) > 1
-        name = _label(results, result) or spec
-        name += f", n = {n}" if several else ""
-        name += f", {mixing}" if mixed else ""
-        named.setdefault(name, result)
+        named.setdefault(f"{name}, {mixing}" if mixed else name, result)
     return named
 
 
@@ -516,9 +487,16 @@ def sketch_of(result: Result) -> Sketch | None:
     return sketch(parse(str(facts["spec"]), n, seed=seed, mixing=facts.get("mixing")))
 
 
-def _label(results: Results, result: Result) -> str | None:
-    """Of the point that sets the topology alone; None where something else changes with it."""
-    for axis in results.study.axes:
-        if all(set(point.settings) == {"topology"} for point in axis.points):
-            return result.trial.labels[axis.name]
-    return None
+def _dot(
+    label: str, x: float, found: Interval, size: float, color: str, *, row: int | None = None
+) -> Series:
+    """A mean with its interval: along y at a place, or along x in a row."""
+    mean = short(found.mean / size)
+    return Series(
+        label=label,
+        x=(short(x),) if row is None else (mean,),
+        y=(mean,) if row is None else (float(row),),
+        low=(finite(found.low, size),),
+        high=(finite(found.high, size),),
+        color=color,
+    )

@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ....train.storage.files import drafted
 from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
 from ..analysis.search import Search, searched
-from ..analysis.verdicts import headlines, p_words, seen_words, verdict_words
-from ..execution.cache_key import code_version, versions
+from ..analysis.verdicts import headlines, p_words, verdict_words
+from ..execution.trial import code_version, versions
 from ..format import count, listed, number, percent, signed
 from ..metrics import METRICS, Metric, metrics_known
 from ..results import Results
@@ -41,16 +41,8 @@ __all__ = ["page", "write_report"]
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write a report that opens without a network.
-
-    Nothing in it depends on the machine or the time that it is written on.
-
-    Args:
-        results: Some or all trials may be missing.
-        folder: The study's; ``report.html`` in it is replaced.
-
-    Returns:
-        Where the page is.
+    """Write ``report.html``, which opens without a network, to a study's folder; trials may be
+    missing. Nothing in it depends on the machine or the time that it is written on.
 
     Raises:
         OSError: It cannot be written; an older page is kept.
@@ -70,7 +62,7 @@ def page(results: Results) -> str:
     best, search = searched(results)
     study, found = results.study, comparisons(best)
     book = _Book(best, found, search)
-    sections = list(book.sections()) if found else []
+    sections = book.sections() if found else []
     template = Environment(autoescape=True, trim_blocks=True).from_string(_asset("page.html"))
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
     return template.render(
@@ -114,20 +106,15 @@ class _Book:
         self._search = search
         self._places = {key_of(self._study, one.at): one for one in found}
 
-    def sections(self) -> Iterator[dict[str, Any]]:
-        """All that the study is good for, in order."""
-        is_about_graphs = graph_axis(self._study) is not None
-        graphs = list(self._graphs())
-        yield self._curves()
-        yield self._ranking()
-        yield from self._predictions()
-        yield from self._response()
-        yield from self._heatmaps()
-        yield from self._searched()
-        yield from graphs if is_about_graphs else ()
-        yield self._table()
+    def sections(self) -> list[dict[str, Any]]:
+        """All that the study has something to say on, in order."""
+        graphs = self._graphs()
+        parts = [self._curves(), self._ranking(), self._predictions(), self._response(),
+                 self._heatmaps(), self._searched(), self._table()]  # fmt: skip
         # One graph for all is worth a look, but a later one.
-        yield from () if is_about_graphs else graphs
+        at = len(parts) if graph_axis(self._study) is None else -1
+        parts.insert(at, graphs)
+        return [part for part in parts if part is not None]
 
     def _figure(self, show: str, drawn: Panel | Matrix, words: str = "") -> dict[str, Any]:
         key = f"figure-{len(self.figures)}"
@@ -156,83 +143,71 @@ class _Book:
             for panel in curve_panels(comparison, place, self.colors)
         ]
         choosers = [("x", "Over", {place: PLACES[place][0] for place in over}, "")]
-        return {"key": "curves", "link": "Curves", "title": "How it went", "words": words,
-                "figures": figures, "choosers": choosers}  # fmt: skip
+        return _section("curves", "Curves", "How it went", words,
+                        figures=figures, choosers=choosers)  # fmt: skip
 
     def _ranking(self) -> dict[str, Any]:
         to_target = any(comparison.metric.to_target for comparison in self._places.values())
         words = (
             "Dots are means, lines are 95 % intervals over seeds; on a logarithmic axis both are "
-            "those of the logarithms. Blue: not told apart from the first by the figure that is "
-            "drawn, which does not mean as good."
+            "those of the logarithms. Blue: no significant difference from the first in the "
+            "figure that is drawn, which does not mean as good."
         )
         if len(self._study.seeds) == 1:
             words = "One seed only: which differences are noise is not known."
         goal, target = self._study.goal, self._study.target
         soon = f"a loss of {number(target)}" if goal == "loss" else f"{percent(target)} accuracy"
-        return {
-            "key": "ranking",
-            "link": "Ranking",
-            "title": f"How soon it reaches {soon}" if to_target else "Who is ahead",
-            "words": words,
-            "figures": [
-                self._figure(f"facet={key}", panel)
-                for key, comparison in self._places.items()
-                for panel in ranking_panels(comparison)
-            ],
-        }
+        title = f"How soon it reaches {soon}" if to_target else "What is ahead"
+        figures = [
+            self._figure(f"facet={key}", panel)
+            for key, comparison in self._places.items()
+            for panel in ranking_panels(comparison)
+        ]
+        return _section("ranking", "Ranking", title, words, figures=figures)
 
-    def _predictions(self) -> Iterator[dict[str, Any]]:
+    def _predictions(self) -> dict[str, Any] | None:
         found = prediction_panels(self._results, self.colors)
         graphs = graph_axis(self._study)
         if not found or graphs is None:
-            return
+            return None
         own = graphs.name != self._study.axes[0].name
         place = "place" if own else "facet"
         others = [axis for axis in self._study.axes if axis.name != graphs.name]
         choosers = _choosers("place", others) if own and len(found) > 1 else []
-        pairs = {(one.fact, one.metric.name): f"{one.words} and {one.metric.words}"
-                 for several in found.values() for one, _ in several}  # fmt: skip
-        keys = {pair: str(at) for at, pair in enumerate(pairs)}
-        names = {keys[pair]: words for pair, words in pairs.items()}
+        names: dict[str, str] = {}
         figures = []
         for key, several in found.items():
             matrix = correlations([one for one, _ in several])
             figures.append(self._figure(f"{place}={key}", matrix))
             for one, panel in several:
-                pair = keys[one.fact, one.metric.name]
+                pair = f"{one.fact}-{one.metric.name}"
+                names[pair] = f"{one.words} and {one.metric.words}"
                 figures.append(self._figure(f"{place}={key} pair={pair}", panel, _chance(one)))
-        yield {
-            "key": "predictions",
-            "link": "Predictions",
-            "title": "What the graph predicts",
-            "words": "Rank correlation (Spearman's ρ) of facts that are known before anything is "
-            "trained with what came out, over all graphs, and the points behind one of them. The "
-            "more one tries, the more chance finds: p is of one alone.",
-            "choosers": [*choosers, ("pair", "Show", names, "")],
-            "figures": figures,
-        }
+        words = (
+            "Rank correlation (Spearman's ρ) of facts that are known before anything is trained "
+            "with the results, over all graphs, and the points behind one of them. The more one "
+            "tries, the more chance finds: p is of one alone."
+        )
+        choosers.append(("pair", "Show", names, ""))
+        return _section("predictions", "Predictions", "What the graph predicts", words,
+                        figures=figures, choosers=choosers)  # fmt: skip
 
-    def _response(self) -> Iterator[dict[str, Any]]:
+    def _response(self) -> dict[str, Any] | None:
         axis, metrics = number_axis(self._study), metrics_known(self._results)
         if axis is None or not metrics:
-            return
+            return None
         words = "Dots are means over seeds, bars their 95 % intervals."
         if any(metric.to_target for metric in metrics):
             words += " Where not every seed reaches the target there is no dot."
-        yield {
-            "key": "response",
-            "link": "Response",
-            "title": f"What {axis.name} does",
-            "words": words,
-            "choosers": [("response", "Show", {one.name: one.title for one in metrics}, "")],
-            "figures": [
-                self._figure(f"response={one.name}", response_panel(self._results, one))
-                for one in metrics
-            ],
-        }
+        choosers = [("response", "Show", {one.name: one.title for one in metrics}, "")]
+        figures = [
+            self._figure(f"response={one.name}", response_panel(self._results, one))
+            for one in metrics
+        ]
+        return _section("response", "Response", f"What {axis.name} does", words,
+                        figures=figures, choosers=choosers)  # fmt: skip
 
-    def _heatmaps(self) -> Iterator[dict[str, Any]]:
+    def _heatmaps(self) -> dict[str, Any] | None:
         further = self._study.axes[2:]
         figures, names = [], {}
         for labels in product(*(axis.labels for axis in further)):
@@ -242,34 +217,28 @@ class _Book:
                 names[name] = METRICS[name].title
                 figures.append(self._figure(f"heat={name}{place}", matrix))
         if not figures:
-            return
+            return None
         rows, columns = (axis.name for axis in self._study.axes[:2])
-        yield {
-            "key": "heat",
-            "link": "Combinations",
-            "title": "Every combination",
-            "words": f"Means over seeds, {rows} by {columns}. The stronger the color, the larger "
-            "the figure.",
-            "choosers": [("heat", "Show", names, ""), *_choosers("heat-place", further)],
-            "figures": figures,
-            "is_wide": True,
-        }
+        words = f"Means over seeds, {rows} by {columns}. Stronger colors are larger figures."
+        choosers = [("heat", "Show", names, ""), *_choosers("heat-place", further)]
+        return _section("heat", "Combinations", "Every combination", words,
+                        figures=figures, choosers=choosers, is_wide=True)  # fmt: skip
 
-    def _searched(self) -> Iterator[dict[str, Any]]:
+    def _searched(self) -> dict[str, Any] | None:
         if self._search is None:
-            return
+            return None
         name, tables = self._search.axis.name, []
         for key, comparison in self._places.items():
             heads, lines = self._search.table(comparison.at)
             rows = [{"is_even": False, "cells": [(text, text) for text in line]} for line in lines]
             tables.append({"show": f"facet={key}", "heads": heads, "rows": rows})
-        yield {"key": "search", "link": f"Search of {name}", "title": f"Which {name} suits whom",
-               "words": self._search.words, "tables": tables}  # fmt: skip
+        return _section("search", f"Search of {name}", f"The best {name}", self._search.words,
+                        tables=tables)  # fmt: skip
 
-    def _graphs(self) -> Iterator[dict[str, Any]]:
+    def _graphs(self) -> dict[str, Any] | None:
         found = graphs_of(self._results)
         if not found:
-            return
+            return None
         words = "Who may push to whom, with the number of links in a round."
         if any(result.facts.get("period", 1) != 1 for result in found.values()):
             words += (
@@ -284,15 +253,13 @@ class _Book:
              "lines": list(_lines(result.facts))}
             for name, result in found.items()
         ]  # fmt: skip
-        yield {"key": "graphs", "link": link, "title": f"The {link.lower()}", "words": words,
-               "cards": cards}  # fmt: skip
+        return _section("graphs", link, f"The {link.lower()}", words, cards=cards)
 
     def _table(self) -> dict[str, Any]:
         words = (
-            "Means over seeds ± 95 % intervals (Student's t). Whether a difference to the first is "
-            "noise is judged pair by pair on the same seeds, corrected for there being several "
-            "(Holm, 5 %). Seen from: the smallest true difference that this comparison would tell "
-            "from noise in 4 of 5 studies."
+            "Means over seeds ± 95 % intervals (Student's t). Differences from the first are "
+            "tested pair by pair on the same seeds, corrected for there being several (Holm, 5 %). "
+            "Detectable: the smallest true difference that would be significant in 4 of 5 studies."
         )
         if self._study.reference:
             words += (
@@ -301,10 +268,15 @@ class _Book:
             )
         if len(self._study.seeds) == 1:
             words = "One seed each, so no intervals, and no word on what is noise."
-        tables = [{"show": f"facet={key}", **_table_of(self._results, comparison)}
-                  for key, comparison in self._places.items()]  # fmt: skip
-        return {"key": "table", "link": "Figures", "title": "All figures", "words": words,
-                "tables": tables}  # fmt: skip
+        tables = [
+            {"show": f"facet={key}", **_table_of(self._results, comparison)}
+            for key, comparison in self._places.items()
+        ]
+        return _section("table", "Figures", "All figures", words, tables=tables)
+
+
+def _section(key: str, link: str, title: str, words: str, **parts: Any) -> dict[str, Any]:
+    return {"key": key, "link": link, "title": title, "words": words, **parts}
 
 
 def _missing(study: Study, found: Sequence[Comparison]) -> list[str]:
@@ -316,7 +288,7 @@ def _missing(study: Study, found: Sequence[Comparison]) -> list[str]:
 
 
 def _warning(results: Results) -> str:
-    """Trials that are missing, said so that nobody overlooks it; nothing where none is."""
+    """What to say of trials that are missing; nothing where none is."""
     failed = len(results.failures)
     unrun = sum(1 for _ in results.study.trials()) - len(results.results) - failed
     parts = [f"{count(failed, 'trial')} failed"] if failed else []
@@ -326,34 +298,23 @@ def _warning(results: Results) -> str:
 
 
 def _facts(results: Results) -> dict[str, str]:
-    study = results.study
-    grid = [f"{axis.name} ({len(axis.points)})" for axis in study.axes]
-    known = {
-        **_training(results),
-        "Trials": f"{len(results.results):,} of {sum(1 for _ in study.trials()):,}",
-        "Grid": " × ".join([*grid, count(len(study.seeds), "seed")]),
-        "Failed": str(len(results.failures)) if results.failures else "none",
-    }
-    if any(study.goal in result.series for result in results.results):
-        told = number if study.goal == "loss" else percent
-        known[f"Target {study.goal}"] = told(study.target)
-    return known
-
-
-# What the optimizer is told, and what to call it.
-_TRAINED_BY: Final = {"optimizer": "Optimizer", "momentum": "Momentum", "lr": "Learning rate"}
-
-
-def _training(results: Results) -> dict[str, str]:
-    """Optimizer, momentum and learning rate, as trials had them, and where they come from."""
-    known = {}
-    for name, words in _TRAINED_BY.items():
+    study, known = results.study, {}
+    # As trials had them, and where they come from.
+    for name, words in (("optimizer", "Optimizer"), ("momentum", "Momentum"),
+                        ("lr", "Learning rate")):  # fmt: skip
         values = dict.fromkeys(one.summary.get(name) for one in results.results)
         shown = [v if isinstance(v, str) else number(v) for v in values if v is not None]
         if shown:
             known[words] = listed(shown)
-    if known and results.study.source:
-        known["Source"] = results.study.source
+    if known and study.source:
+        known["Source"] = study.source
+    grid = [f"{axis.name} ({len(axis.points)})" for axis in study.axes]
+    known["Trials"] = f"{len(results.results):,} of {sum(1 for _ in study.trials()):,}"
+    known["Grid"] = " × ".join([*grid, count(len(study.seeds), "seed")])
+    known["Failed"] = str(len(results.failures)) if results.failures else "none"
+    if any(study.goal in result.series for result in results.results):
+        target = (number if study.goal == "loss" else percent)(study.target)
+        known[f"Target {study.goal}"] = target
     return known
 
 
@@ -367,7 +328,7 @@ def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
         if metric.name == comparison.metric.name
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
-    heads = [comparison.axis, "Against the first", "Seen from"]
+    heads = [comparison.axis, "Compared with the first"]
     heads += ["Seeds at target"] * comparison.has_target
     lines = []
     for rank, row in enumerate(rows, 1):
@@ -375,7 +336,6 @@ def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
         cells: list[tuple[Any, str]] = [
             (rank, row.label),
             (rank, verdict_words(row, comparison)),
-            (f"{row.seen_from:.6g}", seen_words(row, comparison)),
         ]
         if comparison.has_target:
             reached = comparison.reached(row)

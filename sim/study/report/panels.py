@@ -35,7 +35,6 @@ class Scale:
     is_log: bool = False
     suffix: str = ""
     """Behind the figures of its ticks."""
-
     ticks: tuple[tuple[float, str], ...] = ()
     """Where ticks are and what they say; left to the drawing library if empty."""
 
@@ -49,7 +48,6 @@ class Series:
     y: tuple[float, ...]
     low: tuple[float | None, ...] = ()
     """Ends of intervals, along y, or along x where the panel is one of rows."""
-
     high: tuple[float | None, ...] = ()
     color: str = "dim"
     """``c0`` to ``c6``, ``shade:`` and a part of a scale of colors, or a color's name."""
@@ -62,20 +60,16 @@ class Panel:
     kind: str
     """``curves`` (lines with bands), ``points``, ``linked`` (points on a line with error bars) or
     ``rows`` (labels down, values across)."""
-
     title: str
     note: str = ""
     """Beside the title."""
-
     x: Scale
     y: Scale
     series: tuple[Series, ...]
     target: float | None = None
     """Where the target lies on the y axis."""
-
     falls: bool = False
     """Whether curves come to it from above."""
-
     remarks: tuple[tuple[float, str], ...] = ()
     """Words in place of values: at which row, or, of curves, at the bottom."""
 
@@ -89,7 +83,6 @@ class Matrix:
     columns: tuple[str, ...]
     shades: tuple[tuple[float | None, ...], ...]
     """From 0 to 1; None where there is no figure."""
-
     texts: tuple[tuple[str, ...], ...]
 
 
@@ -120,7 +113,7 @@ def scale_over(
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers for a logarithmic axis: three at least where there is room for them.
+    """Round numbers for a logarithmic axis.
 
     >>> log_ticks(0.03, 0.6), log_ticks(0.2, 5000)
     ([0.05, 0.1, 0.2, 0.5], [1.0, 10.0, 100.0, 1000.0])

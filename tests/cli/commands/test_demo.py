@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.cli.commands.demo import _compared, _reached_s, _spans
-from rumor.sim.results.pictures.race import Contestant, Event, LifeLine, draw_race
+from rumor.sim.results.live_plots import Contestant, Event, LifeLine, draw_race
 
 from ...forked import forked_peers
 

@@ -255,7 +255,7 @@ def test_ctrl_c_while_files_are_written_leaves_none(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rumor.sim.results.run.write_summary", interrupt)
+    monkeypatch.setattr("rumor.sim.results.run.save_model", interrupt)
     result = simulate("--out", "run", "--no-plot")
     assert result.exit_code == 130 and "while the files were written" in result.stderr
     assert not Path("run").exists()
@@ -267,7 +267,7 @@ def test_a_run_that_cannot_be_written_is_shown_even_so(
     def no_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rumor.sim.results.run.write_summary", no_disk)
+    monkeypatch.setattr("rumor.sim.results.run.save_model", no_disk)
     result = simulate("--out", "run", "--no-plot", "--json")
     assert result.exit_code == 1 and json.loads(result.stdout)["out"] is None
     assert result.stderr.endswith(
@@ -321,7 +321,7 @@ def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
 
 
 def test_special_values_have_words_of_their_own() -> None:
-    assert rows(idle=0.0)["idle"] == ("0 %", "nobody ever waits")
+    assert rows(idle=0.0)["idle"] == ("0 %", "no worker ever waits")
     assert rows(consensus_distance=0.0)["consensus distance"] == ("0", "all alike")
     many = rows(stopped=[f"peer-{index}" for index in range(9)])["diverged"]
     assert many[0] == "9" and "peer-4 and 4 more" in many[1]

@@ -41,33 +41,25 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_best_come_with_their_commands(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Advice(
-        candidate=GOOD, times_s=(2.0, 3.0), loss=0.2, bytes_sent=3e6, delay=0.25, weight_lost=0.5
-    )
-    stops = Advice(
-        candidate=GOOD, times_s=(3.0, 4.0), p=0.4, loss=0.2, bytes_sent=3e6, weight_lost=1.0
-    )
+    first = Advice(candidate=GOOD, times_s=(2.0, 3.0), loss=0.2, bytes_sent=3e6)
+    second = Advice(candidate=GOOD, times_s=(3.0, 4.0), p=0.4, loss=0.2, bytes_sent=3e6)
     late = Advice(candidate=BAD, loss=0.9, bytes_sent=1e6)
     odd = Advice(candidate=ODD, why="only for rules that keep what was lost")
-    status, text, errors = rumor(file, monkeypatch, told(first, stops, late, odd))
+    status, text, errors = rumor(file, monkeypatch, told(first, second, late, odd))
     assert status == 0 and "note: a note" in errors
     lines = text.splitlines()
     assert "digits on 2 peers, until a loss of 0.25" in lines[0]
-    assert "2.5 s" in lines[2] and "+25% time, 0.5 founders" in lines[2]
-    assert "it is never reached then" in text and "never" in lines[4] and "only for rules" in text
+    assert "2.5 s" in lines[2] and "never" in lines[4] and "only for rules" in text
     command = "rumor launch -n 2 --task digits --rule gosgd:p=0.1 --topology exponential"
     assert lines[-3:-1] == [f"Best: {command}", f"Then: {command}"]
     assert "0.4" in lines[3] and lines[-1].startswith("No significant difference from the best:")
 
 
-def test_what_is_not_known_is_told_with_its_reason(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = Advice(candidate=GOOD, times_s=(2.0,), loss=0.2, bytes_sent=3e6, death_why="it failed")
+def test_one_seed_says_nothing_about_noise(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Advice(candidate=GOOD, times_s=(2.0,), loss=0.2, bytes_sent=3e6)
     second = Advice(candidate=BAD, times_s=(3.0,), loss=0.2, bytes_sent=3e6)
     status, text, _ = rumor(file, monkeypatch, told(first, second))
-    assert status == 0 and "not known: it failed" in text
-    assert "One seed says nothing about noise" in text
+    assert status == 0 and "One seed says nothing about noise" in text
 
 
 def test_json_has_it_all(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,4 +78,4 @@ def test_nobody_gets_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["advise", str(tmp_path / "none.json")])
-    assert result.exit_code == 2 and "none.json cannot be read" in result.stderr
+    assert result.exit_code == 2 and "has no none.json" in result.stderr

@@ -15,7 +15,7 @@ from torch.nn import functional
 from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import Run, consensus, simulate
 from rumor.sim.batched.batches import Batches
-from rumor.sim.results.pictures.plots import draw, marks
+from rumor.sim.results.plots import draw, fault_labels
 from rumor.train.tasks.task import Task
 
 from ..fleets import fault
@@ -321,6 +321,6 @@ def test_faults_are_lines_in_the_picture_and_those_that_last_are_shaded(busy: Ru
 
 def test_faults_that_are_close_share_a_line() -> None:
     many = [fault(10 + k / 100, "crash", peer=k) for k in range(30)]
-    found = marks([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
-    assert [mark.text for mark in found] == ["30 crashes", "heal"]
-    assert all(later.x - earlier.x > 2 for earlier, later in pairwise(found))
+    found = fault_labels([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
+    assert list(found.values()) == ["30 crashes", "heal"]
+    assert all(later - earlier > 2 for earlier, later in pairwise(found))

@@ -65,7 +65,7 @@ def test_what_did_not_come_about_is_said() -> None:
         weight_units_burned=0,
     )
     assert "1 of them after the end of the run" in found["faults"][1]
-    assert found["crashes"][1] == "nobody has noticed"
+    assert found["crashes"][1] == "no survivor has noticed"
     assert "none was admitted" in found["joins"][1]
     assert found["healed"][0] == "no"
     assert (

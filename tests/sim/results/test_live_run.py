@@ -148,7 +148,7 @@ def test_without_its_waiting_a_pace_under_a_barrier_cannot_be_told(tmp_path: Pat
 
 def test_one_row_is_no_pace(tmp_path: Path) -> None:
     leave_peer(tmp_path / "ada", rows_of(0.1)[:1])
-    with pytest.raises(ConfigError, match="ada has not been seen for two steps"):
+    with pytest.raises(ConfigError, match="ada needs at least two recorded steps"):
         calibrate(read_live_run(tmp_path))
 
 

@@ -15,12 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.results.files import (
-    as_json,
-    read_arrays,
-    staged,
-    write_arrays,
-)
+from rumor.sim.results.files import as_json, read_arrays, staged
 from rumor.sim.results.run import Run, time_to
 from rumor.sim.study.execution.store import check_folder as check_study
 from rumor.train.storage.files import check_folder
@@ -213,7 +208,7 @@ def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(
 
 def test_broken_bytes_inside_an_archive_are_found(tmp_path: Path) -> None:
     path = tmp_path / "series.npz"
-    write_arrays(path, {"a": np.random.default_rng(0).random(1000)})
+    np.savez_compressed(path, a=np.random.default_rng(0).random(1000))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rumor.sim.study import Study, built_in_studies, find_study, read_study
-from rumor.sim.study.execution.check import check_trials
+from rumor.sim.study.execution.plan import check_trials
 from rumor.topology.families.registry import CATALOG
 
 ROOT = Path(__file__).parents[3]

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from rumor.sim.study.analysis.ranking import Verdict, compare
-from rumor.sim.study.execution.cache_key import config_of
-from rumor.sim.study.execution.worker import compute
+from rumor.sim.study.execution.trial import compute, config_of
 from rumor.sim.study.results import Result, Results
 from rumor.sim.study.study import Axis, Point, Study
 
@@ -59,8 +58,8 @@ def told(repetitions: range) -> tuple[int, int, int]:
     wrong = before = missed = 0
     for number in repetitions:
         found = compare(repetition(number))
-        wrong += any(row.verdict is Verdict.APART for row in found.rows)
-        arrived = [row.reached for row in found.rows]
+        wrong += any(row.verdict is Verdict.WORSE for row in found.rows)
+        arrived = [found.reached(row) for row in found.rows]
         before += max(arrived) == SEEDS and min(arrived) < SEEDS
         missed += sum(SEEDS - count for count in arrived)
     return wrong, before, missed

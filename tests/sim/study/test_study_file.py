@@ -7,7 +7,7 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.sim.study import read_study
-from rumor.sim.study.execution.check import check_trials
+from rumor.sim.study.execution.plan import check_trials
 from rumor.sim.study.execution.store import read_folder, write_folder
 from rumor.sim.study.study_file import built_in_path, built_in_studies, find_study, time_told
 
@@ -169,7 +169,7 @@ def test_what_is_compared_tuned_and_where_settings_come_from_is_read_and_kept(
         ('metrics = ["acuracy"]', "did you mean 'accuracy'"),
         ('metrics = ["accuracy", "accuracy"]', "metrics has one twice"),
         ('tune = "lr"', "it must be an axis, topology, p, data"),
-        ("source = 3", "it must be a text"),
+        ("source = 3", "it must be a string"),
         ('reference = "rign"', "it must be a point of grid.topology, such as"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import rumor.sim.results.pictures.live_plots as picture
+import rumor.sim.results.live_plots as picture
 from rumor.cli.launch.command import run_swarm
 from rumor.cli.launch.config import LaunchConfig
 from rumor.train.storage.files import drafted

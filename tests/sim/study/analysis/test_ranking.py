@@ -16,7 +16,7 @@ from rumor.sim.study.analysis.ranking import (
     compare,
     comparisons,
 )
-from rumor.sim.study.analysis.verdicts import seen_words, verdict_words
+from rumor.sim.study.analysis.verdicts import detectable_words, verdict_words
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
 from rumor.sim.study.study import Condition, Point
@@ -43,7 +43,7 @@ def test_the_soonest_at_the_target_is_first() -> None:
     assert found.axis == "rule"
     best, *others = found.rows
     assert best.verdict is Verdict.FIRST and best.gap is None
-    assert all(row.verdict is Verdict.APART for row in others)
+    assert all(row.verdict is Verdict.WORSE for row in others)
     assert verdict_words(best, found) == "the best"
     assert best.figures["time_to_target_s"].n == 3
 
@@ -82,9 +82,9 @@ def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
     found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
     first, other = found.rows
     assert (first.verdict, other.verdict) == (Verdict.FIRST, Verdict.UNDECIDED)
-    assert other.p > 0.05 and found.undecided == (other,)
+    assert other.p > 0.05 and other.verdict is Verdict.UNDECIDED
     assert verdict_words(first, found) == "first"
-    assert verdict_words(other, found) == "not told apart; 100 % would have been seen"
+    assert verdict_words(other, found) == "no significant difference (detectable: 100 %)"
 
 
 def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
@@ -92,12 +92,12 @@ def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
     one = compare(_drawn_times(rng, noise, 1.0)).rows[1]
     # The noise of this pair is known from its three seeds only; of many such studies, well enough.
     for _ in range(60):
-        least.append(math.log(compare(_drawn_times(rng, noise, 1.0)).rows[1].seen_from))
+        least.append(math.log(compare(_drawn_times(rng, noise, 1.0)).rows[1].detectable))
     factor = math.exp(float(np.sqrt(np.mean(np.square(least)))))
-    assert 1.5 < factor < 4 and one.seen_from > 1
+    assert 1.5 < factor < 4 and one.detectable > 1
     for _ in range(60):
         found = compare(_drawn_times(rng, noise, factor))
-        told += found.rows[1].verdict is Verdict.APART
+        told += found.rows[1].verdict is Verdict.WORSE
     assert 0.65 * 60 < told < 0.95 * 60
 
 
@@ -106,8 +106,8 @@ def test_a_difference_of_more_than_all_is_none_that_could_be_seen() -> None:
     ends: Ends = {"gosgd": (0.9, 0.5), "sgp": (0.3, 0.8)}
     found = by_metric(compare(_with(results, "accuracy", ends)), METRICS["accuracy"])
     other = found.rows[1]
-    assert other.seen_from > 1 and seen_words(other, found) == "none"
-    assert verdict_words(other, found) == "not told apart; no difference would have been seen"
+    assert other.detectable > 1 and detectable_words(other, found) == "none"
+    assert verdict_words(other, found) == "no significant difference (detectable: none)"
 
 
 def test_the_same_figure_with_every_seed_is_a_tie() -> None:
@@ -134,8 +134,8 @@ def test_a_reference_that_is_first_is_held_against_each_other_and_not_all_pairs(
     # Six points have 15 pairs, and 5 of them are with one point.
     least, other = (min(row.p for row in found.rows[1:]) for found in (plain, named))
     assert other == pytest.approx(least / 3)
-    assert all(row.verdict is Verdict.APART for row in named.rows[1:])
-    seen = [[row.seen_from for row in found.rows[1:]] for found in (plain, named)]
+    assert all(row.verdict is Verdict.WORSE for row in named.rows[1:])
+    seen = [[row.detectable for row in found.rows[1:]] for found in (plain, named)]
     assert all(finer < coarse for coarse, finer in zip(*seen, strict=True))
 
 
@@ -162,7 +162,7 @@ def test_another_metric_has_verdicts_of_its_own() -> None:
     assert {row.verdict for row in found.rows} == {Verdict.FIRST, Verdict.UNDECIDED}
     by_bytes = by_metric(found, METRICS["bytes_to_target"])
     assert [row.label for row in by_bytes.rows] == ["sgp", "gosgd"]
-    assert [row.verdict for row in by_bytes.rows] == [Verdict.FIRST, Verdict.APART]
+    assert [row.verdict for row in by_bytes.rows] == [Verdict.FIRST, Verdict.WORSE]
 
 
 def test_a_study_ranks_by_the_metric_that_it_names() -> None:
@@ -182,8 +182,10 @@ def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
     found = compare(_exact(three))
     late = found.rows[1]
     assert found.late == (late,) and late.verdict is Verdict.UNDECIDED
-    assert verdict_words(late, found).startswith("1 of 3 arrive: not told apart; ")
-    assert seen_words(late, found).endswith(" points of final accuracy")
+    assert verdict_words(late, found).startswith(
+        "1 of 3 arrive; no significant difference (detectable: "
+    )
+    assert detectable_words(late, found).endswith(" points of final accuracy")
 
 
 def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
@@ -195,7 +197,7 @@ def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
     }
     found = compare(_with(_exact(times), "accuracy", ends))
     late = found.rows[1]
-    assert late.verdict is Verdict.APART and late.is_by_arrivals
+    assert late.verdict is Verdict.WORSE and late.is_by_arrivals
     assert late.p == pytest.approx(2 * stats.fisher_exact([[1, 7], [8, 0]]).pvalue)
     assert verdict_words(late, found) == "1 of 8 arrive, p = 0.0028"
 
@@ -205,7 +207,7 @@ def test_those_that_do_not_arrive_are_told_by_how_far_they_come() -> None:
     ends: Ends = {"gosgd": (0.95, 0.96, 0.94), "sgp": (0.5, 0.53, 0.48)}
     found = compare(_with(_exact(times), "accuracy", ends))
     late = found.rows[1]
-    assert late.verdict is Verdict.APART and not late.is_by_arrivals
+    assert late.verdict is Verdict.WORSE and not late.is_by_arrivals
     assert late.end_gap is not None and late.end_gap.mean == pytest.approx(-0.4467, abs=1e-4)
     words = verdict_words(late, found)
     assert re.fullmatch(r"0 of 3 arrive; ends 44\.7 points lower \(.* to .*\), p = 0\.00\d+", words)
@@ -222,7 +224,7 @@ def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
     found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
     assert [row.label for row in found.rows] == ["gosgd", "sgp"]
     lucky = found.rows[1]
-    assert (lucky.reached, lucky.n, lucky.missing) == (2, 3, 0)
+    assert (found.reached(lucky), lucky.n, lucky.missing) == (2, 3, 0)
     assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
     assert lucky.verdict is Verdict.UNDECIDED
 
@@ -279,7 +281,7 @@ def test_one_seed_says_nothing_about_noise() -> None:
     assert not found.noise_known
     assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.NOISE_UNKNOWN]
     assert verdict_words(found.rows[1], found).endswith("; noise unknown")
-    assert seen_words(found.rows[1], found) == "—"
+    assert detectable_words(found.rows[1], found) == "—"
     assert math.isnan(found.rows[1].p)
 
 
@@ -374,7 +376,7 @@ def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
     assert found.metric.name == "time_to_target_s"
     survivor = found.rows[1]
-    assert (survivor.n, survivor.missing, survivor.reached) == (1, 2, 1)
+    assert (survivor.n, survivor.missing, found.reached(survivor)) == (1, 2, 1)
     assert "time_to_target_s" not in survivor.figures
     assert found.ranked == (found.rows[0],)
 
@@ -443,7 +445,7 @@ def test_losses_below_zero_differ_by_no_factor() -> None:
     assert not found.metric.is_ratio
     assert behind.gap is not None
     assert behind.gap.mean == pytest.approx(89.83, abs=0.01)
-    assert behind.p < SIGNIFICANT and behind.verdict is Verdict.APART
+    assert behind.p < SIGNIFICANT and behind.verdict is Verdict.WORSE
 
 
 def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
@@ -452,7 +454,7 @@ def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
     found = by_metric(
         compare(_with(results, "consensus_distance", ends)), METRICS["consensus_distance"]
     )
-    assert [row.label for row in found.undecided] == ["sgp"]
+    assert [row.label for row in found.rows if row.verdict is Verdict.UNDECIDED] == ["sgp"]
     assert found.rows[2].p < SIGNIFICANT
 
 

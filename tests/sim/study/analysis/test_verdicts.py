@@ -11,9 +11,9 @@ def test_the_first_is_named_with_its_figure_and_who_is_not_told_apart() -> None:
     results = results_of({"rule": RULES}, lambda at: Course(rate_s=RULES.index(at["rule"]) + 1.0))
     (line,) = headlines(results)
     assert line.startswith("The lowest mean virtual time to target 0.9 is that of gosgd: ")
-    assert "not told apart" not in line
+    assert "no significant difference" not in line
     alike = results_of({"rule": RULES}, lambda at: Course(noise=0.3))
-    assert "; not told apart: " in headlines(alike)[0]
+    assert "; no significant difference from " in headlines(alike)[0]
 
 
 def test_of_many_places_the_first_have_a_line() -> None:

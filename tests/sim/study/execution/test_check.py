@@ -10,8 +10,8 @@ import pytest
 
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import simulate
-from rumor.sim.study.execution.cache_key import config_of
-from rumor.sim.study.execution.check import InvalidTrial, InvalidTrials, check_trials
+from rumor.sim.study.execution.plan import InvalidTrial, InvalidTrials, check_trials
+from rumor.sim.study.execution.trial import config_of
 from rumor.sim.study.study import Axis, Point, Study
 from rumor.sim.study.study_file import SETTINGS
 
@@ -137,7 +137,7 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
     )
     good, bad = check_trials(study.trials())
     assert bad == [] and [trial.trial for trial in good] == list(study.trials())
-    assert all(trial.memory_gib > 0.1 and trial.steps == 20 for trial in good)
+    assert all(trial.memory_gib > 0.1 and trial.work == 160 for trial in good)
 
 
 def test_checking_draws_nothing_from_the_callers_random_numbers() -> None:
@@ -157,7 +157,7 @@ def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
         {"steps": None},
     ]
     studies = [study_with(**settings) for settings in trials]
-    assert [check_trials(study.trials())[0][0].steps for study in studies] == [30, 10, 200]
+    assert [check_trials(study.trials())[0][0].work for study in studies] == [240, 80, 1600]
 
 
 def told(study: Study) -> list[str]:
@@ -214,6 +214,8 @@ def test_bad_trials_that_have_no_labels_in_common_are_listed_one_by_one() -> Non
     )
     assert text.splitlines()[1:] == [
         "- no",
-        "    graph a, size 12 (seeds 0, 1)",
-        "    graph b, size 8 (seeds 0, 1)",
+        "    a, 12, seed 0",
+        "    a, 12, seed 1",
+        "    b, 8, seed 0",
+        "    b, 8, seed 1",
     ]

@@ -27,7 +27,7 @@ from rumor.sim.study import (
 )
 from rumor.sim.study.execution.backends import Backend, Lost
 from rumor.sim.study.execution.store import Store, locked
-from rumor.sim.study.execution.worker import order_of, run_trial
+from rumor.sim.study.execution.trial import order_of, run_trial
 
 from ....forked import forked
 from ....waiting import LIMIT_S
@@ -108,8 +108,7 @@ def test_other_code_uses_nothing_of_what_was_finished(
     tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "a")
-    for name in ("cache_key", "worker"):
-        monkeypatch.setattr(f"rumor.sim.study.execution.{name}.code_version", lambda: "other")
+    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", lambda: "other")
     plan = plan_study(small_study(), tmp_path / "a", jobs=1)
     assert (plan.finished, plan.others, len(plan.to_do)) == (0, 4, 4)
     run(tmp_path / "a", resume=True)
@@ -131,7 +130,7 @@ def test_a_file_that_changes_while_its_trial_is_computed_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("net.json").write_text('{"loss": 0.0}')
-    import rumor.sim.study.execution.worker as compute
+    import rumor.sim.study.execution.trial as compute
 
     original = compute.compute
 
@@ -159,7 +158,7 @@ def test_a_process_with_other_code_ends_the_study(
         changed = True
         return run_trial(order)
 
-    monkeypatch.setattr("rumor.sim.study.execution.worker.code_version", version)
+    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", version)
     monkeypatch.setattr(module, "run_trial", run_elsewhere)
     with pytest.raises(
         RumorError,
@@ -172,7 +171,7 @@ def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
     order = json.loads(order_of("x", {}, tmp_path, None))
     own = order["versions"]["torch"]
     order |= {"code": "other", "versions": order["versions"] | {"torch": "0.1"}}
-    why = json.loads(run_trial(json.dumps(order)))["stranger"]
+    why = json.loads(run_trial(json.dumps(order)))["code_mismatch"]
     assert why.endswith(f"where the study was started: torch is {own} there, 0.1 here")
 
 

@@ -12,7 +12,7 @@ from rumor.sim.batched.schedule import Ending, Reading
 from rumor.sim.kernel.faults.report import FaultReport, Times
 from rumor.sim.kernel.plan import Checkpoint, Traffic
 from rumor.sim.kernel.worker import Incarnations, Worker
-from rumor.sim.results.efficiency import Participation, targets_of, time_figures, token_figures
+from rumor.sim.results.measure import Participation, targets_of, time_figures, token_figures
 from rumor.train.tasks.registry import build_task
 from rumor.train.tasks.task import Task
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import Run, simulate
-from rumor.sim.results.pictures.animation import states_at
+from rumor.sim.results.film import states_at
 
 NAMES = ("a", "b", "c", "join-1")
 
@@ -47,7 +47,7 @@ def test_who_is_up_follows_from_what_was_done(time_s: float, expected: dict[str,
 
 
 def test_who_is_cut_off_and_who_is_slow_lasts_as_long_as_the_fault() -> None:
-    assert states_at(FAULTS, NAMES, 4.2).group == {"a": 1, "b": 2}
+    assert states_at(FAULTS, NAMES, 4.2).group == {"a": ("a",), "b": ("b",)}
     assert states_at(FAULTS, NAMES, 5.0).slow == {"c"} and not states_at(FAULTS, NAMES, 5.6).slow
     assert set(states_at(FAULTS, NAMES, 7.2).group) == {"a", "b", "c"}
     assert set(states_at(FAULTS, NAMES, 7.6).group) == {"a", "b"}
@@ -56,11 +56,11 @@ def test_who_is_cut_off_and_who_is_slow_lasts_as_long_as_the_fault() -> None:
     assert not states_at(FAULTS, NAMES, 13.5).group
 
 
-def test_events_are_told_in_words() -> None:
-    told = states_at(FAULTS, NAMES, 20.0).told
-    assert told[:2] == ["a is killed", "b stands still"]
-    assert {"2 are cut off from the others", "all cuts heal", "join-1 joins", "loss"} <= set(told)
-    assert "2 are killed at once" in told
+def test_events_are_put_in_words() -> None:
+    events = states_at(FAULTS, NAMES, 20.0).events
+    assert events[:2] == ["a is killed", "b stands still"]
+    assert {"2 are cut off from the others", "all cuts heal", "join-1 joins", "loss"} <= set(events)
+    assert "2 are killed at once" in events
 
 
 @pytest.fixture(scope="module")

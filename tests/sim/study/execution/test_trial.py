@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import rumor.sim.study.execution.cache_key as module
+import rumor.sim.study.execution.trial as module
 from rumor.gossip import ConfigError
 from rumor.sim import NetworkConfig
-from rumor.sim.study.execution.cache_key import (
+from rumor.sim.study.execution.trial import (
     code_version,
     config_of,
     settings_as_json,
@@ -180,7 +180,7 @@ def test_code_is_told_by_the_modules_that_compute(tmp_path: Path) -> None:
 
 
 def test_the_code_of_this_process_is_found_wherever_it_is_installed() -> None:
-    assert "sim/study/execution/cache_key.py" in module._sources_state(module._ROOT)
+    assert "sim/study/execution/trial.py" in module._sources_state(module._ROOT)
 
 
 @pytest.mark.parametrize("name", ["torch", "processor"])

@@ -9,10 +9,10 @@ import pytest
 from matplotlib import get_backend, rcParams
 from matplotlib.figure import Figure
 
-from rumor.sim.results.pictures.plots import draw, set_scale
+from rumor.sim.results.plots import draw, set_scale
 from rumor.sim.results.run import Run
 
-from ...made_up import made_up
+from ..made_up import made_up
 
 
 def without(run: Run, *names: str) -> Run:

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from rumor.cli.launch.summary import estimate
-from rumor.sim.results.pictures.live_plots import draw
+from rumor.sim.results.live_plots import draw
 
-from ....cli.launch.fakes import detail, summary
+from ...cli.launch.fakes import detail, summary
 
 
 def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_without_distances_there_are_words_and_no_scale(
     silent = [[row | {"sketch": None, "loss": None} for row in rows(20)] for _ in range(count)]
     details = [detail(index) for index in range(count)]
     found = drawn_axes(monkeypatch, silent, consensus_distance=distance, peers_detail=details)
-    for axes, said in ((found[0], "the script tells no loss"), (found[-1], words)):
+    for axes, said in ((found[0], "the script reports no loss"), (found[-1], words)):
         assert said in axes.texts[0].get_text()
         assert list(axes.get_yticks()) == [] and not axes.spines["left"].get_visible()
 

@@ -1,9 +1,15 @@
-"""Names of trials: the same arguments, files and code, the same name."""
+"""A trial: the key of its arguments, files and code, and its computation in a worker process."""
 
 import json
+import os
 import platform
+import signal
 import sys
+import threading
+import time
+import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import chdir, nullcontext
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
@@ -12,16 +18,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from ....gossip.errors import ConfigError, did_you_mean
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ....gossip.errors import ConfigError, RumorError, did_you_mean
+from ....topology import TopologyError, facts, parse
+from ....topology.families.files import forget_files
 from ....topology.spec import Spec, read
 from ....train.faults.schedule import faults_as_json, faults_of
 from ....train.tasks.partition import partition_as_json, partition_file, partition_module
+from ....train.tensors.buffers import keep_pages
+from ...batched.values import peak_rss_mib
 from ...config import SimulationConfig
 from ...kernel.faults.storms import STORMS
+from ...results.files import as_json
+from ...simulate import simulate
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
 
-__all__ = ["code_version", "config_of", "settings_as_json", "trial_key", "versions"]
+__all__ = [
+    "code_version",
+    "compute",
+    "config_of",
+    "order_of",
+    "run_trial",
+    "settings_as_json",
+    "trial_key",
+    "versions",
+]
 
 # The folder whose subfolders are the import package's subpackages, in a checkout and in an
 # installed wheel alike.
@@ -43,16 +69,10 @@ _WHEN_LOADED: Final[dict[Path, str]] = {}
 
 
 def trial_key(settings: Mapping[str, Any]) -> str:
-    """Hash all that a trial's result depends on.
+    """Hash all that a trial's result depends on, as 32 hexadecimal digits (BLAKE2b).
 
     That is every argument, defaults included; the contents of the files that it names; the code of
     a task or rule of the user's own; and the version of this project, Python and the libraries.
-
-    Args:
-        settings: Fields of `SimulationConfig`.
-
-    Returns:
-        32 hexadecimal digits (BLAKE2b).
 
     Raises:
         ConfigError: A setting is not valid, cannot be written down, or a file cannot be read.
@@ -111,9 +131,6 @@ def code_version() -> str:
     """Hash this project's code, the versions of the libraries, and the processor.
 
     Found once per process, since loaded code does not change with the files.
-
-    Returns:
-        32 hexadecimal digits (BLAKE2b).
     """
     return _hash([_sources_state(_ROOT), versions()])
 
@@ -124,34 +141,28 @@ def versions() -> dict[str, str]:
 
     The processor is among them: sums are rounded differently where more numbers are added at once.
     """
-    # Not above: whoever only asks for a name need not wait for it.
-    import torch
-
     found = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
     }
-    return found | {name: _version(name) for name in _LIBRARIES}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
 
 
 def _sources_state(root: Path) -> dict[str, str]:
     """The hash of every module that has a say in a result, by its path."""
-    paths = [path for folder in _FOLDERS for path in _modules(root / folder, root).items()]
-    return {
-        name: _hash_file(name, path) for name, path in paths if not name.startswith(_AFTERWARDS)
-    }
+    paths = {name: path for top in _FOLDERS for name, path in _modules(root / top, root).items()}
+    there = {name: path for name, path in paths.items() if not name.startswith(_AFTERWARDS)}
+    return {name: _hash_file(name, path) for name, path in there.items()}
 
 
 def _modules(folder: Path, root: Path) -> dict[str, Path]:
     """All modules in a folder, by their paths from *root* on."""
     return {path.relative_to(root).as_posix(): path for path in sorted(folder.rglob("*.py"))}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
@@ -226,3 +237,146 @@ def _hash_file(what: str, path: Path) -> str:
 
 def _hash(content: Any) -> str:
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+# A process has one working directory and one number of torch threads.
+_ONE_AT_A_TIME = threading.Lock()
+
+_LOOK_EVERY_S = 1.0
+
+_CODE_MISMATCH = (
+    "the code, a library or the processor is not the same in a worker process (on {}) as where the "
+    "study was started: {}"
+)
+
+
+def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | None) -> str:
+    """Write down a trial for a worker process: relative paths begin in *folder*, and the worker
+    ends with the process *parent*, if that is given."""
+    asked = {"key": key, "settings": dict(settings), "folder": str(folder), "parent": parent}
+    return json.dumps(asked | {"code": code_version(), "versions": versions()})
+
+
+def run_trial(order: str) -> str:
+    """Compute a trial as `order_of` asks for it.
+
+    Returns:
+        JSON: ``key``, and either ``record``, what `compute` gives, or ``failure``, why there is
+        none, or ``code_mismatch``: this process runs other code than the one that asked. Nothing
+        is raised for a trial that cannot run: others may.
+    """
+    told = json.loads(order)
+    if told["parent"] is not None:
+        _belong_to(told["parent"])
+    # Where this machine has the folder.
+    inside = chdir(told["folder"]) if Path(told["folder"]).is_dir() else nullcontext()
+    with _ONE_AT_A_TIME, inside:
+        try:
+            answer = _answer(told)
+        except (RumorError, TopologyError, OSError) as error:
+            answer = {"failure": str(error) or type(error).__name__}
+        except MemoryError:
+            answer = {"failure": "there was not enough memory for it"}
+        except Exception as error:  # whatever a user's task does
+            answer = {"failure": _in_words(error)}
+    return json.dumps({"key": told["key"], **answer}, allow_nan=False)
+
+
+def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
+    if code_version() != told["code"]:
+        others = [
+            f"{name} is {own or 'missing'} there, {told['versions'].get(name) or 'missing'} here"
+            for name, own in versions().items()
+            if told["versions"].get(name, "") != own
+        ]
+        changed = "a source was changed since, or that machine has another version of this project"
+        why = "; ".join(others) or changed
+        return {"code_mismatch": _CODE_MISMATCH.format(os.uname().nodename, why)}
+    # A process of a cluster may have met a graph's file as it was for another study.
+    forget_files()
+    key, settings = told["key"], told["settings"]
+    _check(key, settings)
+    found = compute(config_of(settings))
+    # A file may have changed after it was hashed and before it was read.
+    _check(key, settings)
+    return {"record": found}
+
+
+def _check(key: str, settings: Mapping[str, Any]) -> None:
+    """See that this process would compute what was asked for."""
+    if trial_key(settings) != key:
+        raise RumorError(
+            "a file that this trial names is no longer what it was when the study began, or is "
+            f"another one in {Path.cwd()} on {os.uname().nodename}: start it again by --resume"
+        )
+
+
+@cache
+def _belong_to(parent: int) -> None:
+    """Let this process compute on one core, and end with the one that started it."""
+    torch.set_num_threads(1)
+    keep_pages()
+    if threading.current_thread() is threading.main_thread():
+        # Ctrl-C is for the one who started this process.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    # One that was killed tells nobody: its children go to another process.
+    while os.getppid() == parent:
+        time.sleep(_LOOK_EVERY_S)
+    os._exit(1)
+
+
+def _in_words(error: Exception) -> str:
+    text = str(error).strip().partition("\n")[0]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{what}, at {frame.filename}:{frame.lineno}"
+
+
+# They depend on the machine, and so would tables.
+_OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "decided")
+
+_QUANTILES = ("least", "quarter", "median", "three_quarters", "most")
+
+
+def compute(config: SimulationConfig) -> dict[str, Any]:
+    """Run a trial on one core, in this process.
+
+    Returns:
+        ``summary``, ``series``, ``facts``, ``wall_s`` and ``peak_rss_mib``, as `Result` has them.
+
+    Raises:
+        RumorError: It cannot run.
+        TopologyError: Likewise.
+    """
+    start_s = time.perf_counter()
+    # Sums that are shared among threads are rounded otherwise.
+    with threadpool_limits(1):
+        run = simulate(config, threads=1)
+    graph = parse(config.topology, config.workers, seed=config.seed, mixing=config.mixing)
+    try:
+        known = facts(graph).as_json()
+    except TopologyError:
+        # A few graphs that workers can push along have no facts: they never agree, for one.
+        known = {}
+    summary = {k: v for k, v in run.summary.items() if k not in _OF_THE_MACHINE}
+    return {
+        "summary": as_json(summary),
+        "series": as_json(dict(_curves(run.series))),
+        "facts": as_json(known),
+        "wall_s": time.perf_counter() - start_s,
+        "peak_rss_mib": peak_rss_mib(),
+    }
+
+
+def _curves(series: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Curves one by one; those of the groups of a partition are left out."""
+    for name, values in series.items():
+        if name.endswith("_quantiles"):
+            for index, at in enumerate(_QUANTILES):
+                yield f"{name.removesuffix('_quantiles')}_{at}", values[:, index]
+        elif values.ndim == 1:
+            yield name, values

@@ -1,0 +1,335 @@
+"""Pictures of live runs, and of swarms that train side by side."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...train.storage.files import drafted
+from .plots import (
+    ACCENT,
+    BLUE,
+    DIM,
+    FAULT_COLOR,
+    INK,
+    PALETTE,
+    STYLE,
+    Floats,
+    mark,
+    mark_faults,
+    new_figure,
+    plain_log_ticks,
+    say,
+    set_scale,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Contestant", "Event", "LifeLine", "draw", "draw_race"]
+
+Summary = Mapping[str, Any]
+Rows = Sequence[Mapping[str, Any]]
+
+UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+"""Unit of the time axis, each used from `UNITS_MIN` of it on."""
+
+UNITS_MIN = 5.0
+
+DOWN_S = 1.0
+"""How much less than the calendar a peer's own training time advances between two of its rows where
+it was down: a restarted process takes longer than this to begin, and clocks differ by less."""
+
+Clock = Callable[[Floats], Floats]
+"""Turns seconds since the Unix epoch into places on the time axis."""
+
+
+def draw(
+    summary: Summary, peers: Sequence[Rows], disagreement: tuple[Floats, Floats], path: Path
+) -> None:
+    """Draw a live run: loss, accuracy and consensus distance of its peers.
+
+    Args:
+        summary: As `summarize` of `rumor.cli.launch` builds it.
+        peers: Each peer's rows of metrics, in the order of the summary's ``peers_detail``.
+        disagreement: Instants, seconds since the Unix epoch, and the consensus distances estimated
+            there; float64, ``(n_points,)`` each.
+        path: Where the PNG goes.
+
+    Raises:
+        OSError: It cannot be written; what was there still is.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
+        # A script need not report what it measures.
+        kinds = ("test_loss", "accuracy", "average_test_loss", "average_accuracy")
+        evaluated = any(_has_column(peers, kind) for kind in kinds)
+        figure = new_figure(8, 8.2 if evaluated else 5.6, "constrained")
+        loss, *middle, consensus = figure.subplots(3 if evaluated else 2, 1, sharex=True)
+        clock, end, unit = _time_axis(peers)
+        _draw_losses(loss, summary, peers, clock)
+        for quality in middle:
+            _draw_evaluations(quality, summary, peers, clock, end)
+        _draw_sketched(consensus, summary, peers, (clock(disagreement[0]), disagreement[1]), end)
+        consensus.set_xlabel(f"time since training began, {unit}")
+        consensus.xaxis.set_major_formatter("{x:g}")
+        loss.set_xlim(0, end)
+        for axes in (loss, *middle, consensus):
+            mark_faults(axes, _faults_done(summary, clock, end), end, labels=axes is loss)
+            if axes.get_yscale() == "log":
+                low, high = axes.get_ylim()
+                plain_log_ticks(axes, high / low)
+        unit = summary["emission"].replace("-", " ")
+        rate = "" if summary["p"] is None else f" with p = {summary['p']:g} {unit}"
+        what = (summary["task"], f"{summary['peers']} peers", summary["topology"], summary["rule"])
+        title = ", ".join(map(str, what)) + rate
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        with drafted(path) as draft:
+            figure.savefig(draft, format="png")
+
+
+def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
+    """The clock, the end of the run on it, and its unit."""
+    seen: list[tuple[float, float]] = []
+    for rows in peers:
+        unix_s, down_s = _calendar(rows)
+        # A first row comes after the training that it reports.
+        seen += [(row["unix_s"] - row.get("time_s", 0.0), 0.0) for row in rows[:1]]
+        seen += zip(unix_s.tolist(), down_s.tolist(), strict=True)
+    knots, down_s = np.array(sorted(seen) or [(0.0, 0.0)]).T
+    gaps = np.diff(knots)
+    for index in np.argsort(-gaps):
+        # A run that is resumed days later would be two slivers at the edges.
+        if gaps[index] > gaps.sum() / 2 and down_s[index + 1] > gaps[index] / 2:
+            gaps[index] = 0.0
+    elapsed = np.concatenate([[0.0], np.cumsum(gaps)])
+    long = (each for each in UNITS if elapsed[-1] >= UNITS_MIN * each[0])
+    size, unit = next(long, UNITS[-1])
+    end = float(elapsed[-1] / size) or 1.0
+    return lambda unix_s: np.interp(unix_s, knots, elapsed / size), end, unit
+
+
+def _calendar(rows: Rows) -> tuple[Floats, Floats]:
+    """When each row was written, and for how long the peer was down before, seconds."""
+    unix_s = np.array([row["unix_s"] for row in rows], np.float64)
+    trained_s = np.array([row.get("time_s", row["unix_s"]) for row in rows], np.float64)
+    return unix_s, np.diff(unix_s - trained_s, prepend=(unix_s - trained_s)[:1])
+
+
+def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock) -> None:
+    axes.set_title("Training loss of each peer on its own batches")
+    if not _has_column(peers, "loss"):
+        say(axes, "the script reports no loss: peer.step(loss=loss)")
+        return
+    axes.set_ylabel("loss")
+    shown: list[Floats] = []
+    for index, rows in enumerate(peers):
+        color, detail = _color(index, len(peers)), summary["peers_detail"][index]
+        ended = "" if detail["state"] == "finished" else f" ({detail['state']})"
+        axes.plot(*_column(rows, "loss", clock), color=color, alpha=0.3, linewidth=0.8)
+        times, values = _column(rows, "loss", clock, _smooth)
+        axes.plot(times, values, color=color, linewidth=1.5, label=f"{detail['id']}{ended}")
+        shown.append(values)
+        _mark_death(axes, detail, times, values, color)
+    set_scale(axes, np.concatenate(shown))
+    if len(peers) <= len(PALETTE):
+        axes.legend(loc="upper right", ncols=2)
+
+
+def _draw_evaluations(
+    axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock, end: float
+) -> None:
+    has_accuracy = _has_column(peers, "accuracy") or _has_column(peers, "average_accuracy")
+    measured = "accuracy" if has_accuracy else "loss"
+    own, average = measured, "average_accuracy"
+    if measured == "loss":
+        own, average = "test_loss", "average_test_loss"
+        axes.set_yscale("log")
+    also = ["of the average of all (black)"] if _has_column(peers, average) else []
+    also += [] if summary[measured] is None else ["of the merged model"]
+    axes.set_title(" and ".join([f"Held-out {measured} of each peer", *also]))
+    axes.set_ylabel(measured)
+    for index, rows in enumerate(peers):
+        color = _color(index, len(peers))
+        times, values = _column(rows, own, clock)
+        axes.plot(times, values, color=color, marker="o", markersize=3, linewidth=1.3)
+        _mark_death(axes, summary["peers_detail"][index], times, values, color)
+        # One peer measures it; where that one died, another one goes on.
+        times, values = _column(rows, average, clock)
+        axes.plot(times, values, color=INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
+    if summary[measured] is not None:
+        mark(axes, end, summary[measured], f"merged\n{summary[measured]:.4g}", size=7)
+
+
+def _draw_sketched(
+    axes: "Axes",
+    summary: Summary,
+    peers: Sequence[Rows],
+    disagreement: tuple[Floats, Floats],
+    end: float,
+) -> None:
+    width = max((len(row.get("sketch") or ()) for rows in peers for row in rows), default=0)
+    axes.set_title(f"Consensus distance, estimated from sketches of {width} numbers")
+    axes.set_ylabel("|x_i - mean| / |mean|, rms")
+    axes.set_yscale("log")
+    times, distances = disagreement
+    times, distances = times[distances > 0], distances[distances > 0]
+    final = summary["consensus_distance"]
+    if not len(distances) and not final:
+        words = "nothing was measured" if final is None else "at the end: identical"
+        say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
+        return
+    axes.plot(times, distances, color=INK, marker="o", markersize=3, linewidth=1.3)
+    if final is None:
+        return
+    # Peers that merge at the end come orders of magnitude closer than while they train: to
+    # scale, that one point would press all others into a line.
+    floor = float(distances.min()) / 4 if len(distances) else max(final, 1e-9)
+    text = f"at the end,\nexact: {final:.1e}" if final else "at the end:\nidentical"
+    mark(axes, end, max(final, floor), text, marker="D" if final >= floor else "v", size=7)
+    axes.set_ylim(bottom=0.8 * floor)
+
+
+def _mark_death(axes: "Axes", detail: Summary, times: Floats, values: Floats, color: Any) -> None:
+    """A cross where a peer ended before its time."""
+    if detail["state"] != "finished" and len(times):
+        axes.plot(times[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
+
+
+def _faults_done(summary: Summary, clock: Clock, end: float) -> list[dict[str, Any]]:
+    """Faults that were injected, at their places on the time axis."""
+    found = []
+    for fault in summary.get("faults", ()):
+        if fault["done"]:
+            first, last = clock(np.array([fault["done"][i]["unix_s"] for i in (0, -1)])).tolist()
+            lasting = {} if fault.get("for_s") is None else {"for_s": last - first or end}
+            found.append(fault | {"at_s": first} | lasting)
+    return sorted(found, key=lambda fault: fault["at_s"])
+
+
+def _color(index: int, count: int) -> Any:
+    if count <= len(PALETTE):
+        return PALETTE[index]
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](index / (count - 1))
+
+
+def _has_column(peers: Sequence[Rows], key: str) -> bool:
+    return any(row.get(key) is not None for rows in peers for row in rows)
+
+
+def _column(
+    rows: Rows, key: str, clock: Clock, smooth: Callable[[Floats], Floats] = lambda each: each
+) -> tuple[Floats, Floats]:
+    """The values of one column and their times, with a gap wherever the peer was down."""
+    unix_s, down_s = _calendar(rows)
+    incarnation = np.cumsum(down_s > DOWN_S)
+    known = [index for index, row in enumerate(rows) if row.get(key) is not None]
+    values = np.array([rows[index][key] for index in known], np.float64)
+    begins = np.flatnonzero(np.diff(incarnation[known])) + 1
+    smoothed = np.concatenate([smooth(part) for part in np.split(values, begins)])
+    return np.insert(clock(unix_s[known]), begins, np.nan), np.insert(smoothed, begins, np.nan)
+
+
+def _smooth(values: Floats) -> Floats:
+    """A centered moving mean over a fifteenth of the rows, over fewer at both ends."""
+    kernel = np.ones(max(1, len(values) // 15) | 1)
+    if len(values) < len(kernel):
+        return values
+    counts = np.convolve(np.ones(len(values)), kernel, "same")
+    return np.convolve(values, kernel, "same") / counts
+
+
+class Event(NamedTuple):
+    """Something that happened to a peer."""
+
+    time_s: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """One way to train, over seconds since its training began."""
+
+    name: str
+    times_s: Sequence[float]
+    """When its model was measured."""
+    losses: Sequence[float]
+    """On held-out data."""
+    accuracies: Sequence[float]
+    reached_s: float | None
+    """When it reached the target; None if never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeLine:
+    """When a peer was there."""
+
+    name: str
+    spans_s: Sequence[tuple[float, float]]
+    """Begin and end of each of its incarnations, seconds."""
+    events: Sequence[Event]
+
+
+def draw_race(
+    contestants: Sequence[Contestant],
+    lines: Sequence[LifeLine],
+    target: float,
+    title: str,
+    note: str,
+    path: Path,
+) -> None:
+    """Draw loss and accuracy of three at most, and below that the peers of the first one, as PNG.
+
+    Raises:
+        OSError: It cannot be written; what was there still is.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
+        figure = new_figure(9, 7.6, "constrained")
+        heights = (3, 3, 0.45 * len(lines) + 0.3)
+        loss, accuracy, there = figure.subplots(3, 1, sharex=True, height_ratios=heights)
+        loss.set_title("Loss on held-out data")
+        accuracy.set_title(f"Accuracy on held-out data, and when it reached {target:g}")
+        for each, color in zip(contestants, (BLUE, PALETTE[5], DIM), strict=False):
+            style: Any = {"color": color, "linewidth": 2.2 if color == BLUE else 1.5}
+            when = "not reached" if each.reached_s is None else f"{each.reached_s:.1f} s"
+            loss.plot(each.times_s, each.losses, label=each.name, **style)
+            accuracy.plot(each.times_s, each.accuracies, label=when, **style)
+            if each.reached_s is not None:
+                accuracy.plot(each.reached_s, target, color=color, marker="D", markersize=8)
+        accuracy.axhline(target, color=INK, linewidth=0.8, linestyle=":")
+        accuracy.set_ylim(top=1.0)
+        loss.legend(loc="upper right")
+        accuracy.legend(loc="lower right")
+        _draw_life_lines(there, lines)
+        there.set_xlabel("wall clock since training began, s")
+        there.set_xlim(left=0.0)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        figure.supxlabel(note, x=0.01, ha="left", fontsize=STYLE["font.size"])
+        with drafted(path) as draft:
+            figure.savefig(draft, format="png")
+
+
+def _draw_life_lines(axes: "Axes", lines: Sequence[LifeLine]) -> None:
+    axes.set_title("Who was there")
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(lines)), [line.name for line in lines])
+    axes.set_ylim(len(lines) - 0.4, -0.6)
+    for row, line in enumerate(lines):
+        spans = [(begin_s, end_s - begin_s) for begin_s, end_s in line.spans_s]
+        axes.broken_barh(spans, (row - 0.21, 0.42), color=BLUE, alpha=0.75)
+        for time_s, what in line.events:
+            is_end = what.startswith("killed")
+            color, marker = (ACCENT, "X") if is_end else (FAULT_COLOR, ">")
+            axes.plot([time_s], [row], color=color, marker=marker, markersize=8, zorder=5)
+            style: Any = {"fontsize": 8.5, "color": "white", "fontweight": "bold"}
+            axes.annotate(
+                what, (time_s, row), xytext=(-7 if is_end else 7, 0), textcoords="offset points",
+                ha="right" if is_end else "left", va="center", **style,
+            )  # fmt: skip

@@ -1,0 +1,469 @@
+"""Pictures of simulated runs, and what those of live runs share with them."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .figures import describe, describe_world
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "ACCENT",
+    "BLUE",
+    "DIM",
+    "FAULT_COLOR",
+    "INK",
+    "PALETTE",
+    "STYLE",
+    "Floats",
+    "draw",
+    "fault_labels",
+    "mark",
+    "mark_faults",
+    "new_figure",
+    "plain_log_ticks",
+    "say",
+    "set_scale",
+]
+
+Floats = NDArray[np.float64]
+Mappings = Sequence[Mapping[str, Any]]
+
+INK, ACCENT, DIM, FAULT_COLOR = "#333333", "#B0300A", "#777777", "#AA4499"
+# Okabe and Ito 2008: distinct with any form of color blindness, and on paper.
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+BLUE = PALETTE[0]
+
+STYLE: Any = {
+    "font.size": 9.5,
+    "axes.edgecolor": "#AAAAAA",
+    "axes.labelcolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    # Names of tasks and paths may hold what would be mathematics to matplotlib.
+    "text.parse_math": False,
+}
+
+LOG_FROM, LOG_SPARSE_FROM = 8.0, 300.0
+"""Greatest value over least from which an axis is logarithmic, and from which powers of ten are
+enough ticks."""
+
+FAULTS_CLOSE = 0.03
+"""Faults nearer to one another than this part of the run share a line, or labels would overlap."""
+
+FAULT_LABELS_MAX, FAULT_LETTERS_MAX = 16, 36
+"""Lines that are labelled, and letters that fit along a panel's height."""
+
+PLURALS = {"crash": "crashes", "mass-restart": "mass restarts", "pause": "pauses", "loss": "loss"}
+
+NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
+"""Kinds of faults that often last for most of a run."""
+
+
+def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "Figure":
+    """An empty figure, inches wide and high: without a window or state that outlives it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=dpi, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def mark(
+    axes: "Axes", x: float, y: float, text: str, *, marker: str = "D", size: float = 5
+) -> None:
+    """Stress the last point of a curve; the text is outside the panel, at its right edge."""
+    axes.plot([x], [y], color=ACCENT, marker=marker, markersize=size, zorder=5, clip_on=False)
+    style: Any = {"color": ACCENT, "fontweight": "bold", "annotation_clip": False}
+    axes.annotate(text, (x, y), xytext=(8, 0), textcoords="offset points", va="center", **style)
+
+
+def say(axes: "Axes", text: str) -> None:
+    """Write words into a panel; without data, it has no vertical axis."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=DIM)
+    if not axes.has_data():
+        axes.set(yscale="linear", yticks=[], ylabel="")
+        axes.grid(visible=False)
+        axes.spines["left"].set_visible(False)
+
+
+def set_scale(axes: "Axes", values: Floats) -> None:
+    """Make the vertical axis logarithmic where all *values* are positive and far apart."""
+    axes.yaxis.set_major_formatter("{x:g}")
+    finite = values[np.isfinite(values)]
+    if len(finite) and 0 < LOG_FROM * finite.min() <= finite.max():
+        axes.set_yscale("log")
+        plain_log_ticks(axes, finite.max() / finite.min())
+
+
+def plain_log_ticks(axes: "Axes", ratio: float) -> None:
+    """Give a logarithmic vertical axis ticks in plain numbers.
+
+    Labels in mathematics, as matplotlib has them, `STYLE` would show as they are written.
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if ratio < LOG_SPARSE_FROM:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -> None:
+    """Draw a line for each fault, shade the time that one lasts, and label few of them."""
+    from matplotlib.patheffects import withStroke
+
+    before = axes.get_ylim()
+    for fault in faults:
+        start_s, for_s = fault["at_s"], fault.get("for_s")
+        if for_s is not None and start_s < end_s and fault["kind"] not in NOT_SHADED:
+            stop_s = min(start_s + for_s, end_s)
+            axes.axvspan(start_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
+    found = fault_labels(faults, end_s)
+    for at_s, text in found.items():
+        axes.axvline(at_s, color=FAULT_COLOR, linewidth=0.9, linestyle=":", zorder=1)
+        if labels and len(found) <= FAULT_LABELS_MAX:
+            place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            around = [withStroke(linewidth=2, foreground="white")]
+            axes.annotate(
+                text, (at_s, 0.03), xytext=(2, 0), **place, rotation=90, ha="left", va="bottom",
+                fontsize=7.5, color=FAULT_COLOR, path_effects=around,
+            )  # fmt: skip
+    axes.set_ylim(before)
+
+
+def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
+    """What is written where; faults, in order of time, that are close together share a line.
+
+    >>> fault_labels([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 50.0, "kind": "heal"},
+    ...               {"at_s": 50.5, "kind": "crash", "peer": 3}], 100.0)
+    {1.0: 'crash 2', 50.0: 'heal, crash 3'}
+    """
+    groups: list[list[Mapping[str, Any]]] = []
+    for fault in faults:
+        if fault["at_s"] > end_s:
+            break
+        if groups and fault["at_s"] - groups[-1][0]["at_s"] < FAULTS_CLOSE * end_s:
+            groups[-1].append(fault)
+        else:
+            groups.append([fault])
+    return {group[0]["at_s"]: _fault_words(group) for group in groups}
+
+
+def _fault_words(group: Mappings) -> str:
+    """The label of faults that share a line: as exact as fits."""
+    counts, peers = Counter[str](), dict[str, Any]()
+    for fault in group:
+        counts[fault["kind"]] += fault.get("count", 1)
+        peers[fault["kind"]] = fault.get("peer")
+    plain = {
+        kind: kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
+        for kind, count in counts.items()
+    }
+    named = [
+        text if counts[kind] > 1 or peers[kind] is None else f"{kind} {peers[kind]}"
+        for kind, text in plain.items()
+    ]
+    texts = (", ".join(named), ", ".join(plain.values()))
+    fitting = (text for text in texts if len(text) <= FAULT_LETTERS_MAX)
+    return next(fitting, f"{counts.total()} faults")
+
+
+# Inches.
+WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
+
+TITLE_MAX, WORLD_MAX = 95, 140
+"""Letters of a line above the panels, where it says what is run and in what world."""
+
+MILESTONES_MAX = 3
+"""Accuracies whose time is marked, the best ones."""
+
+WEIGHTS_APART = 0.05
+"""Founders that a picture of weights spans at least, to either side."""
+
+GROUPS_MAX = 6
+"""Parts of a partition whose own curves are drawn."""
+
+RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
+
+POINTS_MARKED_MAX = 30
+"""Points of a curve that has a dot for each."""
+
+GAP_MIN = 0.1
+"""Least time between two points that a rate is computed from, over the median of these times."""
+
+Summary = Mapping[str, Any]
+Series = Mapping[str, Floats]
+
+
+class Panel(NamedTuple):
+    """One chart of a run."""
+
+    title: str
+    name: str
+    """Of the curve that it is about."""
+    draw: Callable[["Axes", Summary, Series], None]
+    has_any: Callable[[Floats], bool]
+    """Whether that curve has something to show."""
+    label: str = ""
+    """Of the vertical axis."""
+
+
+def draw(summary: Summary, series: Series) -> "Figure":
+    """Draw a simulated run: a panel for everything that was measured."""
+    from matplotlib import rc_context
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    panels = _panels(summary, series)
+    title, world = wrap(describe(summary), TITLE_MAX), wrap(describe_world(summary), WORLD_MAX)
+    below = HEADER_LINE * (len(title) + len(world) + 0.7)
+    height = below + PANEL_HEIGHT * -(-len(panels) // 2)
+    with rc_context(STYLE):
+        rect = (0.0, 0.0, 1.0, 1 - below / height)
+        layout = ConstrainedLayoutEngine(rect=rect, hspace=0.06, wspace=0.03)
+        figure = new_figure(WIDTH, height, layout)
+        for index, text in enumerate([*title, *world]):
+            style: Any = {"fontsize": 9.5, "color": DIM}
+            if index < len(title):
+                style = {"fontsize": 12, "fontweight": "bold"}
+            y = 1 - HEADER_LINE * (index + 0.35) / height
+            figure.text(0.01, y, text, va="top", **style)
+        _place(figure, panels, summary, series)
+    return figure
+
+
+def _panels(summary: Summary, series: Series) -> list[Panel]:
+    """Those with something to show, the most telling first."""
+    several = summary["workers"] > 1
+    known = [
+        Panel("", "accuracy", partial(_draw_quality, name="accuracy"), _has_any),
+        Panel("", "loss", partial(_draw_quality, name="loss"), lambda loss: len(loss) > 0),
+        Panel("Disagreement: squared distances from the mean, per coordinate",
+              "disagreement", _draw_disagreement, _has_any, "sum over the workers"),
+        Panel("Consensus distance: how far models are from their mean",
+              "consensus_distance", _draw_consensus,
+              lambda found: several and "disagreement" not in series and _has_any(found),
+              "|x_i - mean| / |mean|, rms"),
+        Panel("Averaging weights of the workers", "weight_quantiles", _draw_weights,
+              lambda found: several and _has_any(found), "founders"),
+        Panel("Traffic of all workers together", "bytes_sent", _draw_traffic,
+              lambda found: several and _has_any(found)),
+        Panel("Members of the swarm", "members", _draw_members, _has_any, "workers"),
+        Panel("Staleness of shares when they are mixed in", "staleness_steps",
+              partial(_draw_steps, name="staleness_steps"),
+              lambda found: several and _is_ever(found), "steps behind"),
+        Panel("Part of the workers' time that is spent waiting", "idle",
+              partial(_draw_steps, name="idle"),
+              lambda found: several and _is_ever(found), "idle"),
+    ]  # fmt: skip
+    shown = [panel for panel in known if panel.name in series and panel.has_any(series[panel.name])]
+    nothing = Panel("", "", lambda axes, *_: say(axes, "nothing was measured"), _has_any)
+    return shown or [nothing]
+
+
+def _has_any(values: Floats | None) -> bool:
+    return values is not None and bool(np.isfinite(values).any())
+
+
+def _is_ever(values: Floats) -> bool:
+    """Whether there is anything but zeros and gaps."""
+    return bool(np.any(np.isfinite(values) & (values != 0)))
+
+
+def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: Series) -> None:
+    """Two in a row; of an odd number, the first has a row of its own."""
+    odd = len(panels) % 2
+    grid = figure.add_gridspec(-(-len(panels) // 2), 2)
+    end_s = float(np.nanmax(series["time_s"], initial=0.0)) or 1.0
+    for index, panel in enumerate(panels):
+        row, column = divmod(index + odd, 2)
+        axes = figure.add_subplot(grid[0, :] if odd and index == 0 else grid[row, column])
+        axes.set_xlim(0, end_s)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_title(panel.title)
+        axes.set_ylabel(panel.label)
+        panel.draw(axes, summary, series)
+        if summary.get("faults"):
+            mark_faults(axes, summary["faults"], end_s, labels=index == 0)
+        if index >= len(panels) - 2:
+            axes.set_xlabel("virtual time, s")
+
+
+def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
+    time_s, merged, quantiles = series["time_s"], series[name], series.get(f"{name}_quantiles")
+    axes.set_ylabel(name)
+    title = f"Held-out {name} of the merged model"
+    if summary["workers"] > 1 and quantiles is not None and _has_any(quantiles):
+        title += " and of each worker's"
+        _draw_quantiles(axes, time_s, quantiles)
+    axes.set_title(title)
+    if name == "loss":
+        set_scale(axes, merged if quantiles is None else np.column_stack([merged, quantiles]))
+    if not _has_any(merged):
+        say(axes, "that of the merged model is finite at no point")
+        return
+    groups = series.get(f"{name}_of_groups")
+    for values in () if groups is None else groups.T[:GROUPS_MAX]:
+        axes.plot(time_s, values, color=INK, linewidth=1.1, linestyle="--")
+    _line(axes, time_s, merged, color=ACCENT, label="merged")
+    if groups is not None:
+        axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
+    if name == "accuracy":
+        _mark_milestones(axes, summary, time_s, merged)
+    _mark_last(axes, time_s, merged, "{:.4g}")
+    # The panels of both look alike: one legend will do.
+    if name == "accuracy" or not _has_any(series.get("accuracy")):
+        axes.legend(loc="lower right" if name == "accuracy" else "upper right", ncols=2)
+
+
+def _mark_milestones(axes: "Axes", summary: Summary, time_s: Floats, accuracy: Floats) -> None:
+    times = {float(level): at_s for level, at_s in (summary.get("time_to") or {}).items()}
+    reached = [(level, at) for level, at in times.items() if at is not None and at < time_s[-1]]
+    for level, at_s in sorted(reached)[-MILESTONES_MAX:]:
+        # The legend says which they are: next to the dots, words would lie over the bands.
+        place = at_s, float(np.interp(at_s, time_s, accuracy))
+        style: Any = {"color": ACCENT, "marker": "o", "markersize": 4.5, "linestyle": "none"}
+        axes.plot(*place, label=f"{level:g} after {at_s:.3g} s", zorder=5, **style)
+
+
+def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
+    stationary = summary.get("disagreement_stationary")
+    _draw_distance(
+        axes, series, "disagreement", "all workers agree", "{:.3g}" if stationary is None else ""
+    )
+    if axes.lines and stationary is not None:
+        axes.axhline(stationary, color=BLUE, linestyle="--", label=f"stationary: {stationary:.4g}")
+        axes.legend(loc="best")
+
+
+def _draw_consensus(axes: "Axes", summary: Summary, series: Series) -> None:
+    _draw_distance(axes, series, "consensus_distance", "all models are identical", "{:.2g}")
+
+
+def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str) -> None:
+    """Draw what is logarithmic; with a form, the last value is marked."""
+    time_s, found = series["time_s"], series[name]
+    values = np.where(found > 0, found, np.nan)
+    if not _has_any(values):
+        say(axes, f"{none} at every point")
+        return
+    _line(axes, time_s, values, color=INK, label=name.replace("_", " "))
+    set_scale(axes, values)
+    if form:
+        _mark_last(axes, time_s, values, form, zero=found[-1] == 0)
+
+
+def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
+    quantiles = series["weight_quantiles"]
+    _draw_quantiles(axes, series["time_s"], quantiles)
+    set_scale(axes, quantiles)
+    least, most = axes.get_ylim()
+    if most - least < WEIGHTS_APART:
+        # Rules that push all alike differ by units: to scale, that would look like much.
+        axes.set_ylim(least - WEIGHTS_APART, most + WEIGHTS_APART)
+    if "disagreement" in series:
+        axes.legend(loc="best")
+
+
+def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
+    axes.step(series["time_s"], series["members"], where="post", color=INK, linewidth=1.4)
+    axes.set_ylim(bottom=0)
+
+
+def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
+    chosen = _spaced(series["time_s"])
+    time_s, total = series["time_s"][chosen], series["bytes_sent"][chosen]
+    lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
+    values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=lasted > 0)
+    most = np.nanmax(values, initial=0.0)
+    unit, name = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
+    axes.set_ylabel(name)
+    _stairs(axes, time_s, values / unit)
+
+
+def _draw_steps(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
+    chosen = _spaced(series["time_s"])
+    _stairs(axes, series["time_s"][chosen], series[name][chosen])
+    if name == "idle":
+        axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
+
+
+def _mark_last(
+    axes: "Axes", time_s: Floats, values: Floats, form: str, *, zero: bool = False
+) -> None:
+    """Stress the last value that there is; *zero* says that it is 0 after that."""
+    finite = np.flatnonzero(np.isfinite(values))
+    if len(finite):
+        last = finite[-1]
+        then = "" if last == len(values) - 1 else ",\nthen 0" if zero else ",\nthen not finite"
+        mark(axes, float(time_s[last]), float(values[last]), form.format(values[last]) + then)
+
+
+def _line(axes: "Axes", time_s: Floats, values: Floats, *, color: str, label: str) -> None:
+    """Draw a curve, with a dot for each point where they are few."""
+    marker = "o" if len(time_s) <= POINTS_MARKED_MAX else None
+    axes.plot(time_s, values, color=color, linewidth=1.6, marker=marker, markersize=3, label=label)
+
+
+def _draw_quantiles(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
+    """Draw quantiles over the workers: all, the middle half, and the median."""
+    least, quarter, median, three_quarters, most = quantiles.T
+    for low, high, alpha, label in (
+        (least, most, 0.13, "all workers"),
+        (quarter, three_quarters, 0.28, "middle 50 %"),
+    ):
+        if np.isfinite(low).sum() == 1:
+            # Of one point, an area is nothing.
+            axes.vlines(time_s, low, high, color=BLUE, alpha=alpha, linewidth=7, label=label)
+        else:
+            style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 0, "label": label}
+            axes.fill_between(time_s, low, high, **style)
+    marker = "." if len(time_s) <= POINTS_MARKED_MAX else None
+    line: Any = {"color": BLUE, "linewidth": 1.0, "marker": marker, "markersize": 3}
+    axes.plot(time_s, median, label="median worker", **line)
+
+
+def _stairs(axes: "Axes", time_s: Floats, values: Floats) -> None:
+    """Draw values that each stand for the time since the point before."""
+    later = time_s > 0
+    if later.any():
+        edges = np.concatenate([[0.0], time_s[later]])
+        axes.stairs(values[later], edges, baseline=None, color=INK, linewidth=1.4)
+    axes.set_ylim(bottom=0)
+
+
+def _spaced(time_s: Floats) -> NDArray[np.int64]:
+    """Choose points that are far enough apart for rates between them to mean something.
+
+    The last one is always chosen: a run may end just after a measurement.
+
+    >>> _spaced(np.array([0.0, 1.0, 2.0, 3.0, 3.001])).tolist()
+    [0, 1, 2, 4]
+    """
+    gap_s = GAP_MIN * float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
+    chosen: list[int] = []
+    for index in reversed(range(len(time_s))):
+        if not chosen or time_s[chosen[-1]] - time_s[index] > gap_s:
+            chosen.append(index)
+    return np.array(chosen[::-1], np.int64)
