@@ -6,8 +6,8 @@ hand, and kept.
 
 from pathlib import Path
 
-from rumor.gossip.rules.parameter import Parameter, parameters_of
 from rumor.gossip.rules.registry import RULES
+from rumor.gossip.specs.parameter import Parameter, parameters_of
 
 __all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from ...errors import ConfigError, did_you_mean
-from ..parameter import Parameter
+from ...specs.parameter import Parameter
 from .coefficients import clip, cs_plus, median_clip, nna, scc
 
 __all__ = ["NONE", "ROBUST", "Robust", "RobustMethod", "parse_robust"]
