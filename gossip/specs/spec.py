@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from ..errors import ConfigError, did_you_mean
-from .parameter import Parameter, Value, listed, parameters_of, typed
+from .parameter import Parameter, Value, parameters_of, typed
 
-__all__ = ["find", "forms", "make", "read_values", "spec_of_values"]
+__all__ = ["described", "find", "make", "read_values", "spec_of_values"]
 
 _T = TypeVar("_T")
 
@@ -100,23 +100,22 @@ def spec_of_values(name: str, values: Mapping[str, Value], *, is_bare: bool = Fa
     return f"{name}:{given}" if given else name
 
 
-def forms(known: Mapping[str, Callable[..., object]]) -> str:
-    """All that can be typed, in one line, for messages and help.
+def described(known: Mapping[str, Callable[..., object]]) -> str:
+    """All that can be typed and what it is, in one line for help.
 
-    >>> forms({"plain": lambda: None})
-    'plain'
+    What must be given is shown, what may be given is named behind the first line of a docstring.
     """
-    return listed(form for name, made in known.items() for form in _forms(name, made))
+    return ", ".join(_described(name, made) for name, made in known.items())
 
 
-def _forms(name: str, made: Callable[..., object]) -> Iterable[str]:
-    parameters = parameters_of(made)
-    if not any(parameter.is_required for parameter in parameters):
-        yield name
-    if parameters:
-        given = {each.name: each.name.upper() for each in parameters}
-        allowed = ", ".join(f"{given[each.name]} {each.allowed}" for each in parameters)
-        yield f"{spec_of_values(name, given, is_bare=parameters[0].is_bare)} ({allowed})"
+def _described(name: str, made: Callable[..., object]) -> str:
+    needed = [p for p in parameters_of(made) if p.is_required]
+    given = {each.name: each.name.upper() for each in needed}
+    form = spec_of_values(name, given, is_bare=any(each.is_bare for each in needed))
+    line = (made.__doc__ or name).partition("\n")[0].rstrip(".")
+    may = [_shown(each) for each in parameters_of(made) if not each.is_required]
+    told = [f"{line[0].lower()}{line[1:]}", *([", ".join(may)] if may else [])]
+    return f"{form} ({'; '.join(told)})"
 
 
 def _pairs(declared: Mapping[str, Parameter], given: str) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 
 from rumor.gossip import ConfigError, Parameter
-from rumor.gossip.specs.spec import forms, make
+from rumor.gossip.specs.spec import described, make
 
 
 def plain() -> str:
@@ -59,7 +59,7 @@ def test_what_is_wrong_with_a_spec_is_said(spec: str, words: str) -> None:
 
 
 def test_all_that_can_be_typed_is_told_in_one_line() -> None:
-    assert forms(KNOWN) == (
-        "plain, part:FRACTION (FRACTION in (0, 1]), traced or "
-        "traced:times=TIMES,path=PATH (TIMES an integer, PATH a string)"
+    assert described(KNOWN) == (
+        "plain (takes nothing), part:FRACTION (takes one number, without its name), "
+        "traced (takes a path, commas included; times=, path=)"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.models.step_time import PACES, StepTime, make_step_time
+from rumor.sim.models.step_time import StepTime, make_step_time
 
 IDS = ["peer-0", "peer-1", "peer-2"]
 DRAWN = ["lognormal", "lognormal:cv=0.3", "pareto", "pareto:shape=3"]
@@ -96,21 +96,12 @@ def test_factors_that_make_steps_endless_are_refused() -> None:
     ("spec", "words"),
     [
         ("lognormall", "did you mean 'lognormal'?"),
-        ("", PACES),
-        ("uniform:a=1", PACES),
+        ("uniform:a=1", "Valid names: constant, lognormal, pareto, trace"),
         ("constant:cv=1", "it takes no parameters: write 'constant'"),
-        ("lognormal:", "it needs cv=, a number in [0, 100]"),
-        (
-            "lognormal:sigma=1",
-            "it takes cv= (a number in [0, 100]; 0.3 unless given), not 'sigma=1'",
-        ),
-        ("lognormal:0.3", "not '0.3'"),
-        ("lognormal:cv=-1", "cv=-1: it must be a number in [0, 100]"),
-        ("lognormal:cv=nan", "cv=nan: it must be"),
-        ("lognormal:cv=", "cv=: it must be"),
-        ("pareto:shape=1", "shape=1: it must be a finite number above 1"),
+        ("lognormal:sigma=1", "it takes cv= (in [0, 100]; default: 0.3), not 'sigma'"),
+        ("lognormal:cv=-1", "cv=-1: it must be in [0, 100]"),
+        ("pareto:shape=1", "shape=1: it must be above 1"),
         ("pareto:shape=inf", "shape=inf: it must be"),
-        ("pareto:shape=2,cv=1", "shape=2,cv=1: it must be"),
         ("trace", "it needs path=, a file"),
         ("trace:path=", "path=: it must be a file"),
     ],
