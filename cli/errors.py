@@ -14,6 +14,8 @@ from typing import Final, NoReturn
 
 import typer
 
+from ..gossip.errors import ConfigError, RumorError
+
 __all__ = [
     "FAILED",
     "STOPPED",
@@ -66,16 +68,9 @@ def _status_of(error: Exception) -> int | None:
     """Exit status for an error that a user may meet; None for one that is a bug."""
     if isinstance(error, OSError | MemoryError):
         return FAILED
-    # Code that raised one of these has imported its module. Importing the packages here would make
-    # each `--help` and each typo load scipy and networkx.
-    if _is(error, "topology.errors", "TopologyError") or _is(error, "gossip.errors", "ConfigError"):
+    if isinstance(error, ConfigError):
         return WRONG_ARGUMENTS
-    return FAILED if _is(error, "gossip.errors", "RumorError") else None
-
-
-def _is(error: Exception, module: str, name: str) -> bool:
-    kinds = sys.modules.get(f"{__package__.rpartition('.')[0]}.{module}")
-    return kinds is not None and isinstance(error, getattr(kinds, name))
+    return FAILED if isinstance(error, RumorError) else None
 
 
 def _message_of(error: Exception) -> str:
@@ -113,8 +108,6 @@ def understanding(folder: object) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if _status_of(error) is not None:
             raise
-        from ..gossip.errors import ConfigError
-
         raise ConfigError(
             f"{folder} holds something that rumor cannot have written "
             f"({type(error).__name__}: {shorten(str(error), 160)}): is it damaged, or of another "

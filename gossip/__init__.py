@@ -4,33 +4,38 @@
 `rumor.gossip.wire.codec` and `rumor.gossip.transport.zmq_transport` put messages on the wire.
 """
 
-from .config import ProtocolConfig
-from .effects.ledger import Account, Audit, Entry, Kind, audit
-from .errors import (
-    ConfigError,
-    DecodeError,
-    IncompatiblePeer,
-    LocalProtocolError,
-    RemoteProtocolError,
-    RumorError,
-    TrainingError,
-    TransportError,
-)
-from .protocol.context import RuleContext
-from .protocol.protocol import Protocol
-from .protocol.rule import Rule
-from .protocol.share import Share
-from .rules.asynchronous.adpsgd import ADPSGD
-from .rules.asynchronous.gosgd import Emission, GoSGD
-from .rules.asynchronous.sgp import SGP
-from .rules.parameter import Parameter, checked
-from .rules.registry import make_rule
-from .rules.synchronous.allreduce import AllReduce
-from .rules.synchronous.dpsgd import DPSGD
-from .types import PeerId, stream
-from .weight import ONE, UNIT, from_units, in_units
-from .wire.messages import Envelope, Member, Phase
-from .wire.schema import Schema, TensorSpec
+import typing
+
+from .specs.lazy import be_lazy as _be_lazy
+
+if typing.TYPE_CHECKING:
+    from .config import ProtocolConfig
+    from .effects.ledger import Account, Audit, Entry, Kind, audit
+    from .errors import (
+        ConfigError,
+        DecodeError,
+        IncompatiblePeer,
+        LocalProtocolError,
+        RemoteProtocolError,
+        RumorError,
+        TrainingError,
+        TransportError,
+    )
+    from .protocol.context import RuleContext
+    from .protocol.protocol import Protocol
+    from .protocol.rule import Rule
+    from .protocol.share import Share
+    from .rules.asynchronous.adpsgd import ADPSGD
+    from .rules.asynchronous.gosgd import Emission, GoSGD
+    from .rules.asynchronous.sgp import SGP
+    from .rules.registry import make_rule
+    from .rules.synchronous.allreduce import AllReduce
+    from .rules.synchronous.dpsgd import DPSGD
+    from .specs.parameter import Parameter, checked
+    from .types import PeerId, stream
+    from .weight import ONE, UNIT, from_units, in_units
+    from .wire.messages import Envelope, Member, Phase
+    from .wire.schema import Schema, TensorSpec
 
 __all__ = [
     "ADPSGD",
@@ -72,3 +77,47 @@ __all__ = [
     "make_rule",
     "stream",
 ]
+
+_HOMES = {
+    "ADPSGD": "rules.asynchronous.adpsgd",
+    "Account": "effects.ledger",
+    "AllReduce": "rules.synchronous.allreduce",
+    "Audit": "effects.ledger",
+    "ConfigError": "errors",
+    "DPSGD": "rules.synchronous.dpsgd",
+    "DecodeError": "errors",
+    "Emission": "rules.asynchronous.gosgd",
+    "Entry": "effects.ledger",
+    "Envelope": "wire.messages",
+    "GoSGD": "rules.asynchronous.gosgd",
+    "IncompatiblePeer": "errors",
+    "Kind": "effects.ledger",
+    "LocalProtocolError": "errors",
+    "Member": "wire.messages",
+    "ONE": "weight",
+    "Parameter": "specs.parameter",
+    "PeerId": "types",
+    "Phase": "wire.messages",
+    "Protocol": "protocol.protocol",
+    "ProtocolConfig": "config",
+    "RemoteProtocolError": "errors",
+    "Rule": "protocol.rule",
+    "RuleContext": "protocol.context",
+    "RumorError": "errors",
+    "SGP": "rules.asynchronous.sgp",
+    "Schema": "wire.schema",
+    "Share": "protocol.share",
+    "TensorSpec": "wire.schema",
+    "TrainingError": "errors",
+    "TransportError": "errors",
+    "UNIT": "weight",
+    "audit": "effects.ledger",
+    "checked": "specs.parameter",
+    "from_units": "weight",
+    "in_units": "weight",
+    "make_rule": "rules.registry",
+    "stream": "types",
+}
+
+# Topologies and commands need errors and specs, and none of the protocol.
+_be_lazy(__name__, _HOMES)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .errors import ConfigError
+from .specs.spec import find
 from .wire.formats import NATIVE, parse_wire
 
 __all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "Timing", "plain_numbers", "timing"]
@@ -28,9 +29,9 @@ class ProtocolConfig:
     """Largest share that travels in one PUSH; a larger one is offered first, in frames."""
 
     wire: str = NATIVE
-    """Format in which this peer's shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8``,
-    ``topk:FRACTION`` or ``topk2bit:FRACTION``. Peers of one swarm may differ, but where any uses a
-    16-bit format or int8, all need the anchor: give each such a format."""
+    """Format in which this peer's shares travel, see docs/reference/wires.md. Peers of one swarm
+    may differ, but where any uses a 16-bit format or int8, all need the anchor: give each such a
+    format."""
 
     shards_per_push: int = 1
     """How many shards a push carries, where the vector is cut into shards. Lower it on slow links;
@@ -227,6 +228,4 @@ def timing(name: str) -> dict[str, Any]:
     >>> timing("lan")["dead_s"]
     30.0
     """
-    if name not in TIMINGS:
-        raise ConfigError(f"timing is {name!r}: it must be one of {', '.join(TIMINGS)}")
-    return asdict(TIMINGS[name])
+    return asdict(find("timing", name, TIMINGS))

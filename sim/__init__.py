@@ -7,7 +7,7 @@ peers and whatever goes wrong with them. `rumor.sim.fuzz` looks for what breaks 
 
 import typing
 
-from ..gossip.lazy import be_lazy as _be_lazy
+from ..gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .batched.schedule import Progress

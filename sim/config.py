@@ -85,9 +85,8 @@ class SimulationConfig:
     the model, so that members who lie move it by little: ``none``, ``clip``, ``scc``, ``cs+``,
     or ``nna``, as in ``clip:tau=0.5`` or ``nna:byzantine=2``."""
     wire: str = NATIVE
-    """Format in which shares travel: ``float32``, ``bfloat16``, ``float16``, ``int8`` or
-    ``topk:FRACTION``; ``topk2bit:FRACTION`` for choco and sparseloco. All but the first
-    cost accuracy in each share and save bytes."""
+    """Format in which shares travel, see docs/reference/wires.md. All but ``float32`` cost accuracy
+    in each share and save bytes."""
     shards: int = 1
     """Pieces into which the vector is cut, each with weights of its own. Rules that cut it
     themselves set it."""

@@ -26,7 +26,7 @@ from ..gossip.types import Incarnation, frozen
 from ..gossip.weight import UNIT, founders
 from ..gossip.wire.formats import parse_wire
 from ..gossip.wire.messages import is_name
-from ..topology import TopologyError, over
+from ..topology import over
 from ..train.faults.schedule import (
     ATTACKS,
     KINDS,
@@ -226,11 +226,8 @@ class Swarm:
         first, config = make(), protocol or ProtocolConfig()
         require_optimizer(first, task)
         requirements = requirements_of(first)
-        try:
-            graph = over(topology, seed, sorted(ids))
-            require_machines(first, graph)
-        except TopologyError as error:
-            raise ConfigError(str(error)) from None
+        graph = over(topology, seed, sorted(ids))
+        require_machines(first, graph)
         require_topology(first, topology, lambda: graph.is_tree)
         self._named = (*ids, *names_of_newcomers(joining(planned)))
         free = (name for n in count(1) if (name := f"newcomer-{n}") not in self._named)

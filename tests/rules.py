@@ -3,8 +3,8 @@
 from typing import Any
 
 from rumor.gossip.protocol.rule import requirements_of
-from rumor.gossip.rules.parameter import parameters_of
 from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.specs.parameter import parameters_of
 from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
 __all__ = [

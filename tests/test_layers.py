@@ -17,8 +17,8 @@ MODULES = modules()
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 LAYERS_BELOW: dict[str, set[str]] = {
-    "topology": set(),
     "gossip": set(),
+    "topology": {"gossip"},
     "train": {"gossip", "topology"},
     "sim": {"gossip", "topology", "train"},
     "cli": {"gossip", "topology", "train", "sim"},
@@ -100,6 +100,16 @@ def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
         return {name[1] for name in names if name[0] == "rumor" and len(name) > 1}
 
     assert not offences(MODULES, lambda m: used(m) - {layer_of(m)} - LAYERS_BELOW[layer_of(m)])
+
+
+def test_a_topology_knows_errors_and_specs_and_nothing_of_the_protocol() -> None:
+    def used(module: str) -> set[str]:
+        names = {name for name in imported(module) if name.startswith("rumor.gossip.")}
+        return {
+            n for n in names if not n.startswith(("rumor.gossip.errors.", "rumor.gossip.specs."))
+        }
+
+    assert not offences(matching("rumor.topology*"), used)
 
 
 def test_a_lower_layer_needs_only_the_libraries_it_is_allowed() -> None:

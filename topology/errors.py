@@ -1,9 +1,11 @@
-"""The one error of this layer. It is no `RumorError`: topology imports nothing from rumor."""
+"""The one error of this layer."""
+
+from ..gossip.errors import ConfigError
 
 __all__ = ["TopologyError"]
 
 
-class TopologyError(ValueError):
+class TopologyError(ConfigError):
     """A spec, a size, a node or a round is invalid; the message names it and what is valid.
 
     Topologies are immutable, so no state has changed.

@@ -1,12 +1,13 @@
 """Specs: what users type for a topology, ``name`` or ``name:key=value,key=value``."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
 
+from ..gossip.errors import ConfigError
+from ..gossip.specs.spec import find, read_values, spec_of_values
 from .errors import TopologyError
-from .families.family import Family, Parameter, Values
+from .families.family import Family, Values
 from .families.registry import CATALOG
 
 __all__ = ["Spec", "read"]
@@ -53,8 +54,7 @@ class Spec:
         return tuple(_spec(str(self.values[key])) for key in self.family.joins)
 
     def __str__(self) -> str:
-        given = ",".join(f"{key}={_print(value)}" for key, value in self.values.items())
-        return f"{self.name}:{given}" if given else self.name
+        return spec_of_values(self.name, self.values)
 
 
 def read(text: str) -> Spec:
@@ -69,11 +69,10 @@ def read(text: str) -> Spec:
     >>> str(read("torus:cols=08,rows=4"))
     'torus:rows=4,cols=8'
     """
-    # The error for an unknown family names it already.
-    family = _family(text)
+    family = _family(text)  # its error names the topology already
     try:
         return _parsed(text, family)
-    except TopologyError as error:
+    except ConfigError as error:
         raise TopologyError(f"topology {text!r}: {error}") from None
 
 
@@ -85,71 +84,17 @@ def _spec(text: str) -> Spec:
 @lru_cache(maxsize=256)
 def _parsed(text: str, family: Family) -> Spec:
     name, colon, given = text.partition(":")
-    if colon and not family.parameters:
-        raise TopologyError(f"it takes no parameters: write {name!r}")
-    values = _values(family, given, colon)
+    values = read_values(name, family.parameters, given if colon else None)
     for key in family.joins:
         # Parsed now, it becomes canonical, and errors show before anything is built.
         inner = str(values[key])
         try:
             values[key] = str(_spec(inner))
-        except TopologyError as error:
+        except ConfigError as error:
             raise TopologyError(f"{key}={inner}: {error}") from None
     family.check(values)
     return Spec(name=name, family=family, values=MappingProxyType(values))
 
 
 def _family(text: str) -> Family:
-    name = text.partition(":")[0]
-    if name in CATALOG:
-        return CATALOG[name]
-    close = get_close_matches(name, CATALOG, n=1)
-    hint = f", did you mean {close[0]!r}?" if close else "."
-    raise TopologyError(f"unknown topology {name!r}{hint} Valid names: {', '.join(CATALOG)}")
-
-
-def _values(family: Family, given: str, colon: str) -> dict[str, int | float | str]:
-    allowed = {parameter.name: parameter for parameter in family.parameters}
-    found = {}
-    for key, text in _pairs(family, given) if colon else ():
-        if key not in allowed:
-            raise TopologyError(f"it takes {_listed(family)}, not {key!r}")
-        if key in found:
-            raise TopologyError(f"{key} is given twice")
-        found[key] = allowed[key].read(text)
-    for parameter in family.parameters:
-        if parameter.is_required and parameter.name not in found:
-            raise TopologyError(f"it needs {parameter.name}=, {parameter.allowed}")
-    return {name: found[name] for name in allowed if name in found}
-
-
-def _pairs(family: Family, given: str) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    rest = given
-    while True:
-        key, equals, after = rest.partition("=")
-        if not equals:
-            raise TopologyError(f"{rest!r} is not key=value; it takes {_listed(family)}")
-        if key in family.joins:
-            return [*pairs, (key, after)]
-        text, comma, rest = after.partition(",")
-        pairs.append((key, text))
-        if not comma:
-            return pairs
-
-
-def _listed(family: Family) -> str:
-    return " and ".join(f"{p.name}= ({_about(p)})" for p in family.parameters)
-
-
-def _about(parameter: Parameter) -> str:
-    if parameter.default_text:
-        return f"{parameter.allowed}; {parameter.default_text} unless given"
-    if parameter.default is not None:
-        return f"{parameter.allowed}; {_print(parameter.default)} unless given"
-    return parameter.allowed
-
-
-def _print(value: int | float | str) -> str:
-    # repr, the shortest text that reads back as the same number.
-    return value if isinstance(value, str) else repr(value)
+    return find("topology", text.partition(":")[0], CATALOG, error=TopologyError)

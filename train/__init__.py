@@ -2,7 +2,7 @@
 
 import typing
 
-from ..gossip.lazy import be_lazy as _be_lazy
+from ..gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .config import CheckpointConfig, PeerConfig

@@ -16,7 +16,7 @@ from ..gossip.rules.registry import make_rule
 from ..gossip.transport.addresses import key_in, parse_address, parse_seed
 from ..gossip.transport.keys.keyring import Keyring, read_keyring
 from ..gossip.wire.messages import is_name
-from ..topology import TopologyError, over
+from ..topology import over
 from .loggers.logger import LoggerSpec
 from .loggers.registry import check_loggers
 from .loop.metrics_port import check_metrics_port
@@ -339,11 +339,8 @@ class PeerConfig:
             raise ConfigError(
                 f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"
             )
-        try:
-            over(self.topology, self.seed, [self.id or "anybody"])
-            require_topology(rule, self.topology, self._is_tree)
-        except TopologyError as error:
-            raise ConfigError(str(error)) from None
+        over(self.topology, self.seed, [self.id or "anybody"])
+        require_topology(rule, self.topology, self._is_tree)
 
     def _is_tree(self) -> bool:
         """Whether those who found together are a tree, whatever they are called."""

@@ -13,15 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
+from ...gossip.specs.parameter import Parameter
 from ...topology import MIXINGS, Facts, Topology, TopologyError, facts, parse
 from ...topology.advise import Advice
-from ...topology.families.family import Family, Parameter
+from ...topology.families.family import Family
 from ...topology.families.registry import CATALOG
 from ...topology.spec import read
 from ..reports.console import plain_table, print_json
 from ..settings.options import Json, Source, given, option, options_of
 
-__all__ = ["TopologyConfig", "about", "check_path", "topology"]
+__all__ = ["TopologyConfig", "check_path", "topology"]
 
 # Nodes from which a computation takes long enough to say so.
 LONG_FACTS, LONG_ADVICE = 20_000, 500
@@ -291,23 +292,11 @@ def _families_as_json() -> dict[str, Any]:
     return {"families": families, "mixings": dict(MIXINGS)}
 
 
-def about(parameter: Parameter) -> str:
-    """What a parameter may be, and what it is unless given.
-
-    >>> about(CATALOG["base-k"].parameters[0])
-    'a whole number of at least 1; 1 unless given'
-    """
-    default = parameter.default_text
-    if parameter.default is not None:
-        default = str(parameter.default)
-    return f"{parameter.allowed}; {f'{default} unless given' if default else 'must be given'}"
-
-
 def _described(family: Family) -> Text:
     text = Text(family.summary)
     for parameter in family.parameters:
         text.append(f"\n{parameter.name}=", style="cyan")
-        text.append(f" {about(parameter)}")
+        text.append(f" {parameter.about}")
     text.append(f"\n{family.source}", style="dim")
     return text
 
@@ -317,7 +306,7 @@ def _parameter_as_json(parameter: Parameter) -> dict[str, Any]:
         "name": parameter.name,
         "allowed": parameter.allowed,
         "default": parameter.default,
-        "default_in_words": parameter.default_text or None,
+        "default_in_words": parameter.otherwise or None,
         "required": parameter.is_required,
     }
 

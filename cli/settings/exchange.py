@@ -47,11 +47,7 @@ class ExchangeConfig:
     """
 
     wire: str = NATIVE
-    """How numbers travel. float32: as they are. On links that are slow for the model: bfloat16 or
-    float16 (the difference from the start, half the bytes), int8 (a quarter, rounded at random),
-    topk:0.01 (the hundredth that has changed most; rules that mix by weight, choco and
-    sparseloco), topk2bit:0.0156 (the largest in 2 bits each; those two only). All peers should
-    give the same."""
+    """How numbers travel: a name of ``WIRES``."""
 
     shards: int = 1
     """Cut the vector into K pieces, each with a weight of its own, so that a push carries 1/K of

@@ -22,6 +22,9 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import parameter_default, parameter_help, rules_help
+from ...gossip.specs.spec import described
+from ...gossip.wire.formats import WIRES
+from ...train.tasks.lr_schedule import LR_SCHEDULES
 from ..errors import reporting_errors
 
 __all__ = [
@@ -154,13 +157,27 @@ _METAVARS: Final[Mapping[str, str]] = {
 }
 """What help shows in place of a value, where the type alone or the unit says too little."""
 
-_OF_RULES: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
+
+def _paces() -> str:
+    from ...sim.models.step_time import PACES
+
+    return described(PACES)
+
+
+_OF_SPECS: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
     "rule": lambda: (f"When to push and how to mix. {rules_help()}", None),
     "p": lambda: (f"The rule's parameter p. {parameter_help('p')}", parameter_default("p")),
     "robust": lambda: (f"The rule's parameter robust. {parameter_help('robust')}", None),
     "emission": lambda: (f"The rule's parameter emission. {parameter_help('emission')}", None),
+    "wire": lambda: (f"How numbers travel, the same at all peers: {described(WIRES)}.", None),
+    "lr_schedule": lambda: (
+        f"How the learning rate falls: {described(LR_SCHEDULES)}. Over ``total_steps`` by the "
+        "swarm's clock, else over a peer's own steps.",
+        "the task's",
+    ),
+    "pace": lambda: (f"How steps of one worker vary: {_paces()}.", None),
 }
-"""Help and default of what the rules themselves declare."""
+"""Help and default of what registries of rules, formats, schedules and paces declare."""
 
 _PLAIN: Final[Mapping[Any, str]] = {int: "N", str: "NAME", Path: "FILE"}
 """What it shows where nothing else is known."""
@@ -316,8 +333,8 @@ def _parameter(
 ) -> inspect.Parameter:
     """Make the parameter from which typer makes an option."""
     name, kind, default, shown = setting.name, setting.kind, setting.default, None
-    if name in _OF_RULES:
-        help, shown = _OF_RULES[name]()
+    if name in _OF_SPECS:
+        help, shown = _OF_SPECS[name]()
     help = re.sub(r"``(\w+)``", lambda m: option(m[1]) if m[1] in names else m[0], help)
     if setting.several:
         kind, default, shown = cast(Any, list)[kind], None, default or None

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from rumor.cli.commands.topology import about
 from rumor.cli.reports.topology import describe
 from rumor.topology import Facts, Topology, facts, parse
 from rumor.topology.drawing import draw
@@ -102,7 +101,7 @@ def section(name: str) -> list[str]:
     """What the page says about a family, line by line."""
     family = CATALOG[name]
     lines = [f"### {name}", "", f"{family.summary}. *{family.source}.*", ""]
-    lines += [f"- `{parameter.name}=`: {about(parameter)}" for parameter in family.parameters]
+    lines += [f"- `{parameter.name}=`: {parameter.about}" for parameter in family.parameters]
     lines += [f"- On a live view: {family.fallback}.", ""]
     sizes = " and ".join(f"n = {n}" for n in SIZES if spec_of(name, n))
     return [*lines, f"![{name} at {sizes}](../images/topologies/{name}.png)"]

@@ -20,7 +20,7 @@ __all__ = ["PICTURE", "Graph", "draw", "imports", "main", "packages"]
 
 PICTURE = Path("docs/images/house.svg")
 
-FLOORS = (("cli",), ("sim",), ("train",), ("gossip", "topology"))
+FLOORS = (("cli",), ("sim",), ("train",), ("topology",), ("gossip",))
 """Layers, the top one first; those of one floor stand side by side."""
 
 Graph = dict[str, set[str]]

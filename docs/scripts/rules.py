@@ -1,4 +1,4 @@
-"""Write the tables of docs/reference/rules.md that say which parameters the rules take.
+"""Write the table of docs/reference/rules.md that says which parameters rules and filters take.
 
 ``make rules``, from the root of the repository. What stands outside the two markers is written by
 hand, and kept.
@@ -6,8 +6,9 @@ hand, and kept.
 
 from pathlib import Path
 
-from rumor.gossip.rules.parameter import Parameter, parameters_of
 from rumor.gossip.rules.registry import RULES
+from rumor.gossip.rules.robust.registry import ROBUST
+from rumor.gossip.specs.parameter import Parameter, parameters_of
 
 __all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]
 
@@ -19,9 +20,10 @@ END = "<!-- Here it ends. -->"
 
 
 def table() -> str:
-    """The parameters of all rules, as Markdown."""
+    """The parameters of all rules and robust filters, as Markdown."""
     rows = ["| rule | parameter | values | default | |", "|---|---|---|---|---|"]
-    for name, rule in RULES.items():
+    filters = {f"robust={name}": found for name, found in ROBUST.items()}
+    for name, rule in {**RULES, **filters}.items():
         parameters = parameters_of(rule)
         rows += [_row(name, parameter) for parameter in parameters]
         if not parameters:

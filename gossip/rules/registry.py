@@ -3,13 +3,15 @@
 A rule of one's own is ``module:Class``, its parameters behind another colon: ``mine:Rule:p=0.5``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError
 from ..protocol.rule import Rule, requirements_of
+from ..specs.parameter import Parameter, Value, parameters_of, typed
+from ..specs.spec import find, read_values, spec_of_values
 from .asynchronous.adpsgd import ADPSGD
 from .asynchronous.divshare import DivShare
 from .asynchronous.easgd import EASGD
@@ -31,7 +33,6 @@ from .outer.gasloc import GASLoC
 from .outer.hybrid import Hybrid
 from .outer.local_sgd import LocalSGD
 from .outer.noloco import NoLoCo
-from .parameter import Parameter, Value, parameters_of
 from .plugin import import_module_of, what_was_raised, where_it_was_raised
 from .robust.registry import NONE
 from .synchronous.allreduce import AllReduce
@@ -113,8 +114,7 @@ class RuleSpec:
         }
 
     def __str__(self) -> str:
-        given = ",".join(f"{key}={_typed(value)}" for key, value in self.values.items())
-        return f"{self.name}:{given}" if given else self.name
+        return spec_of_values(self.name, self.values)
 
 
 def make_rule(
@@ -146,21 +146,25 @@ def read_rule(
     >>> str(read_rule("gosgd:emission=per-second", p=2.0))
     'gosgd:p=2.0,emission=per-second'
     """
-    name, pairs = parts_of_spec(spec)
+    name, given = parts_of_spec(spec)
     make = _find(name, spec)
-    try:
-        parameters = {parameter.name: parameter for parameter in parameters_of(make)}
-        values = dict(_values(name, parameters, pairs))
-    except ConfigError as error:
-        raise ConfigError(f"rule {spec!r}: {error}") from None
     short = {
         "p": p,
         "emission": None if emission == "per-step" else emission,
         "robust": None if robust == NONE else robust,
     }
+    short = {key: value for key, value in short.items() if value is not None}
+    try:
+        parameters = {each.name: each for each in parameters_of(make)}
+        # What a short form gives, the spec need not.
+        values = read_values(
+            name,
+            [replace(e, default=short.get(e.name, e.default)) for e in parameters.values()],
+            given,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"rule {spec!r}: {error}") from None
     for key, value in short.items():
-        if value is None:
-            continue
         if key not in parameters:
             takers = " and ".join(takers_of(key))
             raise ConfigError(
@@ -171,25 +175,21 @@ def read_rule(
         parameters[key].check(value)
         # A number of numpy prints otherwise than one of Python.
         values[key] = parameters[key].kind(value)
-    missing = [each for each in parameters.values() if each.default is None]
-    for parameter in missing:
-        if parameter.name not in values:
-            raise ConfigError(f"rule {spec!r}: it needs {parameter.name}=, {parameter.allowed}")
     ordered = {key: values[key] for key in parameters if key in values}
     return RuleSpec(name=name, make_with=make, values=MappingProxyType(ordered))
 
 
-def parts_of_spec(spec: str) -> tuple[str, list[str]]:
-    """Split a spec into the rule's name and its ``key=value`` pairs, without looking at either.
+def parts_of_spec(spec: str) -> tuple[str, str | None]:
+    """Split a spec into the rule's name and what it gives, without looking at either.
 
-    >>> parts_of_spec("mine:Rule:p=0.5,k=3")
-    ('mine:Rule', ['p=0.5', 'k=3'])
+    >>> parts_of_spec("mine:Rule:p=0.5,k=3"), parts_of_spec("gosgd")
+    (('mine:Rule', 'p=0.5,k=3'), ('gosgd', None))
     """
     name, colon, given = spec.partition(":")
     own, another, rest = given.partition(":")
     if colon and name not in RULES and own and "=" not in own:
         name, colon, given = f"{name}:{own}", another, rest
-    return name, given.split(",") if colon else []
+    return name, given if colon else None
 
 
 def spec_of(rule: Rule) -> str:
@@ -258,15 +258,9 @@ def parameter_default(name: str) -> str:
 
 
 def _find(name: str, spec: str) -> Callable[..., Rule]:
-    if name in RULES:
-        return RULES[name]
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        hint = did_you_mean(name, RULES)
-        raise ConfigError(
-            f"unknown rule {name!r}{hint} Valid names: {', '.join(RULES)}, or module:Class, a "
-            "rule of yours"
-        )
+        return find("rule", name, RULES, ", or module:Class, a rule of yours")
     module = import_module_of(module_name, f"rule {spec}")
     make = getattr(module, attribute, None)
     if not callable(make):
@@ -278,39 +272,5 @@ def _find(name: str, spec: str) -> Callable[..., Rule]:
     return found
 
 
-def _values(
-    name: str, parameters: Mapping[str, Parameter], pairs: Iterable[str]
-) -> Iterable[tuple[str, Value]]:
-    seen = set()
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise ConfigError(f"{pair!r} is not key=value; {_listed(name, parameters)}")
-        if key not in parameters:
-            raise ConfigError(f"{_listed(name, parameters)}, not {key!r}")
-        if key in seen:
-            raise ConfigError(f"{key} is given twice")
-        seen.add(key)
-        yield key, parameters[key].read(text)
-
-
-def _listed(name: str, parameters: Mapping[str, Parameter]) -> str:
-    if not parameters:
-        return f"{name} takes no parameters"
-    each = (f"{p.name}= ({p.allowed}{_otherwise(p)})" for p in parameters.values())
-    return f"{name} takes {' and '.join(each)}"
-
-
-def _otherwise(parameter: Parameter) -> str:
-    return "" if parameter.default is None else f"; {_typed(parameter.default)} unless given"
-
-
 def _shortest(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else _typed(value)
-
-
-def _typed(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    # repr, the shortest text that reads back as the same number.
-    return value if isinstance(value, str) else repr(value)
+    return f"{value:g}" if isinstance(value, float) else typed(value)

@@ -1,25 +1,26 @@
 """In what form numbers travel: how many bytes they take, and what else goes along.
 
 Only sizes are known here, so that every peer can tell from its own schema how long a share must
-be. Values are written and read by the vector.
+be. Values are written and read by the vector, see `rumor.train.tensors.wires`.
 """
 
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import ceil
-from typing import Annotated, Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 from ..errors import ConfigError
-from ..types import frozen
+from ..specs.parameter import Parameter
+from ..specs.spec import make
 from .fields import OPTIONAL, Check, FieldError, integer, text
-from .schema import ALIGNMENT_BYTES, Schema
+from .schema import ALIGNMENT_BYTES, ITEMSIZES, Schema
 
 __all__ = [
     *("CHUNK", "INT8_BLOCK", "NATIVE", "REGISTERS_MAX", "WIRES"),
-    *("Form", "Wire", "parse_wire"),
+    *("BFloat16", "Float16", "Float32", "Form", "Fraction", "Int8", "TopK", "TopK2Bit", "Wire"),
+    "parse_wire",
 ]
-
-WIRES: Final = ("float32", "bfloat16", "float16", "int8", "topk", "topk2bit")
-"""Names of the formats; the last two take a fraction."""
 
 CHUNK: Final = 4096
 """Numbers of which ``topk2bit`` takes the largest, so that a place takes 12 bits."""
@@ -39,78 +40,129 @@ _SIZES_MAX: Final = 4096
 # What is no wider than this already travels as it is in any format.
 _CONVERTED: Final = ("float32", "float64")
 
+Fraction = Annotated[
+    float,
+    Parameter("part of all numbers that one share carries.", above=0, high=1, is_bare=True),
+]
 
-@frozen
-class Wire:
+
+class Wire(Protocol):
     """A format for the numbers of a share. Models of other dtypes than float32 and float64 travel
     as they are in any of them.
-
-    ``float32``: as the model holds them. ``bfloat16``, ``float16``: the difference from the
-    anchor. ``int8``: the same, with a scale for each block of `INT8_BLOCK` numbers, rounded up or
-    down by chance so that the mean is right. ``topk``: only so many numbers, those that have moved
-    most since they were last sent; the others wait for their turn. ``topk2bit``: the largest of
-    each `CHUNK`, each rounded to one of two sizes with a sign; all others are 0. That is for
-    differences, of which a rule keeps what was left out, see ``Form.bare``.
     """
 
     name: str
+    coder: str = ""
+    """The module of `rumor.train.tensors.wires` that writes and reads it."""
     fraction: float = 1.0
     """The part of all numbers that one share carries, in (0, 1]."""
+    is_dense: bool = True
+    """Whether every number is there."""
+    is_for_differences: bool = False
+    """Whether it can only carry what is written by itself, and made up for later."""
+    is_random: bool = False
+    """Whether it rounds at random."""
+    needs_anchor: bool = False
+    """Whether a receiver must know the anchor to read it."""
+
+    def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
+        """What stands for so many numbers: arrays one after another, dtype and length of each."""
+        return ((self.name, n_numbers),)
+
+    def kept(self, n_numbers: int) -> int:
+        """How many of *n_numbers* travel, at least one."""
+        return n_numbers
 
     @property
     def is_native(self) -> bool:
         """Whether numbers arrive exactly as they were."""
         return self.name == NATIVE
 
-    @property
-    def is_dense(self) -> bool:
-        """Whether every number is there."""
-        return self.name not in ("topk", "topk2bit")
-
-    @property
-    def is_for_differences(self) -> bool:
-        """Whether it can only carry what is written by itself, and made up for later."""
-        return self.name == "topk2bit"
-
-    @property
-    def needs_anchor(self) -> bool:
-        """Whether a receiver must know the anchor to read it."""
-        return self.name in ("bfloat16", "float16", "int8")
-
     def converts(self, dtype: str) -> bool:
         """Whether numbers of *dtype* do not travel as they are."""
         return not self.is_native and dtype in _CONVERTED
 
-    def kept(self, n_numbers: int) -> int:
-        """How many of *n_numbers* travel, at least one."""
-        if self.is_dense:
-            return n_numbers
-        if self.name == "topk2bit":
-            whole, rest = divmod(n_numbers, CHUNK)
-            return whole * _part_of(self.fraction, CHUNK) + _part_of(self.fraction, rest)
-        return _part_of(self.fraction, n_numbers)
-
     def room_bytes(self, dtype: str, n_numbers: int, itemsize: int) -> int:
-        """Bytes of so many numbers on the wire, padded to whole cache lines.
-
-        ``int8`` puts the codes first, then a float32 scale for each block; ``topk`` the indices,
-        int32, then the values, float32; ``topk2bit`` the places in each chunk, 12 bits, then the
-        codes, 2 bits, then two float32 for each chunk. Each of these is padded by itself.
-        """
+        """Bytes of so many numbers on the wire, each array padded to whole cache lines."""
         if not self.converts(dtype):
             return _padded(n_numbers * itemsize)
-        if self.name == "int8":
-            return _padded(n_numbers) + _padded(4 * -(-n_numbers // INT8_BLOCK))
-        if self.name == "topk":
-            return 2 * _padded(4 * self.kept(n_numbers))
-        if self.name == "topk2bit":
-            kept = self.kept(n_numbers)
-            levels = 8 * -(-n_numbers // CHUNK)
-            return _padded(3 * -(-kept // 2)) + _padded(-(-kept // 4)) + _padded(levels)
-        return _padded(2 * n_numbers)
+        return sum(_padded(ITEMSIZES[kind] * length) for kind, length in self.parts(n_numbers))
 
     def __str__(self) -> str:
         return self.name if self.is_dense else f"{self.name}:{self.fraction:g}"
+
+
+class Float32(Wire):
+    """As the model holds them."""
+
+    name = NATIVE
+
+
+class BFloat16(Wire):
+    """The difference from the anchor in half the bytes."""
+
+    name, coder, needs_anchor = "bfloat16", "halves", True
+
+
+class Float16(Wire):
+    """The difference from the anchor in half the bytes, up to 65,504."""
+
+    name, coder, needs_anchor = "float16", "halves", True
+
+
+class Int8(Wire):
+    """The difference from the anchor in a quarter of the bytes, rounded at random."""
+
+    name, coder, needs_anchor, is_random = "int8", "int8", True, True
+
+    def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
+        """Codes, then a scale for each block."""
+        return ("int8", n_numbers), ("float32", -(-n_numbers // INT8_BLOCK))
+
+
+class TopK(Wire):
+    """The numbers that have moved most since they were last sent."""
+
+    name, coder, is_dense = "topk", "topk", False
+
+    def __init__(self, fraction: Fraction) -> None:
+        self.fraction = fraction
+
+    def kept(self, n_numbers: int) -> int:
+        """How many of *n_numbers* travel, at least one."""
+        return min(n_numbers, max(1, ceil(self.fraction * n_numbers)))
+
+    def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
+        """Places, then the numbers there."""
+        return ("int32", self.kept(n_numbers)), ("float32", self.kept(n_numbers))
+
+
+class TopK2Bit(TopK):
+    """The largest in 2 bits each, all others 0; for choco and sparseloco.
+
+    Of each `CHUNK`, so many become a sign and one of two sizes. That is for differences, of which
+    a rule keeps what was left out, see ``Form.bare``.
+    """
+
+    name, coder, is_for_differences = "topk2bit", "topk2bit", True
+
+    def kept(self, n_numbers: int) -> int:
+        """How many of *n_numbers* travel, at least one of each chunk."""
+        whole, rest = divmod(n_numbers, CHUNK)
+        return whole * super().kept(CHUNK) + super().kept(rest)
+
+    def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
+        """Places in each chunk, two of 12 bits in three bytes; codes, four in a byte; two sizes for
+        each chunk."""
+        kept = self.kept(n_numbers)
+        places, codes, chunks = -(-kept // 2), -(-kept // 4), -(-n_numbers // CHUNK)
+        return ("uint8", 3 * places), ("uint8", codes), ("float32", 2 * chunks)
+
+
+WIRES: Final[Mapping[str, Callable[..., Wire]]] = MappingProxyType(
+    {kind.name: kind for kind in (Float32, BFloat16, Float16, Int8, TopK, TopK2Bit)}
+)
+"""All formats, by the name that people type."""
 
 
 @lru_cache(maxsize=64)
@@ -123,21 +175,7 @@ def parse_wire(text: str) -> Wire:
     >>> parse_wire("topk:0.01").fraction
     0.01
     """
-    name, colon, rest = text.partition(":")
-    if name not in WIRES or bool(colon) != name.startswith("topk"):
-        plain = ", ".join(WIRES[:-2])
-        raise ConfigError(
-            f"wire is {text!r}: it must be {plain}, topk:FRACTION or topk2bit:FRACTION"
-        )
-    if not colon:
-        return Wire(name)
-    try:
-        fraction = float(rest)
-    except ValueError:
-        fraction = 0.0
-    if not 0 < fraction <= 1:
-        raise ConfigError(f"wire is {text!r}: the fraction of {name} must be in (0, 1]")
-    return Wire(name, fraction)
+    return make("wire", text, WIRES)
 
 
 def _wire(value: Any) -> str:
@@ -192,10 +230,6 @@ def _size_bytes(form: Form, schema: Schema, shard: int) -> int:
     if form.anchor:
         size += sum(piece.size_bytes for piece in pieces)
     return size
-
-
-def _part_of(fraction: float, n_numbers: int) -> int:
-    return min(n_numbers, max(1, ceil(fraction * n_numbers)))
 
 
 def _padded(size_bytes: int) -> int:

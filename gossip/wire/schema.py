@@ -6,7 +6,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, zip_longest
 from math import prod
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,12 @@ from .fields import OPTIONAL, U32, Check, FieldError, each, integer, record, tex
 __all__ = [
     "ALIGNMENT_BYTES",
     "HASH_BYTES",
+    "ITEMSIZES",
     "SHARDS_MAX",
     "FrozenTensor",
     "Piece",
     "Schema",
     "TensorSpec",
-    "itemsize",
 ]
 
 HASH_BYTES = 16
@@ -35,7 +35,7 @@ SHARDS_MAX = 1 << 14
 # must equal plain SGD in every bit.
 ALIGNMENT_BYTES = 64
 
-_ITEMSIZE = {
+ITEMSIZES: Final = {
     "float64": 8,
     "float32": 4,
     "float16": 2,
@@ -47,15 +47,11 @@ _ITEMSIZE = {
     "uint8": 1,
     "bool": 1,
 }
-
-
-def itemsize(dtype: str) -> int | None:
-    """Bytes of one number of *dtype*, or None for a dtype that cannot travel."""
-    return _ITEMSIZE.get(dtype)
+"""Bytes of one number of each dtype that can travel."""
 
 
 def _dtype(value: Any) -> str:
-    if type(value) is not str or value not in _ITEMSIZE:
+    if type(value) is not str or value not in ITEMSIZES:
         raise FieldError("a dtype that can travel")
     return value
 
@@ -86,7 +82,7 @@ class TensorSpec:
     @property
     def size_bytes(self) -> int:
         """Bytes of its numbers, without padding."""
-        return prod(self.shape) * _ITEMSIZE[self.dtype]
+        return prod(self.shape) * ITEMSIZES[self.dtype]
 
     @property
     def room_bytes(self) -> int:
@@ -132,7 +128,7 @@ class Piece(NamedTuple):
     @property
     def itemsize(self) -> int:
         """Bytes of one number."""
-        return _ITEMSIZE[self.dtype]
+        return ITEMSIZES[self.dtype]
 
     @property
     def n_numbers(self) -> int:

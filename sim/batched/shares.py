@@ -22,7 +22,7 @@ from ...gossip.types import stream
 from ...gossip.wire.formats import NATIVE, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tasks.live_partition import Deal
-from ...train.tensors.blocks import exchange, squared_distance, widened
+from ...train.tensors.blocks import exchange, no_anchor, squared_distance, widened
 from ...train.tensors.wires import formats
 from ..kernel.faults.forgeries import Vector
 from ..kernel.program import (
@@ -355,7 +355,7 @@ class Shares:
         wire, fits = room.wire, True
         worker, shard = operation.worker, room.shard
         rng = None
-        if wire.name == "int8":
+        if wire.is_random:
             rng = stream(self._seed, self._ids[worker], f"rounding:{operation.id}")
         anchors = self._anchors(numbers, shard)
         sents: Sequence[Tensor | None] = [None] * len(numbers)
@@ -470,7 +470,7 @@ class Shares:
         """What numbers are written as differences from: those of the first register, the anchor."""
         anchors = self._part(self._anchor, shard)
         behind = numbers[len(anchors) :]
-        return (*anchors, *(formats.no_anchor(part) for part in behind)) if behind else anchors
+        return (*anchors, *(no_anchor(part) for part in behind)) if behind else anchors
 
     def _sent_by(self, worker: int) -> Parts:
         """What a worker has last sent of each number: at first, what all of them start from."""

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ...gossip.config import plain_numbers
-from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.errors import ConfigError
+from ...gossip.specs.spec import find
 from ...train.storage.files import with_distinct_keys
 from .tables import fields_given
 
@@ -307,10 +308,7 @@ def read_network(text: str) -> NetworkConfig:
         return PRESETS[text]
     path = Path(text)
     if not text.endswith(".json") and not isfile(path):
-        hint = did_you_mean(text, PRESETS)
-        raise ConfigError(
-            f"unknown network {text!r}{hint} It must be {', '.join(PRESETS)} or a .json file"
-        )
+        find("network", text, PRESETS, ", or a .json file")
     try:
         return network_of(_read(path))
     except ConfigError as error:

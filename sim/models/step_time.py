@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import Parameter
+from ...gossip.specs.spec import make
 from ...gossip.types import stream
 from ...train.loop.batch_sizes import by_worker
 from .step_trace import read_durations
@@ -21,12 +23,17 @@ __all__ = [
     "FORM",
     "PACES",
     "InTurn",
+    "Pace",
     "StepTime",
+    "constant",
     "is_constant",
+    "lognormal",
     "make_step_time",
+    "pareto",
     "parse_slow",
     "parse_speeds",
     "slowdowns",
+    "trace",
 ]
 
 
@@ -206,18 +213,16 @@ def make_step_time(
     """
     if not (math.isfinite(step_s) and step_s > 0):
         raise ConfigError(f"step_s is {step_s}: it must be a finite number of seconds above 0")
-    form, value = _read(spec)
+    pace = make("pace", spec, PACES)
     factors = slowdowns(ids, speeds=speeds, slow=slow, seed=seed)
     means = [step_s * factor for factor in factors]
     if not all(math.isfinite(mean) and mean > 0 for mean in means):
         raise ConfigError(
             f"step_s is {step_s}: with speeds and slow, steps would take {max(means)}"
         )
-    if form == "constant":
-        return _Constant(means)
-    if form == "trace":
-        return _Recorded(read_durations(value, ids), factors)
-    return _Drawn(_DRAWS[form](float(value)), means, ids, seed)
+    if pace.path:
+        return _Recorded(read_durations(pace.path, ids), factors)
+    return _Constant(means) if pace.draw is None else _Drawn(pace.draw, means, ids, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,50 +307,43 @@ def _pareto(shape: float) -> Draw:
     return lambda rng, n: least * (1 + rng.pareto(shape, n))
 
 
-_DRAWS: Mapping[str, Callable[[float], Draw]] = {"lognormal": _lognormal, "pareto": _pareto}
-
-
 @dataclass(frozen=True, slots=True)
-class _Form:
-    says: str
-    """What it looks like, for messages."""
-    parameter: str = ""
-    fits: Callable[[str], bool] = bool
-    """Whether a text is a value of the parameter."""
-    default: str = ""
-    """Empty where it must be given."""
+class Pace:
+    """What a spec says of steps."""
+
+    draw: Draw | None = None
+    """Draws durations of mean 1; None where steps do not vary, or were recorded."""
+    path: str = ""
+    """The recording, where there is one."""
 
 
-_FORMS: Mapping[str, _Form] = MappingProxyType(
-    {
-        "constant": _Form("constant"),
-        "lognormal": _Form(
-            "lognormal:cv=C (C in [0, 100])", "cv", lambda cv: 0 <= float(cv) <= 100, "0.3"
-        ),
-        "pareto": _Form(
-            "pareto:shape=A (A above 1)", "shape", lambda a: 1 < float(a) < math.inf, "2.5"
-        ),
-        "trace": _Form("trace:path=FILE (CSV or JSON lines)", "path"),
-    }
+def constant() -> Pace:
+    """All alike."""
+    return Pace()
+
+
+def lognormal(
+    cv: Annotated[float, Parameter("coefficient of variation.", low=0, high=100)] = 0.3,
+) -> Pace:
+    """Drawn: the jitter of a machine with a little else to do."""
+    return Pace(_lognormal(cv))
+
+
+def pareto(
+    shape: Annotated[float, Parameter("the smaller, the heavier the tail.", above=1)] = 2.5,
+) -> Pace:
+    """Drawn with a heavy tail: now and then one step takes very much longer."""
+    return Pace(_pareto(shape))
+
+
+def trace(
+    path: Annotated[str, Parameter(form="a file, CSV or JSON lines", takes_rest=True)],
+) -> Pace:
+    """Recorded."""
+    return Pace(path=path)
+
+
+PACES: Mapping[str, Callable[..., Pace]] = MappingProxyType(
+    {"constant": constant, "lognormal": lognormal, "pareto": pareto, "trace": trace}
 )
-
-*_others, _last = [form.says for form in _FORMS.values()]
-PACES = f"{', '.join(_others)} or {_last}"
-"""The valid specs, for messages."""
-
-
-def _read(spec: str) -> tuple[str, str]:
-    """Name of a form and the value of its one parameter, which has the rest of the spec."""
-    name, colon, given = spec.partition(":")
-    form = _FORMS.get(name)
-    if form is None:
-        raise ConfigError(f"unknown pace {name!r}{did_you_mean(name, _FORMS)} It must be {PACES}")
-    if not colon and (form.default or not form.parameter):
-        return name, form.default
-    key, _, value = given.partition("=")
-    try:
-        if form.parameter and key == form.parameter and form.fits(value):
-            return name, value
-    except ValueError:
-        pass
-    raise ConfigError(f"pace {spec!r}: it must be {form.says}")
+"""All paces, by the name that people type."""

@@ -81,8 +81,8 @@ def describe_world(settings: Mapping[str, Any]) -> str:
 
 
 def _rule(settings: Mapping[str, Any]) -> str:
-    name, pairs = parts_of_spec(settings.get("rule_spec") or settings["rule"])
-    given = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    name, text = parts_of_spec(settings.get("rule_spec") or settings["rule"])
+    given = dict(pair.split("=", 1) for pair in (text or "").split(",") if "=" in pair)
     p, emission = given.pop("p", None), given.pop("emission", None)
     p = p if settings.get("p") is None else f"{settings['p']:g}"
     words = [f"{key} = {value}" for key, value in given.items()]

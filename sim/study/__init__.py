@@ -6,7 +6,7 @@ stay whatever happens, and `load_results` reads it from there.
 
 import typing
 
-from ...gossip.lazy import be_lazy as _be_lazy
+from ...gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .execution.plan import InvalidTrials, StudyPlan, plan_study

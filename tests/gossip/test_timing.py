@@ -36,5 +36,5 @@ def test_on_a_wan_silence_lasts_three_times_as_long() -> None:
 
 
 def test_a_preset_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ConfigError, match="timing is 'moon': it must be one of local, lan, wan"):
+    with pytest.raises(ConfigError, match=r"unknown timing 'moon'\. Valid names: local, lan, wan"):
         timing("moon")

@@ -151,7 +151,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"network": "moon"}, "unknown network 'moon'"),
     ({"engine": "warp"}, "unknown engine 'warp'. Valid names: auto, dense, loop, vmap"),
     ({"rule": "telepathy"}, "unknown rule 'telepathy'"),
-    ({"task": "telepathy"}, "task 'telepathy' is not known"),
+    ({"task": "telepathy"}, "unknown task 'telepathy'"),
     ({"pace": "brisk"}, "brisk"),
     ({"speeds": "1x:50%"}, "speeds"),
     ({"partition": "iid", "workers": 65}, "or partition shared"),

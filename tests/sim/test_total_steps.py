@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rumor.gossip.protocol.rule import requirements_of
-from rumor.gossip.rules.parameter import parameters_of
 from rumor.gossip.rules.registry import RULES, read_rule
+from rumor.gossip.specs.parameter import parameters_of
 from rumor.sim import simulate
 
 WAITING = [name for name in RULES if requirements_of(read_rule(name).make()).waits]

@@ -68,39 +68,39 @@ SPECS = [
     ("ring:k=2", "it takes no parameters: write 'ring'"),
     (
         "torus:",
-        "'' is not key=value; it takes rows= (a whole number of at least 2; nearest to a square "
-        "unless given) and cols= (a whole number of at least 2; nearest to a square unless given)",
+        "'' is not key=value; it takes rows= (an integer of at least 2; default: nearest to a "
+        "square) and cols= (an integer of at least 2; default: nearest to a square)",
     ),
     (
         "base-k:3",
-        "'3' is not key=value; it takes k= (a whole number of at least 1; 1 unless given)",
+        "'3' is not key=value; it takes k= (an integer of at least 1; default: 1)",
     ),
-    ("base-k:d=3", "it takes k= (a whole number of at least 1; 1 unless given), not 'd'"),
+    ("base-k:d=3", "it takes k= (an integer of at least 1; default: 1), not 'd'"),
     ("base-k:k=3,k=3", "k is given twice"),
-    ("base-k:k=2.5", "k=2.5: it must be a whole number of at least 1"),
-    ("base-k:k=", "k=: it must be a whole number of at least 1"),
+    ("base-k:k=2.5", "k=2.5: it must be an integer of at least 1"),
+    ("base-k:k=", "k=: it must be an integer of at least 1"),
     (
         "base-k:k=2,",
-        "'' is not key=value; it takes k= (a whole number of at least 1; 1 unless given)",
+        "'' is not key=value; it takes k= (an integer of at least 1; default: 1)",
     ),
-    ("torus:rows=1", "rows=1: it must be a whole number of at least 2"),
-    ("grid:cols=0", "cols=0: it must be a whole number of at least 1"),
-    ("moshpit:side=1", "side=1: it must be a whole number of at least 2"),
-    ("moshpit:d=0", "d=0: it must be a whole number of at least 1"),
+    ("torus:rows=1", "rows=1: it must be an integer of at least 2"),
+    ("grid:cols=0", "cols=0: it must be an integer of at least 1"),
+    ("moshpit:side=1", "side=1: it must be an integer of at least 2"),
+    ("moshpit:d=0", "d=0: it must be an integer of at least 1"),
     ("moshpit:side=4,d=11", "side=4, d=11: these are more than 1,048,576 cells"),
-    ("random-groups:m=1", "m=1: it must be a whole number of at least 2"),
-    ("epidemic:s=0", "s=0: it must be a whole number of at least 1"),
+    ("random-groups:m=1", "m=1: it must be an integer of at least 2"),
+    ("epidemic:s=0", "s=0: it must be an integer of at least 1"),
     ("erdos-renyi:p=0", "p=0: it must be in (0, 1]"),
     ("erdos-renyi:p=nan", "p=nan: it must be in (0, 1]"),
-    ("erdos-renyi:q=1", "it takes p= (in (0, 1]; 2 ln(n)/n unless given), not 'q'"),
+    ("erdos-renyi:q=1", "it takes p= (in (0, 1]; default: 2 ln(n)/n), not 'q'"),
     ("small-world:k=3", "k=3: it must be an even number of at least 2"),
     ("small-world:p=1.5", "p=1.5: it must be in [0, 1]"),
     ("hosts", "it needs sizes=, nodes of each host, as in 4x4x8"),
     (
         "hosts:size=4x4",
-        "it takes sizes= (nodes of each host, as in 4x4x8) and between= (ring or path or star or "
-        "complete or one-peer-exponential; ring unless given) and links= (pairs of hosts, as in "
-        "0-1x1-2; those of between unless given), not 'size'",
+        "it takes sizes= (nodes of each host, as in 4x4x8; must be given) and between= (ring, "
+        "path, star, complete or one-peer-exponential; default: ring) and links= (pairs of hosts, "
+        "as in 0-1x1-2; default: those of between), not 'size'",
     ),
     ("hosts:between=ring", "it needs sizes=, nodes of each host, as in 4x4x8"),
     ("hosts:sizes=", "sizes=: it must be nodes of each host, as in 4x4x8"),
@@ -108,7 +108,7 @@ SPECS = [
     ("hosts:sizes=4x0", "sizes=4x0: it must be nodes of each host, as in 4x4x8"),
     (
         "hosts:sizes=4x4,between=mesh",
-        "between=mesh: it must be ring or path or star or complete or one-peer-exponential",
+        "between=mesh: it must be ring, path, star, complete or one-peer-exponential",
     ),
     (
         "hosts:sizes=4x2,between=one-peer-exponential",
@@ -128,7 +128,7 @@ SPECS = [
     ),
     ("file", "it needs path=, a graph file"),
     ("file:path=", "path=: it must be a graph file"),
-    ("file:path=a.json,weights=all", "weights=all: it must be none or mixing or bandwidth"),
+    ("file:path=a.json,weights=all", "weights=all: it must be none, mixing or bandwidth"),
     ("spanning-tree", "it needs of=, a spec, the last thing given"),
     ("spanning-tree:of=", "of=: it must be a spec, the last thing given"),
     (
@@ -143,7 +143,7 @@ SPECS = [
     (
         "spanning-tree:of=spanning-tree:of=torus:rows=0",
         "of=spanning-tree:of=torus:rows=0: of=torus:rows=0: rows=0: "
-        "it must be a whole number of at least 2",
+        "it must be an integer of at least 2",
     ),
 ]
 
@@ -206,7 +206,7 @@ def test_an_unknown_mixing_is_answered_with_the_valid_ones() -> None:
     with pytest.raises(TopologyError) as caught:
         parse("ring", 4, mixing="fast")
     assert str(caught.value) == (
-        "topology 'ring' with n=4: unknown mixing 'fast'. "
+        "topology 'ring' with n=4: unknown mixing 'fast', did you mean 'fastest'? "
         "Valid names: metropolis, uniform, lazy, fastest"
     )
 

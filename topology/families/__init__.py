@@ -4,7 +4,7 @@ That is a name to type, parameters, a strict builder for `parse`, a live one for
 peers, what the advisor tries, and the paper. `register` adds a family from outside.
 """
 
-from .family import Built, Family, Parameter, Site
+from .family import Built, Family, Site
 from .registry import CATALOG, FAMILIES, register, unregister
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "FAMILIES",
     "Built",
     "Family",
-    "Parameter",
     "Site",
     "register",
     "unregister",

@@ -185,6 +185,7 @@ FAMILIES: Mapping[str, Family] = {
         build=lambda site, values: base_k(site.n, whole(values, "k")),
         layout="circle",
         parameters=(count("k", 1),),
+        limits={"k": -1},
         fallback="k is at most n - 1",
         candidates=counts("k"),
     ),

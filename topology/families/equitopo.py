@@ -219,6 +219,7 @@ def _family(
         build=lambda site, values: schedule(site.n, _shifts(site, values), site.seed),
         layout="circle",
         parameters=(count("m", 2),),
+        limits={"m": -1},
         fallback="m is at most n - 1; one peer more or less leaves most shifts as they are",
         candidates=_pools if is_drawn else counts("m"),
         is_expander=not is_drawn,

@@ -94,6 +94,7 @@ FAMILIES: Mapping[str, Family] = {
         build=lambda site, values: p_peer_exponential(site.n, whole(values, "p")),
         layout="circle",
         parameters=(count("p", 2),),
+        limits={"p": -1},
         fallback="p is at most n - 1",
         candidates=counts("p"),
         exact_for="exact only for some n",

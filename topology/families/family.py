@@ -6,9 +6,10 @@ Everything about a family stands in one `Family`, in one module of this sub-pack
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from ...gossip.specs.parameter import Parameter, Value
 from ..errors import TopologyError
 from ..schedules.schedule import Schedule
 
@@ -21,19 +22,14 @@ __all__ = [
     "Candidates",
     "Family",
     "Layout",
-    "Parameter",
     "Site",
-    "Value",
     "Values",
-    "at_least",
     "count",
     "counts",
-    "one_of",
     "some_counts",
     "whole",
 ]
 
-Value = int | float | str
 Values = Mapping[str, Value]
 
 Layout = Literal["circle", "star", "grid", "tree", "hypercube", "hosts", "line", "spring"]
@@ -73,48 +69,6 @@ class Site:
     """Ids of live peers, ascending, one for each node; empty where nodes are just numbers."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parameter:
-    """One ``key=value`` that a family takes."""
-
-    name: str
-    kind: Callable[[str], Value]
-    """Converts what was typed; raises ValueError where it cannot."""
-
-    allowed: str
-    """Valid values, in words."""
-
-    fits: Callable[[Value], bool] = lambda _: True
-    default: Value | None = None
-    """None where there is none, or `default_text` says how it is found."""
-
-    default_text: str = ""
-    """In words, where the default depends on n. With neither, a spec must give the parameter."""
-
-    limit: int | None = None
-    """At most n plus this: beyond it, `parse` refuses and a live view takes less. A single node is
-    fine with anything. None for no such limit."""
-
-    @property
-    def is_required(self) -> bool:
-        """Whether a spec must give it."""
-        return self.default is None and not self.default_text
-
-    def read(self, text: str) -> Value:
-        """Convert what was typed.
-
-        Raises:
-            TopologyError: It is not a valid value.
-        """
-        try:
-            value = self.kind(text)
-        except ValueError:
-            raise TopologyError(f"{self.name}={text}: it must be {self.allowed}") from None
-        if not text or not self.fits(value):
-            raise TopologyError(f"{self.name}={text}: it must be {self.allowed}")
-        return value
-
-
 Build = Callable[[Site, Values], Built | Schedule]
 """Builds a graph from the values of all parameters."""
 
@@ -147,8 +101,12 @@ class Family:
     fallback: str = "any number of peers will do"
     """In words: what a live view does where `build` would refuse, or move too many edges."""
 
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Parameters that are at most n plus this: beyond it, `parse` refuses and a live view takes
+    less. A single node is fine with anything."""
+
     joins: tuple[str, ...] = ()
-    """Parameters that take the rest of a spec, commas included, as a spec of its own."""
+    """Parameters whose value is a spec of its own."""
 
     check: Callable[[Values], None] = lambda _: None
     """Raises TopologyError where parameters do not go together, whatever n is."""
@@ -191,42 +149,16 @@ class Family:
         return _described(self.build(site, {**values, **clipped}))
 
     def _limits(self, n: int) -> list[tuple[str, int]]:
-        limited = [(p.name, n + p.limit) for p in self.parameters if p.limit is not None]
-        return limited if n > 1 else []
+        return [(name, n + more) for name, more in self.limits.items()] if n > 1 else []
 
 
 def _described(built: Built | Schedule) -> Built:
     return built if isinstance(built, Built) else Built(schedule=built)
 
 
-def at_least(
-    least: int, name: str, default: Value | None = None, default_text: str = ""
-) -> Parameter:
-    """A parameter that is a whole number with a lower bound."""
-    return Parameter(
-        name=name,
-        kind=int,
-        allowed=f"a whole number of at least {least}",
-        fits=lambda value: int(value) >= least,
-        default=default,
-        default_text=default_text,
-    )
-
-
-def count(name: str, default: int, *, least: int = 1, limit: int = -1) -> Parameter:
-    """A parameter that counts neighbors of a node, of which there are n - 1."""
-    return replace(at_least(least, name, default), limit=limit)
-
-
-def one_of(name: str, values: Sequence[str], default: str) -> Parameter:
-    """A parameter that is one of some words."""
-    return Parameter(
-        name=name,
-        kind=str,
-        allowed=" or ".join(values),
-        fits=lambda value: value in values,
-        default=default,
-    )
+def count(name: str, default: int, *, low: int = 1) -> Parameter:
+    """A parameter that counts neighbors of a node, or how many meet."""
+    return Parameter(name=name, kind=int, low=low, default=default)
 
 
 def whole(values: Values, name: str) -> int:

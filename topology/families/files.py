@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...gossip.specs.parameter import Parameter
 from ..errors import TopologyError
 from ..schedules.mixing import edges, metropolis, uniform
 from ..schedules.schedule import Fixed
-from .family import Built, Family, Parameter, Site, Values, one_of
+from .family import Built, Family, Site, Values
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -355,8 +356,8 @@ FAMILIES: Mapping[str, Family] = {
         build=lambda _, values: _all_of(_read_for(values)),
         layout="spring",
         parameters=(
-            Parameter(name="path", kind=str, allowed="a graph file"),
-            one_of("weights", WEIGHTS, "none"),
+            Parameter(name="path", kind=str, form="a graph file"),
+            Parameter(name="weights", kind=str, choices=WEIGHTS, default="none"),
         ),
         size=lambda values: len(_read_for(values).names),
         live=_live_file,

@@ -6,10 +6,11 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ...gossip.specs.parameter import Parameter
 from ..errors import TopologyError
 from ..schedules.mixing import edges, metropolis, undirected, uniform
 from ..schedules.schedule import Fixed
-from .family import Built, Family, Parameter, Site, Values, one_of
+from .family import Built, Family, Site, Values
 
 __all__ = ["BETWEEN", "FAMILIES", "hosts", "hosts_in_turn", "resize"]
 
@@ -174,13 +175,16 @@ FAMILIES: Mapping[str, Family] = {
         build=lambda site, values: _linked(_sizes_of(values), values),
         layout="hosts",
         parameters=(
-            Parameter(name="sizes", kind=_read_sizes, allowed="nodes of each host, as in 4x4x8"),
-            one_of("between", BETWEEN, "ring"),
+            Parameter(
+                name="sizes", kind=str, form="nodes of each host, as in 4x4x8", convert=_read_sizes
+            ),
+            Parameter(name="between", kind=str, choices=BETWEEN, default="ring"),
             Parameter(
                 name="links",
-                kind=_read_links,
-                allowed="pairs of hosts, as in 0-1x1-2",
-                default_text="those of between",
+                kind=str,
+                form="pairs of hosts, as in 0-1x1-2",
+                convert=_read_links,
+                otherwise="those of between",
             ),
         ),
         size=lambda values: sum(_sizes_of(values)),

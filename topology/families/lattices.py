@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...gossip.specs.parameter import Parameter
 from ..errors import TopologyError
 from ..hashing import key, shuffled
 from ..schedules.cayley import Cayley, Step, circulant
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Built, Family, Parameter, Site, Values, at_least, whole
+from .family import Built, Family, Site, Values, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -320,9 +321,10 @@ def _boxes(n: int, degree: int) -> Iterable[str]:
     return ["", *(f"rows={rows},cols={n // rows}" for rows in others)]
 
 
-def _rows_and_columns(least: int) -> tuple[Parameter, ...]:
+def _rows_and_columns(low: int) -> tuple[Parameter, ...]:
     return tuple(
-        at_least(least, name, default_text="nearest to a square") for name in ("rows", "cols")
+        Parameter(name=name, kind=int, low=low, otherwise="nearest to a square")
+        for name in ("rows", "cols")
     )
 
 
@@ -395,8 +397,8 @@ FAMILIES: Mapping[str, Family] = {
         build=_build_moshpit,
         layout="circle",
         parameters=(
-            at_least(2, "side", default_text="the least that holds all"),
-            at_least(1, "d", 2),
+            Parameter(name="side", kind=int, low=2, otherwise="the least that holds all"),
+            Parameter(name="d", kind=int, low=1, default=2),
         ),
         live=_live_moshpit,
         fallback="any number of peers will do; side grows where cells are too few",

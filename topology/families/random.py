@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...gossip.specs.parameter import Parameter
 from ..errors import TopologyError
 from ..hashing import Words, blend, key, shuffled
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Family, Parameter, Site, Values, count, counts, some_counts, whole
+from .family import Family, Site, Values, count, counts, some_counts, whole
 from .lattices import complete
 
 if TYPE_CHECKING:
@@ -285,6 +286,12 @@ def _probabilities(n: int, degree: int) -> Iterable[str]:
     return ["", *(f"p={p:.4g}" for mean in means if threshold <= (p := mean / n) <= 1)]
 
 
+def _read_even(text: str) -> int:
+    if int(text) % 2:
+        raise ValueError(text)
+    return int(text)
+
+
 def _rings(n: int, degree: int) -> Iterable[str]:
     neighbors = [2 * half for half in some_counts(1, max(1, min(degree, n - 1) // 2))]
     return [f"k={k},p={p:g}" for k in neighbors for p in _REWIRED]
@@ -297,6 +304,7 @@ FAMILIES: Mapping[str, Family] = {
         build=_build_random_regular,
         layout="spring",
         parameters=(count("d", 4),),
+        limits={"d": -1},
         live=lambda site, values: random_regular_live(site, whole(values, "d")),
         fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
         "for odd d (Law and Siu 2003): two peers have a neighbor less where cycles share a "
@@ -310,15 +318,7 @@ FAMILIES: Mapping[str, Family] = {
         source="Gilbert 1959; Erdos and Renyi 1960",
         build=lambda site, values: erdos_renyi(site.n, _probability(site.n, values), site.seed),
         layout="spring",
-        parameters=(
-            Parameter(
-                name="p",
-                kind=float,
-                allowed="in (0, 1]",
-                fits=lambda value: 0 < float(value) <= 1,
-                default_text="2 ln(n)/n",
-            ),
-        ),
+        parameters=(Parameter(name="p", above=0, high=1, otherwise="2 ln(n)/n"),),
         live=lambda site, values: erdos_renyi_live(site, _probability(site.n, values)),
         fallback="a pair is linked by the hash of its ids, and a ring by ids keeps all connected",
         candidates=_probabilities,
@@ -333,19 +333,14 @@ FAMILIES: Mapping[str, Family] = {
             Parameter(
                 name="k",
                 kind=int,
-                allowed="an even number of at least 2",
-                fits=lambda value: int(value) >= 2 and int(value) % 2 == 0,
+                low=2,
+                form="an even number of at least 2",
+                convert=_read_even,
                 default=4,
-                limit=-1,
             ),
-            Parameter(
-                name="p",
-                kind=float,
-                allowed="in [0, 1]",
-                fits=lambda value: 0 <= float(value) <= 1,
-                default=0.1,
-            ),
+            Parameter(name="p", low=0, high=1, default=0.1),
         ),
+        limits={"k": -1},
         live=lambda site, values: small_world_live(site, whole(values, "k"), float(values["p"])),
         fallback="links are rewired by the hash of ids; those to the nearest stay, so that all are "
         "connected",
@@ -357,6 +352,7 @@ FAMILIES: Mapping[str, Family] = {
         build=_build_scale_free,
         layout="spring",
         parameters=(count("m", 2),),
+        limits={"m": -1},
         live=lambda site, values: scale_free_live(site, whole(values, "m")),
         fallback="peers come in the order of their hash and choose earlier ones with the "
         "probability that the model has in the mean",

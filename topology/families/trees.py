@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...gossip.specs.parameter import Parameter
 from ..errors import TopologyError
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
 from ..schedules.union import adjacency, union
-from .family import Built, Family, Parameter, Site, Values
+from .family import Built, Family, Site, Values
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -94,7 +95,9 @@ FAMILIES: Mapping[str, Family] = {
         source="Vogels et al., NeurIPS 2021 (RelaySGD)",
         build=_build_spanning_tree,
         layout="tree",
-        parameters=(Parameter(name="of", kind=str, allowed="a spec, the last thing given"),),
+        parameters=(
+            Parameter(name="of", kind=str, form="a spec, the last thing given", takes_rest=True),
+        ),
         joins=("of",),
         fallback="a tree inside what the other topology falls back to",
         candidates=lambda n, degree: [f"of={inner}" for inner in _INSIDE],

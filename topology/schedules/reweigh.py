@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ...gossip.specs.spec import find
 from ..errors import TopologyError
 from .cayley import Cayley, Step
 from .mixing import MIXINGS, lazy, metropolis, symmetric, uniform
@@ -70,8 +71,7 @@ def reweigh(schedule: Schedule, mixing: str) -> Schedule:
     Raises:
         TopologyError: There is no such mixing, or it does not suit these edges.
     """
-    if mixing not in MIXINGS:
-        raise TopologyError(f"unknown mixing {mixing!r}. Valid names: {', '.join(MIXINGS)}")
+    find("mixing", mixing, MIXINGS, error=TopologyError)
     if mixing in ("metropolis", "fastest") and schedule.directed:
         raise TopologyError(f"mixing {mixing!r} needs undirected edges; 'uniform' would do")
     if isinstance(schedule, Cayley) and mixing != "fastest":

@@ -10,21 +10,25 @@ for a while, some samples are dealt twice, or to nobody, until the next epoch de
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import Parameter
+from ...gossip.specs.spec import make
 from ...gossip.types import PeerId, stream
 from ...gossip.wire.messages import Member, Phase
 
 __all__ = [
-    *("Deal", "Epoch", "LiveBatches", "LiveSampler", "Seen", "live_passes"),
+    *("Deal", "Epoch", "LiveBatches", "LiveSampler", "Passes", "Seen", "live_passes"),
     *("seen_of", "slice_bounds", "training_of"),
 ]
 
-_PASSES_MAX: Final = 1_000_000
+Passes = Annotated[
+    int, Parameter("over all samples in an epoch.", low=1, high=1_000_000, is_bare=True)
+]
 
 
 class Deal(NamedTuple):
@@ -65,15 +69,11 @@ def live_passes(partition: object) -> int | None:
     """
     if not isinstance(partition, str) or partition.partition(":")[0] != "live":
         return None
-    _, colon, text = partition.partition(":")
-    if not colon:
-        return 1
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _PASSES_MAX):
-        raise ConfigError(
-            f"partition {partition!r} is not valid: it must be live, or live:PASSES with a whole "
-            f"number of passes over all samples in an epoch, 1 to {_PASSES_MAX}"
-        )
-    return int(text)
+
+    def live(passes: Passes = 1) -> int:
+        return passes
+
+    return make("partition", partition, {"live": live})
 
 
 def slice_bounds(n_samples: int, members: Sequence[PeerId], peer: PeerId) -> tuple[int, int]:

@@ -1,31 +1,44 @@
 """How the learning rate changes as training goes on, by the clock of the swarm or of the peer."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
 
-from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import Parameter
+from ...gossip.specs.spec import make
 
 if TYPE_CHECKING:  # a command that only reads a schedule does without PyTorch
     from torch.optim import Optimizer
 
-__all__ = ["FullRates", "LrSchedule", "parse_lr_schedule"]
+__all__ = [
+    "LR_SCHEDULES",
+    "FullRates",
+    "LrSchedule",
+    "constant",
+    "cosine",
+    "linear",
+    "parse_lr_schedule",
+]
 
-Shape = Literal["constant", "cosine", "linear"]
+Warmup = Annotated[
+    float,
+    Parameter("part of the training during which the rate rises linearly.", low=0, below=1),
+]
+Floor = Annotated[
+    float,
+    Parameter("what is left at the end, as a part of the full rate.", low=0, high=1),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LrSchedule:
-    """A rise from nothing, then a fall from 1 to a floor.
+    """A rise from nothing, then a fall from 1 to a floor."""
 
-    Raises:
-        ConfigError: A field is out of range.
-
-    Source: Loshchilov and Hutter, ICLR 2017 (cosine, without restarts).
-    """
-
-    shape: Shape = "constant"
-    """How it falls."""
+    fall: Callable[[float], float] | None = None
+    """How far it has fallen, from 0 to 1, after a part of the time behind the rise; None where it
+    does not."""
 
     warmup: float = 0.0
     """Part of the whole during which the rate rises linearly, in [0, 1)."""
@@ -33,19 +46,10 @@ class LrSchedule:
     floor: float = 0.0
     """What is left at the end, as a part of the full rate, in [0, 1]."""
 
-    def __post_init__(self) -> None:
-        if self.shape not in get_args(Shape):
-            allowed = ", ".join(get_args(Shape))
-            raise ConfigError(f"lr_schedule is {self.shape!r}: it must be one of {allowed}")
-        if not 0 <= self.warmup < 1:
-            raise ConfigError(f"warmup of lr_schedule is {self.warmup}: it must be in [0, 1)")
-        if not 0 <= self.floor <= 1:
-            raise ConfigError(f"floor of lr_schedule is {self.floor}: it must be in [0, 1]")
-
     @property
     def is_constant(self) -> bool:
         """Whether the learning rate is left alone."""
-        return self.shape == "constant" and not self.warmup
+        return self.fall is None and not self.warmup
 
     def after(self, done: float, whole: float | None) -> float:
         """The learning rate as a part of the full one, after some of the training.
@@ -66,11 +70,34 @@ class LrSchedule:
             # The first step, too, shall move something, but how many there will be is not known:
             # a hundredth of the rise is where it begins.
             return max(progress / self.warmup, 0.01)
-        if self.shape == "constant":
+        if self.fall is None:
             return 1.0
-        done = min(1.0, (progress - self.warmup) / (1 - self.warmup))
-        fallen = (1 - math.cos(math.pi * done)) / 2 if self.shape == "cosine" else done
+        fallen = self.fall(min(1.0, (progress - self.warmup) / (1 - self.warmup)))
         return self.floor + (1 - self.floor) * (1 - fallen)
+
+
+def constant(warmup: Warmup = 0.0) -> LrSchedule:
+    """All the time the full rate."""
+    return LrSchedule(None, warmup)
+
+
+def cosine(warmup: Warmup = 0.0, floor: Floor = 0.0) -> LrSchedule:
+    """Falls slowly, then fast, then slowly.
+
+    Source: Loshchilov and Hutter, ICLR 2017, without restarts.
+    """
+    return LrSchedule(lambda done: (1 - math.cos(math.pi * done)) / 2, warmup, floor)
+
+
+def linear(warmup: Warmup = 0.0, floor: Floor = 0.0) -> LrSchedule:
+    """Falls evenly."""
+    return LrSchedule(lambda done: done, warmup, floor)
+
+
+LR_SCHEDULES: Mapping[str, Callable[..., LrSchedule]] = MappingProxyType(
+    {"constant": constant, "cosine": cosine, "linear": linear}
+)
+"""All schedules, by the name that people type."""
 
 
 class FullRates:
@@ -99,18 +126,4 @@ def parse_lr_schedule(text: str) -> LrSchedule:
     >>> parse_lr_schedule("cosine:warmup=0.05,floor=0.1").factor(1.0)
     0.1
     """
-    shape, _, options = text.partition(":")
-    given: dict[str, float] = {}
-    for option in filter(None, options.split(",")):
-        name, _, value = option.partition("=")
-        try:
-            if name not in ("warmup", "floor"):
-                raise ValueError
-            given[name] = float(value)
-        except ValueError:
-            raise ConfigError(
-                f"lr_schedule {text!r} is malformed: write constant, cosine or linear, as in "
-                "cosine:warmup=0.05,floor=0.1"
-            ) from None
-    name_of_shape: Shape = shape  # type: ignore[assignment]
-    return LrSchedule(shape=name_of_shape, **given)
+    return make("lr_schedule", text, LR_SCHEDULES)

@@ -1,11 +1,12 @@
 """Which samples each peer trains on."""
 
 import json
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +14,28 @@ from torch import Tensor
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
+from ...gossip.specs.parameter import Parameter
+from ...gossip.specs.spec import make
 from ...gossip.types import stream
 from ..storage.files import read_json
-from .live_partition import live_passes
+from .live_partition import Passes
 
 __all__ = [
-    "FORMS",
+    "PARTITIONS",
     "IndexLists",
     "Partition",
     "PartitionFunction",
+    "Split",
+    "dirichlet",
+    "iid",
     "needs_targets",
+    "package",
     "partition_as_json",
     "partition_file",
     "partition_module",
     "partition_name",
+    "shards",
+    "shared",
     "split",
 ]
 
@@ -42,11 +51,9 @@ run's seed to index lists."""
 Partition: TypeAlias = str | IndexLists | PartitionFunction
 """Who trains on which samples, see `split`."""
 
-FORMS = (
-    "shared, iid, dirichlet:ALPHA (ALPHA > 0), shards:K (K >= 1), package, live, live:PASSES, a "
-    ".json file of index lists, or module:function, a function of yours that returns them"
+_ALSO = (
+    ", or a .json file of index lists, or module:function, a function of yours that returns them"
 )
-"""The valid specs, for messages."""
 
 # Targets that are real numbers are binned by quantile before Dirichlet proportions are drawn.
 N_BINS = 10
@@ -116,33 +123,27 @@ def _drawn(
     spec: str, targets: NDArray[Any] | Tensor | None, n: int, seed: int, n_samples: int
 ) -> list[Indices]:
     """The parts of one of the forms that have a name."""
-    kind, value = _parse(spec)
-    n_pieces = n * int(value) if kind == "shards" else n
-    if kind in ("shared", "live"):
+    form = make("partition", spec, PARTITIONS, _ALSO)
+    if form.draw is None:
         everything = np.arange(n_samples)
         everything.flags.writeable = False
         # One array for all: ten thousand workers would have a hundred megabytes of them.
         return [everything] * n
-    if n_pieces > n_samples:
+    if n * form.pieces > n_samples:
         raise ConfigError(
-            f"partition {spec!r} cuts {n_samples} samples into {n_pieces} pieces for {n} peers: "
-            "use fewer, or partition shared"
+            f"partition {spec!r} cuts {n_samples} samples into {n * form.pieces} pieces for {n} "
+            "peers: use fewer, or partition shared"
         )
-    rng = stream(seed, "swarm", "partition")
-    if kind == "iid":
-        parts = np.array_split(rng.permutation(n_samples), n)
-    elif kind == "package":
-        parts = _whole(_classes(_values(spec, targets)), n, rng)
-    elif kind == "shards":
-        parts = _shards(_values(spec, targets), n, int(value), rng)
-    else:
-        parts = _dirichlet(_classes(_values(spec, targets)), n, value, rng)
+    values = _values(spec, targets) if form.by_targets else np.empty(n_samples)
+    parts = form.draw(values, n, stream(seed, "swarm", "partition"))
     return [np.sort(part) for part in parts]
 
 
 def needs_targets(partition: Partition) -> bool:
     """Whether a partition goes by the samples' targets."""
-    return isinstance(partition, str) and partition.partition(":")[0] in _BY_TARGETS
+    if not isinstance(partition, str) or partition.partition(":")[0] not in PARTITIONS:
+        return False
+    return make("partition", partition, PARTITIONS).by_targets
 
 
 def partition_file(partition: Partition) -> Path | None:
@@ -160,8 +161,7 @@ def partition_module(partition: Partition) -> str | None:
     if not isinstance(partition, str) or partition_file(partition) is not None:
         return None
     module, _, attribute = partition.partition(":")
-    is_named = module in _BY_TARGETS or module == "live"
-    return module if not is_named and attribute.isidentifier() else None
+    return module if module not in PARTITIONS and attribute.isidentifier() else None
 
 
 def partition_name(partition: Partition) -> str:
@@ -271,22 +271,70 @@ def _checked_part(name: str, peer: int, part: Any, n_samples: int) -> Indices:
     return found.astype(np.int64)
 
 
-_BY_TARGETS = ("dirichlet", "shards", "package")
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How samples are split."""
+
+    draw: Callable[[NDArray[Any], int, np.random.Generator], list[Indices]] | None = None
+    """Targets, number of peers and random numbers to each peer's samples; None where everybody has
+    all."""
+
+    by_targets: bool = False
+    """Whether targets matter; where not, they may be any numbers."""
+
+    pieces: int = 1
+    """Into how many pieces samples are cut for each peer."""
 
 
-def _parse(spec: str) -> tuple[str, float]:
-    if (passes := live_passes(spec)) is not None:
-        return "live", passes
-    kind, colon, text = spec.partition(":")
-    if kind in ("shared", "iid", "package") and not colon:
-        return kind, math.nan
-    try:
-        value = float({"dirichlet": float, "shards": int}[kind](text))
-    except (KeyError, ValueError):
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"partition {spec!r} is not valid: it must be {FORMS}")
-    return kind, value
+def shared() -> Split:
+    """All samples at every peer."""
+    return Split()
+
+
+def iid() -> Split:
+    """Each sample at one peer, at random."""
+    return Split(lambda values, n, rng: np.array_split(rng.permutation(len(values)), n))
+
+
+def dirichlet(
+    alpha: Annotated[
+        float, Parameter("the smaller, the fewer classes at a peer.", above=0, is_bare=True)
+    ],
+) -> Split:
+    """Classes in proportions of each peer's own."""
+    return Split(
+        lambda values, n, rng: _dirichlet(_classes(values), n, alpha, rng), by_targets=True
+    )
+
+
+def shards(
+    k: Annotated[int, Parameter("pieces for each peer.", low=1, is_bare=True)],
+) -> Split:
+    """Sorted by target, K pieces for each peer."""
+    return Split(lambda values, n, rng: _shards(values, n, k, rng), by_targets=True, pieces=k)
+
+
+def package() -> Split:
+    """All samples of one target at the same peer."""
+    return Split(lambda values, n, rng: _whole(_classes(values), n, rng), by_targets=True)
+
+
+def _live(passes: Passes = 1) -> Split:
+    """Dealt while training goes on."""
+    return Split()
+
+
+PARTITIONS: Mapping[str, Callable[..., Split]] = MappingProxyType(
+    {
+        "shared": shared,
+        "iid": iid,
+        "dirichlet": dirichlet,
+        "shards": shards,
+        "package": package,
+        "live": _live,
+    }
+)
+"""All partitions, by the name that people type."""
 
 
 def _values(spec: str, targets: NDArray[Any] | Tensor | None) -> NDArray[Any]:

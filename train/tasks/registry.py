@@ -8,6 +8,7 @@ from typing import Any
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
+from ...gossip.specs.spec import find
 from .digits import digits, mnist, noisy_digits
 from .language.char_lm import chars
 from .language.code import code
@@ -63,10 +64,8 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
             return _call(BUILT_IN[spec], seed)
         name, colon, attribute = spec.partition(":")
         if not (colon and attribute.isidentifier() and name):
-            raise ConfigError(
-                f"task {spec!r} is not known: it must be one of {', '.join(sorted(BUILT_IN))}, "
-                "or module:function, a function of yours that returns a Task"
-            )
+            also = ", or module:function, a function of yours that returns a Task"
+            find("task", spec, BUILT_IN, also)
         function, name = function_of(spec, "task"), spec
     else:
         function, name = spec, name_of(spec)

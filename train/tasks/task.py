@@ -16,6 +16,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
+from ...gossip.specs.spec import find
 from .lr_schedule import parse_lr_schedule
 from .partition import Partition, needs_targets, partition_name, split
 from .precision import autocast, check_precision
@@ -194,9 +195,7 @@ class Task:
         """
         if name is None:
             return self
-        if name not in OPTIMIZERS:
-            raise ConfigError(f"optimizer is {name!r}: it must be one of {', '.join(OPTIMIZERS)}")
-        return replace(self, optimizer=OPTIMIZERS[name])
+        return replace(self, optimizer=find("optimizer", name, OPTIMIZERS))
 
     def with_momentum(self, momentum: float | None) -> "Task":
         """The same task, its optimizer with another momentum; None for the one it has.

@@ -23,8 +23,11 @@ __all__ = [
     "block_numbers",
     "blocks",
     "copy_finite",
+    "difference_of",
     "exchange",
     "is_finite_tensor",
+    "mix_blocks",
+    "no_anchor",
     "overflowing_sum",
     "scratch",
     "sketch_of",
@@ -137,6 +140,53 @@ def scratch(like: Tensor, dtype: torch.dtype, slot: int = 0) -> Tensor:
         size = block_numbers(like.device)
         held = _kept.held[key] = torch.empty(size, dtype=dtype, device=like.device)
     return held[: like.numel()]
+
+
+def difference_of(numbers: Tensor, anchor: Tensor) -> Tensor:
+    """``numbers - anchor`` of one block in scratch memory, float32."""
+    exact = torch.sub(numbers, anchor, out=scratch(numbers, numbers.dtype))
+    if exact.dtype == torch.float32:
+        return exact
+    return scratch(numbers, torch.float32).copy_(exact)
+
+
+def mix_blocks(
+    numbers: Tensor,
+    anchor: Tensor,
+    coded: Sequence[Tensor],
+    rows: Sequence[int],
+    decode: Callable[..., None],
+    fraction: float,
+) -> None:
+    """Move numbers toward what was coded of them, block by block, in place.
+
+    Args:
+        numbers: float32 or float64, shape ``(n,)``.
+        anchor: Like *numbers*.
+        coded: Arrays, each with one element for so many numbers as *rows* says.
+        rows: Divisors of `BLOCK`.
+        decode: Called with one block of each: what to fill, the anchor, and what was coded.
+        fraction: In [0, 1].
+    """
+    sizes = blocks(numbers.numel(), numbers.device, max(rows))
+    cut = [part.split([-(-s // row) for s in sizes]) for part, row in zip(coded, rows, strict=True)]
+    for here, base, *code in zip(numbers.split(sizes), anchor.split(sizes), *cut, strict=True):
+        if fraction == 1.0:
+            decode(here, base, *code)
+        else:
+            arrived = scratch(here, here.dtype)
+            decode(arrived, base, *code)
+            here.lerp_(arrived, fraction)
+
+
+def no_anchor(numbers: Tensor) -> Tensor:
+    """An anchor of zeros, for what is small beside a model: it travels rounded, as it is.
+
+    Args:
+        numbers: What is written or read; of its dtype, device and length is the result, which takes
+            no memory.
+    """
+    return numbers.new_zeros(1).expand(numbers.numel())
 
 
 def all_finite(numbers: Tensor) -> bool:

@@ -14,8 +14,15 @@ from torch.nn.parameter import is_lazy
 from torch.utils.dlpack import from_dlpack
 
 from ...gossip.errors import TrainingError
-from ...gossip.wire.formats import INT8_BLOCK, Form, Wire, parse_wire
-from ...gossip.wire.schema import ALIGNMENT_BYTES, FrozenTensor, Piece, Schema, TensorSpec, itemsize
+from ...gossip.wire.formats import Form, Wire, parse_wire
+from ...gossip.wire.schema import (
+    ALIGNMENT_BYTES,
+    ITEMSIZES,
+    FrozenTensor,
+    Piece,
+    Schema,
+    TensorSpec,
+)
 from ..model import (
     NamedTensor,
     frozen_tensors,
@@ -323,7 +330,7 @@ _ADVICE: Final = {
 
 def _spec(name: str, tensor: Tensor, shared: bool) -> TensorSpec:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    size = itemsize(dtype)
+    size = ITEMSIZES.get(dtype)
     if size is None or ALIGNMENT_BYTES % size:
         raise TrainingError(f"{name} is {dtype}, which {_ADVICE[shared]}")
     order = memory_order(tensor) or () if shared else ()
@@ -526,19 +533,24 @@ def _bytes_of(part: Part, room: Tensor, start: int, stop: int) -> Tensor:
     """The bytes of some of a part's numbers; *start* is a multiple of `SLICE_SIZE`."""
     if part.wire is None:
         return room[start * part.dtype.itemsize : stop * part.dtype.itemsize]
-    if part.wire.name != "int8":
-        return room[2 * start : 2 * stop]
-    # Scales lie behind all codes, so the bytes of a slice have to be brought together.
-    n_numbers = stop - start
-    used = torch.empty(
-        part.wire.room_bytes("float32", n_numbers, 4), dtype=torch.uint8, device="cpu"
-    )
-    scales = room[-(-(part.high - part.low) // 64) * 64 :]
-    behind = used[-(-n_numbers // 64) * 64 :]
-    first = 4 * (start // INT8_BLOCK)
-    count = 4 * -(-n_numbers // INT8_BLOCK)
-    used[:n_numbers] = room[start:stop]
-    behind[:count] = scales[first : first + count]
+    # Each array lies behind all of the one before, so the bytes of a slice are brought together.
+    arrays = [
+        room_of[first : first + length]
+        for room_of, first, length in zip(
+            formats.arrays_in(room, part.wire, part.dtype, part.high - part.low),
+            (length for _, length in part.wire.parts(start)),
+            (length for _, length in part.wire.parts(stop - start)),
+            strict=True,
+        )
+    ]
+    if len(arrays) == 1:
+        return arrays[0].view(torch.uint8)
+    n_bytes = part.wire.room_bytes("float32", stop - start, 4)
+    used = torch.empty(n_bytes, dtype=torch.uint8, device="cpu")
+    for there, array in zip(
+        formats.arrays_in(used, part.wire, part.dtype, stop - start), arrays, strict=True
+    ):
+        there.copy_(array)
     return used
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 from ...effects.effects import Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Share
+from ...specs.parameter import Parameter, checked
 from ...types import Incarnation, PeerId
 from ...weight import token
-from ..parameter import Parameter, checked
 
 __all__ = ["ADPSGD"]
 

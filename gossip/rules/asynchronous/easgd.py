@@ -6,8 +6,8 @@ from ...effects.effects import EndTraining, Halt, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Share
+from ...specs.parameter import Parameter, checked
 from ...weight import WEIGHT_MIN, half, mixing_fraction
-from ..parameter import Parameter, checked
 from .seasgd import SEASGD
 
 __all__ = ["EASGD", "Center"]

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from ...effects.effects import Wait, X
 from ...protocol.context import RuleContext
+from ...specs.parameter import Parameter, checked
 from ...weight import token
-from ..parameter import Parameter, checked
 
 __all__ = ["Epidemic"]
 

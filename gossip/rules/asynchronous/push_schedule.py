@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from ...errors import ConfigError
 from ...protocol.context import RuleContext
-from ..parameter import Parameter
+from ...specs.parameter import Parameter
 
 __all__ = ["Emission", "Emitted", "PushSchedule", "Pushes", "Samples", "require_probability"]
 

@@ -6,7 +6,7 @@ from ...effects.effects import EndTraining, Halt
 from ...errors import ConfigError
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ..parameter import Parameter, checked
+from ...specs.parameter import Parameter, checked
 
 __all__ = ["SEASGD"]
 

@@ -5,9 +5,9 @@ from typing import Annotated
 from ...effects.effects import Wait
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
+from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, coarse
-from ..parameter import Parameter, checked
 from ..robust.mixing import RobustMixing
 from ..robust.registry import NONE, Robust, parse_robust
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from ...effects.effects import Wait
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
+from ...specs.parameter import Parameter, checked
 from ...weight import WEIGHT_MIN, half
-from ..parameter import Parameter, checked
 
 __all__ = ["Sparta"]
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Kept, Share, Term
+from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...wire.formats import Form, parse_wire
-from ..parameter import Parameter, checked
 from ..synchronous.mixing import MatrixRule, Terms
 from ..synchronous.rounds import SYNCHRONOUS
 from .kept import KeptShares, why_unlike

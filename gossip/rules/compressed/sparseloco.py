@@ -5,8 +5,8 @@ from typing import Annotated
 
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
+from ...specs.parameter import Parameter, checked
 from ..outer.rule import STEPS
-from ..parameter import Parameter, checked
 from ..synchronous.mixing import Terms, scaled
 from ..synchronous.rounds import SYNCHRONOUS, RoundRule
 from .kept import KeptShares, why_unlike

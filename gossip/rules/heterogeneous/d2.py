@@ -5,7 +5,7 @@ from typing import Annotated
 
 from ...effects.effects import X
 from ...protocol.context import RuleContext
-from ..parameter import Parameter, checked
+from ...specs.parameter import Parameter, checked
 from ..synchronous.mixing import OUT, MatrixRule, Terms, scaled
 from ..synchronous.rounds import SYNCHRONOUS
 

@@ -2,7 +2,7 @@
 
 from ...effects.effects import X
 from ...protocol.context import RuleContext
-from ..parameter import checked
+from ...specs.parameter import checked
 from ..synchronous.mixing import OUT, Terms, scaled
 from .step import BEFORE, KeptMomentum, StepRule
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ..parameter import checked
+from ...specs.parameter import checked
 from ..synchronous.mixing import BESIDE, OUT, Terms, average_beside
 from .step import BEFORE, KeptMomentum, StepRule
 

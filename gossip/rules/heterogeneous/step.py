@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ..parameter import Parameter
+from ...specs.parameter import Parameter
 from ..synchronous.mixing import OUT, MatrixRule, Terms
 from ..synchronous.rounds import SYNCHRONOUS
 

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from ...effects.effects import Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Share
+from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, half, mixing_fraction
-from ..parameter import Parameter, checked
 from ..synchronous.letters import EPOCH
 from ..synchronous.mixing import OUT, Terms
 from .rule import ELASTIC, Came, OuterRule

@@ -6,7 +6,7 @@ from typing import Annotated
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.share import Share
-from ..parameter import Parameter, checked
+from ...specs.parameter import Parameter, checked
 from .elastic import COUNTS
 from .rule import STEPS, Came, OuterRule
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from ...effects.effects import X
 from ...protocol.context import RuleContext
+from ...specs.parameter import Parameter, checked
 from ...types import PeerId
-from ..parameter import Parameter, checked
 from ..synchronous.mixing import OUT, Terms
 from .rule import STEPS, Came, OuterRule, neighborhood
 

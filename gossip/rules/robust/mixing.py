@@ -6,7 +6,7 @@ from ...protocol.context import RuleContext
 from ...protocol.share import Share
 from ...types import PeerId
 from ...weight import coarse
-from .registry import RobustMethod
+from .registry import RobustFilter
 
 __all__ = ["RobustMixing", "accepted_weight"]
 
@@ -39,7 +39,7 @@ class RobustMixing:
         method: What is taken of each.
     """
 
-    def __init__(self, method: RobustMethod) -> None:
+    def __init__(self, method: RobustFilter) -> None:
         self._method = method
         self._votes: dict[tuple[int, PeerId], float] = {}
         """How far the last share of each peer was, by shard."""

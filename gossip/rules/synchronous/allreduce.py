@@ -9,8 +9,8 @@ from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Term
+from ...specs.parameter import Parameter, checked
 from ...types import PeerId
-from ..parameter import Parameter, checked
 from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
 
 __all__ = ["AllReduce"]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ..parameter import checked
+from ...specs.parameter import checked
 from ..robust.registry import NONE, Robust, parse_robust
 from .mixing import MatrixRule
 from .rounds import SYNCHRONOUS

@@ -8,7 +8,7 @@ from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Pushed, Share, Term
 from ...types import PeerId
-from ..robust.registry import RobustMethod
+from ..robust.registry import RobustFilter
 from .rounds import NEIGHBORS_MAX, RoundRule
 
 __all__ = ["BESIDE", "OUT", "MatrixRule", "Terms", "average_beside", "scaled"]
@@ -49,7 +49,7 @@ class MatrixRule(RoundRule):
     """Registers that are in proportion to the learning rate, and change with it; then the
     `requirements` must ask for that."""
 
-    def __init__(self, method: RobustMethod | None = None) -> None:
+    def __init__(self, method: RobustFilter | None = None) -> None:
         # Of a rule whose shares are models, as its own term of the average is.
         super().__init__()
         self._method = method
@@ -173,7 +173,7 @@ class MatrixRule(RoundRule):
         return None
 
     def _robust(
-        self, context: RuleContext, method: RobustMethod, terms: Sequence[tuple[float, Share]]
+        self, context: RuleContext, method: RobustFilter, terms: Sequence[tuple[float, Share]]
     ) -> Terms | None:
         """``x + sum_j w_j c_j (x_j - x)``; None while it is not known how far the shares are."""
         known = [context.distance(s) if s.is_finite else math.inf for _, s in terms]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ....gossip.errors import ConfigError, RumorError
-from ....topology import TopologyError
 from ....train.tasks.task import Task
 from ...batched.cores import usable_cores
 from ...batched.steppers.engines import alone
@@ -113,7 +112,7 @@ def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[Invali
         try:
             with alone():
                 good.append(_check(trial, tasks, rehearse=trial.group not in rehearsed))
-        except (RumorError, TopologyError, OSError) as error:
+        except (RumorError, OSError) as error:
             bad.append(InvalidTrial(trial=trial, why=str(error) or type(error).__name__))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             why = f"a setting is of the wrong kind: {type(error).__name__}: {error}"

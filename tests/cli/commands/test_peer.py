@@ -35,7 +35,7 @@ from rumor.train import PeerConfig, RunConfig
         (["--founders", "0"], "at least 1"),
         (["--id", "a b"], "id is 'a b'"),
         (["--device", "abacus"], "device"),
-        (["--wire", "float64"], "wire is 'float64'"),
+        (["--wire", "float64"], "unknown wire 'float64'"),
         (["--wire", "topk:2"], "must be in (0, 1]"),
         (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
         (["--wire", "int8", "--exact"], "with exact it must be float32"),

@@ -68,7 +68,7 @@ def called(*arguments: str) -> Result:
         (["--slow", "4:2", "--", "mine.py"], "only 0 to 3"),
         (["--device", "cuda:{k}", "--", "mine.py"], "cuda:{i}"),
         (["--linger-s", "-1", "--", "mine.py"], "--linger-s is -1"),
-        (["--wire", "float64", "--", "mine.py"], "wire is 'float64'"),
+        (["--wire", "float64", "--", "mine.py"], "unknown wire 'float64'"),
         (["--wire", "int8", "--rule", "allreduce", "--", "mine.py"], "needs numbers as they are"),
         (["--rule", "relaysgd", "--topology", "ring", "--", "mine.py"], "needs a tree"),
         (["--out", "mine.py", "--", "mine.py"], "mine.py is a file"),

@@ -61,7 +61,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--emission", "per-hour"], "per-step, per-second or adaptive"),
         (["--lr", "0"], "--lr is 0"),
         (["--steps", "-5"], "--steps is -5"),
-        (["--wire", "float64"], "wire is 'float64'"),
+        (["--wire", "float64"], "unknown wire 'float64'"),
         (["--wire", "topk:2"], "must be in (0, 1]"),
         (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
         (["--wire", "int8", "--exact"], "with exact it must be float32"),

@@ -248,8 +248,8 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"wire": "float8"}, "wire is 'float8'"),
-        ({"wire": "topk"}, "wire is 'topk'"),
+        ({"wire": "float8"}, "unknown wire 'float8'"),
+        ({"wire": "topk"}, "wire 'topk': it needs FRACTION"),
         ({"wire": "topk:2"}, "fraction of topk"),
         ({"wire": "int8", "exact": True}, "with exact"),
         ({"shards": 0}, "shards is 0"),

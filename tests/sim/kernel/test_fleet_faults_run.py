@@ -218,7 +218,7 @@ def test_faults_that_cannot_be_are_refused_with_a_reason(
 
 
 def test_other_settings_of_faults_are_checked_too() -> None:
-    with pytest.raises(ConfigError, match="timing is 'moon'"):
+    with pytest.raises(ConfigError, match="unknown timing 'moon'"):
         simulate(task="consensus", timing="moon")
     with pytest.raises(ConfigError, match="checkpoint_every_s"):
         simulate(task="consensus", checkpoint_every_s=0.0)

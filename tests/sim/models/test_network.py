@@ -120,7 +120,7 @@ def test_no_bandwidth_and_more_than_certainty_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("wann", "did you mean 'wan'?"), ("", "ideal, datacenter, lan, wan, lossy or a .json file")],
+    [("wann", "did you mean 'wan'?"), ("", "ideal, datacenter, lan, wan, lossy, or a .json file")],
 )
 def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match="unknown network") as caught:

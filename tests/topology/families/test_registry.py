@@ -25,6 +25,7 @@ BAND = Family(
     build=build,
     layout="circle",
     parameters=(count("w", 2),),
+    limits={"w": -1},
     candidates=counts("w"),
 )
 
@@ -50,7 +51,7 @@ def test_a_family_from_outside_is_parsed_built_and_analyzed_like_any_other() -> 
 
 @pytest.mark.usefixtures("band")
 def test_its_parameters_are_checked_and_its_strict_builder_is_strict() -> None:
-    with pytest.raises(TopologyError, match="w=0: it must be a whole number of at least 1"):
+    with pytest.raises(TopologyError, match="w=0: it must be an integer of at least 1"):
         parse("band:w=0", 16)
     with pytest.raises(TopologyError, match="w=16: it must be below n"):
         parse("band:w=16", 16)

@@ -170,5 +170,5 @@ def test_another_optimizer_trains_in_place_of_the_tasks() -> None:
     assert type(learner._optimizer) is torch.optim.AdamW and learner.lr == 1e-3
     learner.step()
     learner.close()
-    with pytest.raises(ConfigError, match="optimizer is 'adamm': it must be one of sgd"):
+    with pytest.raises(ConfigError, match="unknown optimizer 'adamm', did you mean 'adam'"):
         Learner(RunConfig(optimizer="adamm"), "a")

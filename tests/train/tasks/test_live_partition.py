@@ -156,9 +156,9 @@ def test_batches_for_a_loop_of_ones_own_follow_the_peer() -> None:
     "spec", ["live:0", "live:", "live:1.5", "live:-1", "live:x", "live:9999999"]
 )
 def test_a_number_of_passes_that_is_none_is_refused(spec: str) -> None:
-    with pytest.raises(ConfigError, match="live:PASSES with a whole number"):
+    with pytest.raises(ConfigError, match=r"it must be an integer in \[1, 1e\+06\]"):
         live_passes(spec)
-    with pytest.raises(ConfigError, match="live:PASSES"):
+    with pytest.raises(ConfigError, match="passes="):
         split(spec, np.zeros(10), 2, seed=0)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rumor.gossip.wire.formats import INT8_BLOCK, Wire, parse_wire
 from rumor.train.tensors import blocks
-from rumor.train.tensors.wires import quantization as quantized
+from rumor.train.tensors.wires import int8
 from rumor.train.tensors.wires.formats import is_finite, mix, read, write
 
 DENSE = ("float32", "bfloat16", "float16", "int8")
@@ -198,7 +198,7 @@ def test_rounding_has_no_bias_on_any_coordinate(
 
 
 def test_each_fraction_has_the_same_chance_at_each_place() -> None:
-    table = quantized._table()
+    table = int8._table()
     assert table.numel() == 2 * blocks.BLOCK
     assert torch.equal(table[: blocks.BLOCK], table[blocks.BLOCK :])
     expected = (torch.arange(blocks.BLOCK) + 0.5) / blocks.BLOCK
@@ -211,7 +211,7 @@ def test_no_code_passes_127_even_with_the_largest_noise(largest: float) -> None:
     room, anchor = room_for(parse_wire("int8"), numbers), torch.zeros(100)
     noise = torch.full((100,), 1 - 2.0**-24)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantized, "_tabled", lambda rng, n: lambda block: noise)
+        patch.setattr(int8, "_tabled", lambda rng, n: lambda block: noise)
         write(room, numbers, parse_wire("int8"), anchor=anchor, rng=np.random.default_rng(0))
     codes = room[:100].view(torch.int8)
     assert (codes[::2] >= 0).all() and (codes[1::2] <= 0).all()

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from rumor.gossip.wire.formats import CHUNK, Wire, parse_wire
 from rumor.train.tensors.blocks import BLOCK
-from rumor.train.tensors.wires import sparsification as sparse
+from rumor.train.tensors.wires import topk
 from rumor.train.tensors.wires.formats import is_finite, mix, read, write
 
 # Above it a sample is taken first.
-LARGE = 4 * sparse._SAMPLE + 1
+LARGE = 4 * topk._SAMPLE + 1
 
 
 def parts(room: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,7 @@ def test_places_count_from_the_beginning_of_the_piece_in_every_block() -> None:
 
 
 def test_a_sample_that_sees_only_the_large_moves_does_no_harm() -> None:
-    step = LARGE // sparse._SAMPLE | 1
+    step = LARGE // topk._SAMPLE | 1
     numbers = torch.rand(LARGE)
     numbers[::step] += 1
     _, indices, _ = sent_of(numbers, torch.zeros_like(numbers), "topk:0.4")

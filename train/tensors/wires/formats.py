@@ -5,48 +5,46 @@ A piece is a run of numbers of one dtype; its room is where they travel, laid ou
 begin at a cache line.
 """
 
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ....gossip.wire.formats import INT8_BLOCK, Wire
+from ....gossip.wire.formats import Wire
 from ....gossip.wire.schema import ALIGNMENT_BYTES
-from ..blocks import all_finite, blocks, copy_finite, scratch
-from .quantization import (
-    are_finite_codes,
-    decode_codes,
-    decode_halves,
-    encode_codes,
-    encode_halves,
-    rows_of,
-)
-from .sparsification import (
-    are_sound_chunks,
-    decode_chunks,
-    encode_chunks,
-    encode_largest,
-    is_sound,
-    mix_into,
-)
+from ..blocks import all_finite, copy_finite, no_anchor
 
-__all__ = ["is_finite", "mix", "no_anchor", "read", "write"]
-
-_T = TypeVar("_T")
-
-_HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+__all__ = ["Coder", "arrays_in", "is_finite", "mix", "read", "write"]
 
 
-def no_anchor(numbers: Tensor) -> Tensor:
-    """An anchor of zeros, for what is small beside a model: it travels rounded, as it is.
+class Coder(Protocol):
+    """What the module of a format has: it writes and reads the arrays of `Wire.parts`."""
 
-    Args:
-        numbers: What is written or read; of its dtype, device and length is the result, which takes
-            no memory.
-    """
-    return numbers.new_zeros(1).expand(numbers.numel())
+    @staticmethod
+    def write(
+        parts: Sequence[Tensor],
+        numbers: Tensor,
+        wire: Wire,
+        *,
+        anchor: Tensor,
+        sent: Tensor | None,
+        rng: np.random.Generator | None,
+    ) -> bool:
+        """Fill *parts*; the rest as `write` below."""
+
+    @staticmethod
+    def mix(
+        numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
+    ) -> None:
+        """``x += fraction * (value - x)``; exactly the value where *fraction* is 1."""
+
+    @staticmethod
+    def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
+        """Whether what arrived may be mixed."""
 
 
 def write(
@@ -80,20 +78,16 @@ def write(
     Raises:
         ValueError: What the format needs is missing; the room is unchanged.
     """
-    if wire.is_for_differences and _converts(wire, numbers.dtype):
-        room.zero_()
-        return encode_chunks(room, numbers, wire)
-    first, second = _parts(room, wire, numbers.dtype, numbers.numel(), padded=True)
+    parts = arrays_in(room, wire, numbers.dtype, numbers.numel(), padded=True)
     if not _converts(wire, numbers.dtype):
-        return copy_finite(first, numbers)
-    if bare:
-        anchor = sent = no_anchor(numbers)
-    if wire.name == "topk":
-        return encode_largest(first, second, numbers, _given(sent, "sent"), notes=not bare)
-    anchor = _given(anchor, "anchor")
-    if wire.name == "int8":
-        return encode_codes(first, second, numbers, anchor, _given(rng, "rng"))
-    return encode_halves(first, numbers, anchor)
+        return copy_finite(parts[0], numbers)
+    if sent is None and not (bare or wire.is_dense):
+        raise ValueError("sent is missing")
+    if rng is None and wire.is_random:
+        raise ValueError("rng is missing")
+    anchor = _anchor(wire, numbers, anchor, bare)
+    sent = None if bare else sent
+    return _coder(wire.coder).write(parts, numbers, wire, anchor=anchor, sent=sent, rng=rng)
 
 
 def mix(
@@ -113,20 +107,14 @@ def mix(
     Raises:
         ValueError: The anchor is missing; nothing has moved.
     """
-    first, second = _parts(room, wire, numbers.dtype, numbers.numel())
-    if not _converts(wire, numbers.dtype):
-        _toward(numbers, first, fraction)
-    elif wire.name == "topk":
-        mix_into(numbers, first, second, fraction)
+    parts = arrays_in(room, wire, numbers.dtype, numbers.numel())
+    if _converts(wire, numbers.dtype):
+        anchor = _anchor(wire, numbers, anchor, bare=False)
+        _coder(wire.coder).mix(numbers, parts, wire, fraction, anchor)
+    elif fraction == 1.0:
+        numbers.copy_(parts[0])
     else:
-        anchor = _given(anchor, "anchor")
-        for here, base, *coded in _blocks(numbers, anchor, first, second):
-            if fraction == 1.0:
-                _decode(here, base, *coded)
-            else:
-                arrived = scratch(here, here.dtype)
-                _decode(arrived, base, *coded)
-                here.lerp_(arrived, fraction)
+        numbers.lerp_(parts[0], fraction)
 
 
 def read(
@@ -155,21 +143,15 @@ def read(
     Raises:
         ValueError: The anchor is missing, or the format does not hold every number.
     """
-    if wire.is_for_differences and _converts(wire, dtype):
-        return decode_chunks(room, wire, dtype, n_numbers)
-    first, second = _parts(room, wire, dtype, n_numbers)
+    parts = arrays_in(room, wire, dtype, n_numbers)
     if not _converts(wire, dtype):
-        return first
-    if not wire.is_dense:
-        if not bare:
-            raise ValueError(f"{wire} does not hold every number")
-        numbers = torch.zeros(n_numbers, dtype=dtype, device=room.device)
-        mix_into(numbers, first, second, 1.0)
-        return numbers
-    numbers = torch.empty(n_numbers, dtype=dtype, device=room.device)
-    anchor = no_anchor(numbers) if bare else _given(anchor, "anchor")
-    for here, base, *coded in _blocks(numbers, anchor, first, second):
-        _decode(here, base, *coded)
+        return parts[0]
+    if not (wire.is_dense or bare):
+        raise ValueError(f"{wire} does not hold every number")
+    make = torch.empty if wire.is_dense else torch.zeros
+    numbers = make(n_numbers, dtype=dtype, device=room.device)
+    anchor = _anchor(wire, numbers, anchor, bare)
+    _coder(wire.coder).mix(numbers, parts, wire, 1.0, anchor)
     return numbers
 
 
@@ -183,65 +165,39 @@ def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> b
         dtype: Of the numbers.
         n_numbers: How many there are.
     """
-    if wire.is_for_differences and _converts(wire, dtype):
-        return are_sound_chunks(room, wire, n_numbers)
-    first, second = _parts(room, wire, dtype, n_numbers)
+    parts = arrays_in(room, wire, dtype, n_numbers)
     if not _converts(wire, dtype):
-        return all_finite(first)
-    if wire.name == "topk":
-        return is_sound(first, second, n_numbers)
-    return are_finite_codes(second) if wire.name == "int8" else all_finite(first)
+        return all_finite(parts[0])
+    return _coder(wire.coder).is_sound(parts, wire, n_numbers)
 
 
-def _parts(
+@cache
+def _coder(name: str) -> Coder:
+    return cast(Coder, import_module(f".{name}", __package__))
+
+
+def arrays_in(
     room: Tensor, wire: Wire, dtype: torch.dtype, n: int, *, padded: bool = False
-) -> tuple[Tensor, Tensor]:
-    """The room as tensors: numbers, or halves, or codes, or indices; then scales, or values, or
-    none. With *padded*, the bytes after each are zeroed.
-    """
-    first, second = (dtype, n), (torch.float32, 0)
-    if _converts(wire, dtype):
-        match wire.name:
-            case "int8":
-                first, second = (torch.int8, n), (torch.float32, -(-n // INT8_BLOCK))
-            case "topk":
-                first, second = (torch.int32, wire.kept(n)), (torch.float32, wire.kept(n))
-            case _:
-                first = _HALVES[wire.name], n
+) -> list[Tensor]:
+    """A room as the arrays that lie in it; with *padded*, the bytes after each are zeroed."""
+    told = wire.parts(n) if _converts(wire, dtype) else ((_name(dtype), n),)
     parts, start = [], 0
-    for part_dtype, length in (first, second):
-        stop = start + length * part_dtype.itemsize
-        parts.append(room[start:stop].view(part_dtype))
+    for name, length in told:
+        kind: torch.dtype = getattr(torch, name)
+        stop = start + length * kind.itemsize
+        parts.append(room[start:stop].view(kind))
         start = -(-stop // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         if padded:
             room[stop:start].zero_()
-    return parts[0], parts[1]
+    return parts
 
 
-def _blocks(
-    numbers: Tensor, anchor: Tensor, first: Tensor, second: Tensor
-) -> Iterator[tuple[Tensor, ...]]:
-    """Block by block: numbers, anchor, and halves, or codes and their scales."""
-    row = INT8_BLOCK if second.numel() else 1
-    sizes = blocks(numbers.numel(), numbers.device, row)
-    parts = [tensor.split(sizes) for tensor in (numbers, anchor, first)]
-    if second.numel():
-        parts.append(second.split(rows_of(sizes)))
-    return zip(*parts, strict=True)
-
-
-def _decode(out: Tensor, anchor: Tensor, coded: Tensor, scales: Tensor | None = None) -> None:
-    if scales is None:
-        decode_halves(out, coded, anchor)
-    else:
-        decode_codes(out, coded, scales, anchor)
-
-
-def _toward(numbers: Tensor, arrived: Tensor, fraction: float) -> None:
-    if fraction == 1.0:
-        numbers.copy_(arrived)
-    else:
-        numbers.lerp_(arrived, fraction)
+def _anchor(wire: Wire, numbers: Tensor, anchor: Tensor | None, bare: bool) -> Tensor:
+    if bare or not wire.needs_anchor:
+        return no_anchor(numbers)
+    if anchor is None:
+        raise ValueError("anchor is missing")
+    return anchor
 
 
 def _converts(wire: Wire, dtype: torch.dtype) -> bool:
@@ -250,9 +206,3 @@ def _converts(wire: Wire, dtype: torch.dtype) -> bool:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _given(value: _T | None, name: str) -> _T:
-    if value is None:
-        raise ValueError(f"{name} is missing")
-    return value

@@ -50,7 +50,7 @@ def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
     assert not requirements_of(GoSGD()).overlaps and outstanding_max_of(GoSGD()) == 2
     assert outstanding_max_of(GoSGD(layers=4)) == 8
     assert overlaps(GoSGD()) and not overlaps(SGP())
-    with pytest.raises(ConfigError, match="layers is 0: it must be at least 1"):
+    with pytest.raises(ConfigError, match="layers is 0: it must be an integer"):
         GoSGD(layers=0)
     with pytest.raises(ConfigError, match="shards is 2: rule 'gosgd' itself cuts"):
         PeerConfig(rule="gosgd:layers=4", shards=2)

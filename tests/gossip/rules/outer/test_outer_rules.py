@@ -162,11 +162,11 @@ def test_by_default_they_are_as_published() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("local-sgd:h=0", "h is 0: it must be at least 1"),
-        ("diloco:lr=2.5", r"lr is 2.5: it must be in \[0, 2\]"),
-        ("diloco:momentum=-0.1", r"momentum is -0.1: it must be in \[0, 1\]"),
-        ("gasloc:alpha=1.5", r"alpha is 1.5: it must be in \[0, 1\]"),
-        ("noloco:gamma=0", r"gamma is 0.0: it must be in \[0.05, 4\]"),
+        ("local-sgd:h=0", "h=0: it must be an integer of at least 1"),
+        ("diloco:lr=2.5", r"lr=2.5: it must be in \[0, 2\]"),
+        ("diloco:momentum=-0.1", r"momentum=-0.1: it must be in \[0, 1\]"),
+        ("gasloc:alpha=1.5", r"alpha=1.5: it must be in \[0, 1\]"),
+        ("noloco:gamma=0", r"gamma=0: it must be in \[0.05, 4\]"),
     ],
 )
 def test_what_is_out_of_range_is_refused(spec: str, message: str) -> None:

@@ -38,7 +38,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"shards": 4000, "task": "digits"}, "shards is 4000: it must be from 1 to"),
     ({"partition": "dirichlet:-1", "task": "digits"}, "partition 'dirichlet:-1' is not valid"),
     ({"partition": "shards:400", "task": "digits"}, "cuts 1437 samples into"),
-    ({"task": "digit"}, "task 'digit' is not known"),
+    ({"task": "digit"}, "unknown task 'digit', did you mean 'digits'"),
     ({"task": "gone:make"}, "there is no module 'gone'"),
     ({"faults": "gone.json"}, "faults: gone.json cannot be read"),
     ({"faults": [{"at_s": 1.0, "kind": "crash", "peer": 99}]}, "99"),

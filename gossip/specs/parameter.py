@@ -1,20 +1,20 @@
-"""Parameters of a rule, declared once: in the signature of its class.
+"""Parameters, declared once: in the signature of the class or function that takes them.
 
 The signature says a parameter's name, type, default and choices; an `Annotated` type adds its range
-and a help text. Checks, specs, the command line's help and the table in docs/reference/rules.md
+and a help text. Checks, specs, the command line's help and the tables of the reference pages
 follow.
 
 >>> class Mine:
 ...     @checked
 ...     def __init__(self, k: Annotated[int, Parameter("how many.", low=1)] = 3) -> None:
 ...         self.k = k
->>> [(each.name, each.default, each.allowed) for each in parameters_of(Mine)]
-[('k', 3, 'at least 1')]
+>>> [(each.name, each.about) for each in parameters_of(Mine)]
+[('k', 'an integer of at least 1; default: 3')]
 """
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from numbers import Integral, Real
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, ParamSpec, get_args, get_origin
 
 from ..errors import ConfigError
 
-__all__ = ["Parameter", "Value", "checked", "parameters_of"]
+__all__ = ["Parameter", "Value", "checked", "listed", "parameters_of", "typed"]
 
 Value = int | float | bool | str
 
@@ -33,15 +33,15 @@ _KINDS: dict[type, tuple[type, str]] = {
     bool: (bool, "true or false"),
     int: (Integral, "an integer"),
     float: (Real, "a number"),
-    str: (str, "a text"),
+    str: (str, "a string"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a rule.
+    """What stands behind the name in a spec: one ``key=value``.
 
-    A class gives help and range; the other fields are filled in from its signature.
+    Where a signature declares it, that says name, type, choices and default.
     """
 
     help: str = ""
@@ -50,26 +50,59 @@ class Parameter:
     """The least value, itself allowed."""
     high: float | None = None
     """The largest value, itself allowed."""
+    above: float | None = None
+    """A bound below all values."""
+    below: float | None = None
+    """A bound above all values."""
+    form: str = ""
+    """Valid values in words, where neither type, range nor choices tell them."""
+    convert: Callable[[str], Value] | None = None
+    """Reads what was typed, where the type does not; raises ValueError where it is no value."""
+    is_bare: bool = False
+    """Whether it is typed without its name, as in ``topk:0.01``; no other may stand beside it."""
+    takes_rest: bool = False
+    """Whether it takes the rest of a spec, commas included."""
     name: str = ""
     kind: type = float
     choices: tuple[str, ...] = ()
-    """All values of a text that are allowed; empty where any is."""
+    """All values of a string that are allowed; empty where any is."""
     default: Value | None = None
-    """None where it must be given."""
+    """None where it must be given, or where `otherwise` says what holds."""
+    otherwise: str = ""
+    """What holds where it is not given, in words, where that is not the same for all."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a spec must give it."""
+        return self.default is None and not self.otherwise
 
     @property
     def allowed(self) -> str:
-        """What may stand there, in words."""
+        """Valid values, in words."""
+        if self.form:
+            return self.form
         if self.choices:
-            *others, last = self.choices
-            return f"{', '.join(others)} or {last}" if others else last
-        if self.low is not None and self.high is not None:
-            return f"in [{self.low:g}, {self.high:g}]"
-        if self.low is not None:
-            return f"at least {self.low:g}"
-        if self.high is not None:
-            return f"at most {self.high:g}"
-        return _KINDS[self.kind][1]
+            return listed(self.choices)
+        low, high = _either(self.low, self.above), _either(self.high, self.below)
+        noun, is_whole = _KINDS[self.kind][1], self.kind is int
+        if low is not None and high is not None:
+            left, right = "[" if self.above is None else "(", "]" if self.below is None else ")"
+            return f"{f'{noun} ' if is_whole else ''}in {left}{low:g}, {high:g}{right}"
+        if low is not None:
+            bound = f"{'at least' if self.above is None else 'above'} {low:g}"
+        elif high is not None:
+            bound = f"{'at most' if self.below is None else 'below'} {high:g}"
+        else:
+            return noun
+        return f"{noun} of {bound}" if is_whole else bound
+
+    @property
+    def about(self) -> str:
+        """Valid values and the default, in words."""
+        if self.is_required:
+            return f"{self.allowed}; must be given"
+        default = self.otherwise if self.default is None else typed(self.default)
+        return f"{self.allowed}; default: {default}"
 
     def read(self, text: str) -> Value:
         """Make a value of what was typed.
@@ -78,10 +111,12 @@ class Parameter:
             ConfigError: It is no such value.
         """
         try:
-            value = _read(self.kind, text)
+            value = self.convert(text) if self.convert else _read(self.kind, text)
+            fits = self._fits(value) and text != ""
         except ValueError:
-            raise ConfigError(f"{self.name}={text}: it must be {_KINDS[self.kind][1]}") from None
-        self.check(value)
+            fits = False
+        if not fits:
+            raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
         return value
 
     def check(self, value: object) -> None:
@@ -90,22 +125,28 @@ class Parameter:
         Raises:
             ConfigError: It is not.
         """
-        wanted, words = _KINDS[self.kind]
+        if not self._fits(value):
+            raise ConfigError(f"{self.name} is {value!r}: it must be {self.allowed}")
+
+    def _fits(self, value: object) -> bool:
         # To Python, true is a number.
-        if not isinstance(value, wanted) or isinstance(value, bool) != (self.kind is bool):
-            raise ConfigError(f"{self.name} is {value!r}: it must be {words}")
+        if not isinstance(value, _KINDS[self.kind][0]) or isinstance(value, bool) != (
+            self.kind is bool
+        ):
+            return False
         if self.choices:
-            fits = value in self.choices
-        elif isinstance(value, Real):
-            number: Any = value
-            low = -math.inf if self.low is None else self.low
-            high = math.inf if self.high is None else self.high
+            return value in self.choices
+        if not isinstance(value, Real):
+            return True
+        number: Any = value
+        return (
             # Not math.isfinite, which cannot take a very large integer.
-            fits = low <= number <= high and abs(number) < math.inf
-        else:
-            fits = True
-        if not fits:
-            raise ConfigError(f"{self.name} is {value}: it must be {self.allowed}")
+            abs(number) < math.inf
+            and (self.low is None or self.low <= number)
+            and (self.high is None or number <= self.high)
+            and (self.above is None or self.above < number)
+            and (self.below is None or number < self.below)
+        )
 
 
 @lru_cache(maxsize=256)
@@ -150,6 +191,24 @@ def checked(init: Callable[_P, None]) -> Callable[_P, None]:
     return check_and_init
 
 
+def listed(names: Iterable[str]) -> str:
+    """Alternatives in words.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def typed(value: Value) -> str:
+    """A value as a spec gives it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # repr, the shortest text that reads back as the same number.
+    return value if isinstance(value, str) else repr(value)
+
+
 def _signature(make: Callable[..., object]) -> inspect.Signature:
     try:
         return inspect.signature(make, eval_str=True)
@@ -176,3 +235,7 @@ def _read(kind: type, text: str) -> Value:
         return text == "true"
     value: Value = kind(text)
     return value
+
+
+def _either(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one

@@ -1,0 +1,143 @@
+"""Specs: ``name``, ``name:key=value,key=value``, or ``name:value`` where only one can be meant.
+
+Whatever is said so, a rule, a topology, a format, is a mapping from names to classes or functions,
+which are called with the values.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from ..errors import ConfigError, did_you_mean
+from .parameter import Parameter, Value, parameters_of, typed
+
+__all__ = ["described", "find", "make", "read_values", "spec_of_values"]
+
+_T = TypeVar("_T")
+
+
+def find(
+    what: str,
+    name: str,
+    known: Mapping[str, _T],
+    also: str = "",
+    error: type[ConfigError] = ConfigError,
+) -> _T:
+    """Look a name up.
+
+    Args:
+        what: It is, such as ``rule``.
+        known: All there are.
+        also: What may be typed besides their names, for the error.
+        error: What is raised where there is none of that name; it names the nearest.
+    """
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise error(f"unknown {what} {name!r}{hint} Valid names: {', '.join(known)}{also}")
+    return known[name]
+
+
+def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str = "") -> _T:
+    """Call what a spec names with the values that it gives.
+
+    Args:
+        what: It is, such as ``wire``; errors begin with it.
+        known: Classes or functions by name.
+        also: As `find` takes it.
+
+    Raises:
+        ConfigError: There is none of that name, or it does not take these values.
+
+    >>> make("shape", "cosine", {"cosine": lambda: "falls slowly, then fast"})
+    'falls slowly, then fast'
+    """
+    name, colon, given = spec.partition(":")
+    called = find(what, name, known, also)
+    try:
+        values = read_values(name, parameters_of(called), given if colon else None)
+        return called(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{what} {spec!r}: {error}") from None
+
+
+def read_values(name: str, parameters: Sequence[Parameter], given: str | None) -> dict[str, Value]:
+    """Read what stands behind the name in a spec.
+
+    Args:
+        name: What stands before the colon.
+        parameters: All that can be given.
+        given: The text behind the colon; None where there is none.
+
+    Returns:
+        The values that were given, in the order of *parameters*.
+
+    Raises:
+        ConfigError: It is not of that form, or one is unknown, out of range or missing.
+    """
+    declared = {parameter.name: parameter for parameter in parameters}
+    if given is not None and not declared:
+        raise ConfigError(f"it takes no parameters: write {name!r}")
+    found: dict[str, Value] = {}
+    for key, text in [] if given is None else _pairs(declared, given):
+        if key not in declared:
+            raise ConfigError(f"{_takes(parameters)}, not {key!r}")
+        if key in found:
+            raise ConfigError(f"{key} is given twice")
+        found[key] = declared[key].read(text)
+    for parameter in parameters:
+        if parameter.is_required and parameter.name not in found:
+            raise ConfigError(f"it needs {_shown(parameter)}, {parameter.allowed}")
+    return {key: found[key] for key in declared if key in found}
+
+
+def spec_of_values(name: str, values: Mapping[str, Value], *, is_bare: bool = False) -> str:
+    """The spec that gives these values.
+
+    >>> spec_of_values("gosgd", {"p": 0.5}), spec_of_values("topk", {"fraction": 0.1}, is_bare=True)
+    ('gosgd:p=0.5', 'topk:0.1')
+    """
+    texts = (typed(v) if is_bare else f"{key}={typed(v)}" for key, v in values.items())
+    given = ",".join(texts)
+    return f"{name}:{given}" if given else name
+
+
+def described(known: Mapping[str, Callable[..., object]]) -> str:
+    """All that can be typed and what it is, in one line for help.
+
+    What must be given is shown, what may be given is named behind the first line of a docstring.
+    """
+    return ", ".join(_described(name, made) for name, made in known.items())
+
+
+def _described(name: str, made: Callable[..., object]) -> str:
+    needed = [p for p in parameters_of(made) if p.is_required]
+    given = {each.name: each.name.upper() for each in needed}
+    form = spec_of_values(name, given, is_bare=any(each.is_bare for each in needed))
+    line = (made.__doc__ or name).partition("\n")[0].rstrip(".")
+    may = [_shown(each) for each in parameters_of(made) if not each.is_required]
+    told = [f"{line[0].lower()}{line[1:]}", *([", ".join(may)] if may else [])]
+    return f"{form} ({'; '.join(told)})"
+
+
+def _pairs(declared: Mapping[str, Parameter], given: str) -> list[tuple[str, str]]:
+    first = next(iter(declared.values()))
+    if first.is_bare:
+        return [(first.name, given)]
+    pairs: list[tuple[str, str]] = []
+    rest, comma = given, ","
+    while comma:
+        key, equals, rest = rest.partition("=")
+        if not equals:
+            raise ConfigError(f"{key!r} is not key=value; {_takes(declared.values())}")
+        if key in declared and declared[key].takes_rest:
+            return [*pairs, (key, rest)]
+        text, comma, rest = rest.partition(",")
+        pairs.append((key, text))
+    return pairs
+
+
+def _takes(parameters: Iterable[Parameter]) -> str:
+    return f"it takes {' and '.join(f'{_shown(each)} ({each.about})' for each in parameters)}"
+
+
+def _shown(parameter: Parameter) -> str:
+    return parameter.name.upper() if parameter.is_bare else f"{parameter.name}="
