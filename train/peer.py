@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
@@ -18,14 +19,14 @@ from ..gossip import LocalProtocolError, Protocol, Rule, RumorError, TransportEr
 from ..gossip.protocol.leave import STOPPED
 from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
-from ..gossip.weight import Units, founders, in_units
+from ..gossip.weight import founders
 from .config import PeerConfig
 from .loggers.logger import LoggerSpec
 from .loop.average import Average, AverageEvaluation, Evaluate, average
 from .loop.model_check import ModelCheck
-from .loop.record import Loss, save_peer_model
+from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
-from .loop.telemetry import Telemetry
+from .loop.telemetry import Loss, Telemetry
 from .model import require_own_process
 from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder
@@ -36,11 +37,11 @@ from .runtime.script.order import SwarmOrder
 from .runtime.session import Made, PeerSession, open_transport
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
+from .runtime.telling.stats import PeerStats, protocol_stats
 from .storage.checkpointer import Stateful
 from .storage.inputs import Call
 from .storage.journal import Journal
 from .tasks.live_partition import training_of
-from .tensors.buffers import MemoryUse
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
@@ -158,7 +159,9 @@ class Peer:
         """How the last `merge` ended, that at the end of the block included; None before."""
         self._left, self._pace_s, self._told = False, _PACE_S, told
         self._stepped_s: float | None = None
-        self._telemetry = Telemetry(self.config, model, evaluate, evaluate_every, told.ready)
+        self._telemetry = Telemetry(
+            *(self.config, model, self.vector, evaluate, evaluate_every, told.ready)
+        )
         self._signals = SignalHandling(self.stop)
         self._on_start: list[Callable[[], object]] = []
         self._pid = os.getpid()
@@ -292,7 +295,7 @@ class Peer:
             journaled=self.journaled,
             notes=self.notes,
             opens=self.opens,
-            told=self._telemetry.told,
+            measured=self._telemetry.measured,
             goes_on=self._told.resume,
             order=self._order,
         )
@@ -301,7 +304,7 @@ class Peer:
                 self.resume()
             self._check.begin()
             self._folder.require_ready(self.rule)
-            self._telemetry.serve(self)
+            self._telemetry.serve(self.stats)
             if self._order is not None:
                 self._order.note()
                 self._order.require_alike()
@@ -313,7 +316,7 @@ class Peer:
             self._session = join.begin(made, self._folder, self.stop)
             for callback in self._on_start:
                 callback()
-            self._telemetry.begin(self)
+            self._telemetry.begin(self.stats)
         except BaseException:
             self._close()
             raise
@@ -355,7 +358,9 @@ class Peer:
                 self._end(quietly=has_failed)
             finally:
                 caught, early = self._signals.caught is not None, went_early or self.stop.is_set()
-                self._telemetry.end(error, caught=caught, left=self._left, early=early)
+                self._telemetry.end(
+                    *(self.stats, error), caught=caught, left=self._left, early=early
+                )
                 # Its traceback keeps this frame, which must not keep it.
                 del error
                 self._signals.remove()
@@ -407,15 +412,30 @@ class Peer:
         """Where Prometheus finds its metrics; None where they are not served, or not now."""
         return self._telemetry.metrics_url
 
+    def stats(self) -> PeerStats:
+        """All its figures as they are now; on any thread, before its start and after its end."""
+        stats = PeerStats(
+            id=self.id,
+            rule=self.rule.name,
+            p=getattr(self.rule, "p", None),
+            topology=self.config.topology,
+            address=self.address,
+            steps=self.steps,
+            weights=(0,) * self.config.shards,
+            counters=replace(self.counters),
+            memory=self.vector.memory.use(),
+            measured=self._telemetry.measured(),
+            merge=self.merged,
+        )
+        if (session := self._session) is None:
+            return stats
+        known = self._running().look(protocol_stats)
+        return replace(stats, **known, met=session.met, ended_by=self.ended_by)
+
     @property
     def swarm(self) -> str:
         """Hash of its swarm's first model, 32 hexadecimal digits; empty before it is in one."""
         return self._look(lambda protocol: protocol.swarm, b"").hex()
-
-    @property
-    def met(self) -> frozenset[tuple[str, int]]:
-        """Ids and incarnations of all that have been in its swarm while it was, itself included."""
-        return frozenset() if self._session is None else self._session.met
 
     @property
     def swarm_steps(self) -> int:
@@ -438,17 +458,6 @@ class Peer:
         return founders(sum(self._held())) / self.config.shards
 
     @property
-    def weight_units(self) -> Units:
-        """What this peer holds of all shards, without escrow, exactly: a number of units where that
-        is whole, else text such as ``"5/2^30"``, see `gossip.from_units`."""
-        return in_units(sum(self._held()))
-
-    @property
-    def shard_units(self) -> tuple[Units, ...]:
-        """The same for each shard."""
-        return tuple(map(in_units, self._held()))
-
-    @property
     def live(self) -> tuple[str, ...]:
         """Ids of everybody who is believed to run, this peer included, sorted."""
         return self._running().look(lambda p: tuple(member.id for member in p.live()))
@@ -457,15 +466,6 @@ class Peer:
     def training(self) -> dict[str, int]:
         """Steps of everybody in `live` who takes optimizer steps, by id."""
         return self._running().look(training_of)
-
-    @property
-    def queue(self) -> int:
-        """Shares that have come, or are coming, and are not mixed yet."""
-        return self._running().look(lambda protocol: protocol.staged)
-
-    def memory(self) -> MemoryUse:
-        """What shares on their way take beside the model now; on any thread."""
-        return self.vector.memory.use()
 
     @property
     def address(self) -> str | None:
@@ -519,7 +519,10 @@ class Peer:
         self._check.after_step(self.steps + 1, self._pace_s)
         session.runtime.step(trained=True, stop=self.stop, samples=samples, lr=lr)
         self._folder.stepped(session)
-        apart_s = self._telemetry.stepped(self, loss, time.monotonic() - now)
+        exchange_s = time.monotonic() - now
+        apart_s = self._telemetry.stepped(
+            *(self.steps, loss, exchange_s), stats=self.stats, average=self.average
+        )
         self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
         if self._signals.caught is not None:
             self.leave()
@@ -542,11 +545,6 @@ class Peer:
         """What this peer has measured last of the average of all; see *evaluate*."""
         return self._telemetry.averaged
 
-    @property
-    def told(self) -> dict[str, float]:
-        """What it was told last: ``loss``, ``accuracy``, ``test_loss``."""
-        return self._telemetry.told()
-
     def save_model(self, path: Path | str) -> None:
         """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
 
@@ -557,8 +555,8 @@ class Peer:
         """
         path = Path(path)
         # Drafts of one name would be torn between the peers that write them.
-        own = path.with_name(f"{path.name}.{self.id}")
-        save_peer_model(self, self._model, own)
+        own, with_frozen = path.with_name(f"{path.name}.{self.id}"), self.config.save_frozen
+        save_peer_model(self.stats(), self._model, self.vector, own, with_frozen=with_frozen)
         own.replace(path)
 
     def wait(self, timeout_s: float) -> None:

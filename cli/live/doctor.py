@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from ...train.observe.diagnosis import Diagnosis, Newcomer
 
 __all__ = ["DoctorConfig", "doctor"]
-
-_COMPARED: Final = ("task", "rule", "shards", "frozen_may_differ")
-"""With one of these, the model is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +32,6 @@ class DoctorConfig:
     shards: int = 1
     """Into how many pieces it would cut the vector."""
 
-    frozen_may_differ: bool = False
-    """Whether frozen parameters would not be compared."""
-
     bind: tuple[str, ...] = ()
     """Where it would listen. May be given several times."""
 
@@ -50,14 +44,11 @@ class DoctorConfig:
     timeout_s: float = 5.0
     """How long to wait for one answer."""
 
-    probe_mb: float = 4.0
-    """Most that is sent to measure how fast the way is, in millions of bytes."""
-
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s <= 600:
             raise ConfigError(f"--timeout-s is {self.timeout_s:g}: it must be above 0, at most 600")
-        if not 0.1 <= self.probe_mb <= 1000:
-            raise ConfigError(f"--probe-mb is {self.probe_mb:g}: it must be from 0.1 to 1000")
+        if self.task is None and self.shards != 1:
+            raise ConfigError("--shards is of a model: give --task, too")
 
 
 @options_of(Source(DoctorConfig, GOSSIP, own=("shards", "task")))
@@ -79,8 +70,20 @@ def doctor(
 
     Exit status: 0 if a peer could join at each address; 1 if not; 2 for wrong arguments.
     """
+    from ...gossip.transport.addresses import parse_address
+    from ...train.observe.diagnosis import diagnose
+
     config = DoctorConfig(**settings)
-    found = _diagnosed(addresses, config, _newcomer(config, given(ctx)))
+    newcomer, timeout_s = _newcomer(config, has_rule="rule" in given(ctx)), config.timeout_s
+    # All are checked before the first is asked.
+    places = [parse_address(each) for each in addresses]
+    found = [diagnose(place, newcomer, timeout_s=timeout_s) for place in places]
+    first = next((each for each in found if each.swarm), None)
+    for each in found:
+        if first is not None and each.swarm not in ("", first.swarm):
+            swarms = f"swarm {each.swarm[:8]}, and {first.address} to {first.swarm[:8]}"
+            advice = "a peer joins one of them: give its addresses alone"
+            each.note("swarm", f"it belongs to {swarms}", advice)
     if as_json:
         print_json({"addresses": [_as_json(each) for each in found]})
     else:
@@ -90,8 +93,8 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _newcomer(config: DoctorConfig, typed: set[str]) -> "Newcomer":
-    """The peer that would join.
+def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
+    """The peer that would join; *has_rule* where its rule counts.
 
     Raises:
         ConfigError: A setting is out of range, or the roster here does not let the key in.
@@ -103,19 +106,16 @@ def _newcomer(config: DoctorConfig, typed: set[str]) -> "Newcomer":
     from ...train.observe.diagnosis import Newcomer, check_listening
 
     rule = make_rule(config.rule)
-    binds = [parse_address(each, any_port=True) for each in config.bind]
-    if config.task is None and {*_COMPARED} & typed - {"rule"}:
-        raise ConfigError("--shards and --frozen-may-differ are of a model: give --task, too")
     return Newcomer(
-        schema=None if config.task is None else _schema(config),
+        schema=None if config.task is None else _schema(config.task, config),
         rule=rule.name,
-        fixed_members="rule" in typed and requirements_of(rule).fixed_members,
+        fixed_members=has_rule and requirements_of(rule).fixed_members,
         keyring=read_keyring(config.key, config.roster),
-        findings=tuple(check_listening(binds)),
+        findings=tuple(check_listening([parse_address(b, any_port=True) for b in config.bind])),
     )
 
 
-def _schema(config: DoctorConfig) -> "Schema":
+def _schema(task: str, config: DoctorConfig) -> "Schema":
     """What the model would look like to other peers.
 
     Raises:
@@ -127,53 +127,32 @@ def _schema(config: DoctorConfig) -> "Schema":
     from ...train.tasks.registry import load_task
     from ...train.tensors.vector import Vector
 
-    assert config.task is not None
     peer = PeerConfig(rule=config.rule, shards=config.shards)
     rule = peer.make_rule()
     vector = Vector(
-        load_task(config.task, seed=0).model(),
+        load_task(task, seed=0).model(),
         rule.registers,
         shards=peer.shards,
         scattered=requirements_of(rule).scattered,
         carries_extra_state=True,
         keeps_anchor=False,
     )
-    ModelCheck(vector, peer.protocol.wire, config.frozen_may_differ).begin()
+    ModelCheck(vector, peer.protocol.wire, frozen_may_differ=False).begin()
     return vector.schema
 
 
-def _diagnosed(
-    addresses: list[str], config: DoctorConfig, newcomer: "Newcomer"
-) -> "list[Diagnosis]":
-    from ...gossip.transport.addresses import parse_address
-    from ...train.observe.diagnosis import diagnose
-
-    bytes_max = int(config.probe_mb * 1e6)
-    found = [
-        diagnose(place, newcomer, timeout_s=config.timeout_s, bytes_max=bytes_max)
-        # All are checked before the first is asked.
-        for place in [parse_address(each) for each in addresses]
-    ]
-    swarms = {each.swarm: each.address for each in reversed(found) if each.swarm}
-    for each in found:
-        if each.swarm and each.swarm != found[0].swarm and found[0].swarm:
-            other = swarms[found[0].swarm]
-            why = f"it belongs to swarm {each.swarm[:8]}, and {other} to {found[0].swarm[:8]}"
-            each.note("swarm", why, "a peer joins one of them: give its addresses alone")
-    return found
-
-
 def _lines(found: "Diagnosis") -> list[str]:
+    lines = [f"  model: {found.model}"] if found.model else []
     if found.findings:
         first, *others = found.findings
-        lines = [f"{found.address}: cannot join: {first}", *(f"  also: {f}" for f in others)]
-    else:
-        link, members = found.link, len(found.members)
-        assert link is not None
-        swarm = f"swarm {found.swarm[:8]} of {members}" if found.swarm else "it looks for a swarm"
-        works = f"round trip {link.roundtrip_s * 1e3:.2g} ms, {link.bytes_s / 1e6:.3g} MB/s"
-        lines = [f"{found.address}: could join: {found.peer}, {swarm}; {works}"]
-    return [*lines, f"  model: {found.model}"] if found.model else lines
+        told = [f"{found.address}: cannot join: {first}", *(f"  also: {f}" for f in others)]
+        return told + lines
+    link = found.link
+    assert link is not None, "one that can be joined was measured"
+    swarm = f"swarm {found.swarm[:8]} of {len(found.members)}" if found.swarm else ""
+    works = f"round trip {link.roundtrip_s * 1e3:.2g} ms, {link.bytes_s / 1e6:.3g} MB/s"
+    swarm = swarm or "it looks for a swarm"
+    return [f"{found.address}: could join: {found.peer}, {swarm}; {works}", *lines]
 
 
 def _as_json(found: "Diagnosis") -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Recording:
             # What a peer was when it last answered is no figure of today.
             if peer.source != "self":
                 continue
-            loss, distance = _finite(peer.loss), _finite(peer.distance)
+            loss, distance = _finite(peer.figures.get("loss")), _finite(peer.distance)
             if peer.id not in self._curves:
                 if len(self._curves) >= _PEERS_MAX:
                     continue

@@ -1,9 +1,11 @@
 """``rumor top``: who is in a swarm that runs, and how each of them is doing."""
 
+import os
 import re
+import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +21,13 @@ from ...gossip.errors import ConfigError, RumorError, did_you_mean
 from ..errors import FAILED, fail, printable
 from ..reports.console import plain_table, print_json
 from ..settings.options import OUTPUT, Source, options_of
-from .board import COLUMNS, STYLES, ascending, columns_for, event_line, ordered, span, summary
+from .columns import COLUMNS, STYLES, columns_for, detail, event_line, ordered, span, summary
 
 if TYPE_CHECKING:
     from ...train.observe.observer import Observer
     from ...train.observe.view import SwarmView
 
-__all__ = ["Members", "TopConfig", "observing", "print_view", "screen_of", "top"]
+__all__ = ["Look", "Members", "TopConfig", "observing", "print_view", "screen_of", "top"]
 
 WATCHING = "What is watched"
 
@@ -39,6 +41,7 @@ _PATIENCE: Final = 5
 _EVENTS_SHOWN: Final = 10
 
 _HEARSAY: Final = "* as other members say"
+_KEYS: Final = "← → sort  r reverse  ↑ ↓ details  q quit"
 
 # Nobody folds what goes into a file.
 _PIPED_WIDTH: Final = 200
@@ -121,8 +124,10 @@ def top(
     It finds all members from the address of one and asks each of them, once a second, without
     being a member: it takes no weight, leaves no trace, and goes on when some of them die.
 
-    On a terminal the table is drawn again each time until Ctrl-C; it shows as many columns and
-    members as there is room for. `rumor web` draws the swarm in a browser, with links and curves.
+    On a terminal the table is drawn again each time until q or Ctrl-C; it shows as many columns and
+    members as there is room for. Arrows to the left and right change the column that it is sorted
+    by, r turns the order around, and arrows up and down choose a member, of which a line below says
+    more. `rumor web` draws the swarm in a browser, with links and curves.
 
     The log of each peer tells its address: `rumor top 127.0.0.1:7700`
 
@@ -134,7 +139,8 @@ def top(
     with observing(addresses, config.key, config.roster) as observer:
         view = observer.poll()
         if is_live:
-            _redraw(observer, view, config)
+            with _keyboard() as pressed:
+                _redraw(observer, view, config, pressed)
         elif as_json and not once:
             _stream(observer, view, config.every_s)
         else:
@@ -168,6 +174,36 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
         yield observer
 
 
+@dataclass(slots=True)
+class Look:
+    """What of a swarm is looked at, as keys change it."""
+
+    sort: str = "peer"
+    """Title of the column to sort by."""
+    is_reversed: bool = False
+    chosen: str | None = None
+    """Id of the member of which more is said."""
+
+    def press(self, keys: str, view: "SwarmView", width: int) -> bool:
+        """Follow what was typed; whether it is time to end."""
+        titles = [column.title for column in columns_for(width)]
+        names = [peer.id for peer in ordered(view.peers, self.sort, is_reversed=self.is_reversed)]
+        for key in re.findall(r"\x1b\[.|.", keys):
+            if key in ("q", "\x04"):
+                return True
+            if key == "r":
+                self.is_reversed = not self.is_reversed
+            elif key in ("\x1b[C", "\x1b[D"):
+                at = titles.index(self.sort) if self.sort in titles else 0
+                self.sort = titles[(at + (1 if key == "\x1b[C" else -1)) % len(titles)]
+                self.is_reversed = False
+            elif key in ("\x1b[A", "\x1b[B") and names:
+                step = 1 if key == "\x1b[B" else -1
+                at = names.index(self.chosen) + step if self.chosen in names else 0
+                self.chosen = names[max(0, min(at, len(names) - 1))]
+        return False
+
+
 def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
     """Print one table of all members, and the latest events.
 
@@ -178,7 +214,7 @@ def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
     """
     console.print(Text(summary(view), style="bold"), soft_wrap=True)
     console.print()
-    console.print(_table(view, console.width, sort))
+    console.print(_table(view, console.width, Look(sort)))
     if any(peer.source == "others" for peer in view.peers):
         console.print(Text(_HEARSAY, style="dim"))
     console.print()
@@ -186,20 +222,30 @@ def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
         console.print(Text(event_line(event)), soft_wrap=True)
 
 
-def _table(view: "SwarmView", width: int, sort: str, rows_max: int | None = None) -> Table:
+def _table(view: "SwarmView", width: int, look: Look, rows_max: int | None = None) -> Table:
     columns = columns_for(width)
-    table = plain_table(*(c.title if ascending(c) else f">{c.title}" for c in columns))
-    by = COLUMNS[_TITLES.index(sort)]
-    for peer in ordered(view.peers, by, reverse=not ascending(by))[:rows_max]:
+    table = plain_table(*(c.title if c.ascends else f">{c.title}" for c in columns))
+    for column, drawn in zip(columns, table.columns, strict=True):
+        if column.title == look.sort:
+            drawn.header_style = "bold reverse"
+    peers = ordered(view.peers, look.sort, is_reversed=look.is_reversed)
+    if rows_max is not None:
+        # The one that was chosen is in sight.
+        at = next((n for n, peer in enumerate(peers) if peer.id == look.chosen), 0)
+        first = max(0, min(at - rows_max // 2, len(peers) - rows_max))
+        peers = peers[first : first + rows_max]
+    for peer in peers:
         cells = [Text(column.text(peer)) for column in columns]
         cells[1].stylize(STYLES.get(peer.state, ""))
-        table.add_row(*cells)
+        table.add_row(*cells, style="reverse" if peer.id == look.chosen else None)
     return table
 
 
-def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
-    """Draw the swarm anew each time it has been asked, until Ctrl-C."""
-    console = Console()
+def _redraw(
+    observer: "Observer", view: "SwarmView", config: TopConfig, pressed: Callable[[float], str]
+) -> None:
+    """Draw the swarm anew each time it has been asked and each time a key is pressed."""
+    console, look = Console(), Look(config.sort)
     answered_s = time.monotonic()
     notice = ""
     with (
@@ -212,9 +258,13 @@ def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
             elif not notice:
                 silent = span(time.monotonic() - answered_s)
                 notice = f"nobody has answered for {silent}; still asking"
-            live.update(screen_of(view, console.width, console.height, config.sort, notice))
-            live.refresh()
-            time.sleep(config.every_s)
+            due_s, keys = time.monotonic() + config.every_s, " "
+            while keys:
+                live.update(screen_of(view, console.width, console.height, look, notice))
+                live.refresh()
+                keys = pressed(max(0.0, due_s - time.monotonic()))
+                if look.press(keys, view, console.width):
+                    return
             notice = ""
             try:
                 view = observer.poll()
@@ -223,26 +273,32 @@ def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
 
 
 def screen_of(
-    view: "SwarmView", width: int, height: int, sort: str, notice: str = ""
+    view: "SwarmView", width: int, height: int, look: Look, notice: str = ""
 ) -> RenderableType:
     """A swarm as a whole terminal shows it: members first, events in the room below."""
-    lines = [Text(summary(view), style="bold", no_wrap=True, overflow="ellipsis"), Text("")]
+    head = [Text(summary(view), style="bold"), Text("")]
     if notice:
-        lines.insert(1, Text(printable(notice), style="yellow", no_wrap=True, overflow="ellipsis"))
-    events = view.events[-min(_EVENTS_SHOWN, height // 4) :]
-    # Beside members and events: titles, and a line about what does not fit.
-    rows = min(len(view.peers), max(1, height - len(lines) - len(events) - 2))
+        head.insert(1, Text(printable(notice), style="yellow"))
+    chosen = view.peer(look.chosen or "")
+    # Besides members and events: titles, a line about keys and one about the chosen member.
+    room = height - len(head) - 2 - (chosen is not None)
+    count = max(0, min(_EVENTS_SHOWN, height // 4, room - 1))
+    events = view.events[max(0, len(view.events) - count) :]
+    rows = min(len(view.peers), max(1, room - len(events)))
     left_out = len(view.peers) - rows
-    told = [f"and {left_out} more: use a taller terminal or --once"] if left_out else []
+    told = [f"{left_out} more members"] if left_out else []
     told += [_HEARSAY] if any(peer.source == "others" for peer in view.peers) else []
-    foot = [Text("; ".join(told), style="dim"), *(Text(event_line(event)) for event in events)]
-    for line in foot:
+    told += [_KEYS]
+    foot = [Text("  ".join(told), style="dim"), *(Text(event_line(event)) for event in events)]
+    if chosen is not None:
+        foot.insert(0, Text(detail(chosen), style="cyan"))
+    for line in (*head, *foot):
         line.no_wrap, line.overflow = True, "ellipsis"
-    return Group(*lines, _table(view, width, sort, rows), *foot)
+    return Group(*head, _table(view, width, look, rows), *foot)
 
 
 def _stream(observer: "Observer", view: "SwarmView", every_s: float) -> None:
-    """Print a line each time, until nobody answers any more or whoever reads has had enough."""
+    """Print a line each time, until nobody answers any more or nobody reads."""
     silent, due_s = 0, time.monotonic()
     with suppress(BrokenPipeError):
         while silent < _PATIENCE:
@@ -259,3 +315,25 @@ def _stream(observer: "Observer", view: "SwarmView", every_s: float) -> None:
 
 def _has_terminal() -> bool:
     return sys.stdout.isatty() and sys.stdin.isatty()
+
+
+@contextmanager
+def _keyboard() -> Iterator[Callable[[float], str]]:
+    """Gives what waits, so many seconds at most, for what is typed; empty where nothing is."""
+    import termios
+    import tty
+
+    stdin = sys.stdin.fileno()
+    before = termios.tcgetattr(stdin)
+
+    def pressed(timeout_s: float) -> str:
+        if not select.select([stdin], [], [], timeout_s)[0]:
+            return ""
+        # At its end, a terminal that was closed would be read again and again.
+        return os.read(stdin, 64).decode("utf-8", "replace") or "q"
+
+    try:
+        tty.setcbreak(stdin)
+        yield pressed
+    finally:
+        termios.tcsetattr(stdin, termios.TCSADRAIN, before)

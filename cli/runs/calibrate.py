@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ...sim.calibration import Calibration, PeerPace
     from ...sim.models.network import NetworkConfig
     from ...sim.results.live_run import LiveRun
-    from ...train.observe.probe import LinkProbe, Probe
+    from ...train.observe.probe import LinkProbe
+    from ...train.observe.view import PeerView, SwarmView
 
 __all__ = ["CalibrateConfig", "calibrate", "network_between"]
 
@@ -154,16 +155,23 @@ def _measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration
         if not config.join:
             return _of_run(run, None), []
     from ...gossip.transport.keys.keyring import read_keyring
+    from ...train.observe.observer import Observer
     from ...train.observe.probe import Probe
 
-    with Probe(keyring=read_keyring(config.key, config.roster)) as sounder:
-        addresses = _addresses(sounder, config.join)
-        bytes_max = round(config.probe_mb * 1e6)
-        links = [sounder.sound(address, bytes_max=bytes_max) for address in addresses]
+    keyring, bytes_max = read_keyring(config.key, config.roster), round(config.probe_mb * 1e6)
+    with Observer(config.join, keyring=keyring) as observer:
+        peers = _training(observer.poll(), config.join)
+        with Probe(keyring=keyring) as sounder:
+            links = [sounder.sound(peer.address, bytes_max=bytes_max) for peer in peers]
         network = network_between(links)
         if run is not None:
             return _of_run(run, network), links
-        return _watched(sounder, addresses, config.watch_s, network), links
+        print(
+            f"watching {len(peers)} peers for {config.watch_s:g} s ...", file=sys.stderr, flush=True
+        )
+        before = _training(observer.poll(), config.join)
+        time.sleep(config.watch_s)
+        return _watched(before, observer.poll(), config.watch_s, network), links
 
 
 def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
@@ -174,44 +182,40 @@ def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
     return calibrate_run(run, network=network, push_mbit=push_mbit)
 
 
-def _addresses(sounder: "Probe", join: Sequence[str]) -> list[str]:
-    """The first address of everybody who trains, as those who are named know it."""
-    found: dict[str, str] = {}
-    for address in join:
-        for member in sounder.members(address):
-            if member.addresses:
-                found.setdefault(member.id, member.addresses[0])
+def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
+    """Members that train, and can be asked."""
+    states = ("training", "waiting")
+    found = [p for p in view.peers if p.source == "self" and p.state in states and p.address]
     if not found:
         raise RumorError(f"nobody trains at {', '.join(join)} that could be asked")
-    return [found[id] for id in sorted(found)]
+    return found
 
 
 def _watched(
-    sounder: "Probe", addresses: Sequence[str], watch_s: float, network: "NetworkConfig"
+    before: "list[PeerView]", later: "SwarmView", watch_s: float, network: "NetworkConfig"
 ) -> "Calibration":
     """Paces from how many steps peers say they have taken, twice."""
     from ...sim.calibration import Calibration
 
-    print(f"watching {len(addresses)} peers for {watch_s:g} s ...", file=sys.stderr, flush=True)
-    before = sounder.steps(addresses)
-    time.sleep(watch_s)
-    after = sounder.steps(addresses)
-    named = ", ".join(address.removeprefix("tcp://") for address in addresses)
+    named = ", ".join(peer.address for peer in before)
+    pairs = [(peer, later.peer(peer.id)) for peer in before]
     return Calibration(
         source=f"peers at {named}, watched for {watch_s:g} s",
-        peers=tuple(_pace(id, before[id], after[id]) for id in sorted(before) if id in after),
+        peers=tuple(_pace(a, b) for a, b in pairs if b is not None and b.source == "self"),
         network=network,
-        notes=("no peer tells strangers its task, rule or topology: give simulate the same",),
+        notes=("running peers are not asked for task, rule and topology: give simulate the same",),
     )
 
 
-def _pace(id: str, before: tuple[float, int], after: tuple[float, int]) -> "PeerPace":
+def _pace(before: "PeerView", after: "PeerView") -> "PeerPace":
     from ...sim.calibration import PeerPace
 
-    steps = after[1] - before[1]
+    steps = after.step - before.step
     if steps < STEPS_MIN:
-        raise RumorError(f"{id} took {steps} steps meanwhile: watch for longer (--watch-s)")
-    return PeerPace(id=id, step_s=(after[0] - before[0]) / steps, steps=steps)
+        raise RumorError(f"{before.id} took {steps} steps meanwhile: watch for longer (--watch-s)")
+    # By its own clock, from one answer to the other.
+    span_s = (after.uptime_s or 0.0) - (before.uptime_s or 0.0)
+    return PeerPace(id=before.id, step_s=span_s / steps, steps=steps)
 
 
 def _check_place(path: Path) -> None:

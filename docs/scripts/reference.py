@@ -17,6 +17,7 @@ from rumor.cli.app import COMMANDS, load
 from rumor.gossip import ProtocolConfig
 from rumor.sim import SimulationConfig
 from rumor.sim.study.metrics import FACTS, METRICS
+from rumor.train.runtime.telling.stats import METRICS as PEER_METRICS
 from rumor.train import CheckpointConfig, PeerConfig, RunConfig
 
 __all__ = ["CONFIGS", "FOLDER", "commands", "config", "main", "metrics", "pages"]
@@ -170,8 +171,20 @@ def _docstring(statement: ast.stmt | None) -> str:
 
 
 def metrics() -> str:
-    """Every metric of a trial, and every fact about its graph."""
-    lines = ["# Study metrics", "", MARKER, ""]
+    """Every figure of a live peer, every metric of a trial, and every fact about its graph."""
+    lines = ["# Metrics", "", MARKER, "", "## Of a live peer", ""]
+    lines += [
+        "`metrics.jsonl`, loggers, `rumor top --json`, `rumor web` and `Peer.stats()` call them by "
+        "these names;",
+        "Prometheus by `rumor_NAME`, and counters by `rumor_NAME_total`. Counters begin at 0 with "
+        "each process.",
+        "",
+    ]
+    figures = [
+        (f"`{each.name}`", each.help, each.unit, "counter" if each.is_counter else "")
+        for each in PEER_METRICS.values()
+    ]
+    lines += [*_table(("metric", "what", "unit", ""), figures), "", "## Of a study", ""]
     lines += [
         "What `rumor study` has for each trial: columns of `summary.csv`, tables and charts of "
         "the report. *Ratio*",

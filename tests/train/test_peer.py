@@ -185,7 +185,7 @@ def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path)
     assert founder.peer.address is not None
     with Peer(linear(0.0), config("b", join=(founder.peer.address,), out=tmp_path / "b")) as peer:
         peer.leave()
-        assert peer.weight_units == 0
+        assert peer.stats().weight_units == 0
     until(lambda: founder.peer.live == ("a",))
     founder.end()
     account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import mlflow
 from mlflow.entities import Metric, Param
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from .logger import SWARM, LoggedRun, figures, final_figures, flat
@@ -15,7 +16,6 @@ from .logger import SWARM, LoggedRun, figures, final_figures, flat
 __all__ = ["MlflowLogger"]
 
 # What its server refuses to take at once.
-_METRICS_MAX: Final = 1000
 _PARAMS_MAX: Final = 100
 _PARAM_CHARS_MAX: Final = 500
 
@@ -39,32 +39,35 @@ class MlflowLogger:
         self._run = run
         with _alone(mlflow.get_tracking_uri()):
             self._client = MlflowClient()
-        self._experiment_id = self._found()
-        own = self._run_of(run.peer or SWARM)
+            found = self._client.get_experiment_by_name(self._experiment)
+            if found is None:
+                try:
+                    self._client.create_experiment(self._experiment)
+                except MlflowException:
+                    pass  # another peer was faster, or the next line says what is wrong
+                found = self._client.get_experiment_by_name(self._experiment)
+        self._experiment_id = found.experiment_id
         params = [
             Param(name, str(value)[:_PARAM_CHARS_MAX]) for name, value in flat(run.config).items()
         ]
         for start in range(0, len(params), _PARAMS_MAX):
-            self._client.log_batch(own, params=params[start : start + _PARAMS_MAX])
+            own = params[start : start + _PARAMS_MAX]
+            self._client.log_batch(self._run_of(run.peer or SWARM), params=own)
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
         """Add a point to each chart."""
-        self._write(self._run_of(peer), figures(row), x, row.get("unix_s"))
+        self._write(peer, figures(row), x, row.get("unix_s"))
 
     def close(self, summary: Mapping[str, Any]) -> None:
         """Write the final figures into the swarm's run, or the peer's own, and end all."""
-        final = final_figures(summary, self._run)
-        self._write(self._run_of(self._run.peer or SWARM), final, 0, None)
+        self._write(self._run.peer or SWARM, final_figures(summary, self._run), 0, None)
         for run_id in self._runs.values():
             self._client.set_terminated(run_id)
 
-    def _write(
-        self, run_id: str, values: Mapping[str, float], x: int, unix_s: float | None
-    ) -> None:
+    def _write(self, peer: str, values: Mapping[str, float], x: int, unix_s: float | None) -> None:
         now_ms = int((unix_s or time.time()) * 1000)
         metrics = [Metric(name, value, now_ms, x) for name, value in values.items()]
-        for start in range(0, len(metrics), _METRICS_MAX):
-            self._client.log_batch(run_id, metrics=metrics[start : start + _METRICS_MAX])
+        self._client.log_batch(self._run_of(peer), metrics=metrics)
 
     def _run_of(self, peer: str) -> str:
         if peer not in self._runs:
@@ -76,28 +79,13 @@ class MlflowLogger:
             self._runs[peer] = run.info.run_id
         return self._runs[peer]
 
-    def _found(self) -> str:
-        """The experiment, made where there is none: several peers may try at once."""
-        for _ in range(2):
-            found = self._client.get_experiment_by_name(self._experiment)
-            if found is not None:
-                return str(found.experiment_id)
-            try:
-                return str(self._client.create_experiment(self._experiment))
-            except Exception as error:
-                failure = error
-        raise failure
-
-
-_SQLITE: Final = "sqlite:///"
-
 
 @contextmanager
 def _alone(uri: str) -> Iterator[None]:
     """Keep other processes out: two that make the tables of one SQLite file would break it."""
-    if not uri.startswith(_SQLITE):
+    if not uri.startswith("sqlite:///"):
         yield
         return
-    with open(uri.removeprefix(_SQLITE) + ".lock", "w") as file:
+    with open(uri.removeprefix("sqlite:///") + ".lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,7 +1,6 @@
 """Loggers by name."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
@@ -9,25 +8,17 @@ from typing import Final
 from ...gossip.errors import ConfigError, did_you_mean
 from .logger import Logger, LoggerSpec
 
-__all__ = ["LOGGERS", "LoggerKind", "check_loggers", "make_loggers"]
+__all__ = ["LOGGERS", "check_loggers", "make_loggers"]
 
 
-@dataclass(frozen=True, slots=True)
-class LoggerKind:
-    """A logger that has a name: its module here, and its extra, are called so, too."""
-
-    cls: str
-    """The class, which takes WHERE or None."""
-    needs: tuple[str, ...]
-    """Modules that its extra brings."""
-
-
-LOGGERS: Final[Mapping[str, LoggerKind]] = {
-    "tensorboard": LoggerKind("TensorBoardLogger", ("tensorboard",)),
-    "trackio": LoggerKind("TrackioLogger", ("trackio",)),
-    "wandb": LoggerKind("WandbLogger", ("wandb",)),
-    "mlflow": LoggerKind("MlflowLogger", ("mlflow",)),
+LOGGERS: Final = {
+    "tensorboard": "TensorBoardLogger",
+    "trackio": "TrackioLogger",
+    "wandb": "WandbLogger",
+    "mlflow": "MlflowLogger",
 }
+"""Classes, which take WHERE or None; the module here, the extra and the package that it brings are
+called as the logger is."""
 
 
 def check_loggers(specs: Sequence[LoggerSpec]) -> None:
@@ -62,7 +53,7 @@ def make_loggers(specs: Sequence[LoggerSpec]) -> list[tuple[str, Logger]]:
 def _made(spec: str) -> tuple[str, Logger]:
     name, where = _parsed(spec)
     module = import_module(f".{name}", __package__)
-    logger: Logger = getattr(module, LOGGERS[name].cls)(where)
+    logger: Logger = getattr(module, LOGGERS[name])(where)
     return name, logger
 
 
@@ -73,9 +64,8 @@ def _parsed(spec: str) -> tuple[str, str | None]:
         raise ConfigError(f"there is no logger {name!r}{hint}")
     if colon and not where.strip():
         raise ConfigError(f"logger {spec!r} says no place behind the colon: leave out the colon")
-    for needed in LOGGERS[name].needs:
-        if find_spec(needed) is None:
-            raise ConfigError(
-                f"logger {name} needs a package that is not installed: pip install 'rumor[{name}]'"
-            )
+    if find_spec(name) is None:
+        raise ConfigError(
+            f"logger {name} needs a package that is not installed: pip install 'rumor[{name}]'"
+        )
     return name, where.strip() or None

@@ -4,7 +4,7 @@ nobody."""
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from ...gossip.weight import UNIT, founders
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from ..runtime.runner import PeerRuntime
+from ..runtime.telling.stats import PeerStats
 from ..storage.inputs import Call
 from ..tasks.task import Evaluation
 from ..tensors.layout import Part
@@ -110,10 +111,9 @@ class AverageEvaluator:
         self._every = every
         self._patience_s = _PATIENCE_S_MAX
 
-    def is_due(self, step: int, me: str, live: Callable[[], Sequence[str]]) -> bool:
-        """Whether it is time, and of those who live, who are asked for only then, it is for this
-        peer to do it: the first."""
-        return step % self._every == 0 and me == min(live())
+    def is_due(self, step: int, stats: Callable[[], PeerStats]) -> bool:
+        """Whether it is time, and it is for this peer to do it: the first of those who live."""
+        return step % self._every == 0 and (now := stats()).id == min(now.live)
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
         """Read the average and measure it.

@@ -2,139 +2,24 @@
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip import Rule, TrainingError
+from ...gossip import TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.types import stream
-from ...gossip.weight import Units, founders, from_units
 from ..loggers.writer import LogWriter
-from ..runtime.shutdown import MergeResult
-from ..runtime.telling.counters import Counters
-from ..storage.files import write_json
+from ..runtime.telling.stats import METRICS, PeerStats
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.live_partition import Seen
 from ..tasks.task import Evaluation
-from ..tensors.buffers import MemoryUse
-from ..tensors.vector import Vector
 from .average import AverageEvaluation
 
-__all__ = ["Measured", "Observed", "RandomProjection", "Recorder", "Report", "State"]
-
-
-State = Literal["finished", "left", "failed"]
-
-
-class Observed(Protocol):
-    """The part of a `Peer` that whoever tells of it reads."""
-
-    id: str
-    rule: Rule
-    counters: Counters
-
-    @property
-    def swarm(self) -> str:
-        """As `Peer` has it, and so the others; empty before it belongs to one."""
-
-    @property
-    def steps(self) -> int:
-        """Its own."""
-
-    @property
-    def swarm_steps(self) -> int:
-        """Of all peers."""
-
-    @property
-    def weight(self) -> float:
-        """In founders."""
-
-    @property
-    def queue(self) -> int:
-        """Shares not mixed yet."""
-
-    @property
-    def live(self) -> tuple[str, ...]:
-        """Ids."""
-
-    def memory(self) -> MemoryUse:
-        """What shares on their way take."""
-
-
-class Measured(Observed, Protocol):
-    """The part of a `Peer` that rows of metrics are made of."""
-
-    vector: Vector
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The end of one peer, as it goes into ``peer.json``."""
-
-    id: str
-    index: int
-    state: State
-    error: str | None = None
-    """What went wrong, in words."""
-    address: str | None = None
-    swarm: str = ""
-    """Hash of its swarm's first model."""
-    steps: int = 0
-    """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
-    ended_by: str = ""
-    """Whose end was this peer's, too, where its rule lets others end training; else empty."""
-    swarm_steps: int = 0
-    """Of all peers that ever were in the swarm, as far as this one knows."""
-    lives: int = 1
-    """How many incarnations it took, as far as this folder knows; the counts below are of the last
-    one."""
-    steps_per_s: float = 0.0
-    wall_s: float = 0.0
-    """Time from the first step to the last."""
-    accuracy: float | None = None
-    loss: float | None = None
-    """On held-out data, at the end."""
-    weight_units: Units = 0
-    """Of all shards together, as `Peer.weight_units` tells it."""
-    shards: int = 1
-    """Into how many pieces the vector is cut."""
-    messages: int = 0
-    bytes_sent: int = 0
-    pushes: int = 0
-    skipped: int = 0
-    refusals: int = 0
-    rule: str | None = None
-    """Name of the algorithm."""
-    p: float | None = None
-    """The rule's parameter of that name, where it has one."""
-    topology: str | None = None
-    """Spec of the graph."""
-    merge: MergeResult | None = None
-    """How merging with the others ended; None where it was not begun."""
-
-    @property
-    def weight(self) -> float:
-        """What the peer holds at its end, in founders; with shards, the mean over them."""
-        return founders(from_units(self.weight_units)) / self.shards
-
-    def as_json(self) -> dict[str, Any]:
-        """All fields and the weight, as JSON has them."""
-        return asdict(self) | {"weight": self.weight}
-
-    def write(self, folder: Path) -> None:
-        """Write ``peer.json``; readers see all of it or nothing.
-
-        Raises:
-            OSError: It cannot be written; what was there still is.
-        """
-        write_json(folder / "peer.json", self.as_json())
-
+__all__ = ["RandomProjection", "Recorder"]
 
 # 2 MiB of float64 at a time: nothing as large as the vector is ever made.
 CHUNK_SIZE = 1 << 18
@@ -211,7 +96,8 @@ class Recorder:
 
     Args:
         path: Where the rows go, None for nowhere.
-        peer: Whose they are.
+        stats: Reads the peer's figures.
+        flats: The peer's vector, whose sketch some rows have.
         log_every: Steps between two rows.
         before_s: How long earlier incarnations trained, seconds; the rows' time goes on there.
         loggers: Who else gets the rows; they are opened and closed elsewhere.
@@ -220,7 +106,8 @@ class Recorder:
     def __init__(
         self,
         path: Path | None,
-        peer: Measured,
+        stats: Callable[[], PeerStats],
+        flats: Sequence[Tensor],
         log_every: int,
         *,
         before_s: float = 0.0,
@@ -228,10 +115,10 @@ class Recorder:
     ) -> None:
         self._rows = JsonlLog(path)
         self._loggers = loggers
-        self._peer = peer
+        self._stats, self._flats = stats, flats
         self._log_every = log_every
         self._means = Means()
-        self._projection = RandomProjection(sum(flat.numel() for flat in peer.vector.flats))
+        self._projection = RandomProjection(sum(flat.numel() for flat in flats))
         self._mixed, self._staleness_steps = 0, 0
         self._started_s = time.perf_counter() - before_s
 
@@ -315,42 +202,32 @@ class Recorder:
             averaged: What was measured of the average of all peers after it.
             seen: As in `step`.
         """
-        counters = self._peer.counters
+        stats = self._stats()
+        counters = stats.counters
         mixed = counters.mixed - self._mixed
         staleness_steps = counters.staleness_steps - self._staleness_steps
         self._mixed, self._staleness_steps = counters.mixed, counters.staleness_steps
         row = {
             "step": step,
-            "swarm_steps": self._peer.swarm_steps,
+            "swarm_steps": stats.swarm_steps,
             "lr": lr,
             "time_s": self.elapsed_s,
             "unix_s": time.time(),
+            **{name: metric.get(stats) for name, metric in METRICS.items()},
             "loss": self._means.take("loss"),
             "accuracy": evaluation.accuracy if evaluation else None,
             "test_loss": evaluation.loss if evaluation else None,
-            "weight": self._peer.weight,
-            "pushes": counters.pushes,
-            "skipped": counters.skipped,
-            "refusals": counters.refusals,
-            "mixed": counters.mixed,
             "staleness_steps": staleness_steps / mixed if mixed else None,
-            "bytes_sent": counters.bytes_sent,
-            "membership_bytes": counters.membership_bytes,
-            "bytes_received": counters.bytes_received,
-            "queue": self._peer.queue,
-            "memory_models": self._peer.memory().models,
-            "no_memory": counters.no_memory,
             **self._durations("step_s"),
             # What it took beside the exchange, which under a synchronous rule is mostly waiting.
             **self._durations("own_s"),
-            "live": len(self._peer.live),
-            "sketch": self._projection.of(*self._peer.vector.flats) if sketched else None,
+            "sketch": self._projection.of(*self._flats) if sketched else None,
             **(averaged.as_row() if averaged else {}),
             **(seen.as_row() if seen else {}),
         }
         self._rows.write(row)
         if self._loggers is not None:
-            self._loggers.log(self._peer.id, row)
+            self._loggers.log(stats.id, row)
 
     def _durations(self, name: str) -> dict[str, float | None]:
         """Mean and standard deviation, seconds, since the row before."""

@@ -1,9 +1,12 @@
 """What is told of a peer while its loop runs: rows of metrics, the average of all, Prometheus."""
 
 import logging
+import math
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 from torch import Tensor, nn
 
@@ -11,59 +14,78 @@ from ...gossip import ConfigError, RumorError
 from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
-from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate
-from .exporter import Exported, Exporter
-from .record import LoopRecord, Loss, Recorded
+from ..runtime.telling.stats import PeerStats
+from ..tasks.task import Evaluation
+from ..tensors.vector import Vector
+from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate, evaluation_of
+from .exporter import Exporter
+from .metrics import Recorder
+from .report import State, logged_run, report_of, save_peer_model
 
-__all__ = ["Telemetry"]
+__all__ = ["Loss", "Telemetry"]
 
 _log = logging.getLogger("rumor")
 
+Loss = float | Tensor
+"""Of a batch: a number, or a tensor with one."""
 
-class _Watched(Recorded, Exported, Protocol):
-    """The part of a `Peer` that is told."""
+# Among the rows that are due; the launcher estimates the consensus distance from sketches.
+_ROWS_PER_SKETCH: Final = 5
 
-    def average(self, timeout_s: float = 10.0) -> Average:
-        """As `Peer` has it."""
+# Part of the time that sketches of a large model may take.
+_SKETCHING_PART_MAX: Final = 0.02
 
 
 class Telemetry:
     """Feeds whoever wants to know how a peer's training goes.
 
+    While the loop runs it writes ``metrics.jsonl``, and at the end ``peer.json`` and the model.
+    What the disk does not take costs a warning, and training goes on.
+
     Args:
         config: The peer's.
         model: The peer's.
+        vector: The peer's.
         evaluate: Measures the average of all peers' models; None not to.
         evaluate_every: Steps between two such measurements.
         ready: A file that is there as long as the peer is a member; None for none.
 
     Raises:
-        ConfigError: A logger cannot be made, or only one of the last two is given.
+        ConfigError: A logger cannot be made, or only one of *evaluate* and *evaluate_every* is
+            given.
     """
 
     def __init__(
         self,
         config: PeerConfig,
         model: nn.Module,
+        vector: Vector,
         evaluate: Evaluate | None,
         evaluate_every: int | None,
         ready: Path | None = None,
     ) -> None:
         if (evaluate is None) is not (evaluate_every is None):
             raise ConfigError("evaluate and evaluate_every go together: give both, or neither")
-        self._config, self._model, self._ready = config, model, ready
+        self._config, self._model, self._vector, self._ready = config, model, vector, ready
         self.averaged: AverageEvaluation | None = None
         """What the peer has measured last of the average of all."""
         self._evaluator: AverageEvaluator | None = None
         if evaluate is not None and evaluate_every is not None:
             self._evaluator = AverageEvaluator(model, evaluate, evaluate_every)
         self._loggers = LogWriter(make_loggers(config.loggers))
-        self._record: LoopRecord | None = None
         self._exporter: Exporter | None = None
         self._loss: Loss | None = None
         self._measured: dict[str, float] = {}
+        self._rows: Recorder | None = None
+        self._losses: Loss = 0.0
+        self._losses_count = 0
+        self._evaluation: Evaluation | None = None
+        self._is_noted = True
+        self._steps_before = 0
+        self._started_s = self._stepped_s = 0.0
+        self._sketch_due_s = -math.inf
 
-    def serve(self, peer: _Watched) -> None:
+    def serve(self, stats: Callable[[], PeerStats]) -> None:
         """Serve metrics from now on, where that is asked for.
 
         Raises:
@@ -73,7 +95,7 @@ class Telemetry:
         self._unready()
         if self._config.metrics_port is None:
             return
-        self._exporter = Exporter(peer, self._config.metrics_port, self._config.metrics_host)
+        self._exporter = Exporter(stats, self._config.metrics_port, self._config.metrics_host)
         # A script need not show information, and else nobody would know a free port.
         level = logging.INFO if self._config.metrics_port else logging.WARNING
         _log.log(level, "metrics at %s", self._exporter.url)
@@ -83,73 +105,161 @@ class Telemetry:
         """Where metrics are served; None where they are not, or not now."""
         return None if self._exporter is None else self._exporter.url
 
-    def begin(self, peer: _Watched) -> None:
+    def begin(self, stats: Callable[[], PeerStats]) -> None:
         """Write rows from now on, where that is asked for: the peer has been let in.
 
         Raises:
             ConfigError: The file that says so cannot be written.
         """
-        self._say_ready(peer.id)
+        first = stats()
+        self._say_ready(first.id)
         out, log_every = self._config.out, self._config.log_every
-        if log_every is not None and (out is not None or self._loggers):
-            self._record = LoopRecord(out, peer, self._model, log_every, self._loggers)
+        if log_every is None or (out is None and not self._loggers):
+            return
+        if out is not None:
+            # What it says of an earlier incarnation would pass for the end of this one.
+            (out / "peer.json").unlink(missing_ok=True)
+        path = None if out is None else out / "metrics.jsonl"
+        self._rows = Recorder(path, stats, self._vector.flats, log_every, loggers=self._loggers)
+        self._loggers.open(logged_run(first, self._config))
+        self._steps_before = first.steps
+        self._started_s = self._stepped_s = time.perf_counter()
 
-    def stepped(self, peer: _Watched, loss: Loss | None, exchange_s: float) -> float:
+    def stepped(
+        self,
+        step: int,
+        loss: Loss | None,
+        exchange_s: float,
+        stats: Callable[[], PeerStats],
+        average: Callable[[float], Average],
+    ) -> float:
         """Note a step.
 
         Args:
-            peer: Who took it.
-            loss: On its batch.
+            step: Which.
+            loss: On its batch. A tensor is read where it is asked for or a row is written, so that
+                a GPU is not waited for in each step.
             exchange_s: How long the step pushed, mixed and waited for others, seconds.
+            stats: Reads the peer's figures.
+            average: Reads the average of all, as `Peer.average`.
 
         Returns:
             How long it took to measure the average of all, which belongs to no step, seconds.
         """
         if loss is not None:
-            # A tensor is read when it is asked for: a GPU is not waited for in each step.
-            self._loss = loss.detach() if isinstance(loss, Tensor) else loss
+            loss = self._loss = loss.detach() if isinstance(loss, Tensor) else loss
         averaged, evaluator = None, self._evaluator
-        if evaluator is not None and evaluator.is_due(peer.steps, peer.id, lambda: peer.live):
-            averaged = self.averaged = evaluator.measure(peer.steps, peer.average)
-        if self._record is not None:
-            self._record.stepped(loss, exchange_s, averaged)
-        return averaged.wall_s if averaged else 0.0
+        if evaluator is not None and evaluator.is_due(step, stats):
+            averaged = self.averaged = evaluator.measure(step, average)
+        apart_s = averaged.wall_s if averaged else 0.0
+        if self._rows is not None:
+            self._note(self._rows, step, loss, exchange_s, averaged, apart_s)
+        return apart_s
+
+    def _note(
+        self,
+        rows: Recorder,
+        step: int,
+        loss: Loss | None,
+        exchange_s: float,
+        averaged: AverageEvaluation | None,
+        apart_s: float,
+    ) -> None:
+        if loss is not None:
+            self._losses = self._losses + loss
+            self._losses_count += 1
+        rows.note(None, time.perf_counter() - self._stepped_s - apart_s, exchange_s)
+        if averaged or rows.is_due(step) or step == self._steps_before + 1:
+            self._write(rows, step, averaged)
+        # What the row itself took belongs to no step.
+        self._stepped_s = time.perf_counter()
 
     def evaluated(self, accuracy: float | None, loss: float | None) -> None:
-        """Note what was measured on held-out data."""
+        """Note what was measured on held-out data; it goes into the next row."""
         told = {"accuracy": accuracy, "test_loss": loss}
         self._measured = {name: float(value) for name, value in told.items() if value is not None}
-        if self._record is not None:
-            self._record.evaluated(accuracy, loss)
+        self._evaluation = evaluation_of(accuracy=accuracy, loss=loss)
+        self._is_noted = False
 
-    def told(self) -> dict[str, float]:
+    def measured(self) -> dict[str, float]:
         """What was noted last: ``loss``, ``accuracy``, ``test_loss``; on any thread."""
         loss = self._loss
-        return self._measured if loss is None else {"loss": float(loss), **self._measured}
+        try:
+            return self._measured if loss is None else {"loss": float(loss), **self._measured}
+        except (RuntimeError, TypeError, ValueError):
+            # A loop may hand over what is no number. Whoever writes it down says so; threads that
+            # serve others must not end of it.
+            return self._measured
 
-    def end(self, error: BaseException | None, *, caught: bool, left: bool, early: bool) -> None:
+    def end(
+        self,
+        stats: Callable[[], PeerStats],
+        error: BaseException | None,
+        *,
+        caught: bool,
+        left: bool,
+        early: bool,
+    ) -> None:
         """Write how it ended, where rows are written.
 
         Args:
+            stats: Reads the peer's figures.
             error: What ended the loop; None where it came to its end.
             caught: Whether a signal had come.
             left: Whether the peer has left.
             early: Whether that was before the end of the loop, or it was told to stop.
         """
-        if self._record is None:
+        if self._rows is None:
             return
-        # It keeps the peer, and the peer keeps this.
-        record, self._record = self._record, None
+        # They keep the peer, and the peer keeps this.
+        rows, self._rows = self._rows, None
+        if not self._is_noted:
+            self._write(rows, stats().steps)
+        rows.close()
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
+        last = stats()
         if error is not None and not stopped:
             # An error of the script after the merge does not undo its training.
-            is_over = record.has_merged and not isinstance(error, RumorError)
-            record.end("finished" if is_over else "failed", f"{type(error).__name__}: {error}")
-        elif left and (early or stopped):
-            record.end("left")
+            is_over = bool(last.merge) and not isinstance(error, RumorError)
+            self._report(last, "finished" if is_over else "failed", error)
         else:
-            record.end("finished")
+            self._report(last, "left" if left and (early or stopped) else "finished")
+
+    def _report(self, stats: PeerStats, state: State, error: BaseException | None = None) -> None:
+        folder = self._config.out
+        report = report_of(
+            stats,
+            state,
+            None if error is None else f"{type(error).__name__}: {error}",
+            folder=folder,
+            steps_before=self._steps_before,
+            wall_s=self._stepped_s - self._started_s,
+            evaluation=self._evaluation,
+        )
+        if folder is not None:
+            try:
+                if state != "failed":
+                    path, with_frozen = folder / "model.safetensors", self._config.save_frozen
+                    save_peer_model(stats, self._model, self._vector, path, with_frozen=with_frozen)
+                report.write(folder)
+            except OSError as failure:
+                _log.warning("the end of this peer could not be written: %s", failure)
+        self._loggers.close(report.as_json())
+
+    def _write(self, rows: Recorder, step: int, averaged: AverageEvaluation | None = None) -> None:
+        if self._losses_count:
+            rows.note_loss(float(self._losses) / self._losses_count)
+            self._losses, self._losses_count = 0.0, 0
+        began_s = time.perf_counter()
+        sketched = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
+        sketched = sketched and began_s >= self._sketch_due_s
+        evaluation = None if self._is_noted else self._evaluation
+        rows.write(step, None, evaluation, sketched=sketched, averaged=averaged)
+        self._is_noted = True
+        if sketched:
+            now = time.perf_counter()
+            self._sketch_due_s = now + (now - began_s) / _SKETCHING_PART_MAX
 
     def stop_serving(self) -> None:
         """Serve nothing any more; twice is harmless."""

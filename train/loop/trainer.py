@@ -31,8 +31,8 @@ from ..tasks.partition import partition_as_json
 from ..tasks.task import require_optimizer
 from .average import AverageEvaluation
 from .learner import Learner
-from .metrics import Recorder, Report, State
-from .record import logged_run, report_of, save_peer_model
+from .metrics import Recorder
+from .report import Report, State, logged_run, report_of
 
 __all__ = ["OPTIONS", "RunConfig", "run"]
 
@@ -153,9 +153,14 @@ class _Training:
                 # What it says of an earlier incarnation would pass for the end of this one.
                 (config.out / "peer.json").unlink(missing_ok=True)
             path = config.out / "metrics.jsonl" if config.out is not None else None
-            self._loggers.open(logged_run(peer, _settings(config, learner)))
+            self._loggers.open(logged_run(peer.stats(), peer.config, _settings(config, learner)))
             self._recorder = Recorder(
-                *(path, peer, config.log_every), before_s=self._before_s, loggers=self._loggers
+                path,
+                peer.stats,
+                peer.vector.flats,
+                config.log_every,
+                before_s=self._before_s,
+                loggers=self._loggers,
             )
             started_s = time.perf_counter()
             try:
@@ -254,7 +259,7 @@ class _Training:
         report = self._report(state)
         if self._config.out is not None:
             try:
-                save_peer_model(self.peer, self._model, self._config.out / "model.safetensors")
+                self.peer.save_model(self._config.out / "model.safetensors")
                 report.write(self._config.out)
             except OSError as error:
                 raise TrainingError(
@@ -276,7 +281,7 @@ class _Training:
 
     def _report(self, state: State, error: str | None = None) -> Report:
         return report_of(
-            self.peer,
+            self.peer.stats(),
             state,
             error,
             folder=self._config.out,

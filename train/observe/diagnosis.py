@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +19,10 @@ from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.wire.messages import Member, Phase
 from ...gossip.wire.schema import Schema
 from .probe import LinkProbe, Probe, View, bare_address
-from .reach import NotReached, mechanism_at
 
 __all__ = ["Diagnosis", "Finding", "Newcomer", "check_listening", "described", "diagnose"]
 
 _DAY_MS: Final = 86_400_000
-_NAMED_MAX: Final = 4
 
 _ADVICE: Final = {
     "name": "correct the name, or give the machine's IP address",
@@ -38,20 +37,21 @@ _ADVICE: Final = {
     "rule": "start all of its peers together (--founders), or use a rule such as gosgd",
 }
 
+# The opening of a ZMTP greeting (RFC 23): a signature of ten bytes and the version. The rest of
+# the 64 bytes begins with a minor version and the name of the security mechanism.
+_OPENING: Final = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03"
+_MECHANISM: Final = slice(12, 32)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason why a peer cannot join.
-
-    Args:
-        cause: One word for it, see the table in docs/how-to/join-trouble.md.
-        why: A sentence.
-        advice: What to do.
-    """
+    """One reason why a peer cannot join."""
 
     cause: str
+    """One word for it, see the table in docs/how-to/join-trouble.md."""
     why: str
     advice: str
+    """What to do."""
 
     def __str__(self) -> str:
         return f"{self.why}; {self.advice}"
@@ -99,12 +99,7 @@ class Diagnosis:
 
 
 def diagnose(
-    address: str,
-    newcomer: Newcomer,
-    *,
-    timeout_s: float = 5.0,
-    bytes_max: int = 4 << 20,
-    config: ProtocolConfig | None = None,
+    address: str, newcomer: Newcomer, *, timeout_s: float = 5.0, bytes_max: int = 4 << 20
 ) -> Diagnosis:
     """Find out what a newcomer would meet at an address.
 
@@ -113,79 +108,105 @@ def diagnose(
         newcomer: The peer that would join.
         timeout_s: How long to wait for one answer, seconds.
         bytes_max: How much may be sent to measure the bandwidth.
-        config: Sizes and times of the swarm.
 
     Raises:
         ConfigError: The address is malformed.
     """
-    place = parse_address(address)
+    place, keyring = parse_address(address), newcomer.keyring
     found = Diagnosis(address=bare_address(place), findings=[*newcomer.findings])
     # A peer with keys logs a warning for each connection that ends before its handshake.
-    if newcomer.keyring is None and not _is_reached(found, place, newcomer, timeout_s):
+    if keyring is None and _obstacle(found, place, newcomer, timeout_s):
         return found
     try:
-        with Probe(timeout_s=timeout_s, keyring=newcomer.keyring) as probe:
+        with Probe(timeout_s=timeout_s, keyring=keyring) as probe:
             found.link = probe.sound(place, bytes_max=bytes_max)
             schema = probe.schema(place)
             found.model = described(schema)
-            difference = newcomer.schema and newcomer.schema.difference(schema)
-            if difference:
+            if difference := newcomer.schema and newcomer.schema.difference(schema):
                 found.note("model", f"it trains another model: {difference}")
-            if not probe.believes(place, int(time.time() * 1000)):
-                why = "its clock is more than a day behind this one, so it does not believe that "
-                found.note("clock", why + "a peer starts now")
-            _look_at(found, probe.view(place), newcomer, config or ProtocolConfig())
+            _look_at(found, probe.view(place), newcomer)
     except IncompatiblePeer as error:
         found.note("version", str(error).rpartition(": ")[2])
     except DecodeError as error:
         found.note("foreign", f"what answers is no peer: {error}")
     except RumorError as error:
-        if newcomer.keyring is None:
+        if keyring is None:
             why = "it speaks ZeroMQ and does not answer: another program, or a peer that is stopped"
             found.note("foreign", why, "look what runs there")
-        elif _is_reached(found, place, newcomer, timeout_s):
+        elif not _obstacle(found, place, newcomer, timeout_s):
             told = str(error).rpartition("answer: ")[2]
             why = f"it {told}" if told.startswith(("has ", "refuses ")) else f"no answer: {told}"
             advice = "get the owner's newest roster, and ask the owner to put this key in it"
-            found.note("keys", why, f"version {newcomer.keyring.roster.version} is here: {advice}")
+            found.note("keys", why, f"version {keyring.roster.version} is here: {advice}")
     return found
 
 
-def _is_reached(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float) -> bool:
-    """Whether a peer listens there, with keys or without as the newcomer."""
-    try:
-        mechanism = mechanism_at(place, timeout_s)
-    except NotReached as error:
-        found.note(error.cause, str(error))
-        return False
-    if mechanism == "CURVE" and newcomer.keyring is None:
-        advice = "give --key and --roster: `rumor keygen` makes a key, the owner lets it in"
-        found.note("keys", "its swarm has keys, and this peer would have none", advice)
-    elif mechanism == "NULL" and newcomer.keyring is not None:
-        advice = "leave out --key and --roster, or give them to all its peers"
-        found.note("keys", "it has no keys, and this peer would have some", advice)
-    else:
-        return True
-    return False
-
-
-def _look_at(found: Diagnosis, view: View, newcomer: Newcomer, config: ProtocolConfig) -> None:
+def _look_at(found: Diagnosis, view: View, newcomer: Newcomer) -> None:
     """Note what the peer there says of itself and its swarm."""
     found.peer, found.swarm = view.id, view.swarm.hex()
     found.members = tuple(m for m in view.members if Phase.JOINING < m.phase < Phase.LEFT)
+    # An incarnation is its beginning, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in view.members)
-    if ahead_ms > config.incarnation_ahead_max:
+    if ahead_ms > ProtocolConfig().incarnation_ahead_max:
         found.note("clock", f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future")
-    phases = {member.phase for member in found.members}
-    if newcomer.fixed_members and Phase.TRAINING in phases:
+    training = [member for member in found.members if member.phase is Phase.TRAINING]
+    if newcomer.fixed_members and training:
         found.note("rule", f"{newcomer.rule} lets nobody join a swarm that has begun")
-    if phases and Phase.TRAINING not in phases:
+    if found.members and not training:
         why = "its swarm is finishing: nobody there takes steps any more"
         found.note("finishing", why, "start another one, or resume from its checkpoints")
-    elif view.own.phase > Phase.FINISHED:
-        others = [m for m in found.members if m.phase is Phase.TRAINING and m.addresses]
-        where = ", ".join(bare_address(m.addresses[0]) for m in others[:_NAMED_MAX])
+    elif view.members[0].phase > Phase.FINISHED:
+        where = ", ".join(bare_address(m.addresses[0]) for m in training[:4] if m.addresses)
         found.note("finishing", f"{view.id} is about to leave", f"join {where or 'another member'}")
+
+
+def _obstacle(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float) -> bool:
+    """Note what keeps a connection from reaching a peer there, with keys or without as the
+    newcomer; whether there is anything."""
+    host, port = split_address(place)
+    try:
+        connection = socket.create_connection((host, int(port)), timeout_s)
+    except (socket.gaierror, UnicodeError) as error:
+        told = getattr(error, "strerror", None) or str(error)
+        found.note("name", f"the name {host} does not resolve ({told})")
+    except TimeoutError:
+        found.note("silent", f"nothing comes back from {host} within {timeout_s:g} s")
+    except ConnectionRefusedError:
+        found.note("closed", f"nobody listens at port {port} of {host} (connection refused)")
+    except OSError as error:
+        told = error.strerror or str(error)
+        found.note("unreachable", f"{host} cannot be reached from this machine ({told})")
+    else:
+        with connection:
+            mechanism = _mechanism(connection)
+        has_keys, wants_keys = mechanism == "CURVE", newcomer.keyring is not None
+        if not mechanism:
+            why = "what listens there is no peer, or one that is stopped"
+            found.note("foreign", why, "correct the port, or look what runs there")
+        elif has_keys and not wants_keys:
+            advice = "give --key and --roster: `rumor keygen` makes a key, the owner lets it in"
+            found.note("keys", "its swarm has keys, and this peer would have none", advice)
+        elif wants_keys and not has_keys:
+            advice = "leave out --key and --roster, or give them to all its peers"
+            found.note("keys", "it has no keys, and this peer would have some", advice)
+        else:
+            return False
+    return True
+
+
+def _mechanism(connection: socket.socket) -> str:
+    """The security mechanism that a peer greets with, ``NULL`` without keys and ``CURVE`` with
+    keys; empty for what does not greet as ZeroMQ."""
+    told = b""
+    with suppress(OSError):
+        connection.sendall(_OPENING)
+        while len(told) < _MECHANISM.stop and (more := connection.recv(64)):
+            told += more
+            if told[0] != _OPENING[0]:
+                return ""
+    return (
+        told[_MECHANISM].rstrip(b"\0").decode("ascii", "replace") if told[9:10] == b"\x7f" else ""
+    )
 
 
 def described(schema: Schema) -> str:

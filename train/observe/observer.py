@@ -6,6 +6,7 @@ comes from strangers: everything is bounded, and what could command a terminal i
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -18,14 +19,12 @@ from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId
 from ...gossip.wire.codec import decode_header, encode
-from ...gossip.wire.messages import Envelope, Inquire, Sighting, Standing, Status
+from ...gossip.wire.messages import EventNote, Inquire, Sighting, Standing, Status
 from ..runtime.search import with_keys
 from ..runtime.telling.model_sample import distances
-from .chronicle import Chronicle
-from .history import History
-from .portrait import Hearsay, links_of, portrait
-from .probe import asker_name, bare_address
-from .view import GONE, SwarmView
+from .members import Answers, Opinion, links_of, opinions_of, view_of
+from .probe import asker_name, bare_address, question
+from .view import GONE, EventView, SwarmView
 
 __all__ = ["ASKED_MAX", "Observer"]
 
@@ -38,10 +37,10 @@ _KNOWN_MAX: Final = 4096
 # So many are asked at a time whom they see: in a large swarm others the next time.
 _TELLERS: Final = 16
 
-_NAP_S: Final = 0.02
+# So long what a member has said of others counts, after it was asked for the last time.
+_TABLE_S: Final = 15.0
 
-# No schema hashes to it, and no peer founds with it.
-_NO_MODEL: Final = b"\xff" * 16
+_NAP_S: Final = 0.02
 
 _HINT: Final = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
 _NO_PEER: Final = "is it a peer of this version?"
@@ -57,10 +56,10 @@ class _Target:
 
     places: tuple[str, ...]
     """Addresses, of which the first that answers is kept to."""
+    asker: str
+    """The name in which it is asked. It knows no other, so that it can answer for nobody else."""
     id: PeerId = ""
     """Who should be there; empty for whoever is."""
-    asker: str = ""
-    """The name in which it is asked. It knows no other, so that it can answer for nobody else."""
     is_sent: bool = False
     """Whether the question is out, this time."""
     has_answered: bool = False
@@ -108,10 +107,10 @@ class Observer:
         self._transport = Transport(None, keyring=keyring)
         self._targets: list[_Target] = []
         for seed in self._seeds:
-            self._add(_Target(self._places(seed)))
-        self._peers: dict[PeerId, History] = {}
-        self._hearsay = Hearsay(_KNOWN_MAX)
-        self._chronicle = Chronicle()
+            self._add(self._places(seed))
+        self._peers: dict[PeerId, Answers] = {}
+        self._tables: dict[PeerId, tuple[float, Sequence[Sighting]]] = {}
+        self._events = _Events()
         self._turn = 0
         self._odd = 0
         self._swarm = ""
@@ -173,9 +172,9 @@ class Observer:
                 # It may be elsewhere by now, or reached by another of its addresses.
                 target.places = (*target.places[1:], *target.places[:1])
 
-    def _add(self, target: _Target) -> None:
-        target.asker = asker_name("observer", self._keyring)
-        self._targets.append(target)
+    def _add(self, places: tuple[str, ...]) -> _Target:
+        self._targets.append(_Target(places, asker_name("observer", self._keyring)))
+        return self._targets[-1]
 
     def _ask(self) -> None:
         for target in self._targets:
@@ -184,22 +183,12 @@ class Observer:
 
     def _send(self, target: _Target, place: str) -> bool:
         known = self._peers.get(target.id)
-        question = Inquire(
+        body = Inquire(
             events_after=0 if known is None else known.event,
             members=target.wants_members,
             members_after=target.after,
         )
-        envelope = Envelope(
-            swarm=b"",
-            schema=_NO_MODEL,
-            source=target.asker,
-            # The first incarnation of nobody: no peer takes it for one that comes after another.
-            source_incarnation=1,
-            destination="",
-            destination_incarnation=0,
-            body=question,
-        )
-        return self._transport.greet(place, encode(envelope))
+        return self._transport.greet(place, encode(question(target.asker, body)))
 
     def _is_waiting(self) -> bool:
         if not self._has_met:
@@ -215,31 +204,27 @@ class Observer:
             self._odd += 1
             return
         target = next((t for t in self._targets if t.asker == envelope.destination), None)
-        body = envelope.body
-        if target is None or not isinstance(body, Status):
+        status = envelope.body
+        if target is None or not isinstance(status, Status):
             return
-        if not self._may_answer(target, envelope, body):
+        life = status.me.id, status.me.incarnation
+        if life != (envelope.source, envelope.source_incarnation):
+            self._odd += 1
+        elif status.me.id != target.id and self._is_answering(status.me.id):
             if target.id:
                 self._odd += 1
             else:
                 # Two addresses of one peer were given.
                 self._targets.remove(target)
-            return
-        if target.places[0] != received.place and received.place in target.places:
-            others = (place for place in target.places if place != received.place)
-            target.places = (received.place, *others)
-        self._answered(target, body, envelope.swarm)
+        else:
+            if received.place in target.places:
+                others = (place for place in target.places if place != received.place)
+                target.places = (received.place, *others)
+            self._answered(target, status, envelope.swarm)
 
-    def _may_answer(self, target: _Target, envelope: Envelope, status: Status) -> bool:
-        """Whether whoever answers may be the one it says it is."""
-        id = status.me.id
-        if id != envelope.source or status.me.incarnation != envelope.source_incarnation:
-            return False
-        if id == target.id:
-            return True
-        # Somebody else is there now, or it was asked for the first time. Where another answers in
-        # that name, it is no more than a name.
-        return not any(t.id == id and t.is_awaited for t in self._targets)
+    def _is_answering(self, id: PeerId) -> bool:
+        """Whether a peer of that name answers elsewhere: then another is no more than a name."""
+        return any(t.id == id and t.is_awaited for t in self._targets)
 
     def _answered(self, target: _Target, status: Status, swarm: bytes) -> None:
         id = status.me.id
@@ -248,20 +233,20 @@ class Observer:
             target.id = id
         self._has_met = target.has_answered = True
         known = self._peers.get(id)
-        if known is None or known.incarnation < status.me.incarnation:
-            known = self._peers[id] = History(status, self._clock())
-        elif known.incarnation > status.me.incarnation:
+        if known is None or known.status.me.incarnation < status.me.incarnation:
+            known = self._peers[id] = Answers(status, self._clock())
+        elif known.status.me.incarnation > status.me.incarnation:
             return
-        known.answered(status, self._clock())
+        known.add(status, self._clock())
         self._swarm = swarm.hex() or self._swarm
         for note in status.events:
             if note.number > known.event:
                 known.event = note.number
-                self._chronicle.add(id, note, self._wall() - note.ago_s)
+                self._events.add(id, note, self._wall() - note.ago_s)
         if target.wants_members:
             self._told_members(target, known, status)
 
-    def _told_members(self, target: _Target, known: History, status: Status) -> None:
+    def _told_members(self, target: _Target, known: Answers, status: Status) -> None:
         told = status.members
         known.pages = known.pages if target.after else []
         known.pages.extend(told)
@@ -270,8 +255,11 @@ class Observer:
         if status.more and last > target.after and len(known.pages) < _KNOWN_MAX:
             target.after, target.is_sent, target.has_answered = last, False, False
         else:
-            known.members, target.wants_members = tuple(known.pages), False
-            self._hearsay.tell(known.status.me.id, known.members, self._clock())
+            target.wants_members, now = False, self._clock()
+            self._tables[known.status.me.id] = now, tuple(known.pages)
+            self._tables = {
+                id: table for id, table in self._tables.items() if now - table[0] <= _TABLE_S
+            }
         self._discover(told)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
@@ -288,16 +276,16 @@ class Observer:
                     target.places = (*fresh, *target.places)[:8]
             elif len(self._targets) < ASKED_MAX:
                 # Of one that was given up, it is not news that it has been silent.
-                misses = 2 if member.id in self._peers else 0
-                target = known[member.id] = _Target(member.addresses, member.id, misses=misses)
-                target.wants_members = len(self._targets) < _TELLERS
-                self._add(target)
+                is_first = len(self._targets) < _TELLERS
+                target = known[member.id] = self._add(member.addresses)
+                target.id, target.wants_members = member.id, is_first
+                target.misses = 2 if member.id in self._peers else 0
 
     def _forget_gone(self) -> None:
         """Ask nobody any more who has long been silent, and of whom nobody says that it is there;
         where all are, ask those again whose addresses were given."""
         if any(target.is_awaited for target in self._targets):
-            opinions = self._hearsay.opinions()
+            opinions = self._opinions()
             for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
                 opinion = opinions.get(target.id)
                 if opinion is None or opinion.state in GONE:
@@ -308,7 +296,7 @@ class Observer:
         for seed in self._seeds:
             places = self._places(seed)
             if not known & {*places}:
-                self._add(_Target(places))
+                self._add(places)
 
     def _close(self, target: _Target) -> None:
         used = {place for each in self._targets for place in each.places}
@@ -321,15 +309,19 @@ class Observer:
         """The addresses that one stands for: with keys, one for each machine of the roster."""
         return (seed,) if self._keyring is None else tuple(with_keys([seed], self._keyring))
 
+    def _opinions(self) -> dict[PeerId, Opinion]:
+        """What members say of one another, the latest word of each."""
+        return opinions_of({id: table for id, (_, table) in self._tables.items()}, _KNOWN_MAX)
+
     def _view(self) -> SwarmView:
-        now, opinions = self._clock(), self._hearsay.opinions()
+        now, opinions = self._clock(), self._opinions()
         there = {t.id for t in self._targets if t.has_answered or t.misses <= 1}
         names = sorted({*self._peers, *opinions})[:_KNOWN_MAX]
         shown = [id for id in names if id in opinions or id in there or self._is_recent(id, now)]
         for id in {*self._peers} - {*shown}:
             del self._peers[id]
         peers = [
-            portrait(id, self._peers.get(id), opinions.get(id), now, is_there=id in there)
+            view_of(id, self._peers.get(id), opinions.get(id), now, is_there=id in there)
             for id in shown
         ]
         told = [(id, self._peers[id]) for id in shown if id in self._peers]
@@ -345,7 +337,7 @@ class Observer:
             answered=sum(target.has_answered for target in self._targets),
             peers=tuple(peers),
             links=tuple(links),
-            events=self._chronicle.events(),
+            events=self._events.all(),
             odd=self._odd,
         )
 
@@ -361,3 +353,76 @@ class Observer:
             return f"{bare_address(seed)} took the question and did not answer: {_NO_PEER}"
         told = next(filter(None, map(self._transport.refusal, places)), "")
         return f"{bare_address(seed)} does not answer: {told or _HINT}"
+
+
+_KEPT_MAX: Final = 1000
+_TOLD_BY_MAX: Final = 64
+
+# Peers notice a death at different times: each waits for as long as its own timers lag.
+_SAME_S: Final = 120.0
+
+# What of a peer that comes and goes is still told apart.
+_TIMES: Final = 8
+
+_OF_TELLER: Final = frozenset({"founded", "joined", "full"})
+"""Events that are about the member that tells of them."""
+
+
+class _Events:
+    """The last thousand events, as all members tell them.
+
+    Several members notice the same: what two say of one peer within two minutes is one event, but
+    what one member says twice has happened twice.
+    """
+
+    def __init__(self) -> None:
+        self._events: OrderedDict[int, EventView] = OrderedDict()
+        self._alike: dict[tuple[str, PeerId], list[int]] = {}
+        self._number = 0
+
+    def add(self, teller: PeerId, note: EventNote, time_s: float) -> None:
+        """Take in what a member tells.
+
+        Args:
+            teller: The member.
+            note: What; one that no peer of this version tells is passed over.
+            time_s: When that was, on the observer's clock.
+        """
+        if not note.event.isidentifier():
+            return
+        is_own = note.event in _OF_TELLER
+        peer, donor = (teller, note.peer) if is_own else (note.peer or teller, "")
+        alike = self._alike.setdefault((note.event, peer), [])
+        near = [self._events[n] for n in alike if teller not in self._events[n].told_by]
+        near = [each for each in near if abs(each.time_s - time_s) <= _SAME_S]
+        if near:
+            same = min(near, key=lambda each: abs(each.time_s - time_s))
+            told_by = (*same.told_by, teller)[:_TOLD_BY_MAX]
+            same = replace(same, time_s=min(same.time_s, time_s), told_by=told_by)
+            self._events[same.number] = same
+            return
+        number = self._number = self._number + 1
+        self._events[number] = EventView(
+            number=number,
+            time_s=time_s,
+            event=note.event,
+            peer=peer,
+            donor=donor,
+            told_by=(teller,),
+        )
+        alike.append(number)
+        del alike[:-_TIMES]
+        if len(self._events) > _KEPT_MAX:
+            self._forget()
+
+    def all(self) -> tuple[EventView, ...]:
+        """All that are remembered, in the order in which they happened."""
+        return tuple(sorted(self._events.values(), key=lambda each: (each.time_s, each.number)))
+
+    def _forget(self) -> None:
+        number, first = self._events.popitem(last=False)
+        alike = self._alike.get((first.event, first.peer), [])
+        if number in alike:
+            alike.remove(number)
+        if not alike:
+            self._alike.pop((first.event, first.peer), None)

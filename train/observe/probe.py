@@ -1,10 +1,10 @@
-"""Questions to the peers of a swarm, from somebody who is not one of it.
+"""Questions to single peers of a swarm, from somebody who is not one of it.
 
 A hello of a peer that trains another model is answered at once with what model is trained here,
 and is forgotten: the asker gets into nobody's view, holds no weight and asks for none. The time
 until the answer is a round trip; with bytes beside the question, which are dropped, it says how
 fast these travel. A hello of the same model that names no member is answered with the view of the
-peer, which says how many steps everybody has taken.
+peer.
 """
 
 import os
@@ -18,13 +18,15 @@ from ...gossip.errors import RemoteProtocolError
 from ...gossip.transport.addresses import key_in, parse_address, without_key
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import Incarnation, PeerId
+from ...gossip.types import PeerId
 from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
-from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member, Phase
+from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member
 from ...gossip.wire.schema import Schema
 from ..runtime.search import with_keys
 
-__all__ = ["LinkProbe", "Probe", "View", "asker_name", "bare_address"]
+__all__ = ["HELLO", "LinkProbe", "Probe", "View", "asker_name", "bare_address", "question"]
+
+HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
 _TRIPS: Final = 20
 _LARGE_S: Final = 0.3
@@ -58,7 +60,6 @@ class View:
     """A peer, and the swarm as it knows it."""
 
     id: PeerId
-    incarnation: Incarnation
     swarm: bytes
     """Hash of the swarm's anchor; empty where the peer belongs to none yet."""
     schema: bytes
@@ -67,11 +68,6 @@ class View:
     """Where it answered, in the inner form."""
     members: tuple[Member, ...]
     """All that it tells of, itself first: also who has not joined yet, or has left."""
-
-    @property
-    def own(self) -> Member:
-        """What the peer says of itself."""
-        return self.members[0]
 
 
 class Probe:
@@ -115,7 +111,7 @@ class Probe:
         Raises:
             TransportError: It does not answer.
         """
-        place = self._reached(parse_address(address))
+        place = self._reached(address)
         schema = self.schema(place)
         trips = [self._trip(place, ()) for _ in range(_TRIPS)]
         return LinkProbe(
@@ -126,29 +122,18 @@ class Probe:
             share_bytes=schema.share_bytes,
         )
 
-    def members(self, address: str) -> tuple[Member, ...]:
-        """Everybody who belongs to the swarm and trains, as the peer at *address* knows them.
-
-        Raises:
-            TransportError: It does not answer.
-        """
-        members = self.view(address).members
-        return tuple(member for member in members if member.phase is Phase.TRAINING)
-
     def view(self, address: str) -> View:
         """Who is at *address*, and whom that peer knows.
 
         Raises:
             TransportError: It does not answer.
         """
-        place = self._reached(parse_address(address))
-        question = Hello(members=(), rooted=False, reply=True)
-        answer = self._ask(place, question, self.schema(place).hash)
-        assert isinstance(answer.body, Hello)
+        place = self._reached(address)
+        self._send(place, question(self._id, HELLO, self.schema(place).hash))
+        answer = self._await(place, Hello)
         return View(
             place=place,
             id=answer.source,
-            incarnation=answer.source_incarnation,
             swarm=answer.swarm,
             schema=answer.schema,
             members=answer.body.members,
@@ -160,30 +145,11 @@ class Probe:
         Raises:
             TransportError: It does not answer.
         """
-        place = self._reached(parse_address(address))
+        place = self._reached(address)
         if place not in self._schemas:
-            answer = self._ask(place, Hello(members=(), rooted=False, reply=True), _NO_MODEL)
-            assert isinstance(answer.body, Describe)
-            self._schemas[place] = answer.body.schema
+            self._send(place, question(self._id, HELLO))
+            self._schemas[place] = self._await(place, Describe).body.schema
         return self._schemas[place]
-
-    def believes(self, address: str, incarnation: Incarnation) -> bool:
-        """Whether the peer at *address* answers a life that begins at such a time: not one from
-        the far future, by its own clock.
-
-        Args:
-            address: Of a peer that has answered before.
-            incarnation: Milliseconds of Unix time.
-        """
-        place = self._reached(parse_address(address))
-        hello = Hello(members=(), rooted=False, reply=True)
-        envelope = replace(self._envelope(hello, _NO_MODEL, 0), source_incarnation=incarnation)
-        self._send(place, envelope, b"")
-        try:
-            self._await(place, Describe)
-        except TransportError:
-            return False
-        return True
 
     def post(self, place: str, view: View, member: Member, body: Body) -> bool:
         """Send something to a member of a swarm, and do not wait; whether it could be sent.
@@ -194,14 +160,11 @@ class Probe:
             member: To whom.
             body: What to say.
         """
-        envelope = Envelope(
+        envelope = replace(
+            question(self._id, body, view.schema),
             swarm=view.swarm,
-            schema=view.schema,
-            source=self._id,
-            source_incarnation=1,
             destination=member.id,
             destination_incarnation=member.incarnation,
-            body=body,
         )
         return self._transport.greet(place, encode(envelope))
 
@@ -213,21 +176,14 @@ class Probe:
         """
         until_s = self._clock() + timeout_s
         while (rest_s := until_s - self._clock()) > 0:
-            yield from self._heard(rest_s)
-
-    def steps(self, addresses: Sequence[str]) -> dict[str, tuple[float, int]]:
-        """How many optimizer steps the peers at *addresses* have taken, by id, and when they said.
-
-        Raises:
-            TransportError: One does not answer.
-        """
-        found = {}
-        for address in addresses:
-            for member in self.members(address):
-                # Of the others it has only heard, a while ago.
-                if address in member.addresses:
-                    found[member.id] = self._clock(), member.step
-        return found
+            for received in self._transport.poll(rest_s):
+                try:
+                    envelope, _ = decode_header(received.header)
+                except RemoteProtocolError as error:
+                    told = f"what answers is no peer of this version: {error}"
+                    raise type(error)(told, error.sender) from None
+                if envelope.destination == self._id:
+                    yield envelope
 
     def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more, until it takes long enough to be measured; the quickest counts."""
@@ -244,33 +200,30 @@ class Probe:
 
     def _trip(self, place: str, sizes: Sequence[int]) -> float:
         """Seconds from questions with so many bytes beside them to the last answer."""
-        hello = Hello(members=(), rooted=False, reply=True)
         began_s = self._clock()
         for size in sizes or (0,):
-            self._send(place, self._envelope(hello, _NO_MODEL, size), bytes(size))
+            self._send(place, replace(question(self._id, HELLO), frame_bytes=size))
         for _ in sizes or (0,):
             self._await(place, Describe)
         return self._clock() - began_s
 
-    def _reached(self, place: str) -> str:
-        """The address that answers: with the key of the machine there, where there are keys."""
+    def _reached(self, address: str) -> str:
+        """The place that answers: with the key of the machine there, where there are keys."""
+        place = parse_address(address)
         if self._keyring is None or key_in(place):
             return place
         if place not in self._answering:
-            self._answering[place] = self._answers_at(tuple(with_keys([place], self._keyring)))
+            self._answering[place] = self._first_of(tuple(with_keys([place], self._keyring)))
         return self._answering[place]
 
-    def _answers_at(self, places: Sequence[str]) -> str:
+    def _first_of(self, places: Sequence[str]) -> str:
         """The first of some places that lets us in.
 
         Raises:
             TransportError: None does.
         """
-        hello = Hello(members=(), rooted=False, reply=True)
-        parts, give_up_s = (
-            encode(self._envelope(hello, _NO_MODEL, 0)),
-            self._clock() + self._timeout_s,
-        )
+        parts = encode(question(self._id, HELLO))
+        give_up_s = self._clock() + self._timeout_s
         while self._clock() < give_up_s:
             for place in places:
                 if self._transport.greet(place, parts):
@@ -284,27 +237,14 @@ class Probe:
         why = refusals[0] if refusals else "is a peer listening there?"
         raise TransportError(f"{bare_address(places[0])} does not answer: {why}")
 
-    def _ask(self, place: str, question: Hello, schema: bytes) -> Envelope:
-        """Ask until there is an answer: a question may go out before the peer is ready for it."""
-        wanted: type[Hello | Describe] = Describe if schema == _NO_MODEL else Hello
-        self._send(place, self._envelope(question, schema, 0), b"")
-        return self._await(place, wanted)
+    def _send(self, place: str, envelope: Envelope) -> None:
+        """Send until it goes out, which it does once there is a connection.
 
-    def _envelope(self, body: Body, schema: bytes, frame_bytes: int) -> Envelope:
-        return Envelope(
-            swarm=b"",
-            schema=schema,
-            source=self._id,
-            # The first incarnation of nobody: no peer takes it for one that comes after another.
-            source_incarnation=1,
-            destination="",
-            destination_incarnation=0,
-            body=body,
-            frame_bytes=frame_bytes,
-        )
-
-    def _send(self, place: str, envelope: Envelope, frame: bytes) -> None:
-        parts, give_up_s = encode(envelope, frame), self._clock() + self._timeout_s
+        Raises:
+            TransportError: There is none in time.
+        """
+        parts = encode(envelope, bytes(envelope.frame_bytes))
+        give_up_s = self._clock() + self._timeout_s
         while not self._transport.greet(place, parts):
             if self._clock() >= give_up_s:
                 why = self._transport.unresolved(place)
@@ -314,26 +254,33 @@ class Probe:
             for _ in self._transport.poll(_NAP_S):
                 pass
 
-    def _await(self, place: str, kind: type[Any]) -> Envelope:
-        give_up_s = self._clock() + self._timeout_s
-        while (rest_s := give_up_s - self._clock()) > 0:
-            for envelope in self._heard(rest_s):
-                if isinstance(envelope.body, kind):
-                    return envelope
+    def _await(self, place: str, kind: type[Any]) -> Any:
+        """The next envelope with a body of some kind.
+
+        Raises:
+            TransportError: None comes in time.
+        """
+        for envelope in self.heard(self._timeout_s):
+            if isinstance(envelope.body, kind):
+                return envelope
         raise TransportError(
             f"{bare_address(place)} took the question and did not answer within "
             f"{self._timeout_s:g} s"
         )
 
-    def _heard(self, timeout_s: float) -> Iterator[Envelope]:
-        for received in self._transport.poll(timeout_s):
-            try:
-                envelope, _ = decode_header(received.header)
-            except RemoteProtocolError as error:
-                told = f"what answers is no peer of this version: {error}"
-                raise type(error)(told, error.sender) from None
-            if envelope.destination == self._id:
-                yield envelope
+
+def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
+    """What somebody says who is no peer, to whoever listens."""
+    return Envelope(
+        swarm=b"",
+        schema=schema,
+        source=asker,
+        # The first incarnation of nobody: no peer takes it for one that comes after another.
+        source_incarnation=1,
+        destination="",
+        destination_incarnation=0,
+        body=body,
+    )
 
 
 def asker_name(word: str, keyring: Keyring | None) -> str:

@@ -11,7 +11,7 @@ from ...gossip.transport.keys.key import signed_stop
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.types import PeerId
 from ...gossip.wire.messages import LIVES_MAX, Envelope, Hello, Member, Phase, Stop, Stopping
-from .probe import Probe
+from .probe import HELLO, Probe
 
 __all__ = ["End", "Stopped", "SwarmStop"]
 
@@ -20,8 +20,6 @@ _ROUND_S: Final = 0.3
 
 _MEET_S: Final = 3.0
 """How long connections may take: whoever is told first may be gone before others are reached."""
-
-_HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
 _SILENT_ROUNDS: Final = 10
 """Rounds after which a peer that cannot be asked, and that nobody tells of, is given up."""
@@ -163,7 +161,7 @@ class SwarmStop:
         give_up_s = self._clock() + _MEET_S
         while self._clock() < give_up_s:
             for peer in [*self.peers.values()]:
-                if peer.id not in met and self._post(peer, _HELLO):
+                if peer.id not in met and self._post(peer, HELLO):
                     met.add(peer.id)
             for envelope in self._probe.heard(_ROUND_S / 3):
                 self._take(envelope)
@@ -202,7 +200,7 @@ class SwarmStop:
     def _asked(self, peer: Stopped) -> Stopped:
         """Ask a peer at all its addresses; one that has ended is not there any more."""
         if self._post(peer, self._request):
-            self._post(peer, _HELLO)
+            self._post(peer, HELLO)
             return replace(peer, silent_rounds=0)
         silent = peer.silent_rounds + 1
         if peer.end in (End.DONE, End.LEAVING) or (peer.weight is None and self._agreed):

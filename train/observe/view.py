@@ -1,9 +1,11 @@
-"""A swarm as somebody sees it who is not one of it, at one moment: values that nobody changes."""
+"""A swarm as seen from outside at one moment: values that nobody changes."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
+
+from ..runtime.telling.stats import METRICS
 
 __all__ = ["GONE", "EventView", "LinkView", "PeerView", "Source", "State", "SwarmView"]
 
@@ -34,8 +36,8 @@ GONE: Final = frozenset({"left", "dead"})
 class PeerView:
     """One member.
 
-    What is None is not known: the peer cannot be asked, or was not told it, or, for rates, was
-    asked only once.
+    What is None, or not among the figures, is not known: the peer cannot be asked, or was not told
+    it, or, for rates, was asked only once.
     """
 
     id: str
@@ -52,46 +54,19 @@ class PeerView:
     """Optimizer steps, those of earlier incarnations included."""
     steps_s: float | None = None
     """Steps per second, over the last seconds."""
-    weight: float | None = None
-    """What it holds, in founders; with shards, the mean over them."""
-    escrow: float | None = None
-    """What it has pushed and is not settled yet, likewise."""
-    loss: float | None = None
-    """On the last batch."""
-    accuracy: float | None = None
-    """On held-out data, the last measured."""
-    test_loss: float | None = None
-    """Likewise."""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    """What it says of itself, by the names in `METRICS`."""
     staleness_mean: float | None = None
     """Steps by which shares were behind that it has mixed lately."""
-    staleness_max: int | None = None
-    """Of the one that was the farthest behind since the peer began."""
     distance: float | None = None
     """How far its model is from the mean of those of all that answer, over the norm of that mean,
     estimated from 256 numbers; None where nobody else tells of a model like it."""
-    pushes: int | None = None
-    mixed: int | None = None
-    refusals: int | None = None
-    """Shares that it pushed and got back whole."""
-    refused: int | None = None
-    """Shares of others that it sent back."""
-    skipped: int | None = None
-    """Pushes that were due and could not be made."""
-    queued: int | None = None
-    """Shares that have come, or are coming, and are not mixed yet."""
-    errors: int | None = None
-    """Messages that it dropped for breaking the protocol."""
     reasons: tuple[tuple[str, str, int], ...] = ()
     """``skipped`` or ``refused``, why, and how often."""
     bytes_out_s: float | None = None
     """Handed to the network, bytes per second; models that neighbors on the same machine read where
     they lie are not among them."""
     bytes_in_s: float | None = None
-    bytes_sent: int | None = None
-    bytes_received: int | None = None
-    memory_bytes: int | None = None
-    """What shares on their way take beside the model."""
-    model_bytes: int | None = None
     uptime_s: float | None = None
     silent_s: float | None = None
     """Since it last answered; None if it never did."""
@@ -187,8 +162,8 @@ class SwarmView:
     def weight(self) -> float | None:
         """What all hold that answer, with what they have pushed and is not settled, in founders.
         Moments lie between the answers: a share that moved meanwhile counts twice, or not."""
-        there = [peer for peer in self.peers if peer.source == "self"]
-        held = [p.weight + (p.escrow or 0.0) for p in there if p.weight is not None]
+        told = [peer.figures for peer in self.peers if peer.source == "self"]
+        held = [each["weight"] + each.get("escrow", 0.0) for each in told if "weight" in each]
         return math.fsum(held) if held else None
 
     @property
@@ -217,11 +192,15 @@ class SwarmView:
         return tuple(link for link in self.links if link.source == id)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, and what follows from it, as JSON has it: numbers that are not finite, such
-        as the loss of a model that has diverged, are texts, such as ``"inf"``."""
-        totals = {"alive": self.alive, "weight": self.weight, "steps_s": self.steps_s}
-        totals |= {"consensus_distance": self.consensus_distance, "uptime_s": self.uptime_s}
-        plain: dict[str, Any] = _plain(asdict(self) | totals)
+        """All of it, and what follows from it, as JSON has it: a member's figures beside its other
+        fields, null where they are not known. Numbers that are not finite, such as the loss of a
+        model that has diverged, are strings, such as ``"inf"``."""
+        told = asdict(self)
+        for peer in told["peers"]:
+            peer |= dict.fromkeys(METRICS) | peer.pop("figures")
+        told |= {"alive": self.alive, "weight": self.weight, "steps_s": self.steps_s}
+        told |= {"consensus_distance": self.consensus_distance, "uptime_s": self.uptime_s}
+        plain: dict[str, Any] = _plain(told)
         return plain
 
 

@@ -109,8 +109,8 @@ class Made:
     opens: Callable[[PeerConfig], Transport] = open_transport
     """See `Peer.opens`."""
 
-    told: Callable[[], Mapping[str, float]] = dict
-    """See `Peer.told`."""
+    measured: Callable[[], Mapping[str, float]] = dict
+    """See `PeerStats.measured`."""
 
     goes_on: bool = False
     """True if the whole run was resumed, so that all founders come back."""
@@ -279,14 +279,13 @@ class PeerSession:
         )
 
     def _make_desk(self) -> StatusDesk:
-        made, config = self._made, self._made.config
+        made = self._made
         return StatusDesk(
             schema=made.vector.schema.hash,
-            shards=config.shards,
             settings=_settings(made),
             counters=made.counters,
             events=self._events,
-            told=made.told,
+            measured=made.measured,
             memory=made.vector.memory.use,
             sample=ModelSample(made.vector.flats),
         )

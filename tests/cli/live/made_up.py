@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 from rumor.train.observe.view import EventView, LinkView, PeerView, SwarmView
+from rumor.train.runtime.telling.stats import METRICS
 
 __all__ = ["a_link", "a_peer", "a_view"]
 
@@ -23,7 +24,7 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
         "loss": 0.25,
         "accuracy": 0.9722,
         "staleness_mean": 1.5,
-        "staleness_max": 8,
+        "staleness_steps_max": 8,
         "pushes": 1200,
         "mixed": 1190,
         "refusals": 1,
@@ -34,7 +35,10 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
         "silent_s": 0.01,
         "settings": {"rule": "gosgd", "topology": "exponential", "wire": "float32"},
     }
-    return PeerView(id=id, **usual | fields)
+    told = usual | fields
+    figures = {name: told.pop(name) for name in METRICS if name in told}
+    figures = {name: value for name, value in figures.items() if value is not None}
+    return PeerView(id=id, figures=figures, **told)
 
 
 def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:

@@ -283,7 +283,9 @@ def test_nodes_stay_where_they_are(page: Browser, site: Site) -> None:
     where = """return [...document.querySelectorAll('#graph .node')]
         .map((node) => [node.dataset.id, node.style.transform])"""
     before = page.run(where)
-    site.show(replace(swarm(4), peers=tuple(replace(p, weight=3.0) for p in swarm(4).peers)))
+    site.show(
+        replace(swarm(4), peers=tuple(replace(p, figures={"weight": 3.0}) for p in swarm(4).peers))
+    )
     assert page.run(where) == before and len(before) == 4
 
 

@@ -100,7 +100,9 @@ def test_it_evaluates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
     rows = read_metrics(tmp_path / "peer" / "metrics.jsonl")
     assert [row["step"] for row in rows if row["loss"] is not None] == [6, 11, 16]
     report = json.loads((tmp_path / "peer" / "peer.json").read_text())
-    assert report["state"] == "finished" and report["loss"] == rumor.peer.told["test_loss"]
+    assert (
+        report["state"] == "finished" and report["loss"] == rumor.peer.stats().measured["test_loss"]
+    )
     # The trainer writes checkpoints; the peer writes none beside them.
     assert not (tmp_path / "peer" / "checkpoints").exists()
     assert (tmp_path / "peer" / "model.safetensors").exists()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ from rumor.gossip import (
 from rumor.gossip.protocol.rule import Requirements
 from rumor.train import Average, Peer, PeerConfig
 from rumor.train.loop.average import AverageEvaluator
+from rumor.train.runtime.telling.counters import Counters
+from rumor.train.runtime.telling.stats import PeerStats
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
+from rumor.train.tensors.buffers import MemoryUse
 
 from ...waiting import LIMIT_S, until
 
@@ -187,12 +191,12 @@ def expected(standing: Sequence[Standing], name: str) -> Any:
 def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, Any]) -> None:
     with swarm(Net, **changes) as (first, others):
         every = [first, *others]
-        before = [each.peer.weight_units for each in every]
+        before = [each.peer.stats().weight_units for each in every]
         states = [{n: v.clone() for n, v in each.model.state_dict().items()} for each in every]
         found = read_on(first)
         assert found.missing == ()
         assert found.weights == {each.peer.id: each.peer.weight for each in every}
-        assert [each.peer.weight_units for each in every] == before
+        assert [each.peer.stats().weight_units for each in every] == before
         own = first.model.state_dict()
         assert list(found.state) == list(own)
         for name in ("first.weight", "first.bias", "tied.weight", "norm.running_mean"):
@@ -204,7 +208,7 @@ def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, An
             assert all(torch.equal(v, state[n]) for n, v in each.model.state_dict().items())
             copies = 0 if each is first else each.peer.vector.schema.shards
             assert (each.peer.counters.mixed, each.peer.counters.refusals) == (copies, 0)
-            assert each.peer.queue == 0
+            assert each.peer.stats().queue == 0
 
 
 def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
@@ -343,9 +347,10 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
 
 def test_of_those_who_live_the_first_by_id_measures() -> None:
     evaluator = AverageEvaluator(nn.Linear(1, 1), lambda model: {}, 5)
-    assert evaluator.is_due(10, "b", lambda: ("b", "c"))
-    assert not evaluator.is_due(10, "b", lambda: ("a", "b", "c"))
-    assert not evaluator.is_due(11, "b", lambda: pytest.fail("it is asked in vain"))
+    stats = PeerStats(id="b", live=("b", "c"), counters=Counters(), memory=MemoryUse(model_bytes=0))
+    assert evaluator.is_due(10, lambda: stats)
+    assert not evaluator.is_due(10, lambda: replace(stats, live=("a", "b", "c")))
+    assert not evaluator.is_due(11, lambda: pytest.fail("it is asked in vain"))
 
 
 def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_takes() -> None:

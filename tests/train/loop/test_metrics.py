@@ -1,25 +1,20 @@
 """Rows of metrics: what a step took, and how much of it went to the others."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from rumor.train.loop.metrics import Recorder
 from rumor.train.runtime.telling.counters import Counters
+from rumor.train.runtime.telling.stats import PeerStats
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.tensors.buffers import Memory
+from rumor.train.tensors.buffers import MemoryUse
 
 
 def recorder(path: Path) -> Recorder:
-    peer: Any = SimpleNamespace(
-        vector=SimpleNamespace(flats=(torch.zeros(8),)),
-        **{"counters": Counters(), "swarm_steps": 0, "weight": 1.0, "queue": 0, "live": ("a",)},
-        memory=Memory(32).use,
-    )
-    return Recorder(path, peer, log_every=4)
+    stats = PeerStats(id="a", counters=Counters(), memory=MemoryUse(model_bytes=32))
+    return Recorder(path, lambda: stats, (torch.zeros(8),), log_every=4)
 
 
 def test_a_row_has_mean_and_spread_of_the_steps_since_the_row_before(tmp_path: Path) -> None:

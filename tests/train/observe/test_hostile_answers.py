@@ -68,7 +68,7 @@ def test_one_that_only_dials_out_is_shown_as_others_say(opened: Open) -> None:
     peer = watch.poll().peer("nat")
     assert peer is not None
     assert (peer.state, peer.source, peer.step, peer.address) == ("training", "others", 77, "")
-    assert peer.weight is None and peer.steps_s is None
+    assert not peer.figures and peer.steps_s is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_rates_are_differences_over_the_peers_own_time(opened: Open) -> None:
         "a",
         me=a_member("a", step=30),
         uptime_s=7.0,
-        figures=(("bytes_sent", 500.0), ("mixed", 4.0), ("staleness_steps", 8.0)),
+        figures=(("bytes_sent", 500.0), ("mixed", 4.0), ("staleness_steps_sum", 8.0)),
         links=(replace(link, bytes_sent=200),),
     )
     view = watch.poll()
@@ -233,15 +233,17 @@ def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
 
 
 def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
-    odd = (("pushes", -1.0), ("mixed", float("inf")), ("loss", float("inf")), ("weight", 1e300))
-    memory = tuple((f"{name}_bytes", 1.0) for name in ("snapshots", "segments", "staged", "idle"))
-    watch, _ = opened(FakePeer(status("a", figures=odd + memory)))
+    odd = (
+        *(("pushes", -1.0), ("mixed", float("inf")), ("loss", float("inf")), ("weight", 1e300)),
+        *(("made up", 1.0), ("memory_bytes", 4.0)),
+    )
+    watch, _ = opened(FakePeer(status("a", figures=odd)))
     view = watch.poll()
     seen = view.peers[0]
-    assert seen.pushes is None and seen.mixed is None and seen.memory_bytes == 4
-    assert seen.loss == float("inf")
+    assert seen.figures == {"loss": float("inf"), "weight": 1e300, "memory_bytes": 4.0}
     told = view.to_json()
     assert told["peers"][0]["loss"] == "inf" and told["weight"] == 1e300
+    assert told["peers"][0]["pushes"] is None
 
 
 def test_a_peer_that_waits_says_for_whom(opened: Open) -> None:

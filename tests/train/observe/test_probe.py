@@ -13,7 +13,7 @@ from rumor.gossip import TransportError
 from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import Probe
 
-from ...waiting import LIMIT_S, until
+from ...waiting import LIMIT_S
 from .members import Member
 
 pytestmark = pytest.mark.live
@@ -58,31 +58,12 @@ def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
     assert sent == sorted(sent)
 
 
-def test_the_members_that_train_are_told(pair: list[Member]) -> None:
-    with Probe(timeout_s=LIMIT_S) as sounder:
-        members = sounder.members(pair[1].address.removeprefix("tcp://"))
-    assert sorted(member.id for member in members) == ["p0", "p1"]
-
-
-def test_steps_are_those_that_each_peer_says_of_itself(pair: list[Member]) -> None:
-    addresses = [member.address for member in pair]
-    with Probe(timeout_s=LIMIT_S) as sounder:
-        before = sounder.steps(addresses)
-        taken = [member.peer.steps for member in pair]
-        until(lambda: min(m.peer.steps - t for m, t in zip(pair, taken, strict=True)) >= 5)
-        after = sounder.steps(addresses)
-    assert sorted(before) == sorted(after) == ["p0", "p1"]
-    for id in before:
-        assert after[id][1] >= before[id][1] + 5
-        assert after[id][0] > before[id][0]
-
-
 def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
     with Probe(timeout_s=LIMIT_S) as sounder:
         sounder.sound(pair[0].address, bytes_max=1 << 20)
-        sounder.members(pair[0].address)
+        sounder.view(pair[0].address)
         # Answered later than all that was asked before.
-        sounder.members(pair[1].address)
+        sounder.view(pair[1].address)
     for member in pair:
         assert member.peer.live == ("p0", "p1")
         events = (member.peer.config.out or Path()) / "events.jsonl"
@@ -123,12 +104,12 @@ def test_the_model_is_as_it_was(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
     before = model.weight.detach().clone()
     with Peer(model, PeerConfig(id="solo", linger_s=0.0)) as peer:
-        units = peer.weight_units
+        units = peer.stats().weight_units
         assert peer.address is not None
         with Probe(timeout_s=LIMIT_S) as sounder:
             sounder.sound(peer.address, bytes_max=1 << 20)
             peer.step()
-            sounder.members(peer.address)
+            sounder.view(peer.address)
         peer.step()
-        assert peer.weight_units == units
+        assert peer.stats().weight_units == units
         assert torch.equal(model.weight, before)

@@ -51,7 +51,7 @@ class Peaks:
 
     def _seen(self, peer: Peer) -> float:
         time.sleep(0.0005)
-        return peer.memory().models
+        return peer.stats().memory.models
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, pea
     accounts = [each for id in "abcd" for each in read_ledger(tmp_path / id / "ledger.jsonl")]
     account = audit(accounts)
     assert account.balanced and account.held == account.founded == ONE
-    assert [peer.memory().total_bytes for peer in peers] == [0] * 4
+    assert [peer.stats().memory.total_bytes for peer in peers] == [0] * 4
     rows = [row for id in "abcd" for row in read_metrics(tmp_path / id / "metrics.jsonl")]
     assert 0 < max(row["memory_models"] for row in rows) <= 3.0
     assert max(row["no_memory"] for row in rows) > 0
@@ -163,8 +163,8 @@ def test_memory_that_was_not_used_for_a_while_is_freed(
     with Peer(nn.Linear(100, ROWS), PeerConfig(linger_s=0)) as peer:
         pool = peer.vector.snapshots
         pool.take_back(pool.lend(1 << 20))
-        assert peer.memory().idle_bytes == 1 << 20
-        until(lambda: peer.memory().idle_bytes == 0)
+        assert peer.stats().memory.idle_bytes == 1 << 20
+        until(lambda: peer.stats().memory.idle_bytes == 0)
         until(lambda: given_back)
 
 

@@ -65,7 +65,7 @@ def test_who_has_handed_all_on_is_gone_at_once_and_has_nothing_to_say(
         peer = joined(founder)
         with turning(founder), caplog.at_level(logging.WARNING, "rumor"):
             peer.leave()
-        assert founder.weight == 1.0 and peer.weight_units == 0
+        assert founder.weight == 1.0 and peer.stats().weight_units == 0
         peer._close()
         founder.leave()
     assert "although" not in caplog.text

@@ -49,7 +49,7 @@ def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
         while not over.wait(0.005):
             founder.step()
         thread.join()
-        assert peer.has_left and peer.weight_units == 0
+        assert peer.has_left and peer.stats().weight_units == 0
         assert founder.weight == 1.0
         founder.leave()
 

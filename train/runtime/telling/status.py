@@ -12,14 +12,12 @@ from typing import Final
 
 from ....gossip import Envelope, Member, Phase, Protocol
 from ....gossip.types import PeerId
-from ....gossip.weight import founders
 from ....gossip.wire.messages import (
     EVENTS_TOLD_MAX,
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
     EventNote,
-    Figure,
     Inquire,
     LinkStatus,
     Sighting,
@@ -29,6 +27,7 @@ from ....gossip.wire.messages import (
 from ...tensors.buffers import MemoryUse
 from .counters import Counters
 from .events import Events
+from .stats import METRICS, PeerStats, protocol_stats
 
 __all__ = ["QUESTIONS", "StatusDesk"]
 
@@ -39,23 +38,16 @@ QUESTIONS: Final = (Inquire, Status)
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
 _ADDRESSES_MAX: Final = 4
 
-_COUNTS: Final = (
-    *("pushes", "skipped", "refusals", "refused", "mixed", "no_memory", "messages", "frames"),
-    *("bytes_sent", "membership_bytes", "bytes_received", "errors", "staleness_steps_max"),
-)
-_MEMORY: Final = ("snapshots_bytes", "segments_bytes", "staged_bytes", "idle_bytes")
-
 
 class StatusDesk:
     """Answers observers.
 
     Args:
         schema: Hash of the model's schema, 16 bytes.
-        shards: Into how many pieces the vector is cut.
         settings: The peer's, by name.
         counters: The peer's.
         events: What has happened.
-        told: What the training loop measured last: loss, accuracy and the like.
+        measured: What the training loop measured last: loss, accuracy and the like.
         memory: What shares on their way take.
         sample: Some numbers of the model, see `ModelSample`.
         clock: Seconds that only go forward, those of *counters* and *events*.
@@ -65,23 +57,21 @@ class StatusDesk:
         self,
         *,
         schema: bytes,
-        shards: int,
         settings: Mapping[str, str],
         counters: Counters,
         events: Events,
-        told: Callable[[], Mapping[str, float]],
+        measured: Callable[[], Mapping[str, float]],
         memory: Callable[[], MemoryUse],
         sample: Callable[[], tuple[float, ...]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._schema = schema
-        self._shards = shards
         self._settings = tuple(
             (_printable(name, 32), _printable(value, 256)) for name, value in settings.items()
         )[:NAMED_MAX]
         self._counters = counters
         self._events = events
-        self._told = told
+        self._measured = measured
         self._memory = memory
         self._sample = sample
         self._clock = clock
@@ -107,7 +97,7 @@ class StatusDesk:
         if not isinstance(question, Inquire):
             return None
         # Outside of the lock: a loss and a sample may have to come from a device.
-        measured, sample = list(self._measured()), self._sample()
+        measured, sample = self._measured(), self._sample()
 
         def glance(protocol: Protocol) -> Envelope:
             status = self._status(question, protocol, measured, awaits, now)
@@ -131,16 +121,24 @@ class StatusDesk:
         self,
         question: Inquire,
         protocol: Protocol,
-        measured: list[Figure],
+        measured: Mapping[str, float],
         awaits: Sequence[PeerId],
         now: float,
     ) -> Status:
         members, more = self._members(question, protocol)
+        stats = PeerStats(
+            id=protocol.account.id,
+            counters=self._counters,
+            memory=self._memory(),
+            measured=measured,
+            **protocol_stats(protocol),
+        )
+        found = ((name, metric.get(stats)) for name, metric in METRICS.items())
         return Status(
             me=next(m for m in protocol.live() if m.id == protocol.account.id),
             uptime_s=now - self._began_s,
             swarm_steps=protocol.clock.total,
-            figures=(*self._held(protocol), *measured)[:NAMED_MAX],
+            figures=tuple((name, _told(value)) for name, value in found if value is not None),
             settings=self._settings,
             awaits=tuple(awaits)[:NAMED_MAX],
             reasons=tuple(
@@ -160,31 +158,6 @@ class StatusDesk:
             members=members,
             more=more,
         )
-
-    def _held(self, protocol: Protocol) -> Iterator[Figure]:
-        counters = self._counters
-        escrow = sum(o.escrow for a in protocol.accounts for o in a.outstanding.values())
-        yield "weight", founders(protocol.weight) / self._shards
-        yield "escrow", founders(escrow) / self._shards
-        yield "queued", float(protocol.staged)
-        yield "live", float(len(protocol.live()))
-        for name in _COUNTS:
-            yield name, float(getattr(counters, name))
-        yield "staleness_steps", float(max(0, counters.staleness_steps))
-
-    def _measured(self) -> Iterator[Figure]:
-        try:
-            for name, value in self._told().items():
-                # A model that has diverged is no secret: its loss is told as infinite.
-                yield name, math.inf if math.isnan(value) else float(value)
-        except (RuntimeError, TypeError, ValueError):
-            # A loop may hand over what is no number. Whoever writes it down says so; the network
-            # must not end of it.
-            pass
-        memory = self._memory()
-        yield "model_bytes", float(memory.model_bytes)
-        for name in _MEMORY:
-            yield name, float(getattr(memory, name))
 
     def _links(self, protocol: Protocol, now: float) -> Iterator[LinkStatus]:
         """Links to whom is known, those with the most traffic first."""
@@ -241,6 +214,12 @@ def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Stan
     if member.id not in live:
         return Standing.DEAD
     return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
+
+
+def _told(value: float) -> float:
+    """A number as messages have it: a model that has diverged is no secret, its loss is told as
+    infinite."""
+    return math.inf if math.isnan(value) else float(value)
 
 
 def _printable(text: str, length_max: int) -> str:

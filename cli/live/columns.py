@@ -1,4 +1,5 @@
-"""Figures of a swarm that runs, in words: columns of members, a line about all, lines of events."""
+"""Figures of a swarm that runs, in words: columns of members, a line about all, about one, and of
+each event."""
 
 import math
 import time
@@ -12,18 +13,8 @@ if TYPE_CHECKING:
     from ...train.observe.view import EventView, PeerView, SwarmView
 
 __all__ = [
-    "COLUMNS",
-    "STYLES",
-    "Column",
-    "amount",
-    "ascending",
-    "columns_for",
-    "event_line",
-    "ordered",
-    "rate",
-    "shown_name",
-    "span",
-    "summary",
+    *("COLUMNS", "STYLES", "Column", "amount", "columns_for", "detail", "event_line", "ordered"),
+    *("shown_name", "span", "summary"),
 ]
 
 STYLES: Final = {
@@ -36,25 +27,10 @@ STYLES: Final = {
     "dead": "red",
     "left": "dim",
 }
-"""How states are told apart; others are as usual."""
+"""Of states; others are as usual."""
 
 _NAME_MAX: Final = 24
 _TELLERS_MAX: Final = 3
-
-Value = float | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One figure of members."""
-
-    title: str
-    width: int
-    value: "Callable[[PeerView], Value]"
-    """What members are put into order by; None where it is not known."""
-    text: "Callable[[PeerView], str]"
-    room: int = 0
-    """How wide a terminal must be for it to be shown."""
 
 
 def amount(value: float | None, digits: int = 3) -> str:
@@ -76,15 +52,6 @@ def amount(value: float | None, digits: int = 3) -> str:
     if 1e6 > abs(value) >= 1e4:
         return f"{value / 1e3:.{digits}g}k"
     return f"{value:.0f}" if 10**digits - 0.5 <= abs(value) < 1e4 else f"{value:.{digits}g}"
-
-
-def rate(bytes_s: float | None) -> str:
-    """Bytes per second.
-
-    >>> rate(0.0), rate(950.0), rate(12_345.0), rate(3.2e6), rate(None)
-    ('0', '950', '12.3k', '3.2M', '-')
-    """
-    return amount(None if bytes_s is None else float(round(bytes_s)))
 
 
 def span(seconds: float | None) -> str:
@@ -110,39 +77,67 @@ def shown_name(text: str, length_max: int = _NAME_MAX) -> str:
     return text if len(text) <= length_max else f"{text[: length_max - 1]}…"
 
 
-def _staleness(peer: "PeerView") -> str:
-    if peer.staleness_mean is None:
-        return "-"
-    return amount(round(peer.staleness_mean, 1) if math.isfinite(peer.staleness_mean) else None)
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure of members."""
+
+    title: str
+    value: "Callable[[PeerView], float | str | None]"
+    """What members are sorted by; None where it is not known."""
+    text: "Callable[[PeerView], str]"
+    room: int = 0
+    """How wide a terminal must be for it to be shown."""
+
+    @property
+    def ascends(self) -> bool:
+        """Whether the least one is on top: names are sorted so, figures are not."""
+        return self.title in ("peer", "state", "address")
 
 
-def _lost(peer: "PeerView") -> int | None:
+def _number(
+    title: str,
+    value: "Callable[[PeerView], float | None]",
+    shown: Callable[[float | None], str] = amount,
+    room: int = 0,
+) -> Column:
+    return Column(title, value, lambda peer: shown(value(peer)), room)
+
+
+def _figure(title: str, name: str, digits: int = 3, room: int = 0) -> Column:
+    return _number(title, lambda peer: peer.figures.get(name), lambda x: amount(x, digits), room)
+
+
+def _lost(peer: "PeerView") -> float | None:
     """Shares that came to nothing, its own and others'."""
-    found = [count for count in (peer.refusals, peer.refused) if count is not None]
+    found = [peer.figures[name] for name in ("refusals", "refused") if name in peer.figures]
     return sum(found) if found else None
 
 
+def _tenths(value: float | None) -> str:
+    return amount(value if value is None or not math.isfinite(value) else round(value, 1))
+
+
+def _whole(value: float | None) -> str:
+    return amount(value if value is None else float(round(value)))
+
+
 COLUMNS: Final = (
-    Column("peer", 12, lambda p: p.id, lambda p: shown_name(p.id)),
+    Column("peer", lambda p: p.id, lambda p: shown_name(p.id)),
     # A state with a * is what other members say of it.
-    Column("state", 10, lambda p: p.state, lambda p: p.state + "*" * (p.source == "others")),
-    Column("step", 7, lambda p: p.step, lambda p: amount(p.step, 4)),
-    Column("step/s", 6, lambda p: p.steps_s, lambda p: amount(p.steps_s)),
-    Column("weight", 7, lambda p: p.weight, lambda p: amount(p.weight)),
-    Column("loss", 7, lambda p: p.loss, lambda p: amount(p.loss)),
-    Column("stale", 5, lambda p: p.staleness_mean, _staleness),
-    Column("out/s", 6, lambda p: p.bytes_out_s, lambda p: rate(p.bytes_out_s)),
-    Column("in/s", 6, lambda p: p.bytes_in_s, lambda p: rate(p.bytes_in_s)),
-    Column("lost", 4, _lost, lambda p: amount(_lost(p))),
-    Column("accuracy", 8, lambda p: p.accuracy, lambda p: amount(p.accuracy, 4), room=100),
-    Column("stale max", 9, lambda p: p.staleness_max, lambda p: amount(p.staleness_max), room=112),
-    Column("up", 8, lambda p: p.uptime_s, lambda p: span(p.uptime_s), room=122),
+    Column("state", lambda p: p.state, lambda p: p.state + "*" * (p.source == "others")),
+    _number("step", lambda p: p.step, lambda step: amount(step, 4)),
+    _number("step/s", lambda p: p.steps_s),
+    _figure("weight", "weight"),
+    _figure("loss", "loss"),
+    _number("stale", lambda p: p.staleness_mean, _tenths),
+    _number("out/s", lambda p: p.bytes_out_s, _whole),
+    _number("in/s", lambda p: p.bytes_in_s, _whole),
+    _number("lost", _lost),
+    _figure("accuracy", "accuracy", 4, room=100),
+    _figure("stale max", "staleness_steps_max", room=112),
+    _number("up", lambda p: p.uptime_s, span, room=122),
     Column(
-        "address",
-        21,
-        lambda p: p.address,
-        lambda p: shown_name(p.address, 40) or "dials out",
-        room=146,
+        *("address", lambda p: p.address, lambda p: shown_name(p.address, 40) or "dials out"), 146
     ),
 )
 """In the order in which they are shown."""
@@ -153,29 +148,17 @@ def columns_for(width: int) -> tuple[Column, ...]:
     return tuple(column for column in COLUMNS if column.room <= width)
 
 
-def ascending(column: Column) -> bool:
-    """Whether members are first shown with the least one on top: names are, figures are not."""
-    return column.title in ("peer", "state", "address")
-
-
 def ordered(
-    peers: "Sequence[PeerView]", column: Column, *, reverse: bool = False
+    peers: "Sequence[PeerView]", sort: str, *, is_reversed: bool = False
 ) -> "list[PeerView]":
-    """Members by one figure; those of whom it is not known come last, whatever the order."""
-    known = [peer for peer in peers if column.value(peer) is not None]
-    unknown = [peer for peer in peers if column.value(peer) is None]
+    """Members by the column of a title; those of whom it is not known come last in any case."""
+    column = next(column for column in COLUMNS if column.title == sort)
     # By name first, so that equals do not change places each second.
-    known.sort(key=lambda peer: peer.id)
-    known.sort(key=_key(column), reverse=reverse)
-    return known + sorted(unknown, key=lambda peer: peer.id)
-
-
-def _key(column: Column) -> "Callable[[PeerView], tuple[float, str]]":
-    def key(peer: "PeerView") -> tuple[float, str]:
-        value = column.value(peer)
-        return (0.0, value) if isinstance(value, str) else (float(value or 0), "")
-
-    return key
+    peers = sorted(peers, key=lambda peer: peer.id)
+    known = [peer for peer in peers if column.value(peer) is not None]
+    # All values of a column are of one type.
+    known.sort(key=column.value, reverse=is_reversed == column.ascends)  # type: ignore[arg-type]
+    return known + [peer for peer in peers if column.value(peer) is None]
 
 
 def summary(view: "SwarmView") -> str:
@@ -193,6 +176,22 @@ def summary(view: "SwarmView") -> str:
     if view.uptime_s is not None:
         parts.append(f"up {span(view.uptime_s)}")
     return " · ".join(parts)
+
+
+def detail(peer: "PeerView") -> str:
+    """What of one member stands in no column of a narrow terminal."""
+    told = {name: amount(peer.figures.get(name)) for name in ("escrow", "accuracy", "pushes")}
+    told |= {name: amount(peer.figures.get(name)) for name in ("mixed", "skipped", "queue")}
+    settings = [peer.settings.get(name, "") for name in ("rule", "topology", "wire")]
+    parts = [
+        f"{shown_name(peer.id)} {shown_name(peer.address, 40) or 'dials out'}",
+        " ".join(map(printable, filter(None, settings))),
+        *(f"{name} {value}" for name, value in told.items() if value != "-"),
+        f"waits for {', '.join(map(shown_name, peer.awaits))}" if peer.awaits else "",
+        f"suspected by {peer.suspected_by}" if peer.suspected_by else "",
+        f"dead for {peer.dead_by}" if peer.dead_by else "",
+    ]
+    return " · ".join(filter(None, parts))
 
 
 _WORDS: Final = {

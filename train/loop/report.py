@@ -1,0 +1,204 @@
+"""The end of a peer: how it went, in ``peer.json``, and its model."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...gossip.weight import Units, founders, from_units, in_units
+from ..config import PeerConfig
+from ..loggers.logger import LoggedRun
+from ..model import frozen_names, named_state
+from ..runtime.shutdown import MergeResult
+from ..runtime.telling.stats import PeerStats
+from ..storage.files import write_json
+from ..storage.ledger_file import ledger_paths
+from ..storage.merge import save_model
+from ..storage.shard_runs import as_text, runs_of, with_aliases
+from ..tasks.task import Evaluation
+from ..tensors.vector import Vector
+
+__all__ = ["Report", "State", "logged_run", "report_of", "save_peer_model"]
+
+State = Literal["finished", "left", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The end of one peer, as it goes into ``peer.json``."""
+
+    id: str
+    index: int
+    state: State
+    error: str | None = None
+    """What went wrong, in words."""
+    address: str | None = None
+    swarm: str = ""
+    """Hash of its swarm's first model."""
+    steps: int = 0
+    """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
+    ended_by: str = ""
+    """Whose end was this peer's, too, where its rule lets others end training; else empty."""
+    swarm_steps: int = 0
+    """Of all peers that ever were in the swarm, as far as this one knows."""
+    lives: int = 1
+    """How many incarnations it took, as far as this folder knows; the counts below are of the last
+    one."""
+    steps_per_s: float = 0.0
+    wall_s: float = 0.0
+    """Time from the first step to the last."""
+    accuracy: float | None = None
+    loss: float | None = None
+    """On held-out data, at the end."""
+    weight_units: Units = 0
+    """Of all shards together, see `PeerStats.weight_units`."""
+    shards: int = 1
+    """Into how many pieces the vector is cut."""
+    messages: int = 0
+    bytes_sent: int = 0
+    pushes: int = 0
+    skipped: int = 0
+    refusals: int = 0
+    rule: str | None = None
+    """Name of the algorithm."""
+    p: float | None = None
+    """The rule's parameter of that name, where it has one."""
+    topology: str | None = None
+    """Spec of the graph."""
+    merge: MergeResult | None = None
+    """How merging with the others ended; None where it was not begun."""
+
+    @property
+    def weight(self) -> float:
+        """What the peer holds at its end, in founders; with shards, the mean over them."""
+        return founders(from_units(self.weight_units)) / self.shards
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields and the weight, as JSON has them."""
+        return asdict(self) | {"weight": self.weight}
+
+    def write(self, folder: Path) -> None:
+        """Write ``peer.json``; readers see all of it or nothing.
+
+        Raises:
+            OSError: It cannot be written; what was there still is.
+        """
+        write_json(folder / "peer.json", self.as_json())
+
+
+def report_of(
+    stats: PeerStats,
+    state: State,
+    error: str | None,
+    *,
+    folder: Path | None,
+    steps_before: int,
+    wall_s: float,
+    evaluation: Evaluation | None,
+    index: int = 0,
+) -> Report:
+    """Say how a peer ended.
+
+    Args:
+        stats: Of the peer, at its end.
+        state: How it ended.
+        error: What went wrong, in words.
+        folder: The peer's, which knows of earlier incarnations; None where there is none.
+        steps_before: That those took.
+        wall_s: From this one's first step to its last, seconds.
+        evaluation: Of its model, the last one.
+        index: Which part of the data it had.
+    """
+    counters = stats.counters
+    return Report(
+        id=stats.id,
+        index=index,
+        state=state,
+        error=error,
+        address=stats.address,
+        swarm=stats.swarm,
+        steps=stats.steps,
+        ended_by=stats.ended_by,
+        swarm_steps=stats.swarm_steps,
+        lives=1 if folder is None else max(1, len(ledger_paths(folder))),
+        steps_per_s=(stats.steps - steps_before) / wall_s if wall_s else 0.0,
+        wall_s=wall_s,
+        accuracy=evaluation.accuracy if evaluation else None,
+        loss=evaluation.loss if evaluation and math.isfinite(evaluation.loss) else None,
+        weight_units=stats.weight_units,
+        shards=len(stats.weights),
+        messages=counters.messages,
+        bytes_sent=counters.bytes_sent,
+        pushes=counters.pushes,
+        skipped=counters.skipped,
+        refusals=counters.refusals,
+        rule=stats.rule,
+        p=stats.p,
+        topology=stats.topology,
+        merge=stats.merge,
+    )
+
+
+def logged_run(
+    stats: PeerStats, config: PeerConfig, settings: Mapping[str, Any] | None = None
+) -> LoggedRun:
+    """What loggers are told of a peer that writes its own rows.
+
+    Args:
+        stats: Of the peer, which has been let in.
+        config: Its settings.
+        settings: Of its training, where they are known.
+    """
+    own = {
+        **{"rule": stats.rule, "p": stats.p, "topology": stats.topology},
+        **{"seed": config.seed, "shards": config.shards, "wire": config.protocol.wire},
+    }
+    return LoggedRun(
+        name=f"swarm-{stats.swarm[:8]}",
+        peer=stats.id,
+        folder=config.out,
+        config={**own, **(settings or {})},
+    )
+
+
+def save_peer_model(
+    stats: PeerStats, model: nn.Module, vector: Vector, path: Path, *, with_frozen: bool
+) -> None:
+    """Write a peer's model with what merging needs to know: the peer, its weight, its shards.
+
+    Extra state is in it where it is a tensor, and frozen parameters are *with_frozen*.
+
+    Raises:
+        OSError: It cannot be written; what was there still is.
+    """
+    schema, state = vector.schema, named_state(model)
+    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if not with_frozen:
+        left_out = frozen_names(model, vector.layout.travelling)
+        state = {name: value for name, value in state.items() if name not in left_out}
+    metadata = {
+        "peer": stats.id,
+        "weight_units": str(stats.weight_units),
+        "step": str(stats.steps),
+        "schema": schema.hash.hex(),
+        "swarm": stats.swarm,
+        "met": json.dumps(sorted(stats.met)),
+    }
+    local = {placed.tensor.data_ptr() for placed in vector.layout.local}
+    if own := sorted(name for name, value in state.items() if value.data_ptr() in local):
+        metadata["local"] = json.dumps(own)
+    if schema.shards > 1:
+        metadata["shard_units"] = ",".join(str(in_units(weight)) for weight in stats.weights)
+        metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), state))
+        if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
+            metadata["shard_orders"] = as_text(with_aliases(orders, state))
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }
+    save_model(path, tensors, metadata)
