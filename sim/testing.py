@@ -51,10 +51,9 @@ from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
 from .batched.weights import as_units
 from .kernel.clock import Clock
-from .kernel.faults.strikes import STRIKES
 from .kernel.fleet import Fleet
 from .kernel.plan import FaultPlan, FleetPlan, worker_names
-from .kernel.processes import LEAVE_S
+from .kernel.processes import LEAVE_S, STRIKES
 from .kernel.worker import Worker
 from .models.links import Links, address_of
 from .models.network import NetworkConfig, read_network
