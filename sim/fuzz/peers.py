@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule, Schema
-from ...gossip.protocol.rule import requirements_of, shards_of
+from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation
 from ...topology.hashing import key, uniform
 from ..kernel.worker import Worker
-from .vector import SIZE, Values, Vector, schema_of
+from .vector import SIZE, Values, Vector
 from .weighted_sum import Life
 
 __all__ = ["FuzzPeer", "Pace", "Peers", "chain", "complete", "ring", "spread"]
@@ -114,12 +113,6 @@ class Peers:
     """Whether to keep a digest of everything."""
     compares_every: int = 1
     """Events from one comparison of all ledgers to the next, see `Invariants`."""
-
-    def schema(self, peer: PeerId) -> Schema:
-        """Of their vectors, cut as they or their rule say, of which that of *peer* is asked."""
-        rule = self.rule(peer)
-        scattered = requirements_of(rule).scattered
-        return schema_of(self.size, shards_of(rule, self.shards), scattered=scattered)
 
 
 def spread(peers: Sequence[FuzzPeer]) -> float:

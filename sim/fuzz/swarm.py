@@ -33,7 +33,7 @@ from ...gossip.effects.effects import (
     TakeSketch,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
-from ...gossip.protocol.rule import requirements_of
+from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.types import Incarnation, ShareId
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
@@ -51,7 +51,7 @@ from .invariants import Invariants
 from .peers import FuzzPeer, Pace, Peers
 from .scenario.byzantine import ByzantinePeer
 from .trace import tell
-from .vector import Payload, Values, Vector
+from .vector import Payload, Values, Vector, schema_of
 from .violation import Violation
 from .weighted_sum import Life
 
@@ -114,7 +114,9 @@ class FuzzSwarm:
         self._seed = seed
         self._made = peers
         self._calm_s = calm_s
-        self._schema = peers.schema(ids[0])
+        rule = peers.rule(ids[0])
+        requirements, shards = requirements_of(rule), shards_of(rule, peers.shards)
+        self._schema = schema_of(peers.size, shards, scattered=requirements.scattered)
         # No clock shows a time before 0: what is behind is so because the others are ahead.
         self._right_s = -min([0.0, *peers.ahead_s.values()])
         self._ahead_s = {peer: self._right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}
@@ -159,7 +161,7 @@ class FuzzSwarm:
             seed=seed,
             steps=None,
             protocol=peers.config,
-            overlaps=requirements_of(peers.rule(ids[0])).overlaps,
+            overlaps=requirements.overlaps,
             lr=peers.lr,
             fault_plan=fault_plan,
         )
