@@ -1,6 +1,5 @@
 """``rumor study``: a grid of simulations, in one command and one page."""
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -403,7 +402,7 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
 
 def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) -> Iterable[str]:
     """Of a row, or, for None, the heads of its columns."""
-    from ...sim.study.analysis.verdicts import p_words
+    from ...sim.study.analysis.verdicts import verdict_words
     from ...sim.study.metrics import METRICS
 
     for name in metrics:
@@ -411,8 +410,7 @@ def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) 
         if name == comparison.metric.name and comparison.has_target:
             reached = f"reached {comparison.study.target:g}"
             yield reached if row is None else f"{comparison.reached(row)} of {row.n}"
-    p = "" if row is None or math.isnan(row.p) else f", {p_words(row.p)}"
-    yield "" if row is None else f"{row.verdict.value}{p}"
+    yield "" if row is None else verdict_words(row, comparison)
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         found = read_json(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path.parent} has no {path.name}") from None
+        raise ConfigError(f"{path} does not exist") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -217,7 +217,7 @@ Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
 
 
-class Panel(NamedTuple):
+class _Panel(NamedTuple):
     """One chart of a run."""
 
     title: str
@@ -253,32 +253,32 @@ def draw(summary: Summary, series: Series) -> "Figure":
     return figure
 
 
-def _panels(summary: Summary, series: Series) -> list[Panel]:
+def _panels(summary: Summary, series: Series) -> list[_Panel]:
     """Those with something to show, the most telling first."""
     several = summary["workers"] > 1
     known = [
-        Panel("", "accuracy", partial(_draw_quality, name="accuracy"), _has_any),
-        Panel("", "loss", partial(_draw_quality, name="loss"), lambda loss: len(loss) > 0),
-        Panel("Disagreement: squared distances from the mean, per coordinate",
+        _Panel("", "accuracy", partial(_draw_quality, name="accuracy"), _has_any),
+        _Panel("", "loss", partial(_draw_quality, name="loss"), lambda loss: len(loss) > 0),
+        _Panel("Disagreement: squared distances from the mean, per coordinate",
               "disagreement", _draw_disagreement, _has_any, "sum over the workers"),
-        Panel("Consensus distance: how far models are from their mean",
+        _Panel("Consensus distance: how far models are from their mean",
               "consensus_distance", _draw_consensus,
               lambda found: several and "disagreement" not in series and _has_any(found),
               "|x_i - mean| / |mean|, rms"),
-        Panel("Averaging weights of the workers", "weight_quantiles", _draw_weights,
+        _Panel("Averaging weights of the workers", "weight_quantiles", _draw_weights,
               lambda found: several and _has_any(found), "founders"),
-        Panel("Traffic of all workers together", "bytes_sent", _draw_traffic,
+        _Panel("Traffic of all workers together", "bytes_sent", _draw_traffic,
               lambda found: several and _has_any(found)),
-        Panel("Members of the swarm", "members", _draw_members, _has_any, "workers"),
-        Panel("Staleness of shares when they are mixed in", "staleness_steps",
+        _Panel("Members of the swarm", "members", _draw_members, _has_any, "workers"),
+        _Panel("Staleness of shares when they are mixed in", "staleness_steps",
               partial(_draw_steps, name="staleness_steps"),
               lambda found: several and _is_ever(found), "steps behind"),
-        Panel("Part of the workers' time that is spent waiting", "idle",
+        _Panel("Part of the workers' time that is spent waiting", "idle",
               partial(_draw_steps, name="idle"),
               lambda found: several and _is_ever(found), "idle"),
     ]  # fmt: skip
     shown = [panel for panel in known if panel.name in series and panel.has_any(series[panel.name])]
-    nothing = Panel("", "", lambda axes, *_: say(axes, "nothing was measured"), _has_any)
+    nothing = _Panel("", "", lambda axes, *_: say(axes, "nothing was measured"), _has_any)
     return shown or [nothing]
 
 
@@ -291,7 +291,7 @@ def _is_ever(values: Floats) -> bool:
     return bool(np.any(np.isfinite(values) & (values != 0)))
 
 
-def _place(figure: "Figure", panels: Sequence[Panel], summary: Summary, series: Series) -> None:
+def _place(figure: "Figure", panels: Sequence[_Panel], summary: Summary, series: Series) -> None:
     """Two in a row; of an odd number, the first has a row of its own."""
     odd = len(panels) % 2
     grid = figure.add_gridspec(-(-len(panels) // 2), 2)

@@ -26,7 +26,6 @@ __all__ = [
     "heatmaps",
     "key_of",
     "number_axis",
-    "places_of",
     "prediction_panels",
     "ranking_panels",
     "response_panel",
@@ -35,19 +34,11 @@ __all__ = [
 ]
 
 PLACES: Final = {
-    "steps": ("steps", "steps of each worker", ""),
     "time_s": ("virtual time", "virtual time", "s"),
+    "steps": ("steps", "steps of each worker", ""),
     "bytes_sent": ("bytes", "sent by all workers", "bytes"),
 }
 """What curves may be drawn over: a name, a title and a unit for each."""
-
-# Who is ahead after so many steps is not the question where these differ.
-_CLOCKS: Final = frozenset(
-    (
-        *("speeds", "slow", "pace", "time_s", "emission", "faults"),
-        *("latency_s", "bandwidth_mbit", "downlink_mbit", "loss"),
-    )
-)
 
 # What stands for 0 on a logarithmic axis, far below all that is drawn.
 _LEAST: Final = 1e-300
@@ -83,13 +74,6 @@ def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
         if metric.curve and metric.name in there and metric.hidden_by not in there
     ]
     return tuple(sorted(known, key=lambda metric: metric.preference or 0))
-
-
-def places_of(study: Study) -> tuple[str, ...]:
-    """What curves may be drawn over; first what tells the trials of this study apart."""
-    points = [point for axis in study.axes for point in axis.points]
-    given = set(study.settings).union(*(point.settings for point in points))
-    return ("time_s", "steps", "bytes_sent") if given & _CLOCKS else tuple(PLACES)
 
 
 def standing(study: Study, found: Sequence[Comparison]) -> dict[str, str]:

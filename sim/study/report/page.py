@@ -27,7 +27,6 @@ from .charts import (
     heatmaps,
     key_of,
     number_axis,
-    places_of,
     prediction_panels,
     ranking_panels,
     response_panel,
@@ -135,14 +134,13 @@ class _Book:
             words = "There is one seed, so how much of a difference is noise is not known."
         if len(self.colors) < len(self._study.axes[0].points):
             words += " The best stand out; choose others by name, or click a line."
-        over = places_of(self._study)
         figures = [
             self._figure(f"facet={key} x={place}", panel)
             for key, comparison in self._places.items()
-            for place in over
+            for place in PLACES
             for panel in curve_panels(comparison, place, self.colors)
         ]
-        choosers = [("x", "Over", {place: PLACES[place][0] for place in over}, "")]
+        choosers = [("x", "Over", {place: names[0] for place, names in PLACES.items()}, "")]
         return _section("curves", "Curves", "How it went", words,
                         figures=figures, choosers=choosers)  # fmt: skip
 

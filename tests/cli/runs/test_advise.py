@@ -78,4 +78,4 @@ def test_nobody_gets_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["advise", str(tmp_path / "none.json")])
-    assert result.exit_code == 2 and "has no none.json" in result.stderr
+    assert result.exit_code == 2 and "none.json does not exist" in result.stderr

@@ -124,7 +124,7 @@ def test_what_is_no_calibration_is_said_to_be_none(tmp_path: Path, text: str, me
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no none\.json"):
+    with pytest.raises(ConfigError, match=r"none\.json does not exist"):
         read_calibration(tmp_path / "none.json")
 
 

@@ -197,5 +197,5 @@ def test_the_folder_of_a_simulation_is_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no summary\.json"):
+    with pytest.raises(ConfigError, match=r"summary\.json does not exist"):
         Run.load(tmp_path)

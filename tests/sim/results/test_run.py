@@ -183,7 +183,7 @@ def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("summary.json", None, "has no summary.json"),
+        ("summary.json", None, "summary.json does not exist"),
         ("summary.json", b"{", "summary.json cannot be read"),
         ("summary.json", b"\xff", "summary.json cannot be read"),
         ("summary.json", b"[]", "is no JSON object"),

@@ -162,12 +162,12 @@ def channels(color: str) -> list[int]:
 
 def test_curves_go_over_what_is_chosen(page: Browser) -> None:
     titles = [title_of_x(page)]
-    for place in ("time_s", "bytes_sent"):
+    for place in ("steps", "bytes_sent"):
         choose(page, "x", place)
         titles.append(title_of_x(page))
     # Sparse graphs send far less than dense ones.
     sent = "sent by all workers, MB, logarithmic"
-    assert titles == ["steps of each worker", "virtual time, s", sent]
+    assert titles == ["virtual time, s", "steps of each worker", sent]
     choose(page, "x", "time_s")
     page.click("#log-x")
     shown = "[...document.querySelectorAll('.plot')].find((plot) => plot.getClientRects().length)"

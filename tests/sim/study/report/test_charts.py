@@ -13,7 +13,6 @@ from rumor.sim.study.report.charts import (
     curves_of,
     heatmaps,
     number_axis,
-    places_of,
     prediction_panels,
     ranking_panels,
     response_panel,
@@ -161,12 +160,6 @@ def test_curves_are_of_what_the_task_has() -> None:
     assert [one.name for one in curves_of(digits.results)] == ["accuracy", "consensus_distance"]
     noise = results_of({"rule": ["gosgd"]}, seeds=1, task="noise")
     assert [one.name for one in curves_of(noise.results)] == ["disagreement", "consensus_distance"]
-
-
-def test_curves_go_over_virtual_time_first_where_machines_differ() -> None:
-    assert places_of(results_of({"rule": ["gosgd"]}, seeds=1).study)[0] == "steps"
-    machines = [Point("alike", {}), Point("one slow", {"slow": ("0:10",)})]
-    assert places_of(results_of({"machines": machines}, seeds=1).study)[0] == "time_s"
 
 
 def test_a_long_curve_is_thinned_out_and_keeps_its_end() -> None:
