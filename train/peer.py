@@ -23,10 +23,11 @@ from ..gossip.weight import founders
 from .config import PeerConfig
 from .loggers.logger import LoggerSpec
 from .loop.average import Average, AverageEvaluation, Evaluate, average
+from .loop.metrics import Loss
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
-from .loop.telemetry import Loss, Telemetry
+from .loop.telemetry import Telemetry
 from .model import require_own_process
 from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder

@@ -17,8 +17,8 @@ from rumor.cli.app import COMMANDS, load
 from rumor.gossip import ProtocolConfig
 from rumor.sim import SimulationConfig
 from rumor.sim.study.metrics import FACTS, METRICS
-from rumor.train.runtime.telling.stats import METRICS as PEER_METRICS
 from rumor.train import CheckpointConfig, PeerConfig, RunConfig
+from rumor.train.runtime.telling.stats import METRICS as PEER_METRICS
 
 __all__ = ["CONFIGS", "FOLDER", "commands", "config", "main", "metrics", "pages"]
 
