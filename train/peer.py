@@ -360,7 +360,7 @@ class Peer:
             finally:
                 caught, early = self._signals.caught is not None, went_early or self.stop.is_set()
                 self._telemetry.end(
-                    *(self.stats, error), caught=caught, left=self._left, early=early
+                    *(self.stats, error, self.merged), caught=caught, left=self._left, early=early
                 )
                 # Its traceback keeps this frame, which must not keep it.
                 del error
@@ -426,7 +426,6 @@ class Peer:
             counters=replace(self.counters),
             memory=self.vector.memory.use(),
             measured=self._telemetry.measured(),
-            merge=self.merged,
         )
         if (session := self._session) is None:
             return stats

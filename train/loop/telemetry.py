@@ -14,6 +14,7 @@ from ...gossip import ConfigError, RumorError
 from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
+from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import PeerStats
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
@@ -176,6 +177,7 @@ class Telemetry:
         self,
         stats: Callable[[], PeerStats],
         error: BaseException | None,
+        merge: MergeResult | None,
         *,
         caught: bool,
         left: bool,
@@ -186,6 +188,7 @@ class Telemetry:
         Args:
             stats: Reads the peer's figures.
             error: What ended the loop; None where it came to its end.
+            merge: How the peer has merged; None where it has not.
             caught: Whether a signal had come.
             left: Whether the peer has left.
             early: Whether that was before the end of the loop, or it was told to stop.
@@ -202,17 +205,24 @@ class Telemetry:
         last = stats()
         if error is not None and not stopped:
             # An error of the script after the merge does not undo its training.
-            is_over = bool(last.merge) and not isinstance(error, RumorError)
-            self._report(last, "finished" if is_over else "failed", error)
+            is_over = bool(merge) and not isinstance(error, RumorError)
+            self._report(last, "finished" if is_over else "failed", merge, error)
         else:
-            self._report(last, "left" if left and (early or stopped) else "finished")
+            self._report(last, "left" if left and (early or stopped) else "finished", merge)
 
-    def _report(self, stats: PeerStats, state: State, error: BaseException | None = None) -> None:
+    def _report(
+        self,
+        stats: PeerStats,
+        state: State,
+        merge: MergeResult | None,
+        error: BaseException | None = None,
+    ) -> None:
         folder = self._config.out
         report = report_of(
             stats,
             state,
             None if error is None else f"{type(error).__name__}: {error}",
+            merge=merge,
             folder=folder,
             steps_before=self._steps_before,
             wall_s=self._stepped_s - self._started_s,

@@ -288,6 +288,7 @@ class _Training:
             self.peer.stats(),
             state,
             error,
+            merge=self.peer.merged,
             folder=self._config.out,
             steps_before=self._steps_before,
             wall_s=self._wall_s,
