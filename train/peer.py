@@ -23,10 +23,11 @@ from ..gossip.weight import founders
 from .config import PeerConfig
 from .loggers.logger import LoggerSpec
 from .loop.average import Average, AverageEvaluation, Evaluate, average
+from .loop.metrics import Loss
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
-from .loop.telemetry import Loss, Telemetry
+from .loop.telemetry import Telemetry
 from .model import require_own_process
 from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder
@@ -359,7 +360,7 @@ class Peer:
             finally:
                 caught, early = self._signals.caught is not None, went_early or self.stop.is_set()
                 self._telemetry.end(
-                    *(self.stats, error), caught=caught, left=self._left, early=early
+                    *(self.stats, error, self.merged), caught=caught, left=self._left, early=early
                 )
                 # Its traceback keeps this frame, which must not keep it.
                 del error
@@ -425,7 +426,6 @@ class Peer:
             counters=replace(self.counters),
             memory=self.vector.memory.use(),
             measured=self._telemetry.measured(),
-            merge=self.merged,
         )
         if (session := self._session) is None:
             return stats

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -17,29 +18,13 @@ lies between them, or it is so slow that they have given up on it."""
 # One look may fall between a restart and the news of it: a partition lasts.
 _CUT_OFF_POLLS: Final = 3
 
+_Values = list[float | None]
+
 _SAMPLES_MAX: Final = 600
 _PEERS_MAX: Final = 256
 _CHANGES_MAX: Final = 60
 _EVENTS_MAX: Final = 200
 _PARTITIONS_MAX: Final = 100
-
-
-@dataclass(slots=True)
-class _Curves:
-    """Figures of one member at each sample, None where they were not known."""
-
-    loss: list[float | None]
-    distance: list[float | None]
-
-    def thin(self) -> None:
-        """Leave out every other one."""
-        del self.loss[1::2]
-        del self.distance[1::2]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is left that could be drawn."""
-        return not any(value is not None for value in (*self.loss, *self.distance))
 
 
 @dataclass(slots=True)
@@ -55,7 +40,8 @@ class Recording:
     """Of so many views one becomes a sample."""
     _times_s: list[float] = field(default_factory=list)
     _swarm_steps: list[int] = field(default_factory=list)
-    _curves: dict[str, _Curves] = field(default_factory=dict)
+    _curves: dict[str, tuple[_Values, _Values]] = field(default_factory=dict)
+    """Loss and distance of each member at each sample, None where they were not known."""
     _lanes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     _doubted: dict[str, int] = field(default_factory=dict)
     """How many views in a row a member has been cut off."""
@@ -89,7 +75,7 @@ class Recording:
                 "samples_max": _SAMPLES_MAX,
                 "times_s": self._times_s,
                 "swarm_steps": self._swarm_steps,
-                "peers": [[id, c.loss, c.distance] for id, c in self._curves.items()],
+                "peers": [[id, *curves] for id, curves in self._curves.items()],
             }
         }
 
@@ -139,33 +125,29 @@ class Recording:
         length = len(self._times_s)
         self._times_s.append(view.time_s)
         self._swarm_steps.append(view.swarm_step)
-        figures = []
-        for peer in view.peers:
-            # What a peer was when it last answered is no figure of today.
-            if peer.source != "self":
-                continue
-            loss, distance = _finite(peer.figures.get("loss")), _finite(peer.distance)
-            if peer.id not in self._curves:
-                if len(self._curves) >= _PEERS_MAX:
-                    continue
-                self._curves[peer.id] = _Curves([None] * length, [None] * length)
-            self._curves[peer.id].loss.append(loss)
-            self._curves[peer.id].distance.append(distance)
-            figures.append([peer.id, loss, distance])
-        for curves in self._curves.values():
-            if len(curves.loss) == length:
-                curves.loss.append(None)
-                curves.distance.append(None)
+        # What a peer was when it last answered is no figure of today.
+        told = {
+            p.id: (_finite(p.figures.get("loss")), _finite(p.distance))
+            for p in view.peers
+            if p.source == "self"
+        }
+        for id in told:
+            if id not in self._curves and len(self._curves) < _PEERS_MAX:
+                self._curves[id] = [None] * length, [None] * length
+        for id, curves in self._curves.items():
+            for curve, value in zip(curves, told.get(id, (None, None)), strict=True):
+                curve.append(value)
+        figures = [[id, *values] for id, values in told.items() if id in self._curves]
         return {"time_s": view.time_s, "swarm_step": view.swarm_step, "figures": figures}
 
     def _thin(self) -> None:
         self._stride *= 2
-        del self._times_s[1::2]
-        del self._swarm_steps[1::2]
-        for curves in self._curves.values():
-            curves.thin()
-        for id in [id for id, curves in self._curves.items() if curves.is_empty]:
-            del self._curves[id]
+        del self._times_s[1::2], self._swarm_steps[1::2]
+        for curve in chain(*self._curves.values()):
+            del curve[1::2]
+        for id, curves in [*self._curves.items()]:
+            if all(value is None for value in chain(*curves)):
+                del self._curves[id]
 
     def _shown(self, view: "SwarmView", states: dict[str, str]) -> dict[str, Any]:
         """A view as a page needs it: each link in a row, and the last events."""

@@ -22,7 +22,8 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .recording import Recording
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Feed", "application", "is_own_host", "serve"]
 
 _PAGE: Final = Path(__file__).parent / "page"
-_TYPES: Final = {
-    "index.html": "text/html",
-    "page.css": "text/css",
-    "page.js": "text/javascript",
-    "charts.js": "text/javascript",
-    "graph.js": "text/javascript",
-    "words.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
-}
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -124,21 +116,10 @@ def application(feed: Feed, names: frozenset[str] = frozenset()) -> ASGIApp:
     async def status(_: Request) -> Response:
         return Response(_json(feed.view.to_json()), media_type="application/json")
 
-    files = [
-        Route("/" if name == "index.html" else f"/{name}", _file(name, kind))
-        for name, kind in _TYPES.items()
-    ]
-    routes = [*files, Route("/events", events), Route("/status.json", status)]
+    # Files last: their mount takes all paths that are left.
+    files = Mount("/", StaticFiles(directory=_PAGE, html=True))
+    routes = [Route("/events", events), Route("/status.json", status), files]
     return _Guard(Starlette(routes=routes), names)
-
-
-def _file(name: str, kind: str) -> Callable[[Request], Response]:
-    content = (_PAGE / name).read_bytes()
-
-    def answer(_: Request) -> Response:
-        return Response(content, media_type=kind)
-
-    return answer
 
 
 class _Guard:

@@ -140,7 +140,7 @@ def _as_json(request: "SwarmStop") -> dict[str, Any]:
         "peers": [
             {
                 "id": peer.id,
-                "incarnation": peer.member.incarnation,
+                "incarnation": peer.incarnation,
                 "state": str(peer.end),
                 "steps": peer.step,
                 "weight_units": None if peer.weight is None else in_units(peer.weight),

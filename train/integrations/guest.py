@@ -17,8 +17,8 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule
 from ..config import PeerConfig
 from ..loop.average import Evaluate
+from ..loop.metrics import Loss
 from ..loop.signals import SignalHandling
-from ..loop.telemetry import Loss
 from ..peer import Peer
 from ..runtime.script.environment import environment, resolve_config
 from ..tasks.task import require_one_lr

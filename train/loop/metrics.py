@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip import TrainingError
 from ...gossip.errors import ConfigError
 from ...gossip.types import stream
 from ..loggers.writer import LogWriter
@@ -19,7 +18,10 @@ from ..tasks.live_partition import Seen
 from ..tasks.task import Evaluation
 from .average import AverageEvaluation
 
-__all__ = ["RandomProjection", "Recorder"]
+__all__ = ["Loss", "RandomProjection", "Recorder"]
+
+Loss = float | Tensor
+"""Of a batch: a number, or a tensor with one."""
 
 # 2 MiB of float64 at a time: nothing as large as the vector is ever made.
 CHUNK_SIZE = 1 << 18
@@ -118,6 +120,8 @@ class Recorder:
         self._stats, self._flats = stats, flats
         self._log_every = log_every
         self._means = Means()
+        self._losses: Loss = 0.0
+        self._losses_count = 0
         self._projection = RandomProjection(sum(flat.numel() for flat in flats))
         self._mixed, self._staleness_steps = 0, 0
         self._started_s = time.perf_counter() - before_s
@@ -127,49 +131,22 @@ class Recorder:
         """How long it has been training, earlier incarnations included, seconds."""
         return time.perf_counter() - self._started_s
 
-    def step(
-        self,
-        step: int,
-        loss: float,
-        step_s: float,
-        lr: float,
-        evaluation: Evaluation | None,
-        *,
-        exchange_s: float = 0.0,
-        averaged: AverageEvaluation | None = None,
-        seen: Seen | None = None,
-    ) -> None:
-        """Note one step.
-
-        Args:
-            step: Which, counted from 1.
-            loss: On the batch, before the step.
-            step_s: What it took, seconds.
-            lr: Learning rate that it was taken with.
-            evaluation: On held-out data, where it was measured after this step.
-            exchange_s: How much of it went to pushing and mixing, and to waiting for others.
-            averaged: What was measured of the average of all peers after it.
-            seen: What became of the last epoch of the samples, where these are dealt by who is
-                there.
-
-        Raises:
-            TrainingError: The loss is not finite.
-        """
-        self.note(loss, step_s, exchange_s)
-        if evaluation is not None or averaged is not None or self.is_due(step):
-            sketched = evaluation is not None
-            self.write(step, lr, evaluation, sketched=sketched, averaged=averaged, seen=seen)
-        if not math.isfinite(loss):
-            raise TrainingError(f"the loss of step {step} is {loss}: lower the learning rate")
-
     def is_due(self, step: int) -> bool:
         """Whether a step has a row in any case."""
         return step % self._log_every == 0 or step == 1
 
-    def note(self, loss: float | None, step_s: float, exchange_s: float) -> None:
-        """Count a step into the next row; arguments are those of `step`."""
+    def note(self, loss: Loss | None, step_s: float, exchange_s: float) -> None:
+        """Count a step into the next row.
+
+        Args:
+            loss: On its batch. A tensor is read where the row is written, so that a GPU is not
+                waited for in each step.
+            step_s: What it took, seconds.
+            exchange_s: How much of it went to pushing and mixing, and to waiting for others.
+        """
         if loss is not None:
-            self.note_loss(loss)
+            self._losses = self._losses + (loss.detach() if isinstance(loss, Tensor) else loss)
+            self._losses_count += 1
         for name, seconds in (("step_s", step_s), ("own_s", step_s - exchange_s)):
             self._means.add(name, seconds)
             self._means.add(f"{name}_squared", seconds * seconds)
@@ -178,30 +155,29 @@ class Recorder:
         """Close the file."""
         self._rows.close()
 
-    def note_loss(self, loss: float) -> None:
-        """Count a loss into the next row."""
-        self._means.add("loss", loss)
-
     def write(
         self,
         step: int,
-        lr: float | None,
-        evaluation: Evaluation | None,
         *,
-        sketched: bool,
+        lr: float | None = None,
+        evaluation: Evaluation | None = None,
         averaged: AverageEvaluation | None = None,
+        sketched: bool = False,
         seen: Seen | None = None,
     ) -> None:
-        """Write a row about the steps since the last one; arguments are those of `step`.
+        """Write a row about the steps since the last one.
 
         Args:
             step: Which was the last.
-            lr: Its learning rate; None where nobody knows.
-            evaluation: Of the model after it.
-            sketched: Whether to add a sketch of the model, which takes a pass over it.
+            lr: Learning rate that it was taken with; None where that is not known.
+            evaluation: Of the model after it, on held-out data.
             averaged: What was measured of the average of all peers after it.
-            seen: As in `step`.
+            sketched: Whether to add a sketch of the model, which takes a pass over it.
+            seen: What became of the last epoch of the samples, where these are dealt by who is
+                there.
         """
+        loss = float(self._losses) / self._losses_count if self._losses_count else None
+        self._losses, self._losses_count = 0.0, 0
         stats = self._stats()
         counters = stats.counters
         mixed = counters.mixed - self._mixed
@@ -214,7 +190,7 @@ class Recorder:
             "time_s": self.elapsed_s,
             "unix_s": time.time(),
             **{name: metric.get(stats) for name, metric in METRICS.items()},
-            "loss": self._means.take("loss"),
+            "loss": loss,
             "accuracy": evaluation.accuracy if evaluation else None,
             "test_loss": evaluation.loss if evaluation else None,
             "staleness_steps": staleness_steps / mixed if mixed else None,

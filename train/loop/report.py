@@ -96,6 +96,7 @@ def report_of(
     state: State,
     error: str | None,
     *,
+    merge: MergeResult | None,
     folder: Path | None,
     steps_before: int,
     wall_s: float,
@@ -108,6 +109,7 @@ def report_of(
         stats: Of the peer, at its end.
         state: How it ended.
         error: What went wrong, in words.
+        merge: How the last `Peer.merge` ended; None where there was none.
         folder: The peer's, which knows of earlier incarnations; None where there is none.
         steps_before: That those took.
         wall_s: From this one's first step to its last, seconds.
@@ -140,7 +142,7 @@ def report_of(
         rule=stats.rule,
         p=stats.p,
         topology=stats.topology,
-        merge=stats.merge,
+        merge=merge,
     )
 
 

@@ -14,20 +14,18 @@ from ...gossip import ConfigError, RumorError
 from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
+from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import PeerStats
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
-from .metrics import Recorder
+from .metrics import Loss, Recorder
 from .report import State, logged_run, report_of, save_peer_model
 
-__all__ = ["Loss", "Telemetry"]
+__all__ = ["Telemetry"]
 
 _log = logging.getLogger("rumor")
-
-Loss = float | Tensor
-"""Of a batch: a number, or a tensor with one."""
 
 # Among the rows that are due; the launcher estimates the consensus distance from sketches.
 _ROWS_PER_SKETCH: Final = 5
@@ -77,8 +75,6 @@ class Telemetry:
         self._loss: Loss | None = None
         self._measured: dict[str, float] = {}
         self._rows: Recorder | None = None
-        self._losses: Loss = 0.0
-        self._losses_count = 0
         self._evaluation: Evaluation | None = None
         self._is_noted = True
         self._steps_before = 0
@@ -152,27 +148,13 @@ class Telemetry:
         if evaluator is not None and evaluator.is_due(step, stats):
             averaged = self.averaged = evaluator.measure(step, average)
         apart_s = averaged.wall_s if averaged else 0.0
-        if self._rows is not None:
-            self._note(self._rows, step, loss, exchange_s, averaged, apart_s)
+        if (rows := self._rows) is not None:
+            rows.note(loss, time.perf_counter() - self._stepped_s - apart_s, exchange_s)
+            if averaged or rows.is_due(step) or step == self._steps_before + 1:
+                self._write(rows, step, averaged)
+            # What the row itself took belongs to no step.
+            self._stepped_s = time.perf_counter()
         return apart_s
-
-    def _note(
-        self,
-        rows: Recorder,
-        step: int,
-        loss: Loss | None,
-        exchange_s: float,
-        averaged: AverageEvaluation | None,
-        apart_s: float,
-    ) -> None:
-        if loss is not None:
-            self._losses = self._losses + loss
-            self._losses_count += 1
-        rows.note(None, time.perf_counter() - self._stepped_s - apart_s, exchange_s)
-        if averaged or rows.is_due(step) or step == self._steps_before + 1:
-            self._write(rows, step, averaged)
-        # What the row itself took belongs to no step.
-        self._stepped_s = time.perf_counter()
 
     def evaluated(self, accuracy: float | None, loss: float | None) -> None:
         """Note what was measured on held-out data; it goes into the next row."""
@@ -195,6 +177,7 @@ class Telemetry:
         self,
         stats: Callable[[], PeerStats],
         error: BaseException | None,
+        merge: MergeResult | None,
         *,
         caught: bool,
         left: bool,
@@ -205,6 +188,7 @@ class Telemetry:
         Args:
             stats: Reads the peer's figures.
             error: What ended the loop; None where it came to its end.
+            merge: How the peer has merged; None where it has not.
             caught: Whether a signal had come.
             left: Whether the peer has left.
             early: Whether that was before the end of the loop, or it was told to stop.
@@ -221,17 +205,24 @@ class Telemetry:
         last = stats()
         if error is not None and not stopped:
             # An error of the script after the merge does not undo its training.
-            is_over = bool(last.merge) and not isinstance(error, RumorError)
-            self._report(last, "finished" if is_over else "failed", error)
+            is_over = bool(merge) and not isinstance(error, RumorError)
+            self._report(last, "finished" if is_over else "failed", merge, error)
         else:
-            self._report(last, "left" if left and (early or stopped) else "finished")
+            self._report(last, "left" if left and (early or stopped) else "finished", merge)
 
-    def _report(self, stats: PeerStats, state: State, error: BaseException | None = None) -> None:
+    def _report(
+        self,
+        stats: PeerStats,
+        state: State,
+        merge: MergeResult | None,
+        error: BaseException | None = None,
+    ) -> None:
         folder = self._config.out
         report = report_of(
             stats,
             state,
             None if error is None else f"{type(error).__name__}: {error}",
+            merge=merge,
             folder=folder,
             steps_before=self._steps_before,
             wall_s=self._stepped_s - self._started_s,
@@ -248,14 +239,11 @@ class Telemetry:
         self._loggers.close(report.as_json())
 
     def _write(self, rows: Recorder, step: int, averaged: AverageEvaluation | None = None) -> None:
-        if self._losses_count:
-            rows.note_loss(float(self._losses) / self._losses_count)
-            self._losses, self._losses_count = 0.0, 0
         began_s = time.perf_counter()
         sketched = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
         sketched = sketched and began_s >= self._sketch_due_s
         evaluation = None if self._is_noted else self._evaluation
-        rows.write(step, None, evaluation, sketched=sketched, averaged=averaged)
+        rows.write(step, evaluation=evaluation, averaged=averaged, sketched=sketched)
         self._is_noted = True
         if sketched:
             now = time.perf_counter()

@@ -1,6 +1,7 @@
 """Trains a task as one peer of a swarm, and leaves a folder that tells all about it."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -184,7 +185,7 @@ class _Training:
 
     def _step(self, recorder: Recorder) -> None:
         began_s, learner = time.perf_counter(), self.learner
-        loss = self._train()
+        loss = float(self._train())
         evaluation = learner.evaluation()
         if evaluation is not None:
             self.peer.evaluated(accuracy=evaluation.accuracy, loss=evaluation.loss)
@@ -194,16 +195,19 @@ class _Training:
         if rest_s > 0:
             time.sleep(rest_s)
         step_s = time.perf_counter() - began_s
-        recorder.step(
-            learner.taken,
-            float(loss),
-            step_s,
-            learner.lr,
-            evaluation,
-            exchange_s=self._exchange_s,
-            averaged=self._averaged,
-            seen=None if learner.live is None else learner.live.seen,
-        )
+        recorder.note(loss, step_s, self._exchange_s)
+        if evaluation is not None or self._averaged is not None or recorder.is_due(learner.taken):
+            recorder.write(
+                learner.taken,
+                lr=learner.lr,
+                evaluation=evaluation,
+                averaged=self._averaged,
+                sketched=evaluation is not None,
+                seen=None if learner.live is None else learner.live.seen,
+            )
+        if not math.isfinite(loss):
+            told = f"the loss of step {learner.taken} is {loss}: lower the learning rate"
+            raise TrainingError(told)
         # All that belongs to this step is done, so the next incarnation begins with the next step.
         if self._checkpoint.is_due(learner.taken) and self.peer.config.checkpoint is not None:
             self._save_checkpoint()
@@ -284,6 +288,7 @@ class _Training:
             self.peer.stats(),
             state,
             error,
+            merge=self.peer.merged,
             folder=self._config.out,
             steps_before=self._steps_before,
             wall_s=self._wall_s,

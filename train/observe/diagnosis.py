@@ -3,7 +3,6 @@
 Peers are asked what any stranger may ask: they answer, and forget who asked. No weight moves.
 """
 
-import os
 import socket
 import time
 from collections.abc import Sequence
@@ -11,14 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...gossip import RumorError
+from ...gossip import RumorError, TransportError
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import DecodeError, IncompatiblePeer
-from ...gossip.transport.addresses import bind_advice, parse_address, split_address
+from ...gossip.transport.addresses import parse_address, split_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.wire.messages import Member, Phase
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.wire.messages import Envelope, Hello, Member, Phase
 from ...gossip.wire.schema import Schema
-from .probe import LinkProbe, Probe, View, bare_address
+from .probe import LinkProbe, Probe, bare_address
 
 __all__ = ["Diagnosis", "Finding", "Newcomer", "check_listening", "described", "diagnose"]
 
@@ -124,7 +124,7 @@ def diagnose(
             found.model = described(schema)
             if difference := newcomer.schema and newcomer.schema.difference(schema):
                 found.note("model", f"it trains another model: {difference}")
-            _look_at(found, probe.view(place), newcomer)
+            _look_at(found, probe.hello(place), newcomer)
     except IncompatiblePeer as error:
         found.note("version", str(error).rpartition(": ")[2])
     except DecodeError as error:
@@ -141,12 +141,13 @@ def diagnose(
     return found
 
 
-def _look_at(found: Diagnosis, view: View, newcomer: Newcomer) -> None:
+def _look_at(found: Diagnosis, answer: Envelope, newcomer: Newcomer) -> None:
     """Note what the peer there says of itself and its swarm."""
-    found.peer, found.swarm = view.id, view.swarm.hex()
-    found.members = tuple(m for m in view.members if Phase.JOINING < m.phase < Phase.LEFT)
+    assert isinstance(answer.body, Hello)
+    found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
+    found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
     # An incarnation is its beginning, in milliseconds of Unix time.
-    ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in view.members)
+    ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
     if ahead_ms > ProtocolConfig().incarnation_ahead_max:
         found.note("clock", f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future")
     training = [member for member in found.members if member.phase is Phase.TRAINING]
@@ -155,9 +156,11 @@ def _look_at(found: Diagnosis, view: View, newcomer: Newcomer) -> None:
     if found.members and not training:
         why = "its swarm is finishing: nobody there takes steps any more"
         found.note("finishing", why, "start another one, or resume from its checkpoints")
-    elif view.members[0].phase > Phase.FINISHED:
+    elif known[0].phase > Phase.FINISHED:
         where = ", ".join(bare_address(m.addresses[0]) for m in training[:4] if m.addresses)
-        found.note("finishing", f"{view.id} is about to leave", f"join {where or 'another member'}")
+        found.note(
+            "finishing", f"{found.peer} is about to leave", f"join {where or 'another member'}"
+        )
 
 
 def _obstacle(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float) -> bool:
@@ -204,9 +207,9 @@ def _mechanism(connection: socket.socket) -> str:
             told += more
             if told[0] != _OPENING[0]:
                 return ""
-    return (
-        told[_MECHANISM].rstrip(b"\0").decode("ascii", "replace") if told[9:10] == b"\x7f" else ""
-    )
+    if told[9:10] != _OPENING[9:10]:
+        return ""
+    return told[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
 
 
 def described(schema: Schema) -> str:
@@ -232,19 +235,9 @@ def check_listening(binds: Sequence[str]) -> list[Finding]:
     """
     findings = []
     for address in binds:
-        host, port = split_address(address)
-        host = "0.0.0.0" if host == "*" else host
         try:
-            # As ZeroMQ binds: connections of an earlier peer may not be over yet.
-            socket.create_server(
-                (host, 0 if port == "*" else int(port)),
-                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-                dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
-            ).close()
-        except OSError as error:
-            # Python adds the address to the text; resolvers have negative numbers.
-            code = error.errno or 0
-            told = os.strerror(code) if code > 0 else "its name does not resolve"
-            why = f"cannot listen at {bare_address(address)} here ({told})"
-            findings.append(Finding("listen", why, bind_advice(address, error.errno)))
+            Transport((address,)).close()
+        except TransportError as error:
+            why, _, advice = str(error).partition("; ")
+            findings.append(Finding("listen", why, advice))
     return findings

@@ -6,7 +6,7 @@ comes from strangers: everything is bounded, and what could command a terminal i
 """
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -17,9 +17,9 @@ from ...gossip.transport.addresses import allow_more_files, parse_address
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import PeerId
+from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.codec import decode_header, encode
-from ...gossip.wire.messages import EventNote, Inquire, Sighting, Standing, Status
+from ...gossip.wire.messages import Body, Envelope, EventNote, Inquire, Sighting, Standing, Status
 from ..runtime.search import with_keys
 from ..runtime.telling.model_sample import distances
 from .members import Answers, Opinion, links_of, opinions_of, view_of
@@ -39,6 +39,9 @@ _TELLERS: Final = 16
 
 # So long what a member has said of others counts, after it was asked for the last time.
 _TABLE_S: Final = 15.0
+
+# Answers to what was posted, until somebody takes them.
+_OTHERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
 
@@ -115,6 +118,8 @@ class Observer:
         self._odd = 0
         self._swarm = ""
         self._has_met = False
+        self._schema = b""
+        self._others: deque[Envelope] = deque(maxlen=_OTHERS_MAX)
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +162,25 @@ class Observer:
         if not self._has_met:
             raise TransportError(self._silence())
         return self._view()
+
+    def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
+        """Send something to a member at all its addresses, and do not wait; whether it went out."""
+        target = next((target for target in self._targets if target.id == id), None)
+        if target is None:
+            return False
+        envelope = replace(
+            question(target.asker, body, self._schema),
+            swarm=bytes.fromhex(self._swarm),
+            destination=id,
+            destination_incarnation=incarnation,
+        )
+        return any([self._transport.greet(place, encode(envelope)) for place in target.places])
+
+    def take_answers(self) -> list[Envelope]:
+        """What members have answered to what was posted, since this was last called."""
+        found = [*self._others]
+        self._others.clear()
+        return found
 
     def _begin(self) -> None:
         """Look at who is to be asked this time."""
@@ -205,8 +229,12 @@ class Observer:
             return
         target = next((t for t in self._targets if t.asker == envelope.destination), None)
         status = envelope.body
-        if target is None or not isinstance(status, Status):
+        if target is None:
             return
+        if not isinstance(status, Status):
+            self._others.append(envelope)
+            return
+        self._schema = envelope.schema
         life = status.me.id, status.me.incarnation
         if life != (envelope.source, envelope.source_incarnation):
             self._odd += 1

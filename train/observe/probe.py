@@ -11,22 +11,21 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from ...gossip import TransportError
 from ...gossip.errors import RemoteProtocolError
 from ...gossip.transport.addresses import key_in, parse_address, without_key
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import PeerId
 from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
-from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member
+from ...gossip.wire.messages import Body, Describe, Envelope, Hello
 from ...gossip.wire.schema import Schema
 from ..runtime.search import with_keys
 
-__all__ = ["HELLO", "LinkProbe", "Probe", "View", "asker_name", "bare_address", "question"]
+__all__ = ["LinkProbe", "Probe", "asker_name", "bare_address", "question"]
 
-HELLO: Final = Hello(members=(), rooted=False, reply=True)
+_HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
 _TRIPS: Final = 20
 _LARGE_S: Final = 0.3
@@ -53,21 +52,6 @@ class LinkProbe:
     """Toward the peer, bytes per second."""
     share_bytes: int
     """Size of the vector that is trained there, bytes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """A peer, and the swarm as it knows it."""
-
-    id: PeerId
-    swarm: bytes
-    """Hash of the swarm's anchor; empty where the peer belongs to none yet."""
-    schema: bytes
-    """Hash of its model's schema."""
-    place: str
-    """Where it answered, in the inner form."""
-    members: tuple[Member, ...]
-    """All that it tells of, itself first: also who has not joined yet, or has left."""
 
 
 class Probe:
@@ -122,22 +106,16 @@ class Probe:
             share_bytes=schema.share_bytes,
         )
 
-    def view(self, address: str) -> View:
-        """Who is at *address*, and whom that peer knows.
+    def hello(self, address: str) -> Envelope:
+        """What the peer at *address* answers to one of its own swarm: a `Hello` with all members
+        that it knows, itself first, also those that have not joined yet or have left.
 
         Raises:
             TransportError: It does not answer.
         """
         place = self._reached(address)
-        self._send(place, question(self._id, HELLO, self.schema(place).hash))
-        answer = self._await(place, Hello)
-        return View(
-            place=place,
-            id=answer.source,
-            swarm=answer.swarm,
-            schema=answer.schema,
-            members=answer.body.members,
-        )
+        self._send(place, question(self._id, _HELLO, self.schema(place).hash))
+        return self._await(place, Hello)
 
     def schema(self, address: str) -> Schema:
         """Of the model that is trained at *address*.
@@ -147,43 +125,11 @@ class Probe:
         """
         place = self._reached(address)
         if place not in self._schemas:
-            self._send(place, question(self._id, HELLO))
-            self._schemas[place] = self._await(place, Describe).body.schema
+            self._send(place, question(self._id, _HELLO))
+            answer = self._await(place, Describe).body
+            assert isinstance(answer, Describe)
+            self._schemas[place] = answer.schema
         return self._schemas[place]
-
-    def post(self, place: str, view: View, member: Member, body: Body) -> bool:
-        """Send something to a member of a swarm, and do not wait; whether it could be sent.
-
-        Args:
-            place: Where the member listens, in the inner form.
-            view: Of the swarm.
-            member: To whom.
-            body: What to say.
-        """
-        envelope = replace(
-            question(self._id, body, view.schema),
-            swarm=view.swarm,
-            destination=member.id,
-            destination_incarnation=member.incarnation,
-        )
-        return self._transport.greet(place, encode(envelope))
-
-    def heard(self, timeout_s: float) -> Iterator[Envelope]:
-        """What has come in for the asker, until so many seconds are over.
-
-        Raises:
-            RemoteProtocolError: It does not come from a peer of this version.
-        """
-        until_s = self._clock() + timeout_s
-        while (rest_s := until_s - self._clock()) > 0:
-            for received in self._transport.poll(rest_s):
-                try:
-                    envelope, _ = decode_header(received.header)
-                except RemoteProtocolError as error:
-                    told = f"what answers is no peer of this version: {error}"
-                    raise type(error)(told, error.sender) from None
-                if envelope.destination == self._id:
-                    yield envelope
 
     def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more, until it takes long enough to be measured; the quickest counts."""
@@ -202,7 +148,7 @@ class Probe:
         """Seconds from questions with so many bytes beside them to the last answer."""
         began_s = self._clock()
         for size in sizes or (0,):
-            self._send(place, replace(question(self._id, HELLO), frame_bytes=size))
+            self._send(place, replace(question(self._id, _HELLO), frame_bytes=size))
         for _ in sizes or (0,):
             self._await(place, Describe)
         return self._clock() - began_s
@@ -222,7 +168,7 @@ class Probe:
         Raises:
             TransportError: None does.
         """
-        parts = encode(question(self._id, HELLO))
+        parts = encode(question(self._id, _HELLO))
         give_up_s = self._clock() + self._timeout_s
         while self._clock() < give_up_s:
             for place in places:
@@ -254,13 +200,30 @@ class Probe:
             for _ in self._transport.poll(_NAP_S):
                 pass
 
-    def _await(self, place: str, kind: type[Any]) -> Any:
+    def _heard(self, timeout_s: float) -> Iterator[Envelope]:
+        """What has come in for the asker, until so many seconds are over.
+
+        Raises:
+            RemoteProtocolError: It does not come from a peer of this version.
+        """
+        until_s = self._clock() + timeout_s
+        while (rest_s := until_s - self._clock()) > 0:
+            for received in self._transport.poll(rest_s):
+                try:
+                    envelope, _ = decode_header(received.header)
+                except RemoteProtocolError as error:
+                    told = f"what answers is no peer of this version: {error}"
+                    raise type(error)(told, error.sender) from None
+                if envelope.destination == self._id:
+                    yield envelope
+
+    def _await(self, place: str, kind: type[Body]) -> Envelope:
         """The next envelope with a body of some kind.
 
         Raises:
             TransportError: None comes in time.
         """
-        for envelope in self.heard(self._timeout_s):
+        for envelope in self._heard(self._timeout_s):
             if isinstance(envelope.body, kind):
                 return envelope
         raise TransportError(

@@ -9,17 +9,15 @@ from typing import Final, Self
 from ...gossip import TransportError
 from ...gossip.transport.keys.key import signed_stop
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.types import PeerId
-from ...gossip.wire.messages import LIVES_MAX, Envelope, Hello, Member, Phase, Stop, Stopping
-from .probe import HELLO, Probe
+from ...gossip.types import Incarnation, PeerId
+from ...gossip.wire.messages import LIVES_MAX, Phase, Stop, Stopping
+from .observer import Observer
+from .view import PeerView, SwarmView
 
 __all__ = ["End", "Stopped", "SwarmStop"]
 
 _ROUND_S: Final = 0.3
 """Between two requests to the same peer: one may be lost."""
-
-_MEET_S: Final = 3.0
-"""How long connections may take: whoever is told first may be gone before others are reached."""
 
 _SILENT_ROUNDS: Final = 10
 """Rounds after which a peer that cannot be asked, and that nobody tells of, is given up."""
@@ -43,7 +41,7 @@ class End(StrEnum):
     REFUSED = "refused"
     """It does not obey, and trains on."""
     BACK = "back"
-    """A later life of it has begun, which trains."""
+    """A later incarnation of it has begun, which trains."""
 
 
 _OVER: Final = (End.GONE, End.LOST, End.REFUSED, End.BACK)
@@ -53,8 +51,9 @@ _OVER: Final = (End.GONE, End.LOST, End.REFUSED, End.BACK)
 class Stopped:
     """One peer, as it was last heard."""
 
-    member: Member
-    """As it was when it was asked."""
+    id: PeerId
+    incarnation: Incarnation
+    """Which was asked."""
     end: End = End.ASKED
     step: int = 0
     """Optimizer steps that it has taken."""
@@ -63,11 +62,6 @@ class Stopped:
     why: str = ""
     """Why it does not obey; empty where it does."""
     silent_rounds: int = 0
-
-    @property
-    def id(self) -> PeerId:
-        """Its name."""
-        return self.member.id
 
     @property
     def is_over(self) -> bool:
@@ -85,7 +79,7 @@ class SwarmStop:
         clock: Seconds that only go forward.
 
     Raises:
-        TransportError: Nobody answers at *address*, or whoever does belongs to no swarm.
+        TransportError: Nobody answers at *address*, or the peer there belongs to no swarm.
     """
 
     def __init__(
@@ -96,37 +90,34 @@ class SwarmStop:
         keyring: Keyring | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._probe = Probe(timeout_s=timeout_s, keyring=keyring)
         self._keyring = keyring
         self._clock = clock
-        self._request = Stop(())
         # Whether one has said that all whom it knew had agreed: so had those who only dial out.
         self._agreed = False
         self.peers: dict[PeerId, Stopped] = {}
         """By name, in the order in which they were heard of."""
+        self._observer = Observer(address, keyring=keyring)
         try:
-            self._view = self._probe.view(address)
-            if not self._view.swarm:
+            view = self._observer.poll(timeout_s)
+            self.swarm = view.swarm
+            """Hash of the swarm's first model, hexadecimal."""
+            if not view.swarm:
                 raise TransportError(
                     f"{address} belongs to no swarm yet: it looks for one, and a signal ends it"
                 )
         except BaseException:
-            self._probe.__exit__()
+            self._observer.close()
             raise
-        self.shards = self._probe.schema(address).shards
+        told = (peer.settings.get("shards", "") for peer in view.peers)
+        self.shards = next((int(each) for each in told if each.isdecimal() and int(each)), 1)
         """Into how many pieces the model is cut, each with weights of its own."""
-        self._name(self._view.members)
+        self._follow(view)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._probe.__exit__()
-
-    @property
-    def swarm(self) -> str:
-        """Hash of the swarm's anchor, hexadecimal."""
-        return self._view.swarm.hex()
+        self._observer.close()
 
     @property
     def is_clean(self) -> bool:
@@ -142,65 +133,31 @@ class SwarmStop:
         Yields:
             All peers after each round, for whoever shows progress.
         """
-        self._meet()
         yield self.peers
         give_up_s = self._clock() + timeout_s
         while True:
+            round_s = self._clock() + _ROUND_S
+            request = self._request()
             for peer in [*self.peers.values()]:
                 if not peer.is_over:
-                    self.peers[peer.id] = self._asked(peer)
-            for envelope in self._probe.heard(_ROUND_S):
-                self._take(envelope)
+                    self.peers[peer.id] = self._asked(peer, request)
+            self._follow(self._observer.poll(_ROUND_S))
             yield self.peers
-            if all(peer.is_over for peer in self.peers.values()) or self._clock() >= give_up_s:
+            now = self._clock()
+            if all(peer.is_over for peer in self.peers.values()) or now >= give_up_s:
                 return
+            time.sleep(max(0.0, round_s - now))
 
-    def _meet(self) -> None:
-        """Open the ways to all who can be dialed, and hear whom they know."""
-        met: set[PeerId] = set()
-        give_up_s = self._clock() + _MEET_S
-        while self._clock() < give_up_s:
-            for peer in [*self.peers.values()]:
-                if peer.id not in met and self._post(peer, HELLO):
-                    met.add(peer.id)
-            for envelope in self._probe.heard(_ROUND_S / 3):
-                self._take(envelope)
-            if all(peer.id in met or not self._places(peer) for peer in self.peers.values()):
-                return
+    def _request(self) -> Stop:
+        lives = tuple((peer.id, peer.incarnation) for peer in self.peers.values())
+        request = Stop(lives[:LIVES_MAX])
+        if self._keyring is not None:
+            request = signed_stop(self._keyring.own, bytes.fromhex(self.swarm), request)
+        return request
 
-    def _places(self, peer: Stopped) -> list[str]:
-        """Where a peer may be asked."""
-        places = [*peer.member.addresses]
-        if peer.id == self._view.id and self._view.place not in places:
-            places.append(self._view.place)
-        return places
-
-    def _post(self, peer: Stopped, body: Hello | Stop) -> bool:
-        places = self._places(peer)
-        return any([self._probe.post(place, self._view, peer.member, body) for place in places])
-
-    def _name(self, members: tuple[Member, ...]) -> None:
-        """Note whom somebody knows, and ask for the end of those who are new, too."""
-        for member in members:
-            known = self.peers.get(member.id)
-            if known is None and member.phase is not Phase.LEFT:
-                self.peers[member.id] = Stopped(member=member, step=member.step)
-            elif known is not None and member.incarnation > known.member.incarnation:
-                # One that was asked and has come back was started by somebody who wants it to run.
-                self.peers[member.id] = replace(known, end=End.BACK)
-            elif known is not None and member.incarnation == known.member.incarnation:
-                self.peers[member.id] = _as_told(known, member)
-        lives = tuple((each.id, each.member.incarnation) for each in self.peers.values())
-        if lives[:LIVES_MAX] != self._request.lives:
-            request = Stop(lives[:LIVES_MAX])
-            if self._keyring is not None:
-                request = signed_stop(self._keyring.own, self._view.swarm, request)
-            self._request = request
-
-    def _asked(self, peer: Stopped) -> Stopped:
+    def _asked(self, peer: Stopped, request: Stop) -> Stopped:
         """Ask a peer at all its addresses; one that has ended is not there any more."""
-        if self._post(peer, self._request):
-            self._post(peer, HELLO)
+        if self._observer.post(peer.id, peer.incarnation, request):
             return replace(peer, silent_rounds=0)
         silent = peer.silent_rounds + 1
         if peer.end in (End.DONE, End.LEAVING) or (peer.weight is None and self._agreed):
@@ -215,16 +172,28 @@ class SwarmStop:
         others = [each for each in self.peers.values() if each.id != peer.id]
         return any(not each.is_over and not each.silent_rounds for each in others)
 
-    def _take(self, envelope: Envelope) -> None:
-        body, known = envelope.body, self.peers.get(envelope.source)
-        if isinstance(body, Hello):
-            if envelope.swarm == self._view.swarm:
-                self._name(body.members)
-        elif isinstance(body, Stopping) and known is not None:
-            if envelope.source_incarnation == known.member.incarnation:
-                self._agreed |= body.done and body.phase is Phase.QUIET
+    def _follow(self, view: SwarmView) -> None:
+        """Note how far all are, by their own words and those of others."""
+        for seen in view.peers:
+            known = self.peers.get(seen.id)
+            if known is None:
+                if seen.state != "left" and seen.incarnation is not None:
+                    self.peers[seen.id] = Stopped(
+                        id=seen.id, incarnation=seen.incarnation, step=seen.step
+                    )
+            elif (seen.incarnation or 0) > known.incarnation:
+                # One that was asked and has come back was started by somebody who wants it to run.
+                self.peers[seen.id] = replace(known, end=End.BACK)
+            else:
+                self.peers[seen.id] = _as_told(known, seen)
+        for envelope in self._observer.take_answers():
+            told, known = envelope.body, self.peers.get(envelope.source)
+            if known is None or not isinstance(told, Stopping):
+                continue
+            if envelope.source_incarnation == known.incarnation:
+                self._agreed |= told.done and told.phase is Phase.QUIET
                 self.peers[known.id] = replace(
-                    known, end=_end_of(body), step=body.step, weight=body.weight, why=body.why
+                    known, end=_end_of(told), step=told.step, weight=told.weight, why=told.why
                 )
 
 
@@ -238,14 +207,16 @@ def _end_of(told: Stopping) -> End:
     return End.MERGING if told.phase <= Phase.QUIET else End.LEAVING
 
 
-def _as_told(known: Stopped, member: Member) -> Stopped:
-    """A peer as others tell of it, which counts where it cannot be asked itself."""
+_ENDS: Final = {
+    "left": End.GONE,
+    "leaving": End.LEAVING,
+    "finished": End.MERGING,
+    "quiet": End.MERGING,
+}
+
+
+def _as_told(known: Stopped, seen: PeerView) -> Stopped:
+    """A peer as others tell of it, which counts where it has not answered the request itself."""
     if known.weight is not None or known.is_over:
         return known
-    if member.phase is Phase.LEFT:
-        return replace(known, end=End.GONE, step=member.step)
-    if member.phase >= Phase.LEAVING:
-        return replace(known, end=End.LEAVING, step=member.step)
-    if member.phase >= Phase.FINISHED:
-        return replace(known, end=End.MERGING, step=member.step)
-    return replace(known, step=member.step)
+    return replace(known, end=_ENDS.get(seen.state, known.end), step=seen.step)

@@ -20,7 +20,9 @@ def recorder(path: Path) -> Recorder:
 def test_a_row_has_mean_and_spread_of_the_steps_since_the_row_before(tmp_path: Path) -> None:
     noted = recorder(tmp_path / "metrics.jsonl")
     for step, step_s in enumerate((9.0, 1.0, 3.0, 2.0), start=1):
-        noted.step(step, 0.5, step_s, 0.1, None, exchange_s=0.5 * step_s)
+        noted.note(0.5, step_s, 0.5 * step_s)
+        if noted.is_due(step):
+            noted.write(step)
     noted.close()
     first, second = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["step_s"], first["step_s_sd"]) == (9.0, 0.0)

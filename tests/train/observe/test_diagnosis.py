@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from rumor.gossip import Envelope, Phase
 from rumor.gossip import Member as Entry
-from rumor.gossip import Phase
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.wire.messages import Hello
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
     Diagnosis,
@@ -20,7 +21,7 @@ from rumor.train.observe.diagnosis import (
     described,
     diagnose,
 )
-from rumor.train.observe.probe import View
+from rumor.train.observe.probe import question
 from rumor.train.tensors.vector import Vector
 
 from ...forked import forked
@@ -252,7 +253,7 @@ def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
         found_in_time(address, newcomer, "closed")
 
 
-def view_of(*phases: Phase) -> View:
+def hello_of(*phases: Phase) -> Envelope:
     members = tuple(
         Entry(
             id=f"p{i}",
@@ -264,8 +265,8 @@ def view_of(*phases: Phase) -> View:
         )
         for i, phase in enumerate(phases)
     )
-    told = {"place": "tcp://h0:1", "id": "p0", "swarm": bytes(16), "schema": bytes(16)}
-    return View(members=members, **told)  # type: ignore[arg-type]
+    hello = Hello(members=members, rooted=False, reply=False)
+    return replace(question("p0", hello), swarm=bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -277,9 +278,9 @@ def view_of(*phases: Phase) -> View:
     ],
 )
 def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
-    view = view_of(*phases)
+    hello = hello_of(*phases)
     found = Diagnosis(address="h0:1")
-    diagnosis._look_at(found, view, HERE)
+    diagnosis._look_at(found, hello, HERE)
     told = "; ".join(map(str, found.findings))
     assert told.startswith(words) and bool(told) is bool(words)
 

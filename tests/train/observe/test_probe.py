@@ -61,9 +61,9 @@ def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
 def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
     with Probe(timeout_s=LIMIT_S) as sounder:
         sounder.sound(pair[0].address, bytes_max=1 << 20)
-        sounder.view(pair[0].address)
+        sounder.hello(pair[0].address)
         # Answered later than all that was asked before.
-        sounder.view(pair[1].address)
+        sounder.hello(pair[1].address)
     for member in pair:
         assert member.peer.live == ("p0", "p1")
         events = (member.peer.config.out or Path()) / "events.jsonl"
@@ -109,7 +109,7 @@ def test_the_model_is_as_it_was(tmp_path: Path) -> None:
         with Probe(timeout_s=LIMIT_S) as sounder:
             sounder.sound(peer.address, bytes_max=1 << 20)
             peer.step()
-            sounder.view(peer.address)
+            sounder.hello(peer.address)
         peer.step()
         assert peer.stats().weight_units == units
         assert torch.equal(model.weight, before)

@@ -2,16 +2,18 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rumor.gossip import ONE, Account, Phase, TransportError
-from rumor.gossip import Member as Entry
 from rumor.gossip.transport.keys.keyring import read_keyring
 from rumor.gossip.wire.messages import Stopping
 from rumor.train.observe import stop as stopping
-from rumor.train.observe.stop import End, Stopped, SwarmStop
+from rumor.train.observe.stop import End, SwarmStop
+from rumor.train.observe.view import PeerView, State, SwarmView
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
@@ -177,44 +179,47 @@ def test_where_nobody_answers_it_says_so() -> None:
         SwarmStop("127.0.0.1:1", timeout_s=0.2)
 
 
-def silent(started: list[Member], tmp_path: Path) -> SwarmStop:
-    """A request to a swarm of one, beside which some are heard of who cannot be reached."""
-    started += [Member(tmp_path, "p0", 1, obeys=False)]
-    inside(*started)
-    return SwarmStop(started[0].address, timeout_s=LIMIT_S)
+def request_of(monkeypatch: pytest.MonkeyPatch, *peers: PeerView) -> SwarmStop:
+    """A request to a swarm that looks like this, of which nobody can be asked."""
+    view = SwarmView(time_s=0.0, swarm="ab" * 16, peers=peers)
+    asked = SimpleNamespace(
+        poll=lambda timeout_s: view, post=lambda *_: False, take_answers=list, close=lambda: None
+    )
+    monkeypatch.setattr(stopping, "Observer", lambda address, keyring: asked)
+    return SwarmStop("a:1")
 
 
-def entry(id: str, phase: Phase = Phase.TRAINING, incarnation: int = 1, step: int = 0) -> Entry:
-    return Entry(id=id, incarnation=incarnation, heartbeat=1, phase=phase, step=step)
+def seen(id: str, state: State = "training", incarnation: int = 1, step: int = 0) -> PeerView:
+    return PeerView(id=id, state=state, source="others", incarnation=incarnation, step=step)
 
 
 def test_what_others_tell_counts_of_those_who_cannot_be_asked(
-    started: list[Member], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with silent(started, tmp_path) as request:
-        request._name((entry("x", step=1), entry("y"), entry("z"), entry("gone", Phase.LEFT)))
-        assert sorted(request.peers) == ["p0", "x", "y", "z"]
-        request._name((entry("x", step=7), entry("y", Phase.QUIET), entry("z", Phase.LEAVING)))
-        ends = [request.peers[id].end for id in ("x", "y", "z")]
-        assert ends == [End.ASKED, End.MERGING, End.LEAVING] and request.peers["x"].step == 7
-        request._name((entry("z", Phase.LEFT), entry("x", incarnation=2)))
-        assert [request.peers[id].end for id in ("x", "z")] == [End.BACK, End.GONE]
-        # What it says itself is not corrected by others; nor is what is over.
-        request.peers["y"] = Stopped(member=entry("y"), end=End.DONE, weight=5)
-        request._name((entry("y", Phase.TRAINING), entry("z", Phase.TRAINING)))
-        assert [request.peers[id].end for id in ("y", "z")] == [End.DONE, End.GONE]
+    request = request_of(monkeypatch, *(seen("x", step=1), seen("y"), seen("z"), seen("o", "left")))
+    assert sorted(request.peers) == ["x", "y", "z"]
+
+    def follow(*peers: PeerView) -> list[End]:
+        request._follow(SwarmView(time_s=0.0, peers=peers))
+        return [request.peers[id].end for id in ("x", "y", "z")]
+
+    told = follow(seen("x", step=7), seen("y", "quiet"), seen("z", "leaving"))
+    assert told == [End.ASKED, End.MERGING, End.LEAVING] and request.peers["x"].step == 7
+    told = follow(seen("z", "left"), seen("x", incarnation=2))
+    assert told == [End.BACK, End.MERGING, End.GONE]
+    # What it says itself is not corrected by others; nor is what is over.
+    request.peers["y"] = replace(request.peers["y"], end=End.DONE, weight=5)
+    assert follow(seen("y"), seen("z")) == [End.BACK, End.DONE, End.GONE]
 
 
-def test_one_of_whom_nobody_tells_any_more_is_lost(
-    started: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_of_whom_nobody_tells_any_more_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "_SILENT_ROUNDS", 1)
-    with silent(started, tmp_path) as request:
-        request._name((entry("x"),))
-        peer = request._asked(request._asked(request.peers["x"]))
-        assert peer.end is End.ASKED and peer.silent_rounds == 2  # p0 may still tell
-        request.peers["p0"] = Stopped(member=request.peers["p0"].member, end=End.GONE)
-        assert request._asked(peer).end is End.LOST
+    request = request_of(monkeypatch, seen("p0"), seen("x"))
+    asks = request._request()
+    peer = request._asked(request._asked(request.peers["x"], asks), asks)
+    assert peer.end is End.ASKED and peer.silent_rounds == 2  # p0 may still tell
+    request.peers["p0"] = replace(request.peers["p0"], end=End.GONE)
+    assert request._asked(peer, asks).end is End.LOST
 
 
 @pytest.mark.parametrize(

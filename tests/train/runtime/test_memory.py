@@ -133,7 +133,7 @@ def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, pea
     assert account.balanced and account.held == account.founded == ONE
     assert [peer.stats().memory.total_bytes for peer in peers] == [0] * 4
     rows = [row for id in "abcd" for row in read_metrics(tmp_path / id / "metrics.jsonl")]
-    assert 0 < max(row["memory_models"] for row in rows) <= 3.0
+    assert 0 < max(row["memory_bytes"] / row["model_bytes"] for row in rows) <= 3.0
     assert max(row["no_memory"] for row in rows) > 0
 
 

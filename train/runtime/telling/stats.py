@@ -12,7 +12,6 @@ from .counters import Counters
 
 if TYPE_CHECKING:
     from ...tensors.buffers import MemoryUse
-    from ..shutdown import MergeResult
 
 __all__ = ["METRICS", "Metric", "PeerStats", "protocol_stats"]
 
@@ -53,8 +52,6 @@ class PeerStats:
     """All that have been in its swarm while it was, itself included."""
     ended_by: str = ""
     """See `Peer.ended_by`."""
-    merge: "MergeResult | None" = None
-    """How the last `Peer.merge` ended; None before."""
 
     @property
     def weight(self) -> float:
