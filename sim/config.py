@@ -310,7 +310,7 @@ class SimulationConfig:
         return self.task.name if isinstance(self.task, Task | VectorTask) else name_of(self.task)
 
 
-_PLAIN = {
+_PLAIN: Mapping[Any, tuple[Any, str]] = {
     bool: (bool, "true or false"),
     int: (int, "an integer"),
     float: (Real, "a number"),

@@ -76,10 +76,8 @@ class Fleet:
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
-        self._samples = plan.samples
         self.dealing = _dealing(plan)
         """Who trains on which samples, where that follows who is there."""
-        self._overlaps = plan.overlaps
         self._stops: dict[int, list[int]] = {}
         for stop in sorted(stops):
             self._stops.setdefault(stop.worker, []).append(stop.order)
@@ -285,7 +283,7 @@ class Fleet:
         """Let a worker's protocol take a turn."""
         now = self.clock.now + worker.ahead_s
         self.executor.waits = False
-        samples = self._samples[worker.index] if trained and self._samples else None
+        samples = self._plan.samples[worker.index] if trained and self._plan.samples else None
         lr = None
         if trained and self._plan.lr is not None:
             lr = worker.lr_factor * self._plan.lr(worker.steps - 1)
@@ -336,7 +334,7 @@ class Fleet:
             worker.exchanges = exchanges
         worker.step_s = worker.slowness * step_s
         worker.turn_s = self.clock.now + worker.step_s
-        if self._overlaps and not finished:
+        if self._plan.overlaps and not finished:
             begun_s, n_shards = self.clock.now, self._plan.schema.shards
             for nth in range(n_shards):
                 part = 1 - _BACKWARD * (1 - (nth + 1) / n_shards)

@@ -36,26 +36,16 @@ LEAVE_S: Final = 10.0
 
 
 class Processes:
-    """Sees to processes that come and go.
+    """Sees to processes that come and go."""
 
-    Attributes:
-        over: Whether every worker that runs has taken all its steps, and none is still to come.
-        stranded: Workers that did not find a swarm to the end, or stood still.
-    """
-
-    def __init__(
-        self,
-        fleet: FleetControl,
-        plan: FleetPlan,
-        incarnations: Incarnations,
-    ) -> None:
+    def __init__(self, fleet: FleetControl, plan: FleetPlan, incarnations: Incarnations) -> None:
         assert plan.fault_plan is not None
         self.over = False
+        """Whether every worker that runs has taken all its steps, and none is still to come."""
         calm_s = plan.fault_plan.calm_s
         self.network_faults = NetworkFaults(plan.fault_plan.faults, plan.ids, plan.seed, calm_s)
         self.fault_report = FaultReport()
         self.slowness = Slowness()
-        self.stranded: tuple[int, ...] = ()
         self.fleet = fleet
         self._plan = plan
         self.plan = plan.fault_plan
@@ -341,7 +331,6 @@ class Processes:
     def report(self) -> FaultReport:
         """Draw up what became of the faults of a fleet that has come to its end."""
         found, lived_s = self.fault_report, self.lived_s()
-        found.stranded = self.stranded
         if lived_s:
             found.membership_bytes_s = self.fleet.traffic.membership_bytes / lived_s
         return found
@@ -436,7 +425,7 @@ class Processes:
 
     def _give_up(self, waiting: set[int]) -> None:
         if self._open and self._open <= waiting and self._is_stuck() and not self._coming:
-            self.stranded = tuple(sorted(self._open))
+            self.fault_report.stranded = tuple(sorted(self._open))
             self._open.clear()
             self.over = True
             self.fleet.clock.stop()

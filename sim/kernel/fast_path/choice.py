@@ -101,7 +101,7 @@ def _unsupported_rule(rule: Rule) -> str:
             return "workers push by the samples of their steps"
         if rule.layers > 1:
             return "workers push while a step goes on"
-        return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
+        return "" if rule.emission != "adaptive" else "emission is adaptive"
     return "" if type(rule) is SGP else f"the rule is {rule.name}"
 
 

@@ -173,7 +173,8 @@ class FastFleet:
         t.workers["level"] = 0
         return [
             Level(
-                *steps[starts[at] : starts[at + 1], [0, 2]].T.tolist(),
+                steps[starts[at] : starts[at + 1], 0].tolist(),
+                steps[starts[at] : starts[at + 1], 2].tolist(),
                 orders[starts[at] : starts[at + 1]].tolist(),
                 rows[ends[at] : ends[at + 1]],
                 fractions[ends[at] : ends[at + 1]],
@@ -201,7 +202,7 @@ class FastFleet:
         """Draw further random words for a worker, and the durations of its next steps."""
         t, me = self._tables, self._tables.workers[worker]
         halves, used = t.halves[worker], int(me["halves_used"])
-        if 2 * used > len(halves):
+        if used:
             words = self._random[worker].random_raw(used // 2)
             halves[:-used] = halves[used:]
             # Lower halves come first, on a machine of any byte order.
@@ -256,7 +257,7 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
     offsets, neighbors, edges = _graph(topology, plan.ids)
     workers = np.zeros(n, tables.WORKER)
     workers["weight"] = UNITS_PER_FOUNDER
-    for name in ("spare_half", "block", "passed_over"):
+    for name in ("spare_half", "block", "passed_over", "due", "called_s"):
         workers[name] = -1
     workers["mean_s"] = [plan.pace.mean_s(worker) for worker in range(n)]
     workers["alarm_s"] = np.inf
@@ -284,6 +285,7 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         neighbors=neighbors,
         shares_out=int(isinstance(rule, SGP)),
         p=float(rule.p) if isinstance(rule, GoSGD) else 0.0,
+        is_timed=int(isinstance(rule, GoSGD) and rule.emission == "per-second"),
         latency_s=float(latency_s),
         s_per_byte=float(s_per_byte),
         down_s_per_byte=float(down_s_per_byte),

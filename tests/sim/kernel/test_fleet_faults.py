@@ -165,7 +165,7 @@ def test_a_paused_worker_goes_on_when_it_is_told_to() -> None:
 def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
     assert fleet.over and fleet.faults is not None
-    assert fleet.faults.stranded == (1,)
+    assert fleet.faults.fault_report.stranded == (1,)
 
 
 def test_steps_of_a_slow_worker_take_longer_for_a_while() -> None:

@@ -30,7 +30,7 @@ def number_bytes(number: int) -> int:
 def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: int) -> Any:
     """Let a message arrive, and return its event, for its kind and what else it carries.
 
-    Mirrors `Fleet._send` and `Links.deliveries`.
+    Mirrors `Mailbox.send` and `Links.deliveries`.
     """
     totals, me = t.totals[0], t.workers[worker]
     size_bytes += t.edges[edge].name_bytes

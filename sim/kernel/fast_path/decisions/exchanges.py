@@ -22,7 +22,7 @@ from .. import compiler
 from ..compiler import compiled, compiled_once
 from .events import drop, enqueue, is_full, number_bytes, peek, send, waits
 from .operations import decref, has_buffer, incref, mix, note_step, snapshot
-from .randoms import below, uniform
+from .randoms import below, poisson, uniform
 from .tables import (
     ACK,
     ALARM,
@@ -155,16 +155,48 @@ def _step_requirement(t: Tables, worker: int) -> int:
     ) or me.halves_used + HALVES_MAX > t.halves.shape[1]:
         totals.starved_worker = worker
         return NEED_RANDOMS
-    n_pushes = 1
+    if me.due < 0:
+        why = _draw_due(t, worker, t.queue.times[0])
+        if why != OVER:
+            return why
+    n_pushes = max(0, min(me.due, t.outstanding_max + me.excused - me.n_outgoing))
+    least = me.weight >> n_pushes
     if t.shares_out == 1:
         row = _row(t, worker, me.round)
         n_pushes = t.offsets[row + 1] - t.offsets[row]
-    if me.weight // (n_pushes + 1) < _ESCROW_MIN or me.n_outgoing + n_pushes > t.outgoing.shape[1]:
+        least = me.weight // (n_pushes + 1)
+    if me.halves_used + HALVES_MAX + n_pushes > t.halves.shape[1]:
+        totals.starved_worker = worker
+        return NEED_RANDOMS if me.halves_used > 0 else UNSUPPORTED
+    if least < _ESCROW_MIN or me.n_outgoing + n_pushes > t.outgoing.shape[1]:
         return UNSUPPORTED
     total = me.weight
     for at in range(me.n_incoming):
         total += t.edges[t.incoming[worker, at].edge].escrow
     return OVER if total < _WEIGHT_MAX else UNSUPPORTED
+
+
+@compiled
+def _draw_due(t: Tables, worker: int, now_s: float) -> int:
+    """Draw how many pushes are due at a worker's turn. Mirrors `PushSchedule.due`.
+
+    Returns:
+        `OVER`, or why it cannot be drawn here and now.
+    """
+    me = t.workers[worker]
+    me.due = 0
+    if t.is_timed == 1:
+        elapsed_s = now_s - me.called_s if me.called_s >= 0.0 else 0.0
+        used, spare = me.halves_used, me.spare_half
+        me.due = poisson(t, worker, t.p * elapsed_s)
+        if me.due < 0:
+            # Once more from the same word on, with those that follow.
+            me.halves_used, me.spare_half = used, spare
+            t.totals[0].starved_worker = worker
+            return NEED_RANDOMS if used > 0 else UNSUPPORTED
+    elif t.shares_out == 0:
+        me.due = int(uniform(t, worker) < t.p)
+    return OVER
 
 
 @compiled
@@ -179,8 +211,11 @@ def _take_step(t: Tables, worker: int) -> None:
         note_step(t, worker)
     if t.shares_out == 1:
         _share_out(t, worker)
-    elif uniform(t, worker) < t.p:
-        _push_half(t, worker)
+    else:
+        buffer = _NO_BUFFER
+        for _ in range(me.due):
+            buffer = _push_half(t, worker, buffer)
+    me.due, me.called_s = -1, totals.now_s
     _mix_all(t, worker)
     if trained and (totals.steps >= t.steps_total or me.steps >= t.steps_each):
         me.finished = 1
@@ -197,15 +232,23 @@ def _take_step(t: Tables, worker: int) -> None:
 
 
 @compiled
-def _push_half(t: Tables, worker: int) -> None:
-    """Half of the weight goes toward a random neighbor. Mirrors `RuleContext.push_half`."""
+def _push_half(t: Tables, worker: int, buffer: int) -> int:
+    """Half of the weight goes toward a random neighbor. Mirrors `RuleContext.push_half`.
+
+    Takes and returns the buffer of what was pushed before at this turn, if anything was.
+    """
     me = t.workers[worker]
     edge = _draw_neighbor(t, worker)
     if edge < 0:
         t.totals[0].skipped += 1
+        return buffer
+    if buffer < 0:
+        buffer = snapshot(t, worker)
     else:
-        _push(t, worker, edge, me.weight >> 1, snapshot(t, worker))
-        me.round += 1
+        incref(t, buffer)
+    _push(t, worker, edge, me.weight >> 1, buffer)
+    me.round += 1
+    return buffer
 
 
 @compiled

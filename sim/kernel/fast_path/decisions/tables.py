@@ -79,6 +79,7 @@ WORKER: Final = np.dtype(
         ("round", _INT),  # pushes under GoSGD, turns under SGP
         ("passed", _INT),  # rounds passed over in addition
         ("passed_over", _INT),  # SGP: edge to the first neighbor that got nothing, or -1
+        ("due", _INT),  # pushes at its next turn, -1 if they are not drawn yet
         ("halves_used", _INT),
         ("spare_half", _INT),  # of a random word of which one half was drawn, or -1
         ("block", _INT),  # its durations are those of steps from block * durations_each on
@@ -94,6 +95,7 @@ WORKER: Final = np.dtype(
         ("n_incoming", _INT),
         ("top_span", _INT),
         ("n_spans", _INT),
+        ("called_s", _FLOAT),  # its last turn, negative before the first
         ("mean_s", _FLOAT),
         ("alarm_s", _FLOAT),
         ("uplink_free_s", _FLOAT),
@@ -241,6 +243,8 @@ class Tables(NamedTuple):
     shares_out: int
     """1 under SGP, 0 under GoSGD."""
     p: float
+    is_timed: int
+    """1 where p is the mean number of pushes in a second."""
     latency_s: float
     s_per_byte: float
     """Of uplinks; 0 where nothing limits them."""

@@ -96,7 +96,7 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "staged_max": st.sampled_from([1, 2, 8]),
             "wire": st.sampled_from(["float32", "bfloat16", "int8", "topk:0.1"]),
             "rule": st.sampled_from(
-                ["gosgd", "sgp"]
+                ["gosgd", "gosgd:emission=per-second", "sgp"]
                 + [f"{rule}:outstanding_max={most}" for rule in ("gosgd", "sgp") for most in (1, 5)]
             ),
         }

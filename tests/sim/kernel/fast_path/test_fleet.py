@@ -52,6 +52,13 @@ def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> 
     compare(drawn)
 
 
+@pytest.mark.parametrize(("p", "pace"), [(1.0, PACES[1]), (9.0, PACES[1]), (40.0, PACES[0])])
+def test_pushes_by_the_second_are_decided_alike(p: float, pace: str) -> None:
+    """Some turns have no push, others several, of which some are skipped for want of credit."""
+    rule = "gosgd:emission=per-second,outstanding_max=6"
+    assert compare({"n": 12, "rule": rule, "p": p, "pace": pace, "steps": 60})
+
+
 @pytest.mark.parametrize("topology", ["star", "one-peer-exponential", "random-regular:d=4"])
 def test_late_answers_are_asked_for_alike(topology: str) -> None:
     settings = {"n": 12, "topology": topology, "latency_s": 0.7, "steps": 60, "staged_max": 1}
@@ -114,7 +121,7 @@ def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
     [
         ({"rule": "adpsgd"}, "the rule is adpsgd"),
         ({"rule": "sgp", "n": 66}, "more than 64 neighbors"),
-        ({"rule": "gosgd:emission=per-second"}, "emission is per-second"),
+        ({"rule": "gosgd:emission=adaptive"}, "emission is adaptive"),
         ({"exact": True}, "kept until they are settled"),
         ({"numbers": 1 << 19}, "does not fit into one frame"),
         ({"bandwidth_bytes_s": 1e6}, "limit what they send"),
