@@ -45,7 +45,7 @@ class Command:
 
 COMMANDS = {
     "launch": Command(
-        home="launch.command:launch",
+        home="commands.launch:launch",
         beside="launch.processes.fork_server:begun_early",
         summary="Train one model with several local processes, each a peer of its own.",
     ),

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
@@ -150,8 +151,10 @@ class Peer:
         """What a replay needs to know of the training; set before the start, it keeps a journal."""
         self.notes: Mapping[str, Any] = {}
         """What else goes into its folder at its start: values that JSON has, by the file's name."""
-        self.opens: Callable[[PeerConfig], Transport] = open_transport
-        """Opens its sockets; set it before the peer starts, for a network with faults, say."""
+        self.opens: Callable[[PeerConfig], Transport] = partial(
+            open_transport, network_faults=told.network_faults
+        )
+        """Opens its sockets; set it before the peer starts, to open others."""
         self.counters = Counters()
         """What was sent, mixed and refused so far."""
         self._folder = PeerFolder(self.config, model, self.vector, self._check.require_constant)

@@ -1,44 +1,41 @@
 """Peers on several machines, as the launcher sees them: started, heard of, stopped.
 
-What peers write there is copied here as it grows, so that a run on many machines leaves the folder
-of a run on one.
+What peers print and measure there comes as they write it, and what else they leave once they have
+ended, so that a run on many machines leaves the folder of a run on one.
 """
 
 import base64
+import shlex
 import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.addresses import is_loopback, join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
-from ..launch.folder import Place
+from ..launch.checks import script_job, script_of
+from ..launch.config import LaunchConfig, MachinesConfig
+from ..launch.folder import variables
+from ..launch.job import Job, Place
 from ..launch.monitor import Life
-from ..launch.script.config import ScriptConfig
-from ..launch.script.folder import variables
-from .agent import MODEL, versions
-from .connection import Connection
-from .hosts import Host
+from .agent import COPIED, MODEL, STREAMED, versions
+from .connection import Connection, ssh_command
+from .hosts import Host, read_hosts
 
-__all__ = ["Fleet", "Station", "connect", "remote_folder", "stations", "told_by_machine"]
+__all__ = ["Fleet", "Remote", "Station", "stations", "told_by_machine"]
 
 PORT: Final = 7700
 _PING_S: Final = 5.0
 _KILL_S: Final = 5.0
-_RETRY_S: Final = 5.0
-_GRACE_S: Final = 180.0
-"""How long it is tried to reach a machine again whose connection was lost, beside what peers take
-to leave: it may notice that later than this end."""
-
-_MIRRORED: Final = ("log.txt", "metrics.jsonl", "peer.json", "life.json", "events.jsonl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +69,13 @@ def stations(hosts: Sequence[Host], port: int | None) -> tuple[Station, ...]:
     return tuple(made)
 
 
-def remote_folder(out: Path, station: Station, id: str) -> Path:
+def _folder_there(out: Path, station: Station, id: str) -> str:
     """Where a peer writes on its machine: elsewhere than the copies, should that be this one."""
-    return out / "hosts" / station.host.name / id
+    return str(out / "hosts" / station.host.name / id)
 
 
 def told_by_machine(
-    config: ScriptConfig, out: Path, made: Sequence[Station]
+    config: LaunchConfig, out: Path, made: Sequence[Station]
 ) -> dict[int, dict[str, str]]:
     """The environment of each peer, by its number, beside what it inherits there."""
     places = [(s.host.address, port) for s in made for port in s.ports]
@@ -94,7 +91,7 @@ def told_by_machine(
             found = variables(own, out, index, local)
             del found["RUMOR_RENDEZVOUS"]
             found |= {
-                "RUMOR_OUT": str(remote_folder(out, station, found["RUMOR_ID"])),
+                "RUMOR_OUT": _folder_there(out, station, found["RUMOR_ID"]),
                 "RUMOR_FOUNDERS": str(config.peers if together else 1),
                 "RUMOR_JOIN": ",".join(joins(places, (host.address, port))),
                 "RUMOR_BIND": join_address(station.bind, str(port)),
@@ -108,58 +105,91 @@ def told_by_machine(
     return told
 
 
-def connect(
-    made: Sequence[Station],
-    ssh: str,
-    out: Path,
-    ids: Sequence[str],
-    command: Sequence[str],
-    script: str | None,
-) -> tuple[list[Station], list[Connection]]:
-    """Reach all machines, and see that each has what is needed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """A run on several machines, before any of them is reached."""
 
-    Args:
-        made: Which peers are where.
-        ssh: The command that runs another one there.
-        out: The run's folder, on each of them.
-        ids: Names of all peers.
-        command: What is to be started there.
-        script: The file among its words that must be there; None for none.
+    job: Job
+    machines: MachinesConfig
+    stations: tuple[Station, ...]
+    """Which peers are where, with ports as they would be if all were free."""
 
-    Returns:
-        The same with ports that are free there, and the connections in their order.
+    @classmethod
+    def read(
+        cls,
+        config: LaunchConfig,
+        machines: MachinesConfig,
+        words: Sequence[str],
+        names: Set[str],
+    ) -> Self:
+        """Read the machines' file, and see that all goes together.
 
-    Raises:
-        ConfigError: One cannot be reached, or lacks something; all of these are named.
-    """
-    connections: list[Connection] = []
-    try:
-        for station in made:
-            connections.append(Connection(station.host, ssh))
-        for station, connection in zip(made, connections, strict=True):
-            folders = [str(remote_folder(out, station, ids[i])) for i in station.peers]
-            connection.say(
-                check={
-                    "dir": station.host.folder,
-                    "command": list(command),
-                    "script": script,
-                    "folders": folders,
-                    "host": station.bind,
-                    "first": station.ports[0],
-                    "count": len(station.peers),
-                }
+        Args:
+            config: The run.
+            machines: Names the file.
+            words: Of the command.
+            names: Of the options that were given.
+
+        Raises:
+            ConfigError: It does not, or the file makes no sense.
+        """
+        assert machines.hosts is not None
+        made = stations(read_hosts(machines.hosts), machines.port)
+        count = sum(len(station.peers) for station in made)
+        if "peers" in names and config.peers != count:
+            raise ConfigError(
+                f"--peers is {config.peers}, and {machines.hosts} has {count} slots: give slots= "
+                "there, and no --peers"
             )
-        hellos = [_hello(connection) for connection in connections]
-        pairs = zip(made, hellos, strict=True)
-        problems = [f"{s.host.name}: {why}" for s, (_, whys) in pairs for why in whys]
-        if problems:
-            raise ConfigError("; ".join(problems))
-    except BaseException:
-        for connection in connections:
-            connection.close()
-        raise
-    pairs = zip(made, hellos, strict=True)
-    return [replace(s, ports=tuple(ports)) for s, (ports, _) in pairs], connections
+        job = script_job(replace(config, peers=count), words, here=False)
+        remote = cls(job=job, machines=machines, stations=made)
+        # Devices and ssh are looked at, too.
+        remote.environment(), remote.settings()
+        return remote
+
+    def settings(self) -> dict[str, Any]:
+        """What is run by ssh, machine by machine."""
+        ids = self.job.config.ids()
+        return {
+            f"{station.host.name} ({', '.join(ids[index] for index in station.peers)})": shlex.join(
+                ssh_command(self.machines.ssh, station.host)
+            )
+            for station in self.stations
+        }
+
+    def environment(self) -> Mapping[str, Mapping[str, str]]:
+        """What each peer is told, by its name."""
+        told = told_by_machine(self.job.config, self.job.out, self.stations)
+        return {id: told[index] for index, id in enumerate(self.job.config.ids())}
+
+    @contextmanager
+    def connected(self) -> "Iterator[Fleet]":
+        """Reach all machines and check them, for as long as the block lasts.
+
+        Raises:
+            ConfigError: One cannot be reached, or lacks what is needed; all of these are named.
+        """
+        job, connections = self.job, list[Connection]()
+        try:
+            for station in self.stations:
+                connections.append(Connection(station.host, self.machines.ssh))
+            for station, connection in zip(self.stations, connections, strict=True):
+                check: dict[str, Any] = {"dir": station.host.folder, "command": job.command}
+                check |= {"script": script_of(job.command), "host": station.bind}
+                check |= {"first": station.ports[0], "count": len(station.ports)}
+                ids = [job.config.ids()[index] for index in station.peers]
+                check["folders"] = [_folder_there(job.out, station, id) for id in ids]
+                connection.say(check=check)
+            hellos = [_hello(connection) for connection in connections]
+            pairs = [*zip(self.stations, hellos, strict=True)]
+            problems = [f"{s.host.name}: {why}" for s, (_, whys) in pairs for why in whys]
+            if problems:
+                raise ConfigError("; ".join(problems))
+            made = [replace(station, ports=tuple(ports)) for station, (ports, _) in pairs]
+            yield Fleet(job, made, connections, models=not self.machines.no_models)
+        finally:
+            for connection in connections:
+                connection.close()
 
 
 def _hello(connection: Connection) -> tuple[list[int], list[str]]:
@@ -193,56 +223,37 @@ class Fleet:
     """The processes of a run on several machines.
 
     Args:
+        job: The run.
         made: Which peers are where.
         connections: In the same order.
-        ssh: By which a machine is reached again whose connection was lost.
-        config: The run.
-        out: Its folder, here and there.
-        command: What starts a peer.
         models: Whether to bring the models here.
     """
 
     def __init__(
         self,
+        job: Job,
         made: Sequence[Station],
         connections: Sequence[Connection],
-        ssh: str,
-        config: ScriptConfig,
-        out: Path,
-        command: Sequence[str],
         *,
         models: bool,
     ) -> None:
-        self._stations, self._connections = tuple(made), list(connections)
-        self._ssh, self._config, self._out = ssh, config, out
-        self._command, self._models = tuple(command), models
-        self._told = told_by_machine(config, out, made)
-        self.places = self._make_places()
+        self._job, self._models = job, models
+        self._stations = [*zip(made, connections, strict=True)]
+        self._told = told_by_machine(job.config, job.out, made)
+        self.places = [
+            Place(index=index, id=id, folder=job.out / "peers" / id, command=job.command)
+            for index, id in enumerate(job.config.ids())
+        ]
         """Of all peers, in their order: where copies of their files are."""
         self.processes = [_RemoteProcess(self) for _ in self.places]
         """In the same order."""
         self.unreached: list[str] = []
         """Peers whose last files could not be had."""
         self._partial: dict[int, bytes] = {}
-        self._torn: set[tuple[int, str]] = set()
         self._lines: deque[str] = deque()
         self._killed_s: float | None = None
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
-
-    def _make_places(self) -> list[Place]:
-        ids = self._config.ids()
-        return [
-            Place(
-                index=index,
-                id=ids[index],
-                folder=self._out / "peers" / ids[index],
-                command=self._command,
-                variables=self._told[index],
-            )
-            for station in self._stations
-            for index in station.peers
-        ]
 
     def start(self) -> None:
         """Start all.
@@ -253,44 +264,45 @@ class Fleet:
         for place in self.places:
             place.folder.mkdir(parents=True)
             (place.folder / "log.txt").touch()
-        for number, station in enumerate(self._stations):
-            order = self._order(station)
-            order |= {"command": list(self._command), "leave_s": self._config.leave_s}
-            for peer in order["peers"]:
-                peer["variables"] = self._told[peer["index"]]
-            self._connections[number].say(start=order)
-            self._run(self._follow, number)
+        for station, connection in self._stations:
+            peers = [
+                {
+                    "index": index,
+                    "id": self.places[index].id,
+                    "folder": _folder_there(self._job.out, station, self.places[index].id),
+                    "variables": self._told[index],
+                }
+                for index in station.peers
+            ]
+            connection.say(
+                start={
+                    "peers": peers,
+                    "command": self._job.command,
+                    "leave_s": self._job.config.leave_s,
+                    "models": self._models,
+                }
+            )
+            self._run(self._follow, station, connection)
         self._run(self._ping)
 
-    def _order(self, station: Station) -> dict[str, Any]:
-        """What an agent is told of its peers."""
-        peers = [
-            {
-                "index": index,
-                "id": self.places[index].id,
-                "folder": str(remote_folder(self._out, station, self.places[index].id)),
-            }
-            for index in station.peers
-        ]
-        out = str(self._out / "hosts" / station.host.name)
-        return {"dir": station.host.folder, "out": out, "models": self._models, "peers": peers}
+    def _say(self, **order: Any) -> None:
+        for _, connection in self._stations:
+            connection.say(**order)
 
     def leave_all(self, number: int = signal.SIGTERM) -> None:
         """Ask all that run to leave, by a signal."""
-        for connection in self._connections:
-            connection.say(leave=int(number))
+        self._say(leave=int(number))
 
     def tell_dead(self, lives: Sequence[Life]) -> None:
         """Tell all that run that these are dead."""
-        for connection in self._connections if lives else ():
-            connection.say(dead=list(lives))
+        if lives:
+            self._say(dead=list(lives))
 
     def kill_all(self) -> None:
         """End all that run at once; a machine that does not answer then is waited for no longer."""
         if self._killed_s is None:
             self._killed_s = time.monotonic()
-        for connection in self._connections:
-            connection.say(kill=True)
+        self._say(kill=True)
 
     def release_all(self) -> None:
         """Let all paused peers go on: nobody pauses peers of other machines."""
@@ -318,12 +330,10 @@ class Fleet:
     def close(self) -> None:
         """End all connections, and wait until nothing is written any more."""
         self._closing.set()
-        for connection in self._connections:
+        for _, connection in self._stations:
             connection.end()
         for thread in self._threads:
             thread.join()
-        for connection in self._connections:
-            connection.close()
 
     def _run(self, target: Any, *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
@@ -332,107 +342,53 @@ class Fleet:
 
     def _ping(self) -> None:
         while not self._closing.wait(_PING_S):
-            for connection in self._connections:
-                connection.say(ping=True)
+            self._say(ping=True)
 
-    def _follow(self, number: int) -> None:
-        """Take in what an agent says, and go after what it has not said."""
-        station, connection = self._stations[number], self._connections[number]
+    def _follow(self, station: Station, connection: Connection) -> None:
+        """Take in what an agent says, until its connection ends."""
         failed = ""
         for told in connection.news():
             failed = str(told.get("failed", failed))
-            self._take(told, station)
+            if (index := told.get("peer")) in station.peers:
+                if "file" in told:
+                    self._copy(index, str(told["file"]), base64.b64decode(told["data"]), station)
+                elif "exit" in told:
+                    self.processes[index].status = int(told["exit"])
         missing = [i for i in station.peers if self.processes[i].status is None]
         if not missing or self._closing.is_set():
             return
-        why = failed or connection.why()
-        name = station.host.name
-        if not failed and self._killed_s is None:
+        name, why = station.host.name, failed or connection.why()
+        if not failed:
+            there = Path(station.host.folder) / self._job.out / "hosts" / name
             self._lines.append(
                 f"{name}: the connection was lost ({why}); its peers hand their weight on and "
-                "leave. What they left is fetched once they have"
+                f"leave. What they leave stays there, in {there}"
             )
-            if self._fetch(number, station):
-                self._lines.append(f"{name}: all that its peers left is here")
-                self._end(missing, 0)
-                return
-        self.unreached += [self.places[i].id for i in missing]
-        for i in missing:
-            with suppress(OSError), open(self.places[i].folder / "log.txt", "a") as log:
+        for index in missing:
+            self.unreached.append(self.places[index].id)
+            with suppress(OSError), open(self.places[index].folder / "log.txt", "a") as log:
                 log.write(f"error: {name}: {why}\n")
-        self._end(missing, 1)
-
-    def _fetch(self, number: int, station: Station) -> bool:
-        """Get what peers left on a machine whose connection was lost."""
-        give_up_s = time.monotonic() + _GRACE_S + self._config.leave_s
-        while time.monotonic() < give_up_s and self._killed_s is None:
-            with suppress(ConfigError):
-                connection = Connection(station.host, self._ssh)
-                self._connections[number].close()
-                self._connections[number] = connection
-                order = self._order(station)
-                for peer in order["peers"]:
-                    peer["sizes"] = _sizes(self.places[peer["index"]].folder)
-                connection.say(collect=order)
-                for told in connection.news():
-                    self._take(told, station)
-                    if "collected" in told:
-                        break
-                else:
-                    told = {}
-                connection.end()
-                if told.get("collected"):
-                    return True
-            if self._closing.wait(_RETRY_S):
-                return False
-        return False
-
-    def _take(self, told: Mapping[str, Any], station: Station) -> None:
-        index = told.get("peer")
-        if index not in station.peers:
-            return
-        if "file" in told:
-            self._copy(index, str(told["file"]), base64.b64decode(told["data"]), station)
-        elif "exit" in told:
-            self._end([index], int(told["exit"]))
+            self.processes[index].status = 1
 
     def _copy(self, index: int, name: str, data: bytes, station: Station) -> None:
         # Another machine must not choose where this one writes.
-        if (name not in (*_MIRRORED, MODEL) and not _is_ledger(name)) or (
-            index,
-            name,
-        ) in self._torn:
+        known = any(fnmatchcase(name, each) for each in (*STREAMED, *COPIED, MODEL))
+        if not known or "/" in name:
             return
         place = self.places[index]
         if name == "log.txt":
             *lines, rest = (self._partial.get(index, b"") + data).split(b"\n")
             self._partial[index] = rest
-            self._say(lines, place.id, station)
+            for line in lines:
+                # Of a progress bar, the last state.
+                shown = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
+                self._lines.append(f"[{station.host.name} {place.id}] {printable(shown)}")
+        if place.id in self.unreached:
+            return
         try:
             with open(place.folder / name, "ab") as file:
                 file.write(data)
         except OSError as error:
             # Training goes on, and what was not copied is whole where it was written.
-            self._torn.add((index, name))
             self.unreached.append(place.id)
             self._lines.append(f"{place.folder / name} cannot be written: {error.strerror}")
-
-    def _say(self, lines: Iterable[bytes], id: str, station: Station) -> None:
-        prefix = f"[{station.host.name} {id}]"
-        for line in lines:
-            # Of a progress bar, the last state.
-            shown = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
-            self._lines.append(f"{prefix} {printable(shown)}")
-
-    def _end(self, indices: Iterable[int], status: int) -> None:
-        for index in indices:
-            if self.processes[index].status is None:
-                self.processes[index].status = status
-
-
-def _is_ledger(name: str) -> bool:
-    return name.startswith("ledger") and name.endswith(".jsonl") and "/" not in name
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {path.name: path.stat().st_size for path in folder.iterdir()}

@@ -13,8 +13,9 @@ from pathlib import Path
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...train.runtime.script.cluster import ClusterTask, cluster_task
-from ..launch.script.config import MachinesConfig, ScriptConfig
-from ..launch.script.folder import check_settings, variables
+from ..launch.checks import check_settings
+from ..launch.config import LaunchConfig, MachinesConfig
+from ..launch.folder import variables
 
 __all__ = ["execute", "find_task", "task_folder", "task_variables"]
 
@@ -37,13 +38,13 @@ def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
     return cluster_task(os.environ, config.scheduler)
 
 
-def task_folder(config: ScriptConfig, task: ClusterTask) -> Path:
+def task_folder(config: LaunchConfig, task: ClusterTask) -> Path:
     """The job's folder: the same for all tasks, and when the job is started again."""
     return config.out or Path("runs") / f"{task.scheduler}-{task.job}"
 
 
 def task_variables(
-    config: ScriptConfig, machines: MachinesConfig, task: ClusterTask, out: Path
+    config: LaunchConfig, machines: MachinesConfig, task: ClusterTask, out: Path
 ) -> dict[str, str]:
     """What the task's peer is told, beside what it inherits.
 

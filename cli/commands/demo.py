@@ -13,12 +13,13 @@ from rich.console import Console
 
 from ...gossip.errors import ConfigError
 from ..errors import FAILED, fail
-from ..launch.command import complaint, conclude, is_exact, noting
-from ..launch.config import LaunchConfig, check
-from ..launch.display import Display, display_on, failures
+from ..launch.checks import training_job
+from ..launch.config import LaunchConfig
+from ..launch.display import Display, complaint, display_on, failures, is_exact
+from ..launch.job import Job
 from ..launch.processes import fork_server as forking
 from ..launch.supervisor import LOOK_S, supervise
-from ..launch.swarm import Swarm
+from ..launch.swarm import Swarm, noting
 from ..reports.console import print_json
 from ..run_folder import new_folders
 from ..settings.options import OUTPUT, Json, Source, config_of, options_of
@@ -57,13 +58,12 @@ _MEAN_OF: Final = 3
 _LR: Final = {"rumor": 0.15, "one": 0.05, "allreduce": 0.2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """One way to train."""
-
-    name: str
-    config: LaunchConfig
-    steps: int | None
+_NAMES: Final = {
+    "rumor": "rumor, 4 peers",
+    "one": "one machine",
+    "allreduce": "all-reduce, 4 peers",
+}
+"""The ways to train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,41 +122,40 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
         fail(why, FAILED)
 
 
-def _entries(folder: Path, seconds: float) -> dict[str, _Entry]:
+def _jobs(folder: Path, seconds: float) -> dict[str, Job]:
+    from ...train.config import RunConfig
+
     steps = round(seconds / STEP_S)
     slow_steps = round(steps / SLOWNESS)
     # The kill costs some, the newcomer brings more.
     in_all = round(steps * (3 + 1 / SLOWNESS + 0.6))
-    trained = LaunchConfig(
-        task="noisy-digits",
-        topology="complete",
-        step_s_min=STEP_S,
-        slow=(f"3:{SLOWNESS}",),
-        eval_every=EVAL_EVERY,
-        checkpoint_every="2s",
+    config = LaunchConfig(topology="complete", slow=(f"3:{SLOWNESS}",))
+    training = RunConfig(
+        task="noisy-digits", step_s_min=STEP_S, eval_every=EVAL_EVERY, checkpoint_every="2s"
     )
-    swarm = replace(
-        trained,
-        rule=f"gosgd:p={0.8 / STEP_S:.0f},emission=per-second",
-        lr=_LR["rumor"],
-        total_steps=in_all,
-        eval_average_every=EVAL_EVERY,
-        faults=_faults(seconds),
-        out=folder / "rumor",
-    )
-    one = replace(trained, peers=1, slow=(), lr=_LR["one"], steps=steps, out=folder / "one-machine")
-    allreduce = replace(
-        trained,
-        rule="allreduce",
-        lr=_LR["allreduce"],
-        steps=slow_steps,
-        eval_every=EVAL_EVERY // SLOWNESS,
-        out=folder / "allreduce",
+    swarm = training_job(
+        replace(
+            config,
+            rule=f"gosgd:p={0.8 / STEP_S:.0f},emission=per-second",
+            out=folder / "rumor",
+        ),
+        replace(training, lr=_LR["rumor"], total_steps=in_all, eval_average_every=EVAL_EVERY),
     )
     return {
-        "rumor": _Entry(name="rumor, 4 peers", config=swarm, steps=None),
-        "one": _Entry(name="one machine", config=one, steps=steps),
-        "allreduce": _Entry(name="all-reduce, 4 peers", config=allreduce, steps=slow_steps),
+        "rumor": replace(swarm, faults=_faults(seconds)),
+        "one": training_job(
+            replace(config, peers=1, slow=(), out=folder / "one-machine"),
+            replace(training, lr=_LR["one"], steps=steps),
+        ),
+        "allreduce": training_job(
+            replace(config, rule="allreduce", out=folder / "allreduce"),
+            replace(
+                training,
+                lr=_LR["allreduce"],
+                steps=slow_steps,
+                eval_every=EVAL_EVERY // SLOWNESS,
+            ),
+        ),
     }
 
 
@@ -174,43 +173,28 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
     """Train all three, and write what came of it."""
     from ...train.storage.files import write_json
 
-    entries = _entries(folder, seconds)
     with ExitStack() as stack:
         server = stack.enter_context(forking.fork_server())
-        checked = {key: check(entry.config) for key, entry in entries.items()}
         swarms = {
-            key: stack.enter_context(
-                Swarm.founded(entry.config, entry.steps, checked[key][1], server=server)
-            )
-            for key, entry in entries.items()
+            key: stack.enter_context(Swarm.founded(job, server))
+            for key, job in _jobs(folder, seconds).items()
         }
-        main, others = swarms["rumor"], {key: swarms[key] for key in entries if key != "rumor"}
+        main, *others = swarms.values()
         started_s = time.monotonic()
-        stack.enter_context(_running(list(others.values())))
-        names = {key: entry.name for key, entry in entries.items()}
+        stack.enter_context(_running(others))
         title = f"noisy-digits, one peer {SLOWNESS} times slower, in {folder}"
-        with display_on(sys.stderr, title, lambda: _notes(swarms, names, target)) as display:
-            look = _looking_at(list(others.values()), display)
+        with display_on(sys.stderr, title, lambda: _notes(swarms, target)) as display:
+            look = _looking_at(others, display)
             supervise(main.group, main.monitor, look, main.injector)
-            _await(list(others.values()), main, look, started_s)
+            _await(others, main, look, started_s)
         wall_s = time.monotonic() - started_s
     outcomes = {key: swarm.outcomes() for key, swarm in swarms.items()}
-    contestants = {key: _contestant(entries[key].name, outcomes[key], target) for key in entries}
+    contestants = {key: _contestant(_NAMES[key], outcomes[key], target) for key in swarms}
     summary: dict[str, Any] = {
         "target": target,
         "wall_s": wall_s,
         "reached_s": {key: each.reached_s for key, each in contestants.items()},
-        "swarms": {
-            key: conclude(
-                entry.config.described(entry.steps),
-                checked[key][0],
-                checked[key][1],
-                wall_s,
-                outcomes[key],
-                swarms[key].faults,
-            )
-            for key, entry in entries.items()
-        },
+        "swarms": {key: swarm.concluded(wall_s) for key, swarm in swarms.items()},
         "out": str(folder),
     }
     summary["unwritten"] = unwritten = list[str]()
@@ -262,14 +246,14 @@ def _await(swarms: Sequence[Swarm], main: Swarm, display: Display, started_s: fl
         time.sleep(LOOK_S)
 
 
-def _notes(swarms: Mapping[str, Swarm], names: Mapping[str, str], target: float) -> list[str]:
+def _notes(swarms: Mapping[str, Swarm], target: float) -> list[str]:
     """Say how good each is now."""
     notes = []
     for key, swarm in swarms.items():
         views = swarm.monitor.views
         known = [view.accuracy for view in views if view.accuracy is not None]
         accuracy = f"{sum(known) / len(known):.3f}" if known else "    -"
-        notes.append(f"{names[key]:20} accuracy {accuracy} of {target:g}   {_steps(views)}")
+        notes.append(f"{_NAMES[key]:20} accuracy {accuracy} of {target:g}   {_steps(views)}")
     return notes
 
 

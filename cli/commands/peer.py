@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,7 +32,6 @@ from ..settings.options import (
 )
 
 if TYPE_CHECKING:
-    from ...gossip.transport.zmq_transport import Transport
     from ...train.config import PeerConfig
     from ...train.loop.trainer import RunConfig
 
@@ -51,7 +50,7 @@ _FILE: Final = "options.json"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 # They are of one call.
-_NOT_KEPT: Final = ("resume", "trust", "out", "network_faults")
+_NOT_KEPT: Final = ("resume", "trust", "out")
 
 # With another of these it would not be the same peer, training the same model on the same data.
 _FIXED: Final = (
@@ -74,10 +73,6 @@ class LifeConfig:
     trust: bool = False
     """With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that the
     folder names, even if the folder is another user's, or brings that code along."""
-
-    network_faults: Path | None = None
-    """What goes wrong between this peer and the others, and since when: the network-faults.json of
-    a run of `rumor launch --faults`, whose peers are told it; nothing unless given."""
 
 
 _OWNERS: Final = (
@@ -118,7 +113,7 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
         with understanding(settings["resume"]):
             settings = _resumed_options(settings, typed)
             made = make_settings(settings, typed)
-    report = _run(*made, threading.Event(), settings["network_faults"])
+    report = _run(*made, threading.Event())
     if as_json:
         print_json(report)
 
@@ -144,14 +139,10 @@ def stop_on_signals(stop: threading.Event) -> None:
 
 
 def _run(
-    run_config: "RunConfig",
-    peer_config: "PeerConfig",
-    stop: threading.Event,
-    network_faults: Path | None,
+    run_config: "RunConfig", peer_config: "PeerConfig", stop: threading.Event
 ) -> dict[str, Any]:
     from ...gossip.transport.addresses import allow_more_files
     from ...train.loop.trainer import run
-    from ...train.runtime.session import open_transport
     from ...train.tensors.buffers import keep_pages
 
     logging.basicConfig(
@@ -160,8 +151,7 @@ def _run(
     stop_on_signals(stop)
     keep_pages(messages=True)
     allow_more_files()
-    opens = open_transport if network_faults is None else _opens_faulty(network_faults)
-    report = run(run_config, peer_config, stop=stop, opens=opens)
+    report = run(run_config, peer_config, stop=stop)
     accuracy = "" if report.accuracy is None else f"accuracy {report.accuracy:.4f}, "
     logging.getLogger("rumor").info(
         "%s after %d steps: %sloss %.4g, weight %.4f",
@@ -172,20 +162,6 @@ def _run(
         report.weight,
     )
     return report.as_json()
-
-
-def _opens_faulty(plan: Path) -> "Callable[[PeerConfig], Transport]":
-    """What opens a peer's sockets where its network has faults, which a file names."""
-    from ...gossip.exchange.flow_control import messages_max
-    from ...train.faults.transport import FaultyTransport
-
-    return lambda config: FaultyTransport(
-        plan,
-        config.named(),
-        config.bind,
-        bulk_messages_max=messages_max(config.shards),
-        keyring=config.keyring(),
-    )
 
 
 def make_settings(

@@ -1,55 +1,39 @@
-"""What ``rumor launch`` was asked for, checked before anything is written."""
+"""What a run was asked for: how many peers, how they exchange, and where they are."""
 
-import math
-import os
 import re
-from collections.abc import Sequence
+import shlex
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ...gossip.errors import ConfigError
-from ...gossip.protocol.rule import require_topology
+from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import RuleSpec, read_rule
 from ...gossip.rules.robust.registry import NONE
-from ...gossip.transport.keys.key import covers
-from ...gossip.transport.keys.keyring import read_keyring
+from ...gossip.transport.addresses import PORT_MAX
 from ...gossip.wire.messages import is_name
 from ...topology import parse
-from ..run_folder import new_folders
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import option
+from ..settings.options import config_of, option, read_settings
 
-if TYPE_CHECKING:
-    from ...train.faults.schedule import Fault
-    from ...train.tasks.registry import Task
-
-__all__ = ["LaunchConfig", "check", "parse_slow", "peer_ids", "require_keys", "step_s_min"]
-
-STEP_S_MIN_SLOW = 0.02
-"""A step's least time where --slow is given alone: well above what a small model takes."""
-
-# What the launcher says to each peer in another way, or not at all.
-_OF_LAUNCHER: Final = frozenset(
-    (
-        *("peers", "exchange", "step_s_min", "slow", "batch_sizes", "steps", "journal", "out"),
-        *("faults", "loggers", "metrics_port"),
-    )
-)
-
-# A peer has the same defaults; commands are read by people who look for what is particular.
-_LEFT_OUT: Final = ("checkpoint_every",)
-
-_DESCRIBED: Final = (
-    *("task", "topology", "peers", "seed", "total_steps", "lr_schedule", "partition"),
-)
+__all__ = [
+    "LaunchConfig",
+    "MachinesConfig",
+    "config_from",
+    "device_of",
+    "parse_slow",
+    "settings_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """A run of several peers on this machine.
+    """A run of several processes, each with a peer in it.
 
-    Fields without a docstring are those of `RunConfig`, `PeerConfig` and `RuleConfig`.
+    Fields without a docstring are those of `PeerConfig` and `RuleConfig`. What is not given is
+    the script's own, or the default.
 
     Raises:
         ConfigError: A field is out of range.
@@ -58,11 +42,11 @@ class LaunchConfig:
     peers: int = 4
     """Number of processes."""
 
-    task: str = "digits"
+    topology: str | None = None
+    """Who may push to whom: a spec of one of the families that `rumor topology --list` shows; the
+    script's own, or exponential, unless given."""
 
-    topology: str = "exponential"
-
-    rule: str = "gosgd"
+    rule: str | None = None
 
     p: float | None = None
 
@@ -73,243 +57,141 @@ class LaunchConfig:
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
     """What a push carries, at what rate, and when it is mixed."""
 
-    steps: int | None = None
-
-    total_steps: int | None = None
-
-    lr: float | None = None
-
-    optimizer: str | None = None
-
-    momentum: float | None = None
-
-    precision: str | None = None
-
-    batch_size: int | None = None
-
-    batch_sizes: tuple[str, ...] = ()
-    """That peer's batches have N samples instead: 3:128. May be given several times. Under
-    ``gosgd:samples=32``, say, it then counts for as much more."""
-
-    lr_schedule: str | None = None
-
-    partition: str = "shared"
-
     seed: int = 0
+    """Of a task's model and data and of the peers' random choices. Scripts read it as
+    ``environment().seed``."""
 
-    device: str = "auto"
-
-    step_s_min: float | None = None
-    """Sleep until a step has taken S seconds; 0, or 0.02 with --slow, unless given."""
+    device: str | None = None
+    """Where to train, which scripts read as ``environment().device``: cpu, cuda, or cuda:{i}, where
+    {i} is the number of the process on its machine, from 0; auto, a GPU each as long as there are
+    some, unless given."""
 
     slow: tuple[str, ...] = ()
-    """That peer's steps take at least FACTOR times ``step_s_min``, asleep: 3:10 slows peer 3
-    tenfold. May be given several times."""
+    """Steps of that peer take FACTOR times as long as they would, asleep: 3:10 slows peer 3
+    tenfold; those of a task, at least FACTOR times ``step_s_min``. May be given several times."""
 
-    prefetch: int | None = None
-
-    log_every: int = 10
-
-    eval_every: int = 50
-
-    eval_average_every: int | None = None
-
-    key: Path | None = None
-    """This machine's key, of `rumor keygen`: the roster must list it under a name that is for all
-    peers, such as peer-*; without keys unless given."""
-
-    roster: Path | None = None
+    faults: Path | None = None
+    """What is done to peers and network, and when: a JSON list such as [{"at_s": 3, "kind":
+    "crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. Times count from when all peers
+    train. docs/reference/faults.md names the kinds; none unless given."""
 
     linger_s: float = 3600.0
     """How long a peer that has taken all its steps waits for slower ones, seconds."""
 
     leave_s: float = 10.0
 
-    checkpoint_every: str = "60s"
+    key: Path | None = None
+    """This machine's key, of `rumor keygen`: the roster must list it under a name that is for all
+    peers, such as peer-*; the script's own, or none, unless given."""
 
-    journal: bool = False
+    roster: Path | None = None
 
-    out: Path | None = None
-    """The run's folder; runs/TASK-TIME unless given."""
+    log_every: int = 10
+    """Steps between two rows of metrics.jsonl."""
 
     loggers: tuple[str, ...] = ()
 
+    metrics_host: str = "127.0.0.1"
+
     metrics_port: int | None = None
-    """Peer 0 serves Prometheus metrics at http://127.0.0.1:PORT/metrics, peer 1 at the next port,
+    """Peer 0 serves Prometheus metrics at http://HOST:PORT/metrics, peer 1 at the next port,
     and so on (extra prometheus); with 0, the system chooses, and each peer's log tells; not served
     unless given."""
 
-    faults: tuple["Fault", ...] = ()
-    """What is done to peers and to the network between them, in order of time, peers by name; see
-    `read_live_faults`."""
+    out: Path | None = None
+    """The run's folder; runs/NAME-TIME, by the task's or script's name, unless given."""
+
+    resume: bool = False
+    """Go on in the folder of ``out`` from the checkpoints that peers left there; begin where it is
+    not there. So the same command line starts a run, and starts it again."""
 
     def __post_init__(self) -> None:
-        counts = ("peers", "steps", "total_steps", "batch_size", "log_every", "eval_every")
-        for name in (*counts, "eval_average_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{option(name)} is {value}: it must be at least 1")
-        for name in ("step_s_min", "linger_s", "leave_s"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f"{option(name)} is {value}: it must be 0 or more, in seconds")
-        if self.journal and self.exchange.mixing != "step":
-            raise ConfigError(
-                f"--mixing is {self.exchange.mixing}: with --journal it must be step, which a "
-                "replay can repeat"
-            )
-        if self.prefetch is not None and self.prefetch < 0:
-            raise ConfigError(f"--prefetch is {self.prefetch}: it must be 0 or more")
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ConfigError(f"--lr is {self.lr}: it must be a finite number above 0")
-        if self.momentum is not None and not 0 <= self.momentum < 1:
-            raise ConfigError(f"--momentum is {self.momentum}: it must be at least 0 and below 1")
+        for name in ("peers", "log_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{option(name)} is {getattr(self, name)}: it must be at least 1")
+        for name in ("linger_s", "leave_s"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{option(name)} is {getattr(self, name)}: it must be 0 or more")
         parse_slow(self.slow, self.peers)
+        if self.device is not None:
+            device_of(self.device, 0)
         self.ids()
-        self.own_batch_sizes()
-        rule = self.rule_spec.make()
-        require_topology(
-            rule, self.topology, lambda: parse(self.topology, self.peers, seed=self.seed).is_tree
-        )
+        rule = None if self.rule_spec is None else self.rule_spec.make()
+        if self.resume and self.out is None:
+            raise ConfigError(
+                "--resume goes on in the folder of an earlier run: name it with --out"
+            )
+        if self.resume and rule is not None and requirements_of(rule).fixed_members:
+            raise ConfigError(
+                f"a swarm that trains with {rule.name} takes nobody in once it has begun: no peer "
+                "of it can resume, so leave --resume out"
+            )
 
     @property
-    def rule_spec(self) -> RuleSpec:
-        """The rule with all of its parameters, however they were given.
+    def goes_on(self) -> bool:
+        """Whether there is a run to go on with."""
+        return self.resume and self.out is not None and (self.out / "peers").is_dir()
+
+    @property
+    def rule_spec(self) -> RuleSpec | None:
+        """The rule with all of its parameters; None where it is the script's.
 
         Raises:
             ConfigError: There is no such rule, or it does not take these.
         """
-        return read_rule(self.rule, self.p, self.emission, self.robust)
-
-    @property
-    def network_fails(self) -> bool:
-        """Whether a fault is done to the network between peers."""
-        if not self.faults:
-            return False
-        from ...train.faults.schedule import NETWORK_KINDS
-
-        return any(fault.kind in NETWORK_KINDS for fault in self.faults)
-
-    def for_peers(self) -> dict[str, Any]:
-        """Fields that are set and are options of a peer under the same name, by name."""
-        left_out = {entry.name: entry.default for entry in fields(self) if entry.name in _LEFT_OUT}
-        return {
-            entry.name: value
-            for entry in fields(self)
-            if entry.name not in _OF_LAUNCHER
-            and (value := getattr(self, entry.name)) not in (None, left_out.get(entry.name))
-        }
-
-    def own_batch_sizes(self) -> Sequence[int | None]:
-        """Samples of a step of each peer; None where it is the task's.
-
-        Raises:
-            ConfigError: A text has another form, or names no peer.
-        """
-        if not self.batch_sizes:
-            return [self.batch_size] * self.peers
-        from ...train.loop.batch_sizes import batch_sizes
-
-        return batch_sizes(self.batch_sizes, self.ids(), self.batch_size, "--batch-sizes")
+        if (self.rule, self.p, self.emission, self.robust) == (None, None, "per-step", NONE):
+            return None
+        return read_rule(self.rule or "gosgd", self.p, self.emission, self.robust)
 
     def ids(self) -> tuple[str, ...]:
-        """Names of the peers; see `peer_ids`."""
-        return peer_ids(self.topology, self.peers, self.seed)
+        """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.
 
-    def described(self, steps: int | None) -> dict[str, Any]:
-        """What a summary repeats of it.
-
-        Args:
-            steps: Of each peer; None where only all together have a number of them.
+        Raises:
+            TopologyError: The topology is not valid, or not for so many peers.
+            ConfigError: It names a node as no peer can be called.
         """
-        rule = self.rule_spec.make()
-        return {
-            **{name: getattr(self, name) for name in _DESCRIBED},
-            "rule": rule.name,
-            "rule_spec": str(self.rule_spec),
-            "steps": steps,
-            "p": getattr(rule, "p", None),
-            "emission": getattr(rule, "emission", self.emission),
-            "exchange": self.exchange.as_json(),
-        }
-
-
-def peer_ids(topology: str, peers: int, seed: int) -> tuple[str, ...]:
-    """What peers are called: as the nodes of the topology's file, or peer-0 and so on.
-
-    Raises:
-        TopologyError: The topology is not valid, or not for so many peers.
-        ConfigError: It names a node as no peer can be called.
-    """
-    digits = len(str(peers - 1))
-    names = parse(topology, peers, seed=seed).names
-    names = names or tuple(f"peer-{index:0{digits}}" for index in range(peers))
-    if unfit := [id for id in names if not is_name(id)]:
-        raise ConfigError(
-            f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
-            "'.', '_' or '-'"
-        )
-    return names
-
-
-def check(config: LaunchConfig, *, resumes: bool = False) -> tuple["Task", Path]:
-    """Find out whether a run can start at all, and where it goes.
-
-    Args:
-        config: The run.
-        resumes: Whether it goes on in its folder, which is a run's then.
-
-    Returns:
-        The task, and the run's folder, which is not made yet.
-
-    Raises:
-        ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
-            exchange so, or the folder is taken.
-    """
-    out = config.out if resumes and config.out is not None else _folder(config)
-    from ...train.config import PeerConfig, parse_interval
-    from ...train.loop.metrics_port import require_free_ports
-    from ...train.tasks.live_partition import live_passes
-    from ...train.tasks.lr_schedule import parse_lr_schedule
-    from ...train.tasks.registry import load_task
-
-    # Each peer would refuse it, after the folders were made.
-    PeerConfig(rule=config.rule_spec.make(), loggers=config.loggers, **config.exchange.settings())
-    require_keys(config.key, config.roster, config.ids())
-    if config.metrics_port is not None:
-        require_free_ports(config.metrics_port, config.peers)
-    parse_interval(config.checkpoint_every)
-    parse_lr_schedule(config.lr_schedule or "constant")
-    if config.batch_sizes and live_passes(config.partition):
-        raise ConfigError(
-            "partition live needs batches of one size: an epoch is so many steps of all together. "
-            "Leave --batch-sizes out, or take another partition"
-        )
-    task = load_task(config.task, seed=config.seed).with_optimizer(config.optimizer)
-    task.with_precision(config.precision).split(config.partition, config.peers, config.seed)
-    return task, out
-
-
-def require_keys(key: Path | None, roster: Path | None, ids: Sequence[str]) -> None:
-    """See that peers of these names can take part with a key.
-
-    Args:
-        key: The machine's; None without keys.
-        roster: The swarm's.
-        ids: Names of the peers.
-
-    Raises:
-        ConfigError: They cannot; it says why.
-    """
-    keyring = read_keyring(key, roster)
-    if keyring is None:
-        return
-    for id in ids:
-        if not covers(keyring.names, id):
+        digits = len(str(self.peers - 1))
+        names = parse(self.topology or "exponential", self.peers, seed=self.seed).names
+        names = names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
+        if unfit := [id for id in names if not is_name(id)]:
             raise ConfigError(
-                f"{roster} lists --key {key} as {keyring.names}, and one of these is called {id}: "
-                "its owner adds the key as 'peer-*'"
+                f"--topology names a node {unfit[0]!r}: a peer's name is 1 to 64 letters, digits, "
+                "'.', '_' or '-'"
             )
+        return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinesConfig:
+    """Where the processes of `rumor run` are, other than all on this machine.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
+
+    hosts: Path | None = None
+    """Start the script on the machines that FILE names, by ssh. One line each: its address, and
+    what differs from the default of slots=1, device=, dir=, python=, user=, port=, key=,
+    address=, listen= and env:NAME=; all on this machine unless given."""
+
+    ssh: str = "ssh"
+    """The command that runs another one on a machine, as in "ssh -F my-config"."""
+
+    port: int | None = None
+    """Peers listen at this port of their machine, the second one at the next, and so on, at free
+    ones where these are taken; 7700 with ``hosts``, else what follows from the job's id, unless
+    given."""
+
+    scheduler: str = "auto"
+    """Whose task this process is, so that it becomes one peer itself: slurm or torchrun. auto finds
+    out, unless ``peers`` or ``hosts`` is given; with none, it is nobody's."""
+
+    no_models: bool = False
+    """With ``hosts``: leave the peers' models where they are, and merge none here."""
+
+    def __post_init__(self) -> None:
+        if self.port is not None and not 0 < self.port <= PORT_MAX:
+            raise ConfigError(f"--port is {self.port}: it must be 1 to {PORT_MAX}")
 
 
 def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
@@ -338,18 +220,115 @@ def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
     return factors
 
 
-def step_s_min(config: LaunchConfig, index: int) -> float:
-    """How long a peer's steps take at least, seconds."""
-    factors = parse_slow(config.slow, config.peers)
-    least = config.step_s_min
-    if least is None:
-        least = STEP_S_MIN_SLOW if factors else 0.0
-    return least * factors.get(index, 1.0)
+def device_of(text: str, index: int) -> str:
+    """The device of one process of a machine, of what `LaunchConfig.device` says.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return text.format(i=index)
+    except (KeyError, IndexError, ValueError):
+        raise ConfigError(
+            f"--device is {text!r}: write cuda:{{i}} for a GPU per process, or cpu or cuda"
+        ) from None
 
 
-def _folder(config: LaunchConfig) -> Path:
-    from ...train.storage.files import check_folder
+def _read_file(path: Path) -> dict[str, Any]:
+    """Read a run from a TOML file.
 
-    out = config.out or next(p for p in new_folders(config.task) if not os.path.exists(p))
-    check_folder(out, resume=f"--resume {out}")
-    return out
+    Its keys are the options of ``rumor run``, with ``_`` or ``-``, and ``command``: a text, or a
+    list of words.
+
+    Returns:
+        Values by the names of parameters; ``command`` is a list.
+
+    Raises:
+        ConfigError: It cannot be read, or has a key or a value that makes no sense; it is named.
+    """
+    from ...train.storage.files import read_bytes
+
+    try:
+        content = tomllib.loads(read_bytes(path).decode())
+    except RecursionError:
+        raise ConfigError(f"{path}: it is nested too deeply") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    known = {
+        **read_settings(LaunchConfig),
+        **read_settings(MachinesConfig),
+        **read_settings(ExchangeConfig),
+    }
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name == "command":
+            words = shlex.split(value) if isinstance(value, str) else value
+            if not _is_list_of(words, str):
+                raise ConfigError(f"{path}: command must be a text or a list of words")
+            found[name] = words
+            continue
+        if name not in known:
+            hint = did_you_mean(name, (*known, "command"), f": known are {', '.join(known)}")
+            raise ConfigError(f"{path}: there is no key {key!r}{hint}")
+        setting = known[name]
+        found[name] = _value(value, setting.kind, several=setting.several, where=f"{path}: {key}")
+    return found
+
+
+def _value(value: Any, kind: type, *, several: bool, where: str) -> Any:
+    if several:
+        each = [value] if isinstance(value, str) else value
+        if not _is_list_of(each, kind):
+            raise ConfigError(f"{where} is {value!r}: it must be a list")
+        return tuple(each)
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{where} is {value!r}: it must be {_KINDS.get(kind, 'a text')}")
+    return value
+
+
+_KINDS: Final = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and bool(values) and all(type(v) is kind for v in values)
+
+
+def settings_of(config: LaunchConfig) -> dict[str, Any]:
+    """All settings that are not None, by name, the exchange's among them; paths as text."""
+    own = {each.name: getattr(config, each.name) for each in fields(config)}
+    whole = own | config.exchange.as_json()
+    given = {name: v for name, v in whole.items() if name != "exchange" and v is not None}
+    return {name: str(v) if isinstance(v, Path) else v for name, v in given.items()}
+
+
+def config_from(
+    typed: Mapping[str, Any], names: Collection[str]
+) -> tuple[LaunchConfig, MachinesConfig, list[str], set[str]]:
+    """Make a run of options and words, or of a file that the words name.
+
+    Args:
+        typed: All options by name, with ``words``.
+        names: Of those that were typed: they count more than the file.
+
+    Returns:
+        The run, where it runs, the words of its command, and the names of all options that were
+        typed or are in the file.
+
+    Raises:
+        ConfigError: See `LaunchConfig` and `MachinesConfig`, or the file makes no sense.
+    """
+    words, said = list(typed["words"] or ()), {*names}
+    settings = dict(typed)
+    if words and words[0].endswith(".toml"):
+        content = _read_file(Path(words[0]))
+        words = words[1:] or content.pop("command", [])
+        settings |= {name: content[name] for name in content if name not in names}
+        said |= {*content}
+    exchange = config_of(ExchangeConfig, settings)
+    config = config_of(LaunchConfig, settings | {"exchange": exchange})
+    return config, config_of(MachinesConfig, settings), words, said

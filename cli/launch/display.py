@@ -1,9 +1,11 @@
 """A run of several peers on a terminal: a live table while it goes, a summary when it is over."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from textwrap import indent
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,10 +13,14 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from ...gossip.config import ProtocolConfig
-from ..reports.console import plain_table, progress_on
+from ..errors import FAILED, fail
+from ..reports.console import plain_table, print_json, progress_on
 from .monitor import PeerView, State
 
-__all__ = ["Display", "display_on", "failures", "render", "report", "script_errors", "summarize"]
+__all__ = [
+    *("Display", "complaint", "display_on", "end", "failures", "is_exact", "render", "report"),
+    "summarize",
+]
 
 Display = Callable[[Sequence[PeerView], Sequence[str], float], None]
 """Shows where the peers are, what has happened to some of them, and how long the run takes."""
@@ -164,7 +170,7 @@ def failures(summary: Mapping[str, Any]) -> list[str]:
     return _by_cause("failed", [(peer["id"], peer["why"]) for peer in failed])
 
 
-def script_errors(summary: Mapping[str, Any]) -> list[str]:
+def _script_errors(summary: Mapping[str, Any]) -> list[str]:
     """Scripts that failed after their peers had trained, and why; each cause once."""
     peers = summary["peers_detail"]
     told = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
@@ -322,3 +328,82 @@ def _files(summary: dict[str, Any]) -> str:
     files = {"Picture: ": "training.png", "Model:   ": "model.safetensors"}
     lines = [f"{what}{out}/{name}" for what, name in files.items() if name not in missing]
     return "\n".join(lines)
+
+
+def is_exact(summary: Mapping[str, Any]) -> bool:
+    """Whether every unit of weight that a run was founded with is accounted for."""
+    return bool(summary["weight_units_total"] == summary["weight_units_expected"])
+
+
+def complaint(summary: dict[str, Any]) -> str:
+    """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
+    out, peers = summary["out"], summary["peers_detail"]
+    said = [*failures(summary), *_script_errors(summary)]
+    if summary.get("unreached"):
+        whose = ", ".join(summary["unreached"])
+        said.append(f"the ledgers of {whose} are out of reach, so that no weight can be counted")
+    elif not is_exact(summary):
+        said.append("the ledgers do not balance: weight was lost or created, which is a bug")
+    elif all(peer["state"] == "left" for peer in peers):
+        said.append("stopped before the end")
+    elif not any(peer["state"] == "finished" for peer in peers):
+        said.append(f"no peer finished (logs: {out}/peers/*/log.txt)")
+    if len(swarms := summary.get("swarms", ())) > 1:
+        named = "; ".join(", ".join(swarm) for swarm in swarms)
+        folders = " ".join(f"{out}/peers/{id}" for id in swarms[0])
+        said.append(
+            f"these peers trained in {len(swarms)} swarms, whose models cannot be averaged: "
+            f"{named}. Merge each swarm by itself, as in `rumor merge {folders} -o one.safetensors`"
+        )
+    if summary["unwritten"]:
+        said.append(f"not written to {out}: {', '.join(summary['unwritten'])}")
+    return "; ".join(said)
+
+
+def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what a run came to, and what went wrong, if anything did.
+
+    Args:
+        summary: Of its first swarm, as `run_swarm` returns it.
+        as_json: As one object, in place of sentences.
+
+    Raises:
+        typer.Exit: With status 1, where something did.
+    """
+    swarms = {summary.get("swarm", ""): summary, **summary["further"]}
+    if as_json:
+        print_json(summary)
+    else:
+        for name, each in swarms.items():
+            if name or summary["further"]:
+                print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
+            report(dict(each), Console())
+    whys: list[str] = []
+    shown: set[str] = set()
+    for name, each in swarms.items():
+        failed = {
+            peer["id"]
+            for peer in each["peers_detail"]
+            if peer["state"] == State.FAILED or peer["script_error"]
+        }
+        for id in sorted(failed - shown):
+            _show_log(Path(summary["run"]) / "peers" / id, id)
+        shown |= failed
+        if why := complaint(dict(each)):
+            whys.append(f"swarm {name}: {why}" if name else why)
+    if whys:
+        fail("; ".join(whys), FAILED)
+
+
+def _show_log(folder: Path, id: str) -> None:
+    """Show the end of a peer's log on stderr."""
+    try:
+        lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    except OSError as error:
+        lines = [f"(it cannot be read: {error.strerror})"]
+    print(f"\n{id} failed; the end of {folder / 'log.txt'}:", file=sys.stderr)
+    for line in lines[-_TAIL_LINES:] or ["(it is empty)"]:
+        print(f"    {line}", file=sys.stderr)
+
+
+_TAIL_LINES: Final = 15

@@ -25,7 +25,7 @@ from ...train.faults.schedule import (
 )
 from ...train.faults.slowness import Slowness
 from ...train.faults.transport import NetworkPlan
-from .folder import Places
+from .folder import RunFolder
 from .monitor import Monitor, State
 from .processes.group import ProcessGroup
 
@@ -80,7 +80,7 @@ class FaultInjector:
         faults: Sequence[Fault],
         group: ProcessGroup,
         monitor: Monitor,
-        run_folder: Places,
+        run_folder: RunFolder,
         *,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
@@ -368,7 +368,7 @@ def _all_ids(ids: Sequence[str], faults: Sequence[Fault]) -> tuple[str, ...]:
 
 
 def read_live_faults(
-    path: Path, peers: Sequence[str], *, journal: bool = False, script: bool = False
+    path: Path, peers: Sequence[str], *, journal: bool = False
 ) -> tuple[Fault, ...]:
     """Read a schedule of faults and check it against a run of real processes.
 
@@ -376,7 +376,6 @@ def read_live_faults(
         path: The file.
         peers: Names of those that found the run.
         journal: Whether they keep journals.
-        script: Whether they are somebody's own script, which opens its own sockets.
 
     Returns:
         The faults in order of time, peers by name.
@@ -388,18 +387,14 @@ def read_live_faults(
         faults = read_faults(path)
         check_faults(faults, peers, LIVE_KINDS)
         for position, fault in enumerate(faults, 1):
-            _check(replace(fault, row=fault.row or position), journal=journal, script=script)
+            _check(replace(fault, row=fault.row or position), journal=journal)
     except ConfigError as error:
         raise ConfigError(f"--faults {path}: {error}") from None
     return resolve(faults, peers)
 
 
-def _check(fault: Fault, *, journal: bool, script: bool) -> None:
+def _check(fault: Fault, *, journal: bool) -> None:
     where = f"fault {fault.row} ({fault.kind})"
-    if script and fault.kind in NETWORK_KINDS:
-        raise ConfigError(
-            f"{where}: a script's network cannot be made to fail, that of `rumor launch` can"
-        )
     for name in ("after", "accepting"):
         if getattr(fault, name):
             raise ConfigError(

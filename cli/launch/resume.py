@@ -1,12 +1,13 @@
-"""How the lives of a peer ended that were over before its run goes on."""
+"""What a run was that goes on, and how the lives of its peers had ended."""
 
 import os
+import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
@@ -17,17 +18,19 @@ from ..run_folder import require_trust
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import option
 from .config import LaunchConfig
-from .folder import Place, RunFolder
-from .monitor import Life, LifeEnd, Monitor, State, Tail, life_in, read_report
+from .job import CHANGEABLE, NOT_OF_TASK, Place
+from .monitor import Life, LifeEnd, State, Tail, life_in, read_report
+
+if TYPE_CHECKING:
+    from ...train.config import RunConfig
 
 __all__ = [
-    "CHANGEABLE",
-    "Resumption",
+    "folders_of",
     "life_ends_of",
     "lives_before",
     "read_life_ends",
     "read_run",
-    "require_over",
+    "require_same",
 ]
 
 
@@ -58,7 +61,7 @@ def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
 def lives_before(out: Path, places: Sequence[Place]) -> dict[int, list[LifeEnd]]:
     """How the lives of the peers of a run ended, by their index, before any begins again."""
     told = read_life_ends(out)
-    been = [place for place in places if ledger_paths(place.folder)]
+    been = [p for p in places if any(map(ledger_paths, (*p.earlier, p.folder)))]
     return {place.index: life_ends_of(place, told) for place in been}
 
 
@@ -126,52 +129,13 @@ def _measured_in(folder: Path, lives: list[Life | None]) -> dict[Life, int]:
     return steps
 
 
-CHANGEABLE: Final = (
-    *("steps", "total_steps", "lr", "lr_schedule", "linger_s", "leave_s"),
-    *("log_every", "eval_every", "eval_average_every", "checkpoint_every"),
-)
-"""Settings that a run may go on with changed; peers are told those that were typed."""
-
 _NAMED_MAX: Final = 4
 """Peers that an error names one by one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resumption:
-    """A run as it was, and what is left of each of its peers."""
-
-    config: LaunchConfig
-    """As it was started, but for what is changed now."""
-
-    places: tuple[Place, ...]
-    """Of the last life of each peer, in their order."""
-
-    changes: tuple[str, ...]
-    """Options that peers are told beside what they kept."""
-
-    ends: Mapping[str, Sequence[LifeEnd]]
-    """How the lives of each peer ended, by its name."""
-
-    def again(self, run_folder: RunFolder, config: LaunchConfig) -> list[Place]:
-        """Make a place for the next life of each peer.
-
-        Args:
-            run_folder: Of the run that goes on.
-            config: Of the same.
-        """
-        changes = self.changes
-        if config.exchange.no_shared_memory:
-            changes = (*changes, "--no-shared-memory")
-        return [run_folder.next_life(place, kept=True, changes=changes) for place in self.places]
-
-    def remind(self, monitor: Monitor) -> None:
-        """Tell who watches the run what its peers were before."""
-        for index, place in enumerate(self.places):
-            for end in self.ends[place.id]:
-                monitor.recall(index, end)
-
-
-def read_run(out: Path, typed: Mapping[str, Any], *, trust: bool = False) -> Resumption:
+def read_run(
+    out: Path, typed: Mapping[str, Any], *, trust: bool = False
+) -> "tuple[LaunchConfig, RunConfig]":
     """Read what a run was, from what its peers left.
 
     Args:
@@ -182,43 +146,84 @@ def read_run(out: Path, typed: Mapping[str, Any], *, trust: bool = False) -> Res
     Raises:
         ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
     """
+    from ...train.config import CHECKPOINTS, RunConfig
+
     if refused := sorted(set(typed) - {*CHANGEABLE, "faults", "loggers"}):
         allowed = ", ".join(map(option, CHANGEABLE))
         raise ConfigError(
             f"{option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
             f"but for {allowed}"
         )
-    folders = _folders(out)
-    require_over(out, folders)
-    kept = {id: _options(several[-1]) for id, several in folders.items()}
-    files = {folders[id][-1] / "options.json": options for id, options in kept.items()}
-    require_trust(out, files, typed, trust=trust)
-    places = [
-        Place(
-            index=kept[id]["index"] if not id.startswith("join-") else len(folders),
-            id=id,
-            folder=several[-1],
-            command=(),
-            earlier=tuple(several[:-1]),
+    if not os.path.isdir(out):
+        raise ConfigError(f"--resume {out}: there is no such folder")
+    paths = sorted((out / "peers").glob("*/options.json"))
+    if not paths:
+        raise ConfigError(
+            f"--resume {out}: this is not the folder of a run that `rumor launch` made"
         )
-        for id, several in folders.items()
-    ]
-    places.sort(key=lambda place: (place.index, place.id))
-    places = [replace(place, index=index) for index, place in enumerate(places)]
-    first = kept[places[0].id]
-    _require_resumable(out, places, str(first.get("rule", "gosgd")))
-    changes = {name: value for name, value in typed.items() if name in CHANGEABLE}
-    told = read_life_ends(out)
-    return Resumption(
-        # The launcher logs, and has kept no options: what is typed now counts.
-        config=replace(_config(out, first | changes), loggers=tuple(typed.get("loggers") or ())),
-        places=tuple(places),
-        changes=tuple(f"{option(name)}={value}" for name, value in changes.items()),
-        ends={place.id: life_ends_of(place, told) for place in places},
-    )
+    _require_over(out, folders_of(out))
+    kept = {path: _options(path) for path in paths}
+    require_trust(out, kept, typed, trust=trust)
+    founders = [path for path in paths if not path.parent.name.startswith("join-")]
+    options = kept[min(founders or paths, key=lambda path: kept[path]["index"])]
+    rule = make_rule(str(options.get("rule", "gosgd")))
+    if not any((out / "peers").glob(f"*/{CHECKPOINTS}/*.safetensors")):
+        raise ConfigError(
+            f"--resume {out}: none of its peers has a checkpoint (--checkpoint-every), so that "
+            "nothing could go on: start the run again"
+        )
+    if requirements_of(rule).fixed_members:
+        raise ConfigError(
+            f"--resume {out}: a swarm that trains with {rule.name} takes nobody in once it has "
+            "started, so that no peer of it can resume: start the run again"
+        )
+
+    options = {**options, **typed}
+
+    def of(owner: type[Any], *without: str) -> dict[str, Any]:
+        names = {entry.name for entry in fields(owner)} - {*without}
+        return {name: options[name] for name in names & set(options)}
+
+    own = of(LaunchConfig, "exchange", "out", "resume", "slow", "faults", "loggers")
+    own |= {name: Path(own[name]) for name in ("key", "roster") if own.get(name)}
+    # The launcher logs, and has kept no options: what is typed now counts.
+    own |= {"loggers": tuple(typed.get("loggers") or ()), "faults": typed.get("faults")}
+    exchange = ExchangeConfig(**of(ExchangeConfig))
+    try:
+        config = LaunchConfig(
+            **own, peers=options["count"], exchange=exchange, out=out, resume=True
+        )
+        # How long a step lasts is each peer's own affair, and it has kept it.
+        return config, RunConfig(**of(RunConfig, *NOT_OF_TASK, "step_s_min", "journal"))
+    except (TypeError, LookupError) as error:
+        raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None
 
 
-def require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
+def folders_of(out: Path) -> dict[str, list[Path]]:
+    """The folders of each peer of a run, by its name, those of earlier lives first."""
+    from ...train.runtime.peer_folder import peer_folders
+
+    folders = (path for path in (out / "peers").iterdir() if path.is_dir())
+    return peer_folders(folder / "options.json" for folder in folders)
+
+
+def require_same(config: LaunchConfig, out: Path) -> None:
+    """See that the run in a folder is over, and had the same peers.
+
+    Raises:
+        ConfigError: It was another one, or some of its peers still run.
+    """
+    folders = folders_of(out)
+    others = sorted({*folders} - {*config.ids()})
+    if other := [id for id in others if re.fullmatch(r"join-\d+", id, re.ASCII) is None]:
+        raise ConfigError(
+            f"--resume {out}: {other[0]} was a peer there, and would be none now: give the same "
+            "options as before, -n among them"
+        )
+    _require_over(out, folders)
+
+
+def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
     """See that no peer of a run has outlived its launcher: its next life could not begin.
 
     Args:
@@ -261,37 +266,7 @@ def _process_in(folder: Path) -> int | None:
     return pid if is_held_by(folder, pid) else None
 
 
-def _require_resumable(out: Path, places: Sequence[Place], rule: str) -> None:
-    from ...train.config import CHECKPOINTS
-
-    if not any(any((place.folder / CHECKPOINTS).glob("*.safetensors")) for place in places):
-        raise ConfigError(
-            f"--resume {out}: none of its peers has a checkpoint (--checkpoint-every), so that "
-            "nothing could go on: start the run again"
-        )
-    if requirements_of(make_rule(rule)).fixed_members:
-        raise ConfigError(
-            f"--resume {out}: a swarm that trains with {rule} takes nobody in once it has started, "
-            "so that no peer of it can resume: start the run again"
-        )
-
-
-def _folders(out: Path) -> dict[str, list[Path]]:
-    """The folders of each peer, those of earlier lives first."""
-    from ...train.runtime.peer_folder import peer_folders
-
-    found = peer_folders((out / "peers").glob("*/options.json"))
-    if not os.path.isdir(out):
-        raise ConfigError(f"--resume {out}: there is no such folder")
-    if not found:
-        raise ConfigError(
-            f"--resume {out}: this is not the folder of a run that `rumor launch` made"
-        )
-    return found
-
-
-def _options(folder: Path) -> dict[str, Any]:
-    path = folder / "options.json"
+def _options(path: Path) -> dict[str, Any]:
     try:
         options = read_json(path)
         if not isinstance(options, dict) or not isinstance(options.get("index"), int):
@@ -299,18 +274,3 @@ def _options(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"--resume: {path} cannot be read: {error}") from None
     return options
-
-
-def _config(out: Path, options: Mapping[str, Any]) -> LaunchConfig:
-    def of(owner: type[Any], without: Collection[str] = ()) -> dict[str, Any]:
-        names = {entry.name for entry in fields(owner)} - set(without)
-        return {name: options[name] for name in names & set(options)}
-
-    # How long a step lasts is each peer's own affair, and it has kept it.
-    own = of(LaunchConfig, ("exchange", "out", "step_s_min", "journal", "faults"))
-    own |= {name: Path(own[name]) for name in ("key", "roster") if own.get(name)}
-    exchange = ExchangeConfig(**of(ExchangeConfig))
-    try:
-        return LaunchConfig(**own, peers=options["count"], exchange=exchange, out=out)
-    except (TypeError, LookupError) as error:
-        raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None

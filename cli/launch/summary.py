@@ -28,7 +28,7 @@ from ...train.storage.merge import (
 )
 from ...train.tasks.registry import Evaluation, Task
 from ..errors import printable
-from .folder import Place
+from .job import Place
 from .monitor import LifeEnd, PeerView, State, Tail, read_report
 
 __all__ = [

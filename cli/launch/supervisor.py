@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from .display import Display
-from .monitor import Life, Monitor, PeerView
+from .job import Place
+from .monitor import Life, Monitor, PeerView, Process
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
 
-__all__ = ["Group", "supervise"]
+__all__ = ["Fleet", "Group", "supervise"]
 
 LOOK_S = 0.2
 
@@ -22,6 +23,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 class Group(Protocol):
     """What supervision needs of the processes of a run, see `ProcessGroup`."""
+
+    places: list[Place]
+    """Of all peers, in their order."""
 
     def start(self) -> None:
         """Start all."""
@@ -40,6 +44,23 @@ class Group(Protocol):
 
     def wait(self) -> None:
         """Wait until all have ended."""
+
+
+class Fleet(Group, Protocol):
+    """Processes on other machines."""
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """In the order of their places."""
+
+    unreached: list[str]
+    """Peers whose last files could not be had."""
+
+    def lines(self) -> list[str]:
+        """What peers have printed since the last call, and what happened to connections."""
+
+    def close(self) -> None:
+        """End all connections, and wait until nothing is written any more."""
 
 
 class _Interrupt:

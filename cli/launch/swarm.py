@@ -1,100 +1,161 @@
-"""The swarm of one run: its folders, its processes, and what is done to them."""
+"""The swarm of one run: its processes from their start to the end, and what it came to.
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+A script's process may make several peers, each of a swarm of its own, such as one for each fold.
+The first of them writes into the process's folder, each further one, and each that has a name, into
+a folder of its own in there. The results of such a swarm are in ``swarms/NAME``.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import require_files
+from ...train.storage.incarnation import INCARNATION_FILE
 from ..errors import not_written
-from .folder import PROGRAM, RunFolder
-from .monitor import Monitor, OnRow
+from .display import Display, display_on
+from .folder import RunFolder
+from .job import PROGRAM, Job, Place
+from .monitor import Monitor, OnRow, PeerView, ended_view, read_report
+from .processes import fork_server as forking
 from .processes.group import ProcessGroup, watchdog
+from .resume import life_ends_of, lives_before, read_life_ends
+from .supervisor import Fleet, supervise
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from subprocess import Popen
-
-    from .config import LaunchConfig
     from .faults import FaultInjector
     from .processes.fork_server import ForkServer
-    from .resume import Resumption
     from .summary import Outcome
 
-__all__ = ["Swarm"]
+__all__ = ["Swarm", "noting", "run_swarm"]
+
+
+def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
+    """Run a swarm from its start to its summary.
+
+    Args:
+        job: What to run.
+        fleet: Its processes, where they are on other machines.
+
+    Returns:
+        The summary, which also lies in the run's folder, but for what its ``unwritten`` names.
+
+    Raises:
+        ConfigError: It cannot start; nothing was written.
+        TrainingError: A peer left files that cannot be read.
+        OSError: A process cannot be started.
+    """
+    from ...train.loggers import LoggedRun, LogWriter, make_loggers
+
+    if fleet is None:
+        require_files()
+    config, described = job.config, job.described()
+    title = f"{job.name} on {config.peers} peers, {described['topology']}, in {job.out}"
+    summary: dict[str, Any] = {}
+    writer = LogWriter(make_loggers(config.loggers))
+    writer.open(LoggedRun(name=job.out.name, folder=job.out, config=described))
+    try:
+        with ExitStack() as stack:
+            if fleet is None:
+                swarm = stack.enter_context(_local(job, writer.log))
+            else:
+                swarm = Swarm(job, fleet, on_row=writer.log)
+            display = stack.enter_context(display_on(sys.stderr, title))
+            started_s = time.monotonic()
+            if fleet is not None:
+                display = _with_lines(fleet, display)
+            views = supervise(swarm.group, swarm.monitor, display, swarm.injector)
+            if fleet is not None:
+                fleet.close()
+                display(views, (), time.monotonic() - started_s)
+            wall_s = time.monotonic() - started_s
+        summary |= swarm.concluded(wall_s)
+    finally:
+        writer.close(summary)
+    return summary
+
+
+@contextmanager
+def _local(job: Job, on_row: OnRow) -> "Iterator[Swarm]":
+    """A swarm on this machine, whose peers are forked where they are those of `rumor peer`."""
+    forks = job.command == PROGRAM
+    with (
+        forking.fork_server() if forks else nullcontext() as server,
+        Swarm.founded(job, server, on_row) as swarm,
+    ):
+        yield swarm
+
+
+def _with_lines(fleet: Fleet, display: Display) -> Display:
+    """Show what peers of other machines print, too."""
+
+    def show(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
+        display(views, [*fleet.lines(), *news], elapsed_s)
+
+    return show
 
 
 class Swarm:
-    """Peers that train one model on this machine; made by `founded`.
+    """The processes of a run, none of which was started yet.
 
     Args:
-        config: What to run.
-        steps: Of each peer; None where only all together have a number of them.
-        out: The run's folder.
-        program: What starts a peer; its options are appended.
-        resumption: The run that it goes on with; None for a new one.
-        awake: Wakes paused peers if this process is killed.
-        server: Peers are forked from it.
+        job: What to run.
+        group: The processes.
+        folder: Makes places for later lives, where something is done to them.
         on_row: Takes a peer's name and each row of its metrics.
-
-    Raises:
-        ConfigError: A folder cannot be made.
     """
 
     def __init__(
         self,
-        config: "LaunchConfig",
-        steps: int | None,
-        out: "Path",
-        program: Sequence[str],
-        resumption: "Resumption | None",
-        awake: "Popen[bytes] | None",
-        server: "ForkServer | None",
-        on_row: OnRow | None,
+        job: Job,
+        group: ProcessGroup | Fleet,
+        folder: RunFolder | None = None,
+        on_row: OnRow | None = None,
     ) -> None:
-        self.config, self.steps, self.out = config, steps, out
-        run_folder = RunFolder(config, steps, out, program)
-        try:
-            if resumption is None:
-                found = run_folder.found()
-            else:
-                found = resumption.again(run_folder, config)
-        except OSError as error:
-            raise ConfigError(not_written(out, error)) from None
-        self.group = ProcessGroup(found, awake, server)
-        group, total = self.group, config.total_steps
+        self.job, self.group = job, group
+        training = job.training
+        steps, total = (training.steps, training.total_steps) if training else (None, None)
         self.monitor = Monitor(group.places, group.processes, steps, total, on_row)
-        if resumption is not None:
-            resumption.remind(self.monitor)
-        self.injector = self._injector(run_folder) if config.faults else None
+        for index, ends in lives_before(job.out, group.places).items():
+            for end in ends:
+                self.monitor.recall(index, end)
+        self.injector: FaultInjector | None = None
         """Does faults, where there are any."""
+        if job.faults and folder is not None and isinstance(group, ProcessGroup):
+            # Most runs have no faults.
+            from . import faults
+
+            seed = job.config.seed
+            self.injector = faults.FaultInjector(job.faults, group, self.monitor, folder, seed=seed)
 
     @classmethod
     @contextmanager
     def founded(
-        cls,
-        config: "LaunchConfig",
-        steps: int | None,
-        out: "Path",
-        program: Sequence[str] = PROGRAM,
-        resumption: "Resumption | None" = None,
-        server: "ForkServer | None" = None,
-        on_row: OnRow | None = None,
+        cls, job: Job, server: "ForkServer | None" = None, on_row: OnRow | None = None
     ) -> "Iterator[Swarm]":
-        """Make a run's folders; no process is started yet. Arguments are those of `Swarm`."""
-        pauses = any(fault.kind in ("pause", "slow") for fault in config.faults)
+        """Make the folders of a run on this machine.
+
+        Args:
+            job: What to run.
+            server: Peers are forked from it.
+            on_row: As for `Swarm`.
+
+        Raises:
+            ConfigError: A folder cannot be made.
+        """
+        folder = RunFolder(job)
+        try:
+            places = folder.found()
+        except OSError as error:
+            raise ConfigError(not_written(job.out, error)) from None
+        pauses = any(fault.kind in ("pause", "slow") for fault in job.faults)
+        # Should this process be killed, it wakes paused peers.
         with watchdog() if pauses else nullcontext() as awake:
-            yield cls(config, steps, out, program, resumption, awake, server, on_row)
-
-    def _injector(self, run_folder: RunFolder) -> "FaultInjector":
-        from .faults import FaultInjector
-
-        faults, seed = self.config.faults, self.config.seed
-        return FaultInjector(faults, self.group, self.monitor, run_folder, seed=seed)
-
-    @property
-    def faults(self) -> list[dict[str, Any]]:
-        """What was done to it."""
-        return [] if self.injector is None else self.injector.records
+            yield cls(job, ProcessGroup(places, awake, server), folder, on_row)
 
     def outcomes(self) -> "list[Outcome]":
         """What each peer came to; all have ended.
@@ -105,3 +166,100 @@ class Swarm:
         from .summary import read_outcomes
 
         return read_outcomes(self.group.places, self.monitor.views)
+
+    def concluded(self, wall_s: float) -> dict[str, Any]:
+        """Merge, sum up and draw all swarms of a run that is over.
+
+        Args:
+            wall_s: How long it took, seconds.
+
+        Returns:
+            The summary of the first swarm, with those of the others as ``further``, by name.
+        """
+        job, places = self.job, self.group.places
+        reports = () if job.training else [read_report(place.folder) or {} for place in places]
+        described = job.described(reports) | {"run": str(job.out)}
+        if isinstance(self.group, ProcessGroup):
+            described["leftovers"] = [each._asdict() for each in self.group.leftovers()]
+        else:
+            described["unreached"] = sorted({*self.group.unreached})
+        names = sorted({path.name for place in places for path in _further(place)})
+        further = {name: self._conclude_further(name, described, wall_s) for name in names}
+        folders = [folder for place in places for folder in (*place.earlier, place.folder)]
+        if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
+            # All peers have names, so that none has written into its process's folder.
+            return further.pop(names[0]) | {"swarm": names[0], "further": further}
+        if names:
+            # Rows of further swarms are in these views, too.
+            self.monitor.views = [
+                ended_view(place, process.poll(), view.earlier)
+                for place, process, view in zip(
+                    places, self.group.processes, self.monitor.views, strict=True
+                )
+            ]
+        faults = [] if self.injector is None else self.injector.records
+        described["further"] = further
+        return _conclude(described, job, job.out, wall_s, self.outcomes(), faults)
+
+    def _conclude_further(
+        self, name: str, described: Mapping[str, Any], wall_s: float
+    ) -> dict[str, Any]:
+        from .summary import read_outcomes
+
+        out = self.job.out / "swarms" / name
+        out.mkdir(parents=True, exist_ok=True)
+        told = read_life_ends(out)
+        places, views = [], []
+        for place, process in zip(self.group.places, self.group.processes, strict=True):
+            if name not in {path.name for path in _further(place)}:
+                continue
+            earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
+            places.append(replace(place, folder=place.folder / name, earlier=earlier))
+            # The last life is the one whose end is seen now.
+            ends = life_ends_of(places[-1], told)[:-1]
+            views.append(ended_view(places[-1], process.poll(), ends))
+        described = {**described, "peers": len(places)}
+        return _conclude(described, self.job, out, wall_s, read_outcomes(places, views))
+
+
+def _further(place: Place) -> Iterator[Path]:
+    """Folders of the further peers of a process."""
+    for folder in (*place.earlier, place.folder):
+        yield from (path.parent for path in folder.glob(f"*/{INCARNATION_FILE}"))
+
+
+def _conclude(
+    described: Mapping[str, Any],
+    job: Job,
+    out: Path,
+    wall_s: float,
+    outcomes: "Sequence[Outcome]",
+    faults: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Merge, sum up and draw a swarm that is over, and write it all into its folder."""
+    from ...sim.results.pictures.live_plots import draw
+    from ...train.storage.files import write_json
+    from .summary import estimate, merge_outcomes, summarize
+
+    merged = merge_outcomes(outcomes, job.task)
+    unwritten: list[str] = []
+    if merged is not None:
+        with noting(unwritten, out / "model.safetensors") as path:
+            merged.save(path)
+    summary = summarize(described, out, wall_s, outcomes, merged, faults)
+    summary["unwritten"] = unwritten
+    with noting(unwritten, out / "summary.json") as path:
+        write_json(path, summary)
+    with noting(unwritten, out / "training.png") as path:
+        rows = [outcome.rows for outcome in outcomes]
+        draw(summary, rows, estimate(rows), path)
+    return summary
+
+
+@contextmanager
+def noting(unwritten: list[str], path: Path) -> Iterator[Path]:
+    """Let a file that cannot be written cost only itself: the figures are worth showing even so."""
+    try:
+        yield path
+    except OSError as error:
+        unwritten.append(f"{path.name} ({error.strerror or error})")

@@ -89,7 +89,7 @@ _PANELS: Final[Mapping[str, tuple[str, ...]]] = {
         *("network", "latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates"),
         "stands_for",
     ),
-    FAULTS: ("faults", "storm", "storm_scale", "network_faults", "checkpoint_every_s"),
+    FAULTS: ("faults", "storm", "storm_scale", "checkpoint_every_s"),
     COMPUTING: (
         *("engine", "decide", "threads", "window", "memory_gib"),
         *("processes", "shrink", "failures_max", "backend", "jobs"),
@@ -165,7 +165,7 @@ def _paces() -> str:
 
 
 _OF_SPECS: Final[Mapping[str, Callable[[], tuple[str, str | None]]]] = {
-    "rule": lambda: (f"When to push and how to mix. {rules_help()}", None),
+    "rule": lambda: (f"When to push and how to mix. {rules_help()}", "gosgd"),
     "p": lambda: (f"The rule's parameter p. {parameter_help('p')}", parameter_default("p")),
     "robust": lambda: (f"The rule's parameter robust. {parameter_help('robust')}", None),
     "emission": lambda: (f"The rule's parameter emission. {parameter_help('emission')}", None),

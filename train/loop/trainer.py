@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.transport.zmq_transport import Transport
 from ..config import (
     CHECKPOINTS,
     CheckpointConfig,
@@ -26,7 +25,6 @@ from ..config import (
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from ..peer import Peer
-from ..runtime.session import open_transport
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..tasks.partition import partition_as_json
 from ..tasks.task import require_optimizer
@@ -50,7 +48,6 @@ def run(
     peer_config: PeerConfig,
     *,
     stop: threading.Event | None = None,
-    opens: Callable[[PeerConfig], Transport] = open_transport,
 ) -> Report:
     """Train as one peer until its steps are done or *stop* is set.
 
@@ -58,7 +55,6 @@ def run(
         config: What to train.
         peer_config: How to take part.
         stop: When set, the peer leaves: it hands its weight on and ends.
-        opens: Opens its sockets.
 
     Returns:
         How it ended; also in ``peer.json``, where there is a folder.
@@ -77,7 +73,6 @@ def run(
     loggers = LogWriter(make_loggers(peer_config.loggers))
     training = _Training(config, _placed(config, peer_config), loggers)
     training.peer.stop = stop = stop or training.peer.stop
-    training.peer.opens = opens
     try:
         state = training.run(stop)
         return training.report(state)

@@ -76,17 +76,28 @@ _T = TypeVar("_T")
 _AT_ONCE_MAX = 2
 
 
-def open_transport(config: PeerConfig) -> Transport:
+def open_transport(config: PeerConfig, network_faults: Path | None = None) -> Transport:
     """Open a peer's sockets.
+
+    Args:
+        config: The peer's.
+        network_faults: What goes wrong between it and the others, as in `NetworkPlan`.
 
     Raises:
         ConfigError: Its key or roster cannot be read, or the key is not let in.
         TransportError: An address cannot be bound; nothing stays open.
     """
-    return Transport(
+    bulk_messages_max, keyring = messages_max(config.shards), config.keyring()
+    if network_faults is None:
+        return Transport(config.bind, bulk_messages_max=bulk_messages_max, keyring=keyring)
+    from ..faults.transport import FaultyTransport
+
+    return FaultyTransport(
+        network_faults,
+        config.named(),
         config.bind,
-        bulk_messages_max=messages_max(config.shards),
-        keyring=config.keyring(),
+        bulk_messages_max=bulk_messages_max,
+        keyring=keyring,
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from ..folder import PROGRAM, Place
+from ..job import PROGRAM, Place
 from .fork_server import ForkedProcess, ForkServer, environment
 
 __all__ = ["Leftover", "ProcessGroup", "watchdog"]

@@ -1,7 +1,6 @@
 """What an agent does on its machine: it obeys, tells, and lets peers leave when nobody listens."""
 
 import base64
-import fcntl
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from rumor.cli.cluster import agent as module
-from rumor.cli.cluster.agent import Agent, Outgoing
+from rumor.cli.cluster.agent import Agent
 from rumor.cli.launch.processes.group import ProcessGroup
 
 from ...waiting import LIMIT_S, until
@@ -32,7 +31,7 @@ class Desk:
         self._ends = [orders, news]
         self._open = {self._orders, self._news}
         self._read = b""
-        self.agent = Agent(orders, Outgoing(news))
+        self.agent = Agent(orders, news)
 
     def say(self, **order: Any) -> None:
         """Give an order."""
@@ -85,7 +84,6 @@ def started(desk: Desk, script: str, *, models: bool = False) -> Path:
     peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
     desk.say(
         start={
-            "out": "run",
             "command": ["sh", "-c", script],
             "leave_s": 0.0,
             "models": models,
@@ -123,8 +121,6 @@ def files_in(news: list[dict[str, Any]]) -> dict[str, bytes]:
 def test_it_tells_all_of_a_peer_before_it_tells_its_end(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However slowly the news leave.
-    monkeypatch.setattr(module, "_QUEUED_BYTES_MAX", 100)
     monkeypatch.setattr(module, "_PIECE_BYTES", 60)
     started(
         desk,
@@ -226,46 +222,10 @@ def test_a_program_that_has_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyP
     assert "'sh'" in list(desk.news())[-1]["failed"]
 
 
-def test_what_peers_left_is_told_from_where_the_launcher_has_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_QUEUED_BYTES_MAX", 10)
-    folder = Path("run/ada")
-    folder.mkdir(parents=True)
-    (folder / "log.txt").write_text("one\ntwo\n")
-    (folder / "peer.json").write_text("{}")
-    (folder / "model.safetensors").write_text("model")
-    peers = [{"index": 4, "id": "ada", "folder": "run/ada", "sizes": {"log.txt": 4}}]
-    order = {"dir": ".", "out": "run", "models": False, "peers": peers}
-    with open("run/agent.lock", "ab") as lock:
-        # The first agent still waits for its peers.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        desk.say(collect=order)
-        desk.agent._look()
-    desk.say(collect=order)
-    desk.agent._look()
-    desk.hang_up()
-    assert desk.agent.run() == 1
-    news = list(desk.news())
-    assert news[0] == {"collected": False} and news[-1] == {"collected": True}
-    assert files_in(news) == {"log.txt": b"two\n", "peer.json": b"{}"}
-
-
-def test_a_launcher_that_takes_nothing_is_not_waited_for(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LOST_S", 0.1)
-    desk.agent._news.say(much="x" * (1 << 20))
-    desk.agent._flush_all()
-    assert not desk.agent._news.is_empty
-
-
 def test_a_check_says_what_is_here(desk: Desk) -> None:
     Path("mine.py").touch()
     check = {"dir": ".", "command": ["sh"], "script": "mine.py", "folders": [], "host": "127.0.0.1"}
     desk.say(check=check | {"first": 20_000, "count": 2})
-    desk.agent._look()
-    desk.agent._look()
     desk.hang_up()
     desk.agent.run()
     (hello,) = (each["hello"] for each in desk.news())

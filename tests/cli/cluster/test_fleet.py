@@ -12,9 +12,10 @@ from rumor.cli.cluster import fleet as module
 from rumor.cli.cluster.connection import Connection
 from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
-from rumor.cli.launch.script.config import ScriptConfig
+from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.job import Job
 
-from ...waiting import LIMIT_S, until
+from ...waiting import until
 
 
 class Canned(Connection):
@@ -41,8 +42,8 @@ class Canned(Connection):
 def fleet_of(folder: Path, *news: dict[str, Any]) -> Fleet:
     host = Host(line=1, name="node-a", address="node-a")
     station = Station(host=host, peers=(0,), ports=(7700,))
-    config, connection = ScriptConfig(peers=1), Canned(*news)
-    return Fleet([station], [connection], "ssh", config, folder, ["x"], models=True)
+    job = Job(config=LaunchConfig(peers=1), name="x", command=("x",), out=folder)
+    return Fleet(job, [station], [Canned(*news)], models=True)
 
 
 def piece(name: str, data: bytes, peer: Any = 0) -> dict[str, Any]:
@@ -104,10 +105,10 @@ def test_a_copy_that_cannot_be_written_stops_nobody_and_is_named(tmp_path: Path)
 
     def start_with_a_folder_in_the_way() -> None:
         follow = fleet._follow
-        fleet._follow = lambda number: None  # type: ignore[method-assign]
+        fleet._follow = lambda *_: None  # type: ignore[method-assign]
         start()
         (fleet.places[0].folder / "peer.json").mkdir()
-        follow(0)
+        follow(*fleet._stations[0])
 
     fleet.start = start_with_a_folder_in_the_way  # type: ignore[method-assign]
     assert run(fleet) == 0
@@ -129,9 +130,9 @@ def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
     monkeypatch.setattr(module, "_KILL_S", 0.0)
     monkeypatch.setattr(module, "_PING_S", 0.01)
     fleet = fleet_of(tmp_path / "run")
-    connection = fleet._connections[0]
+    ((_, connection),) = fleet._stations
     assert isinstance(connection, Canned)
-    fleet._follow = lambda number: None  # type: ignore[method-assign]
+    fleet._follow = lambda *_: None  # type: ignore[method-assign]
     fleet.start()
     assert fleet.processes[0].poll() is None
     fleet.leave_all()
@@ -145,18 +146,3 @@ def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
     assert [each for each in connection.told if "ping" not in each][1:] == [
         *({"leave": signal.SIGTERM}, {"kill": True}, {"kill": True}),
     ]
-
-
-def test_a_run_that_is_closed_looks_for_nobody_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet = fleet_of(tmp_path / "run")
-    monkeypatch.setattr(module, "_GRACE_S", LIMIT_S)
-
-    def refuse(*given: Any) -> Connection:
-        fleet._closing.set()
-        return Canned({"collected": False})
-
-    monkeypatch.setattr(module, "Connection", refuse)
-    assert run(fleet) == 1
-    assert fleet.unreached == ["peer-0"]

@@ -7,7 +7,7 @@ import pytest
 from rumor.cli.cluster.connection import ssh_command
 from rumor.cli.cluster.fleet import stations, told_by_machine
 from rumor.cli.cluster.hosts import Host, read_hosts
-from rumor.cli.launch.script.config import MachinesConfig, ScriptConfig
+from rumor.cli.launch.config import LaunchConfig, MachinesConfig
 from rumor.gossip import ConfigError
 
 FILE = """\
@@ -92,7 +92,7 @@ def test_ssh_is_told_how_to_reach_a_machine(tmp_path: Path) -> None:
 
 def test_each_peer_is_told_of_others_on_other_machines(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, FILE), None)
-    config = ScriptConfig(peers=4, key=Path("key"), roster=Path("roster"), device="cpu")
+    config = LaunchConfig(peers=4, key=Path("key"), roster=Path("roster"), device="cpu")
     told = told_by_machine(config, Path("runs/x"), made)
     assert [told[index]["RUMOR_ID"] for index in range(4)] == [f"peer-{i}" for i in range(4)]
     assert told[1]["RUMOR_OUT"] == "runs/x/hosts/node-a/peer-1"
@@ -107,17 +107,17 @@ def test_each_peer_is_told_of_others_on_other_machines(tmp_path: Path) -> None:
     )
     assert [told[index]["RUMOR_DEVICE"] for index in range(4)] == ["cuda:0", "cuda:1", "cpu", "cpu"]
     listed = stations(hosts(tmp_path, "node-a slots=3 device=cuda:0,cuda:3"), None)
-    devices = told_by_machine(ScriptConfig(peers=3), Path("x"), listed)
+    devices = told_by_machine(LaunchConfig(peers=3), Path("x"), listed)
     assert [devices[index]["RUMOR_DEVICE"] for index in range(3)] == ["cuda:0", "cuda:3", "cuda:0"]
     assert (told[0]["RUMOR_KEY"], told[0]["RUMOR_FOUNDERS"]) == ("key", "1")
     assert "RUMOR_RENDEZVOUS" not in told[0] and told[3]["EMPTY"] == ""
-    together = told_by_machine(ScriptConfig(peers=4, rule="allreduce"), Path("x"), made)
+    together = told_by_machine(LaunchConfig(peers=4, rule="allreduce"), Path("x"), made)
     assert together[3]["RUMOR_FOUNDERS"] == "4"
 
 
 def test_loopback_addresses_are_bound_themselves(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
-    told = told_by_machine(ScriptConfig(peers=2), Path("x"), made)
+    told = told_by_machine(LaunchConfig(peers=2), Path("x"), made)
     assert [told[index]["RUMOR_BIND"] for index in range(2)] == [
         *("tcp://127.0.0.1:8000", "tcp://127.0.0.2:9000"),
     ]

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from rumor.cli import app as whole
 from rumor.cli.app import app
-from rumor.cli.launch.script.folder import require_no_stdin
+from rumor.cli.launch.checks import find_command
 from rumor.train.storage.jsonl import read_metrics
 
 from ...forked import forked_peers
@@ -119,7 +119,7 @@ def test_a_wrong_key_of_a_file_is_named(tmp_path: Path, text: str, message: str)
     ["python -c pass", "python -um tiny", "python -W error x.py -", "bash -c ls", "bash x.sh"],
 )
 def test_commands_that_name_their_script_do_not_read_it_from_stdin(words: str) -> None:
-    require_no_stdin(words.split())
+    find_command(words.split(), here=False)
 
 
 def test_too_few_files_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log(
     ("fault", "message"),
     [
         ({"kind": "crash", "peer": 9}, "9 is no peer"),
-        ({"kind": "loss", "rate": 0.5}, "a script's network cannot be made to fail"),
+        ({"kind": "crash", "peer": 1, "after": 1}, "after is for simulations alone"),
     ],
 )
 def test_faults_that_make_no_sense_are_refused_before_the_start(
@@ -249,7 +249,7 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
         watchdogs.append(True)
         return nullcontext()
 
-    monkeypatch.setattr("rumor.cli.commands.run.watchdog", watchdog)
+    monkeypatch.setattr("rumor.cli.launch.swarm.watchdog", watchdog)
     peers = tmp_path / "run" / "peers"
     over = threading.Event()
 

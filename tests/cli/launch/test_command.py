@@ -5,6 +5,7 @@ import json
 import os
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -15,8 +16,10 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch import command
-from rumor.cli.launch.command import complaint, run_swarm
+from rumor.cli.commands import launch
+from rumor.cli.launch import swarm
+from rumor.cli.launch.checks import training_job
+from rumor.cli.launch.display import complaint
 from rumor.cli.launch.faults import FaultInjector
 from rumor.cli.launch.processes.group import watchdog
 from rumor.train.faults.schedule import Fault, read_faults, resolve
@@ -59,8 +62,8 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--slow", "fast"], "3:10"),
         (["--p", "2"], "p is 2"),
         (["--emission", "per-hour"], "per-step, per-second or adaptive"),
-        (["--lr", "0"], "--lr is 0"),
-        (["--steps", "-5"], "--steps is -5"),
+        (["--lr", "0"], "lr is 0"),
+        (["--steps", "-5"], "steps is -5"),
         (["--wire", "float64"], "unknown wire 'float64'"),
         (["--wire", "topk:2"], "must be in (0, 1]"),
         (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
@@ -76,7 +79,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
         (["--memory-models", "1.5"], "memory_models is 1.5: it must be at least 2"),
         (["--prefetch", "-1"], "prefetch is -1"),
-        (["--total-steps", "0"], "--total-steps is 0"),
+        (["--total-steps", "0"], "total_steps is 0"),
         (["--lr-schedule", "sawtooth"], "constant, cosine, linear"),
         (["--checkpoint-every", "often"], "60s"),
         (["--timing", "moon"], "local, lan, wan"),
@@ -194,7 +197,7 @@ def test_loggers_are_closed_where_a_run_breaks_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Collected()
-    monkeypatch.setattr(command, "supervise", lambda *_: 1 / 0)
+    monkeypatch.setattr(swarm, "supervise", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_fakes(tmp_path / "run", steps=100, loggers=(own,))
     assert own.summaries == [{}]
@@ -372,10 +375,7 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
     no_room(monkeypatch, "model.safetensors", "summary.json", "training.png")
     fate(monkeypatch, peer_1="fail")
     # Real peers would take seconds to load.
-    monkeypatch.setattr(
-        "rumor.cli.launch.command.run_swarm",
-        lambda config, resumption: run_swarm(config, FAKE_PEER, resumption),
-    )
+    monkeypatch.setattr(launch, "training_job", partial(training_job, program=FAKE_PEER))
     command = ["launch", "--task", "quadratic", "--peers", "2", "--steps", "50", "--out", "run"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 1

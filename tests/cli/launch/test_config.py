@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from rumor.cli.launch.config import LaunchConfig, check, parse_slow
+from rumor.cli.launch.config import LaunchConfig, parse_slow
 from rumor.cli.launch.folder import RunFolder
 from rumor.gossip.errors import ConfigError
 from rumor.topology import TopologyError
+
+from .fakes import checked, places_of
 
 
 @pytest.mark.parametrize(
@@ -58,12 +60,11 @@ def test_a_slow_peer_that_makes_no_sense_is_refused(texts: list[str], message: s
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        LaunchConfig(**settings)
+        checked(**settings)
 
 
 def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
-    config = LaunchConfig(peers=12, seed=7, topology="ring")
-    places = RunFolder(config, 30, tmp_path / "run", ("peer",)).found()
+    places = places_of(tmp_path / "run", peers=12, seed=7, topology="ring", steps=30)
     assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
     assert all(place.folder.is_dir() for place in places)
     command = places[3].command
@@ -73,15 +74,14 @@ def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
 
 
 def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
-    config = LaunchConfig(step_s_min=0.5, slow=("3:10",))
-    places = RunFolder(config, 30, tmp_path, ("peer",)).found()
+    places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
     sleeps = [o for place in places for o in place.command if o.startswith("--step-s-min")]
     assert sleeps == ["--step-s-min=0.5"] * 3 + ["--step-s-min=5.0"]
 
 
 def test_a_peer_may_have_batches_of_its_own_size(tmp_path: Path) -> None:
-    config = LaunchConfig(batch_size=16, batch_sizes=("2:64",))
-    places = RunFolder(config, 30, tmp_path, ("peer",)).found()
+    job = checked(("2:64",), out=tmp_path, batch_size=16)
+    places = RunFolder(job).found()
     told = [[o for o in place.command if o.startswith("--batch-size")] for place in places]
     assert told == [
         ["--batch-size=16"],
@@ -90,11 +90,11 @@ def test_a_peer_may_have_batches_of_its_own_size(tmp_path: Path) -> None:
         ["--batch-size=16"],
     ]
     with pytest.raises(ConfigError, match="--batch-sizes '4:8': there is no worker 4"):
-        LaunchConfig(batch_sizes=("4:8",))
+        checked(("4:8",))
 
 
 def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
-    places = RunFolder(LaunchConfig(slow=("0:10",)), 30, tmp_path, ("peer",)).found()
+    places = RunFolder(checked(out=tmp_path, slow=("0:10",))).found()
     assert "--step-s-min=0.2" in places[0].command
     assert "--step-s-min=0.02" in places[1].command
 
@@ -103,24 +103,22 @@ def test_a_run_without_a_folder_gets_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = LaunchConfig(task="quadratic")
-    _, first = check(config)
+    first = checked().out
     assert not first.exists()
     first.mkdir(parents=True)
-    _, second = check(config)
+    second = checked().out
     assert first != second and first.parent == second.parent == Path("runs")
 
 
 def test_a_folder_that_is_there_and_holds_no_run_is_taken(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    assert check(LaunchConfig(task="quadratic", out=tmp_path))[1] == tmp_path
+    assert checked(out=tmp_path).out == tmp_path
 
 
 def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:
     graph = tmp_path / "cluster.edgelist"
     graph.write_text("ada bob\nbob cyd\n")
-    config = LaunchConfig(peers=3, topology=f"file:path={graph}")
-    places = RunFolder(config, 30, tmp_path / "run", ("peer",)).found()
+    places = places_of(tmp_path / "run", peers=3, topology=f"file:path={graph}")
     assert [place.id for place in places] == ["ada", "bob", "cyd"]
 
 

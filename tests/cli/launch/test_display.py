@@ -5,8 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rumor.cli.launch.command import complaint
-from rumor.cli.launch.display import display_on, render, report, summarize
+from rumor.cli.launch.display import complaint, display_on, render, report, summarize
 from rumor.cli.launch.monitor import PeerView, State
 from rumor.cli.reports.console import LINE_EVERY_S
 

@@ -11,15 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch.command import with_faults
-from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.faults import FaultInjector, read_live_faults
-from rumor.cli.launch.folder import Place, RunFolder
+from rumor.cli.launch.folder import RunFolder
+from rumor.cli.launch.job import Place
 from rumor.cli.launch.monitor import Monitor, State
 from rumor.cli.launch.processes.group import ProcessGroup
 from rumor.gossip.errors import ConfigError
 from rumor.train.faults.schedule import LIVE_KINDS, read_faults
 from rumor.train.faults.transport import NetworkPlan
+
+from .fakes import checked, job_of
 
 STEP_S = 0.001
 
@@ -79,8 +80,7 @@ class Stage:
         self.now_s = 100.0
         self.noted: list[tuple[float, str]] = []
         schedule = read_faults(json.dumps(faults))
-        config = LaunchConfig(peers=3, faults=schedule)
-        run_folder = RunFolder(config, 100, folder, ("peer",))
+        run_folder = RunFolder(job_of(folder, peers=3, faults=schedule))
         self.group = Hands(run_folder.found(), self)
         for place in self.group.places:
             (place.folder / "options.json").touch()  # they have begun
@@ -551,9 +551,9 @@ def test_newcomers_can_be_named_before_they_are_there(tmp_path: Path) -> None:
 def test_with_faults_of_the_network_nothing_goes_through_shared_memory(
     tmp_path: Path, row: dict[str, Any], needed: bool
 ) -> None:
-    config = with_faults(LaunchConfig(peers=2), schedule(tmp_path, row))
-    assert config.network_fails is needed
-    assert config.exchange.no_shared_memory is needed
+    job = checked(peers=2, out=tmp_path / "run", faults=schedule(tmp_path, row))
+    assert job.network_fails is needed
+    assert job.config.exchange.no_shared_memory is needed
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "faults.md"

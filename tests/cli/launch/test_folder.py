@@ -3,16 +3,19 @@
 import os
 import socket as sockets
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import Place, RunFolder
+from rumor.cli.launch.folder import RunFolder
+from rumor.cli.launch.job import Place
 from rumor.train.faults.schedule import Fault
 
+from .fakes import job_of
 
-def run_folder_of(folder: Path, **settings: object) -> tuple[RunFolder, list[Place]]:
-    run_folder = RunFolder(LaunchConfig(peers=3, **settings), 100, folder, ("peer",))  # type: ignore[arg-type]
+
+def run_folder_of(folder: Path, **settings: Any) -> tuple[RunFolder, list[Place]]:
+    run_folder = RunFolder(job_of(folder, peers=3, **settings))
     return run_folder, run_folder.found()
 
 
@@ -50,7 +53,8 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
         (one.folder / name).touch()
     after = run_folder.next_life(one, kept=True)
     bind = f"--bind=tcp://127.0.0.1:{free_port}"
-    assert after.command == ("peer", f"--resume={one.folder}", "--trust", bind)
+    changed = ("--steps=100", "--linger-s=3600.0", "--leave-s=10.0", "--log-every=10")
+    assert {*after.command[1:]} == {*changed, f"--resume={one.folder}", "--trust", bind}
     assert (after.id, after.folder, after.earlier) == ("peer-1", one.folder, ())
     # What tells of an end would tell it of this life.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
@@ -102,7 +106,7 @@ def test_each_life_is_told_where_the_faults_of_its_network_are(
     tmp_path: Path, network_fails: bool
 ) -> None:
     fault = Fault(at_s=1.0, kind="heal" if network_fails else "join")
-    run_folder = RunFolder(LaunchConfig(peers=2, faults=(fault,)), 100, tmp_path, ("peer",))
+    run_folder = RunFolder(job_of(tmp_path, peers=2, faults=(fault,)))
     one, other = run_folder.found()
     (one.folder / "options.json").touch()
     lives = [
@@ -112,8 +116,8 @@ def test_each_life_is_told_where_the_faults_of_its_network_are(
         *(run_folder.next_life(p, kept=True) for p in (one, other)),
     ]
     lives.append(run_folder.next_life(one, kept=False))
-    told = f"--network-faults={tmp_path / 'network-faults.json'}"
-    assert [place.command.count(told) for place in lives] == [int(network_fails)] * 6
+    told = str(tmp_path / "network-faults.json") if network_fails else None
+    assert [place.variables.get("RUMOR_NETWORK_FAULTS") for place in lives] == [told] * 6
 
 
 def test_options_that_were_not_typed_are_left_to_the_peers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rumor.cli import app
-from rumor.cli.launch.folder import PROGRAM, Place
+from rumor.cli.launch.job import PROGRAM, Place
 from rumor.cli.launch.processes import fork_server as forking
 from rumor.cli.launch.processes.fork_server import (
     ForkedProcess,

@@ -15,15 +15,14 @@ from typing import Any, cast
 
 import pytest
 
-from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.launch.display import Display
-from rumor.cli.launch.folder import Place, RunFolder
+from rumor.cli.launch.job import Place
 from rumor.cli.launch.monitor import Monitor, PeerView, State
 from rumor.cli.launch.processes.group import ProcessGroup, watchdog
 from rumor.cli.launch.supervisor import supervise
 
 from ...waiting import LIMIT_S
-from .fakes import FAKE_PEER
+from .fakes import FAKE_PEER, places_of
 
 
 class PressCtrlC:
@@ -41,7 +40,7 @@ class PressCtrlC:
 
 def peers(folder: Path, monkeypatch: pytest.MonkeyPatch, fate: str) -> list[Place]:
     monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": fate, "peer-1": fate}))
-    return RunFolder(LaunchConfig(peers=2), 10, folder, FAKE_PEER).found()
+    return places_of(folder, FAKE_PEER, peers=2, steps=10)
 
 
 def run(places: Sequence[Place], display: Display) -> list[PeerView]:
@@ -74,7 +73,7 @@ HEARS = "trap 'touch {folder}/heard; exit 0' INT; touch {folder}/ready; sleep 60
 def test_a_script_in_a_shell_hears_ctrl_c_and_what_it_leaves_running_is_named(
     tmp_path: Path,
 ) -> None:
-    (place,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path, ("/bin/true",)).found()
+    (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
     inner = HEARS.format(folder=place.folder)
     # The shell waits for what it has started, and passes nothing on.
     place = replace(place, command=("/bin/sh", "-c", f'/bin/sh -c "{inner}"; true'))
@@ -88,7 +87,7 @@ def test_a_script_in_a_shell_hears_ctrl_c_and_what_it_leaves_running_is_named(
 
 
 def test_what_a_script_leaves_running_is_named(tmp_path: Path) -> None:
-    (place,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path, ("/bin/true",)).found()
+    (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
     place = replace(place, command=("/bin/sh", "-c", "sleep 600 & exit 0"))
     group = ProcessGroup([place])
     group.start()
@@ -99,7 +98,7 @@ def test_what_a_script_leaves_running_is_named(tmp_path: Path) -> None:
 
 
 def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
-    places = RunFolder(LaunchConfig(peers=2), 10, tmp_path, ("/nowhere/peer",)).found()
+    places = places_of(tmp_path, ("/nowhere/peer",), peers=2, steps=10)
     with pytest.raises(OSError):
         run(places, PressCtrlC(places, times=0))
 
@@ -109,10 +108,10 @@ def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
 ) -> None:
     program = ("/bin/sh", "-c", 'echo "threads $OMP_NUM_THREADS"', "sh")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    (one,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path / "a", program).found()
+    (one,) = places_of(tmp_path / "a", program, peers=1, steps=10)
     run([one], PressCtrlC([one], times=0))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    (two,) = RunFolder(LaunchConfig(peers=1), 10, tmp_path / "b", program).found()
+    (two,) = places_of(tmp_path / "b", program, peers=1, steps=10)
     run([two], PressCtrlC([two], times=0))
     logs = [(place.folder / "log.txt").read_text() for place in (one, two)]
     assert logs == ["threads 1\n", "threads 3\n"]
@@ -145,7 +144,7 @@ def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": "kill"}))
-    group = ProcessGroup(RunFolder(LaunchConfig(peers=1), 10, tmp_path, FAKE_PEER).found())
+    group = ProcessGroup(places_of(tmp_path, FAKE_PEER, peers=1, steps=10))
     monitor = Monitor(group.places, group.processes, 10)
     (view,) = supervise(
         group, monitor, PressCtrlC(group.places, times=0), cast(Any, once := Once(group, monitor))

@@ -11,10 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch.command import run_swarm
-from rumor.cli.launch.folder import Place
+from rumor.cli.launch.checks import training_job
+from rumor.cli.launch.folder import RunFolder
+from rumor.cli.launch.job import Place
 from rumor.cli.launch.monitor import Life, LifeEnd, State
 from rumor.cli.launch.resume import life_ends_of, read_life_ends, read_run
+from rumor.cli.launch.swarm import run_swarm
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
@@ -71,16 +73,16 @@ def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
         left(tmp_path, f"peer-{index}", index, topology="ring", p=0.5, wire="int8", lr=0.3)
     left(tmp_path, "join-1", 0)
     left(tmp_path, "peer-1.life-2", 1)
-    read = read_run(tmp_path, {"steps": 900, "lr": 0.1})
-    config = read.config
-    assert (config.peers, config.task, config.topology, config.p) == (2, "quadratic", "ring", 0.5)
-    assert (config.exchange.wire, config.steps, config.lr) == ("int8", 900, 0.1)
-    assert config.out == tmp_path
-    assert read.changes == ("--steps=900", "--lr=0.1")
-    assert [(place.index, place.id) for place in read.places] == [
+    config, training = read_run(tmp_path, {"steps": 900, "lr": 0.1})
+    assert (config.peers, config.topology, config.p, config.out) == (2, "ring", 0.5, tmp_path)
+    assert (training.task, training.steps, training.lr) == ("quadratic", 900, 0.1)
+    assert config.exchange.wire == "int8"
+    places = RunFolder(training_job(config, training)).found()
+    assert [(place.index, place.id) for place in places] == [
         *((0, "peer-0"), (1, "peer-1"), (2, "join-1")),
     ]
-    one = read.places[1]
+    assert all({"--steps=900", "--lr=0.1"} <= set(place.command) for place in places)
+    one = places[1]
     assert (one.folder.name, [path.name for path in one.earlier]) == ("peer-1.life-2", ["peer-1"])
 
 
@@ -88,8 +90,7 @@ def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path
     for index in (0, 1):
         left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
     (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"left","steps":40}')
-    resumption = read_run(tmp_path, {})
-    summary = run_swarm(resumption.config, FAKE_PEER, resumption)
+    summary = run_swarm(training_job(*read_run(tmp_path, {}), program=FAKE_PEER))
     assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
         ("finished", 2),
         ("finished", 2),
@@ -121,7 +122,7 @@ def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path
     assert f"stop them with `kill {os.getpid()}`;" in result.stderr
     assert result.stderr.count("\n") == 1
     # Looking has not locked anything.
-    assert len(read_run(tmp_path, {}).places) == 3
+    read_run(tmp_path, {})
 
 
 def test_of_many_that_run_some_are_named(tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_where_a_single_one_runs_or_locks_are_unknown(
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    assert len(read_run(tmp_path, {}).places) == 1
+    read_run(tmp_path, {})
 
 
 def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> None:
@@ -155,8 +156,7 @@ def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> 
     (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"finished","steps":100}')
     deaths = []
     for _ in range(3):
-        resumption = read_run(tmp_path, {})
-        summary = run_swarm(resumption.config, FAKE_PEER, resumption)
+        summary = run_swarm(training_job(*read_run(tmp_path, {}), program=FAKE_PEER))
         deaths.append(
             [(d["id"], d["life"], d["state"], d["why"], d["step"]) for d in summary["dead"]]
         )
@@ -206,10 +206,9 @@ def test_only_what_was_typed_is_changed(tmp_path: Path) -> None:
 def test_the_launcher_logs_where_it_is_told_now_and_peers_keep_their_ports(tmp_path: Path) -> None:
     for index in (0, 1):
         left(tmp_path, f"peer-{index}", index, loggers=[], metrics_port=9100 + index)
-    read = read_run(tmp_path, {"loggers": ("tensorboard",)})
-    assert (read.config.loggers, read.config.metrics_port) == (("tensorboard",), 9100)
-    assert read.changes == ()
-    assert read_run(tmp_path, {}).config.loggers == ()
+    config, _ = read_run(tmp_path, {"loggers": ("tensorboard",)})
+    assert (config.loggers, config.metrics_port) == (("tensorboard",), 9100)
+    assert read_run(tmp_path, {})[0].loggers == ()
 
 
 def wrote(folder: Path, name: str, *rows: dict[str, Any]) -> None:
@@ -322,7 +321,7 @@ def test_a_run_whose_peers_name_code_of_somebody_else_asks_for_trust(
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
     with pytest.raises(ConfigError, match=r"names task their_task:make, which would .* --trust"):
         read_run(tmp_path, {})
-    assert read_run(tmp_path, {}, trust=True).places
+    read_run(tmp_path, {}, trust=True)
     # What is typed is trusted, and no launch can change the task of a run.
     result = CliRunner().invoke(app, ["launch", f"--resume={tmp_path}", "--steps=5"])
     assert result.exit_code == 2 and "give --trust" in result.stderr

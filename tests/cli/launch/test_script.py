@@ -1,19 +1,18 @@
 """Where the processes of a script write, life after life, and what each is told."""
 
-import json
 from pathlib import Path
+from typing import Any
 
-import pytest
-
-from rumor.cli.launch.faults import read_live_faults
-from rumor.cli.launch.script.config import ScriptConfig
-from rumor.cli.launch.script.folder import ScriptFolder
-from rumor.gossip.errors import ConfigError
+from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.folder import RunFolder
+from rumor.cli.launch.job import Job
 from rumor.train import environment
+from rumor.train.faults.schedule import Fault
 
 
-def folder_of(out: Path, **settings: object) -> ScriptFolder:
-    return ScriptFolder(ScriptConfig(**settings), ("python", "mine.py"), out)  # type: ignore[arg-type]
+def folder_of(out: Path, *faults: Fault, **settings: Any) -> RunFolder:
+    config, command = LaunchConfig(**settings), ("python", "mine.py")
+    return RunFolder(Job(config=config, name="mine.py", command=command, out=out, faults=faults))
 
 
 def test_founders_are_told_their_folders_and_how_many_they_are(tmp_path: Path) -> None:
@@ -63,12 +62,6 @@ def test_a_newcomer_has_a_part_of_the_data_a_device_of_its_own_and_full_speed(
     assert (told.device_name, told.slow, told.fields["founders"]) == ("cuda:2", 1.0, 1)
 
 
-def test_a_script_is_killed_but_its_network_cannot_be_made_to_fail(tmp_path: Path) -> None:
-    path = tmp_path / "faults.json"
-    crash = {"at_s": 1.0, "kind": "crash", "peer": 1}
-    path.write_text(json.dumps([crash, {"at_s": 2.0, "kind": "cut", "peer": 0, "to": 1}]))
-    with pytest.raises(ConfigError, match=r"fault 2 \(cut\): a script's network cannot"):
-        read_live_faults(path, ["a", "b"], script=True)
-    assert len(read_live_faults(path, ["a", "b"])) == 2
-    path.write_text(json.dumps([crash]))
-    assert read_live_faults(path, ["a", "b"], script=True)[0].peer == "b"
+def test_a_script_is_told_where_the_faults_of_its_network_are(tmp_path: Path) -> None:
+    (place,) = folder_of(tmp_path, Fault(at_s=1.0, kind="reset"), peers=1).found()
+    assert environment(place.variables).network_faults == tmp_path / "network-faults.json"

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import RunFolder
 from rumor.cli.reports import console
 from rumor.gossip.errors import ConfigError
 from rumor.train import PeerConfig, RunConfig, run
+
+from ..launch.fakes import places_of
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,7 @@ def test_a_journal_needs_a_folder() -> None:
 
 @pytest.mark.parametrize("journal", [False, True])
 def test_a_launch_tells_its_peers_to_keep_journals(tmp_path: Path, journal: bool) -> None:
-    config = LaunchConfig(peers=2, journal=journal)
-    for place in RunFolder(config, 5, tmp_path / "run").found():
+    for place in places_of(tmp_path / "run", peers=2, journal=journal):
         assert ("--journal" in place.command) is journal
 
 

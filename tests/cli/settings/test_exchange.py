@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app, load
 from rumor.cli.commands import peer as peer_command
-from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.folder import RunFolder
 from rumor.cli.settings.exchange import ExchangeConfig, parse_rate
 from rumor.gossip.errors import ConfigError
 from rumor.train import PeerConfig, RunConfig
+
+from ..launch.fakes import places_of
 
 GIVEN: dict[str, Any] = {
     "shards": 8,
@@ -83,12 +83,12 @@ def test_a_format_reaches_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) ->
 def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
     asked: list[tuple[RunConfig, PeerConfig]], changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    config = LaunchConfig(peers=2, exchange=ExchangeConfig(**changes), prefetch=1)
-    place = RunFolder(config, 5, tmp_path, ("peer",)).found()[1]
+    exchange = ExchangeConfig(**changes)
+    place = places_of(tmp_path, peers=2, exchange=exchange, prefetch=1)[1]
     result = CliRunner().invoke(app, list(place.command))
     assert result.exit_code == 0, result.stderr
     [(run_config, peer_config)] = asked
-    for name, value in config.exchange.settings().items():
+    for name, value in exchange.settings().items():
         assert getattr(peer_config, name) == value
     assert run_config.prefetch == 1
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from rumor.cli.app import COMMANDS as ALL
 from rumor.cli.app import load
 from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.script.config import ScriptConfig
 from rumor.cli.settings.exchange import ExchangeConfig, RuleConfig
 from rumor.cli.settings.options import OUTPUT, Source, given, options_of, read_settings
 from rumor.sim import SimulationConfig
@@ -83,8 +82,8 @@ def test_a_field_that_two_configs_have_has_the_first_ones_default_and_words() ->
     assert "index" not in parameters
     (option,) = parameters["linger_s"].annotation.__metadata__
     assert parameters["linger_s"].default == 3600.0 and "slower ones" in option.help
-    (option,) = parameters["batch_size"].annotation.__metadata__
-    assert option.help == "Samples per step and peer."
+    (option,) = parameters["out"].annotation.__metadata__
+    assert option.help == "The run's folder."
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,6 @@ def test_a_field_that_two_configs_have_has_the_first_ones_default_and_words() ->
         PeerConfig,
         SimulationConfig,
         LaunchConfig,
-        ScriptConfig,
         ExchangeConfig,
         RuleConfig,
     ],
@@ -107,8 +105,8 @@ def test_what_the_source_says_is_what_the_class_has(config: type[Any]) -> None:
 
 COMMANDS = {
     "peer": (RunConfig, PeerConfig, ExchangeConfig, RuleConfig),
-    "launch": (LaunchConfig, ExchangeConfig, RuleConfig),
-    "run": (ScriptConfig, ExchangeConfig),
+    "launch": (LaunchConfig, ExchangeConfig),
+    "run": (LaunchConfig, ExchangeConfig),
     "simulate": (SimulationConfig, RuleConfig),
 }
 

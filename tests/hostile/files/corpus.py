@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.cli.commands import peer as peer_command
-from rumor.cli.launch import command as launch_command
+from rumor.cli.launch import swarm
 from rumor.cli.launch.processes import fork_server
 from rumor.train.loop import trainer
 
@@ -196,7 +196,7 @@ def not_started() -> Iterator[None]:
         raise SystemExit(0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch_command, "Swarm", SimpleNamespace(founded=launched))
+        patch.setattr(swarm, "Swarm", SimpleNamespace(founded=launched))
         patch.setattr(fork_server, "fork_server", nullcontext)
         patch.setattr(trainer._Training, "run", trained)
         patch.setattr(peer_command, "stop_on_signals", lambda stop: None)

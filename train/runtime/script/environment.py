@@ -57,6 +57,10 @@ class Environment:
     ready: Path | None = None
     """A file that is there as long as the peer is a member of a swarm: for readiness probes."""
 
+    network_faults: Path | None = None
+    """Where it stands what goes wrong between this peer and the others, and since when: the
+    network-faults.json of a run that is started with faults."""
+
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a `PeerConfig`, by name."""
 
@@ -179,6 +183,7 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "slow": ("slow", float),
     "resume": ("resume", _switch),
     "ready": ("ready", _folder),
+    "network_faults": ("network_faults", _folder),
 }
 
 _OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {

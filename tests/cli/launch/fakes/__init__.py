@@ -1,17 +1,29 @@
 """Runs of fake peers, and hand-made pieces of a run."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rumor.sim.results.live_plots as picture
-from rumor.cli.launch.command import run_swarm
+from rumor.cli.launch.checks import training_job
 from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.folder import RunFolder
+from rumor.cli.launch.job import Job, Place
+from rumor.cli.launch.swarm import run_swarm
+from rumor.cli.settings.exchange import ExchangeConfig
+from rumor.cli.settings.options import config_of
+from rumor.train.config import RunConfig
+from rumor.train.faults.schedule import Fault
 from rumor.train.storage.files import drafted
 
-__all__ = ["FAKE_PEER", "PNG", "detail", "draw_nothing", "run_fakes", "summary"]
+__all__ = [
+    *("FAKE_PEER", "PNG", "checked", "detail", "draw_nothing", "job_of", "places_of"),
+    *("run_fakes", "summary"),
+]
 
 PNG = b"\x89PNG"
 """How every picture begins."""
@@ -29,9 +41,46 @@ def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "draw", draw)
 
 
-def run_fakes(out: Path, **settings: Any) -> dict[str, Any]:
+def checked(batch_sizes: Sequence[str] = (), **settings: Any) -> Job:
+    """A run of fake peers on the quadratic task, after all checks.
+
+    Args:
+        batch_sizes: As `training_job` takes them.
+        settings: Of a `LaunchConfig` and a `RunConfig`.
+    """
+    config = config_of(LaunchConfig, settings)
+    training = config_of(RunConfig, {"task": "quadratic"} | settings | {"out": None})
+    return training_job(config, training, batch_sizes=batch_sizes, program=FAKE_PEER)
+
+
+def run_fakes(out: Path, *, faults: tuple[Fault, ...] = (), **settings: Any) -> dict[str, Any]:
     """Launch fake peers on the quadratic task and return the run's summary."""
-    return run_swarm(LaunchConfig(task="quadratic", out=out, **settings), FAKE_PEER)
+    return run_swarm(replace(checked(out=out, **settings), faults=faults))
+
+
+def job_of(
+    out: Path,
+    command: Sequence[str] = ("peer",),
+    *,
+    faults: tuple[Fault, ...] = (),
+    exchange: ExchangeConfig | None = None,
+    **settings: Any,
+) -> Job:
+    """A run of a task, which nothing has looked at."""
+    told = settings | ({"exchange": exchange} if exchange else {})
+    return Job(
+        config=config_of(LaunchConfig, told),
+        name="digits",
+        command=tuple(command),
+        out=out,
+        faults=faults,
+        training=config_of(RunConfig, {"steps": 100} | settings),
+    )
+
+
+def places_of(out: Path, command: Sequence[str] = ("peer",), **settings: Any) -> list[Place]:
+    """Where peers of a run that begins write, and how they are started."""
+    return RunFolder(job_of(out, command, **settings)).found()
 
 
 def detail(peer: int, **changes: Any) -> dict[str, Any]:

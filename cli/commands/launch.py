@@ -1,0 +1,78 @@
+"""``rumor launch``: several peers on this machine that train a task, watched to their end."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ..errors import understanding
+from ..launch.checks import training_job
+from ..launch.config import LaunchConfig
+from ..launch.display import end
+from ..launch.swarm import run_swarm
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import EXCHANGE, GOSSIP, Json, Source, config_of, given, options_of
+
+__all__ = ["TaskOptions", "launch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """What `rumor launch` has and `rumor run` has not, or has in another form."""
+
+    batch_sizes: tuple[str, ...] = ()
+    """That peer's batches have N samples instead: 3:128. May be given several times. Under
+    ``gosgd:samples=32``, say, it then counts for as much more."""
+
+    resume: Path | None = None
+    """Go on with the run in that folder: all its peers from their last checkpoints, as they were,
+    or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run; a new run unless
+    given."""
+
+    trust: bool = False
+    """With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that the
+    folder names, even if the folder is another user's, or brings that code along."""
+
+
+@options_of(
+    Source(TaskOptions, GOSSIP),
+    Source("cli.launch.config:LaunchConfig", GOSSIP),
+    Source("train.config:RunConfig", GOSSIP, without=("index", "count", "options")),
+    Source("train.config:PeerConfig", GOSSIP, adds=False),
+    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
+    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
+)
+def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
+    """Train one model with several local processes, each a peer of its own.
+
+    The launcher only starts and watches them: they find one another and run without it. If it
+    sees one die, it tells the others, which would notice half a minute later. Ctrl-C makes them
+    leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers go on to
+    the end, including those that a fault has paused.
+
+    With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
+    again, newcomers join. If the network is to fail, each peer does that to the messages it
+    receives, and exchanges nothing through shared memory.
+
+    Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
+    for (peers that were killed are named); 1 if not; 2 for wrong arguments.
+    """
+    folder, trust = settings["resume"], settings["trust"]
+    with nullcontext() if folder is None else understanding(folder):
+        if folder is None:
+            exchange = config_of(ExchangeConfig, settings)
+            config = config_of(LaunchConfig, settings | {"exchange": exchange, "resume": False})
+            # torch takes a second to import.
+            from ...train.config import RunConfig
+
+            told = settings | {"device": "auto", "out": None, "resume": False}
+            training = config_of(RunConfig, told)
+        else:
+            from ..launch.resume import read_run
+
+            names = given(ctx) & {*settings} - {"resume", "trust"}
+            config, training = read_run(folder, {n: settings[n] for n in names}, trust=trust)
+        job = training_job(config, training, batch_sizes=settings["batch_sizes"])
+    end(run_swarm(job), as_json=as_json)

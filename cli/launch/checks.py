@@ -1,0 +1,257 @@
+"""Whether a run can start as it was asked for, seen before anything is written."""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import dropwhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...gossip.errors import ConfigError
+from ...gossip.transport.keys.key import covers
+from ...gossip.transport.keys.keyring import read_keyring
+from ..run_folder import new_folders
+from .config import LaunchConfig
+from .job import PROGRAM, Job
+
+if TYPE_CHECKING:
+    from ...train.config import RunConfig
+
+__all__ = ["check_settings", "find_command", "script_job", "script_of", "training_job"]
+
+_STEP_S_MIN_SLOW: Final = 0.02
+"""A step's least time where --slow is given alone: well above what a small model takes."""
+
+
+def training_job(
+    config: LaunchConfig,
+    training: "RunConfig",
+    *,
+    batch_sizes: Sequence[str] = (),
+    program: Sequence[str] = PROGRAM,
+) -> Job:
+    """Find out whether peers can train a task as they are told.
+
+    Args:
+        config: The run.
+        training: What each of them trains.
+        batch_sizes: Samples of single peers, as in ``3:128``.
+        program: What options of `rumor peer` are appended to.
+
+    Raises:
+        ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
+            exchange so, or the folder is taken.
+    """
+    from ...train.loop.batch_sizes import batch_sizes as read_batch_sizes
+    from ...train.tasks.live_partition import live_passes
+    from ...train.tasks.registry import load_task
+
+    if training.journal and config.exchange.mixing != "step":
+        raise ConfigError(
+            f"--mixing is {config.exchange.mixing}: with --journal it must be step, which a "
+            "replay can repeat"
+        )
+    out = _find_folder(config, training.task, trains=True)
+    sizes: tuple[int | None, ...] = ()
+    if batch_sizes:
+        sizes = tuple(
+            read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--batch-sizes")
+        )
+        if live_passes(training.partition):
+            raise ConfigError(
+                "partition live needs batches of one size: an epoch is so many steps of all "
+                "together. Leave --batch-sizes out, or take another partition"
+            )
+    task = load_task(training.task, seed=config.seed).with_optimizer(training.optimizer)
+    task.with_momentum(training.momentum)
+    task.with_precision(training.precision).split(training.partition, config.peers, config.seed)
+    if training.steps is None and training.total_steps is None:
+        training = replace(training, steps=task.steps)
+    if config.slow and not training.step_s_min:
+        training = replace(training, step_s_min=_STEP_S_MIN_SLOW)
+    return _faulty(
+        Job(
+            config=config,
+            name=training.task,
+            command=tuple(program),
+            out=out,
+            training=training,
+            task=task,
+            batch_sizes=sizes,
+        )
+    )
+
+
+def script_job(config: LaunchConfig, words: Sequence[str], *, here: bool = True) -> Job:
+    """Find out whether a script can be started.
+
+    Args:
+        config: The run.
+        words: A program and its arguments, or a Python script and its arguments.
+        here: Whether it is to run on this machine, so that it must be there.
+
+    Raises:
+        ConfigError: There is no such script, it reads stdin, the folder is taken, or what was
+            asked for does not go together.
+    """
+    command, name = find_command(words, here=here)
+    _require_no_stdin(command)
+    out = _find_folder(config, Path(name).stem, here=here)
+    return _faulty(Job(config=config, name=name, command=command, out=out))
+
+
+def _faulty(job: Job) -> Job:
+    """The same run, with what its file of faults says done to it."""
+    config = job.config
+    if config.faults is None:
+        return job
+    from .faults import read_live_faults
+
+    journal = job.training is not None and job.training.journal
+    job = replace(job, faults=read_live_faults(config.faults, config.ids(), journal=journal))
+    if job.network_fails:
+        # What peers of one machine share in memory is no message that could be lost.
+        config = replace(config, exchange=replace(config.exchange, no_shared_memory=True))
+    return replace(job, config=config)
+
+
+def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str, ...], str]:
+    """Make a command of what was typed.
+
+    Args:
+        words: A program and its arguments, or a Python script and its arguments.
+        here: Whether it is to run on this machine, so that it must be there.
+
+    Returns:
+        What starts a process, and the name of the script.
+
+    Raises:
+        ConfigError: There is no such program or script.
+    """
+    if not words:
+        raise ConfigError(
+            "there is nothing to run: write `rumor run -n 4 -- python train.py --my args`, or "
+            "name a .toml file with a command in it"
+        )
+    python = sys.executable if here else "python"
+    command = (python, *words) if words[0].endswith(".py") else tuple(words)
+    if here and shutil.which(command[0]) is None:
+        raise ConfigError(f"there is no program {command[0]!r}")
+    script = script_of(command)
+    if here and script is not None and not Path(script).is_file():
+        raise ConfigError(f"there is no script {script!r} in {Path.cwd()}")
+    return command, Path(script or command[0]).name
+
+
+def script_of(command: Sequence[str]) -> str | None:
+    """The file among the words of a command that Python runs; None where it is another command."""
+    is_python = Path(command[0]).name.startswith("python")
+    return command[1] if is_python and len(command) > 1 and command[1].endswith(".py") else None
+
+
+def _require_no_stdin(command: Sequence[str]) -> None:
+    """See that a command does not read its script from stdin, which the processes do not have."""
+    program, words = Path(command[0]).name, iter(command[1:])
+    if program == "env":
+        rest = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words)]
+        if rest:
+            _require_no_stdin(rest)
+        return
+    if re.fullmatch(_INTERPRETERS, program) is None:
+        return
+    for word in words:
+        if word in _STDIN or (word == "-s" and program.endswith("sh")):
+            break
+        if not word.startswith("-") or re.match(_SAYS_WHAT, word):
+            return
+        if word in _WITH_VALUE:
+            next(words, None)
+    raise ConfigError(
+        f"{shlex.join(command)} reads its script from stdin, which peers do not have: save the "
+        "script to a file and name that, or give it with -c"
+    )
+
+
+_INTERPRETERS: Final = r"(python|pypy)[\d.]*|(ba|da|z|k)?sh"
+_STDIN: Final = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs", "-o", "--rcfile", "--init-file")
+_SAYS_WHAT: Final = r"-[A-Za-z]*[cmVh]|--(help|version)"
+"""Options that say themselves what to run, or print something and end."""
+
+
+def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> None:
+    """See that what was asked for goes together: each peer would refuse it, after the start.
+
+    Args:
+        config: The run.
+        out: Its folder, which need not be there.
+        trains: Whether peers follow the default rule and graph, where none is named; else those
+            may be the script's.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    from ...train.config import PeerConfig
+
+    told: dict[str, Any] = {"key": config.key, "roster": config.roster}
+    if config.rule_spec is not None:
+        told["rule"] = config.rule_spec.make()
+    if config.topology is not None or trains:
+        told |= {"topology": config.topology or "exponential", "founders": config.peers}
+    PeerConfig(**told, out=out, loggers=config.loggers, **config.exchange.settings())
+
+
+def _find_folder(
+    config: LaunchConfig, name: str, *, here: bool = True, trains: bool = False
+) -> Path:
+    """Where a run goes, if it can go there; nothing is made yet.
+
+    Args:
+        config: The run.
+        name: Of the script or task.
+        here: Whether its peers run on this machine.
+        trains: As in `check_settings`.
+
+    Raises:
+        ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go
+            together.
+    """
+    from ...train.loop.metrics_port import require_free_ports
+    from ...train.storage.files import check_folder
+    from .resume import require_same
+
+    folders: Iterator[Path] = new_folders(name)
+    out = config.out or next(path for path in folders if not os.path.exists(path))
+    check_settings(config, out, trains=trains)
+    if config.resume and not here:
+        raise ConfigError(
+            "--resume is for peers on this machine: with --hosts, name a new --out; checkpoints "
+            "stay in each peer's folder on its own"
+        )
+    if here:
+        _require_keys(config)
+        if config.metrics_port is not None:
+            require_free_ports(config.metrics_port, config.peers, config.metrics_host)
+    if config.goes_on:
+        require_same(config, out)
+    else:
+        again = f"--resume {out}" if trains else "--resume"
+        check_folder(out, resume=again if here else "")
+    return out
+
+
+def _require_keys(config: LaunchConfig) -> None:
+    """See that peers of these names can take part with the key."""
+    keyring = read_keyring(config.key, config.roster)
+    if keyring is None:
+        return
+    for id in config.ids():
+        if not covers(keyring.names, id):
+            raise ConfigError(
+                f"{config.roster} lists --key {config.key} as {keyring.names}, and one of these is "
+                f"called {id}: its owner adds the key as 'peer-*'"
+            )

@@ -1,3 +1,0 @@
-"""Runs of somebody's own training script."""
-
-__all__: list[str] = []
