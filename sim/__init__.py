@@ -35,17 +35,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "NetworkConfig": "models.network",
-    "Progress": "batched.schedule",
-    "Replay": "replay.result",
-    "Run": "results.run",
-    "SimulationConfig": "config",
-    "Swarm": "testing",
-    "VectorTask": "batched.vector_tasks",
-    "consensus": "batched.vector_tasks",
-    "noise": "batched.vector_tasks",
-    "replay": "replay.replay",
-    "simulate": "simulate",
+    "batched.schedule": ("Progress",),
+    "batched.vector_tasks": ("VectorTask", "consensus", "noise"),
+    "config": ("SimulationConfig",),
+    "models.network": ("NetworkConfig",),
+    "replay.replay": ("replay",),
+    "replay.result": ("Replay",),
+    "results.run": ("Run",),
+    "simulate": ("simulate",),
+    "testing": ("Swarm",),
 }
 
 # Torch takes a second, and fuzzing needs none.

@@ -34,20 +34,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Average": "loop.average",
-    "CheckpointConfig": "config",
-    "Environment": "runtime.script.environment",
-    "Evaluation": "tasks.task",
-    "LoaderContext": "tasks.sources",
-    "MergeResult": "runtime.shutdown",
-    "Peer": "peer",
-    "PeerConfig": "config",
-    "RunConfig": "loop.trainer",
-    "Task": "tasks.task",
-    "environment": "runtime.script.environment",
-    "load_task": "tasks.registry",
-    "run": "loop.trainer",
-    "state_dict": "model",
+    "config": ("CheckpointConfig", "PeerConfig"),
+    "loop.average": ("Average",),
+    "loop.trainer": ("RunConfig", "run"),
+    "model": ("state_dict",),
+    "peer": ("Peer",),
+    "runtime.script.environment": ("Environment", "environment"),
+    "runtime.shutdown": ("MergeResult",),
+    "tasks.registry": ("load_task",),
+    "tasks.sources": ("LoaderContext",),
+    "tasks.task": ("Evaluation", "Task"),
 }
 
 

@@ -424,7 +424,9 @@ class Protocol:
 
     def in_memory(self) -> tuple[dict[ShareId, int], set[SnapshotId]]:
         """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
-        return self._state.in_memory()
+        inboxes = [each.inbox for each in self._state.busy_shards]
+        incoming = {t.id: t.offer.size_bytes for each in inboxes for t in each.transfers.values()}
+        return incoming, self._state.kept | self._state.snapshot_refs.held
 
     def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
         """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
@@ -445,7 +447,12 @@ class Protocol:
     def place_of(self, envelope: Envelope) -> Stage | None:
         """Where the frame beside a message belongs, if it is to be received in place; the message
         itself is still to be received, once that is whole."""
-        return self._state.place_of(envelope)
+        body, shard = envelope.body, envelope.shard
+        if type(body) is not Chunk or shard >= len(self._state.shard_states):
+            return None
+        share = ShareId(envelope.source, envelope.source_incarnation, body.seq, shard)
+        inbox = self._state.shard_states[shard].inbox
+        return inbox.place_of(share, body, envelope.frame_bytes)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Measure, Snapshot, Stage
+from ..effects.effects import Measure, Snapshot
 from ..effects.events import NO_MEMORY
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -20,7 +20,7 @@ from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
 from ..wire.formats import Form
-from ..wire.messages import Chunk, Envelope, Member, Offer
+from ..wire.messages import Member, Offer
 from ..wire.schema import Schema
 
 __all__ = [
@@ -269,20 +269,6 @@ class State:
     def lacks_memory(self) -> bool:
         """Whether nothing more may be copied out, to be pushed, in the step at hand."""
         return self.is_full or (self.is_bounded and self.gave)
-
-    def in_memory(self) -> tuple[dict[ShareId, int], set[SnapshotId]]:
-        """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
-        inboxes = [each.inbox for each in self.busy_shards]
-        incoming = {t.id: t.offer.size_bytes for each in inboxes for t in each.transfers.values()}
-        return incoming, self.kept | self.snapshot_refs.held
-
-    def place_of(self, envelope: Envelope) -> Stage | None:
-        """Where the frame beside a message belongs, if it is to be received in place."""
-        body, shard = envelope.body, envelope.shard
-        if type(body) is not Chunk or shard >= len(self.shard_states):
-            return None
-        share = ShareId(envelope.source, envelope.source_incarnation, body.seq, shard)
-        return self.shard_states[shard].inbox.place_of(share, body, envelope.frame_bytes)
 
     def deadline(self) -> float:
         """When a share on its way in or out has something due at the latest, seconds."""

@@ -3,18 +3,19 @@
 import importlib
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 __all__ = ["be_lazy"]
 
 
-def be_lazy(package: str, homes: Mapping[str, str]) -> None:
+def be_lazy(package: str, modules: Mapping[str, Sequence[str]]) -> None:
     """Let a package import a module of its own when a name out of it is first asked for.
 
     Args:
         package: Its ``__name__``; called while it is imported.
-        homes: For each public name the module that defines it.
+        modules: Those of the package that define public names, and which.
     """
+    homes = {name: module for module, names in modules.items() for name in names}
 
     class Lazy(types.ModuleType):
         def __getattr__(self, name: str) -> object:

@@ -21,6 +21,7 @@ def find(
     known: Mapping[str, _T],
     also: str = "",
     error: type[ConfigError] = ConfigError,
+    shown: Iterable[str] = (),
 ) -> _T:
     """Look a name up.
 
@@ -29,10 +30,11 @@ def find(
         known: All there are.
         also: What may be typed besides their names, for the error.
         error: What is raised where there is none of that name; it names the nearest.
+        shown: How all of them are typed, where their names alone would not do.
     """
     if name not in known:
         hint = did_you_mean(name, known)
-        raise error(f"unknown {what} {name!r}{hint} Valid names: {', '.join(known)}{also}")
+        raise error(f"unknown {what} {name!r}{hint} Valid names: {', '.join(shown or known)}{also}")
     return known[name]
 
 
@@ -51,7 +53,8 @@ def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str
     'falls slowly, then fast'
     """
     name, colon, given = spec.partition(":")
-    called = find(what, name, known, also)
+    shown = [_form(*item) for item in known.items()]
+    called = find(what, name, known, also, shown=shown)
     try:
         values = read_values(name, parameters_of(called), given if colon else None)
         return called(**values)
@@ -109,13 +112,17 @@ def described(known: Mapping[str, Callable[..., object]]) -> str:
 
 
 def _described(name: str, made: Callable[..., object]) -> str:
-    needed = [p for p in parameters_of(made) if p.is_required]
-    given = {each.name: each.name.upper() for each in needed}
-    form = spec_of_values(name, given, is_bare=any(each.is_bare for each in needed))
     line = (made.__doc__ or name).partition("\n")[0].rstrip(".")
     may = [_shown(each) for each in parameters_of(made) if not each.is_required]
     told = [f"{line[0].lower()}{line[1:]}", *([", ".join(may)] if may else [])]
-    return f"{form} ({'; '.join(told)})"
+    return f"{_form(name, made)} ({'; '.join(told)})"
+
+
+def _form(name: str, made: Callable[..., object]) -> str:
+    """A name with what must be given."""
+    needed = [p for p in parameters_of(made) if p.is_required]
+    given = {each.name: each.name.upper() for each in needed}
+    return spec_of_values(name, given, is_bare=any(each.is_bare for each in needed))
 
 
 def _pairs(declared: Mapping[str, Parameter], given: str) -> list[tuple[str, str]]:

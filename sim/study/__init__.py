@@ -50,4 +50,4 @@ _HOMES = {
 }
 
 # Workers compute without what draws up reports.
-_be_lazy(__name__, {name: module for module, names in _HOMES.items() for name in names})
+_be_lazy(__name__, _HOMES)

@@ -27,15 +27,12 @@ __all__ = [
     "PartitionFunction",
     "Split",
     "dirichlet",
-    "iid",
     "needs_targets",
-    "package",
     "partition_as_json",
     "partition_file",
     "partition_module",
     "partition_name",
     "shards",
-    "shared",
     "split",
 ]
 
@@ -286,16 +283,6 @@ class Split:
     """Into how many pieces samples are cut for each peer."""
 
 
-def shared() -> Split:
-    """All samples at every peer."""
-    return Split()
-
-
-def iid() -> Split:
-    """Each sample at one peer, at random."""
-    return Split(lambda values, n, rng: np.array_split(rng.permutation(len(values)), n))
-
-
 def dirichlet(
     alpha: Annotated[
         float, Parameter("the smaller, the fewer classes at a peer.", above=0, is_bare=True)
@@ -314,23 +301,21 @@ def shards(
     return Split(lambda values, n, rng: _shards(values, n, k, rng), by_targets=True, pieces=k)
 
 
-def package() -> Split:
-    """All samples of one target at the same peer."""
-    return Split(lambda values, n, rng: _whole(_classes(values), n, rng), by_targets=True)
-
-
 def _live(passes: Passes = 1) -> Split:
-    """Dealt while training goes on."""
     return Split()
+
+
+def _iid(values: NDArray[Any], n: int, rng: np.random.Generator) -> list[Indices]:
+    return np.array_split(rng.permutation(len(values)), n)
 
 
 PARTITIONS: Mapping[str, Callable[..., Split]] = MappingProxyType(
     {
-        "shared": shared,
-        "iid": iid,
+        "shared": lambda: Split(),
+        "iid": lambda: Split(_iid),
         "dirichlet": dirichlet,
         "shards": shards,
-        "package": package,
+        "package": lambda: Split(_whole, by_targets=True),
         "live": _live,
     }
 )
@@ -376,8 +361,9 @@ def _shards(values: NDArray[Any], n: int, n_each: int, rng: np.random.Generator)
     return [np.concatenate([shards[shard] for shard in hand]) for hand in hands]
 
 
-def _whole(classes: Indices, n: int, rng: np.random.Generator) -> list[Indices]:
+def _whole(values: NDArray[Any], n: int, rng: np.random.Generator) -> list[Indices]:
     """Classes dealt out whole: the largest that is left to the peer that has the fewest samples."""
+    classes = _classes(values)
     sizes = np.bincount(classes)
     if len(sizes) < n:
         raise ConfigError(

@@ -8,7 +8,7 @@ A block takes 1 MB of float32: half as much loses more by the calls than it gain
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from ...gossip.wire.messages import SKETCH_NUMBERS
 
 __all__ = [
     "BLOCK",
+    "Given",
     "all_finite",
     "block_numbers",
     "blocks",
@@ -177,6 +178,15 @@ def mix_blocks(
             arrived = scratch(here, here.dtype)
             decode(arrived, base, *code)
             here.lerp_(arrived, fraction)
+
+
+class Given(NamedTuple):
+    """What writing numbers takes besides them."""
+
+    anchor: Tensor
+    sent: Tensor | None
+    """What was last sent of each number, to be updated; None where that is not noted."""
+    rng: np.random.Generator | None
 
 
 def no_anchor(numbers: Tensor) -> Tensor:

@@ -74,3 +74,12 @@ def unreadable(value: "Nowhere" = 0) -> None:  # type: ignore[name-defined] # no
 def test_a_signature_that_cannot_be_read_is_said() -> None:
     with pytest.raises(ConfigError, match=r"signature of .* cannot be read: name 'Nowhere'"):
         parameters_of(unreadable)
+
+
+def test_a_default_is_told_where_there_is_one() -> None:
+    told = Parameter(low=0, default=0.5), Parameter(otherwise="all"), Parameter(high=1)
+    assert [each.about for each in told] == [
+        "at least 0; default: 0.5",
+        "a number; default: all",
+        "at most 1; must be given",
+    ]

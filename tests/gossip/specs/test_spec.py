@@ -39,8 +39,11 @@ def test_a_spec_calls_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("prat:1", "unknown thing 'prat', did you mean 'part'? Valid names: plain, part, traced"),
-        ("", "unknown thing ''. Valid names: plain, part, traced"),
+        (
+            "prat:1",
+            "unknown thing 'prat', did you mean 'part'? Valid names: plain, part:FRACTION, traced",
+        ),
+        ("", "unknown thing ''. Valid names: plain, part:FRACTION, traced"),
         ("plain:", "thing 'plain:': it takes no parameters: write 'plain'"),
         ("part", "thing 'part': it needs FRACTION, in (0, 1]"),
         ("part:2", "thing 'part:2': fraction=2: it must be in (0, 1]"),

@@ -63,7 +63,7 @@ def test_a_format_prints_as_it_is_typed(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "unknown wire ''. Valid names: float32, bfloat16, float16, int8, topk, topk2bit"),
+        ("", "Valid names: float32, bfloat16, float16, int8, topk:FRACTION, topk2bit:FRACTION"),
         ("float64", "unknown wire 'float64', did you mean 'float16'"),
         ("INT8", "unknown wire 'INT8'"),
         ("int8:0.5", "wire 'int8:0.5': it takes no parameters"),

@@ -250,7 +250,7 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
     [
         ({"wire": "float8"}, "unknown wire 'float8'"),
         ({"wire": "topk"}, "wire 'topk': it needs FRACTION"),
-        ({"wire": "topk:2"}, "fraction of topk"),
+        ({"wire": "topk:2"}, "fraction=2: it must be in"),
         ({"wire": "int8", "exact": True}, "with exact"),
         ({"shards": 0}, "shards is 0"),
         ({"shards": 2.5}, "shards is 2.5: it must be an integer"),

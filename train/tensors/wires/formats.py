@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ....gossip.wire.formats import Wire
 from ....gossip.wire.schema import ALIGNMENT_BYTES
-from ..blocks import all_finite, copy_finite, no_anchor
+from ..blocks import Given, all_finite, copy_finite, no_anchor
 
 __all__ = ["Coder", "arrays_in", "is_finite", "mix", "read", "write"]
 
@@ -25,16 +25,8 @@ class Coder(Protocol):
     """What the module of a format has: it writes and reads the arrays of `Wire.parts`."""
 
     @staticmethod
-    def write(
-        parts: Sequence[Tensor],
-        numbers: Tensor,
-        wire: Wire,
-        *,
-        anchor: Tensor,
-        sent: Tensor | None,
-        rng: np.random.Generator | None,
-    ) -> bool:
-        """Fill *parts*; the rest as `write` below."""
+    def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
+        """Fill *parts*; whether all that was written is finite."""
 
     @staticmethod
     def mix(
@@ -85,9 +77,8 @@ def write(
         raise ValueError("sent is missing")
     if rng is None and wire.is_random:
         raise ValueError("rng is missing")
-    anchor = _anchor(wire, numbers, anchor, bare)
-    sent = None if bare else sent
-    return _coder(wire.coder).write(parts, numbers, wire, anchor=anchor, sent=sent, rng=rng)
+    given = Given(_anchor(wire, numbers, anchor, bare), None if bare else sent, rng)
+    return _coder(wire.coder).write(parts, numbers, wire, given)
 
 
 def mix(

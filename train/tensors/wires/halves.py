@@ -7,12 +7,11 @@ well.
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ....gossip.wire.formats import Wire
-from ..blocks import all_finite, blocks, difference_of, mix_blocks
+from ..blocks import Given, all_finite, blocks, difference_of, mix_blocks
 
 __all__ = ["is_sound", "mix", "write"]
 
@@ -20,15 +19,7 @@ __all__ = ["is_sound", "mix", "write"]
 _PROOF: Final = {torch.float16: 65504.0**2, torch.bfloat16: float(torch.finfo(torch.float32).max)}
 
 
-def write(
-    parts: Sequence[Tensor],
-    numbers: Tensor,
-    wire: Wire,
-    *,
-    anchor: Tensor,
-    sent: Tensor | None,
-    rng: np.random.Generator | None,
-) -> bool:
+def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write ``numbers - anchor``, rounded to nearest.
 
     A difference beyond 65,504 has no float16 and makes the result False; bfloat16 reaches as far
@@ -37,7 +28,7 @@ def write(
     (halves,) = parts
     sizes = blocks(numbers.numel(), numbers.device)
     squares = torch.empty(len(sizes), device=numbers.device, dtype=torch.float32)
-    cut = (tensor.split(sizes) for tensor in (numbers, anchor, halves))
+    cut = (tensor.split(sizes) for tensor in (numbers, given.anchor, halves))
     for here, base, half, square in zip(*cut, squares.unbind(), strict=True):
         difference = difference_of(here, base)
         half.copy_(difference)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ....gossip.types import stream
 from ....gossip.wire.formats import INT8_BLOCK, Wire
-from ..blocks import BLOCK, blocks, difference_of, mix_blocks, scratch
+from ..blocks import BLOCK, Given, blocks, difference_of, mix_blocks, scratch
 
 __all__ = ["is_sound", "mix", "write"]
 
@@ -22,15 +22,7 @@ _SCALE_MIN = float(torch.finfo(torch.float32).tiny)
 _Noise = Callable[[Tensor], Tensor]
 
 
-def write(
-    parts: Sequence[Tensor],
-    numbers: Tensor,
-    wire: Wire,
-    *,
-    anchor: Tensor,
-    sent: Tensor | None,
-    rng: np.random.Generator | None,
-) -> bool:
+def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write ``numbers - anchor`` as multiples of a scale, rounded up or down at random.
 
     The scale of a row of `INT8_BLOCK` numbers is its largest difference / 127. A difference of
@@ -40,12 +32,13 @@ def write(
     Source: Alistarh et al., NeurIPS 2017 (QSGD), section 3.1, with the largest difference in place
     of the Euclidean norm.
     """
+    rng = given.rng
     assert rng is not None
     codes, scales = parts
     noise = _drawn(rng, numbers.device) if numbers.is_cuda else _tabled(rng, numbers.numel())
     sizes = blocks(numbers.numel(), numbers.device, INT8_BLOCK)
     rows_each = [-(-size // INT8_BLOCK) for size in sizes]
-    cut = (tensor.split(sizes) for tensor in (numbers, anchor, codes))
+    cut = (tensor.split(sizes) for tensor in (numbers, given.anchor, codes))
     for here, base, code, scale in zip(*cut, scales.split(rows_each), strict=True):
         difference = difference_of(here, base)
         size = torch.abs(difference, out=scratch(here, torch.float32, 1))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....gossip.wire.formats import Wire
-from ..blocks import all_finite, block_numbers, no_anchor, scratch
+from ..blocks import Given, all_finite, block_numbers, no_anchor, scratch
 
 __all__ = ["is_sound", "mix", "write"]
 
@@ -19,17 +19,9 @@ __all__ = ["is_sound", "mix", "write"]
 _SAMPLE = 1 << 14
 
 
-def write(
-    parts: Sequence[Tensor],
-    numbers: Tensor,
-    wire: Wire,
-    *,
-    anchor: Tensor,
-    sent: Tensor | None,
-    rng: np.random.Generator | None,
-) -> bool:
-    """Write the numbers that differ most from what was last sent, and note them in *sent*; where
-    that is None, those that are largest.
+def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
+    """Write the numbers that differ most from what was last sent, and note them in *given.sent*;
+    where that is None, those that are largest.
 
     Exactly as many as there is room for; among equals, those that come first. Beside the room,
     memory for about twice as many is taken, and for all numbers only where a sample misleads.
@@ -38,6 +30,7 @@ def write(
         Whether all numbers are finite, those that stay included; where not, *sent* is unchanged.
     """
     indices, values = parts
+    sent = given.sent
     before = no_anchor(numbers) if sent is None else sent
     chosen = _largest(numbers, before, indices.numel())
     if chosen is None:

@@ -2,25 +2,16 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ....gossip.wire.formats import CHUNK, Wire
-from ..blocks import all_finite
+from ..blocks import Given, all_finite
 
 __all__ = ["is_sound", "mix", "write"]
 
 
-def write(
-    parts: Sequence[Tensor],
-    numbers: Tensor,
-    wire: Wire,
-    *,
-    anchor: Tensor,
-    sent: Tensor | None,
-    rng: np.random.Generator | None,
-) -> bool:
+def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write the largest numbers of each chunk, rounded to a sign and one of two sizes.
 
     The sizes of a chunk are the means of those of its largest that are above their mean size, and

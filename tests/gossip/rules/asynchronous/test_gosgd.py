@@ -28,13 +28,17 @@ from ...scene import Scene
         {"outstanding_max": 0},
         {"p": -1.0, "emission": "per-second"},
         {"p": 1.1, "emission": "adaptive"},
-        {"robust": "clip:tau=-1"},
-        {"robust": "krum"},
     ],
 )
 def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
         GoSGD(**arguments)
+
+
+@pytest.mark.parametrize("robust", ["clip:tau=-1", "krum"])
+def test_what_is_no_robust_filter_is_refused(robust: str) -> None:
+    with pytest.raises(ConfigError, match="robust filter '"):
+        GoSGD(robust=robust)
 
 
 def test_it_is_a_rule() -> None:

@@ -36,7 +36,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"rule": "dpsgd", "topology": "one-peer-exponential", "mixing": "nope"}, "nope"),
     ({"rule": "allreduce", "wire": "topk:0.1"}, "needs every number"),
     ({"shards": 4000, "task": "digits"}, "shards is 4000: it must be from 1 to"),
-    ({"partition": "dirichlet:-1", "task": "digits"}, "partition 'dirichlet:-1' is not valid"),
+    (
+        {"partition": "dirichlet:-1", "task": "digits"},
+        "partition 'dirichlet:-1': alpha=-1: it must",
+    ),
     ({"partition": "shards:400", "task": "digits"}, "cuts 1437 samples into"),
     ({"task": "digit"}, "unknown task 'digit', did you mean 'digits'"),
     ({"task": "gone:make"}, "there is no module 'gone'"),
