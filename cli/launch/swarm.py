@@ -237,7 +237,7 @@ def _conclude(
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Merge, sum up and draw a swarm that is over, and write it all into its folder."""
-    from ...sim.results.pictures.live_plots import draw
+    from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, summarize
 
