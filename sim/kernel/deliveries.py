@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import Greet
+from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Hello, Leave
 from ...train.faults.network import NetworkFaults
 from ..models.cables import FairSharing
@@ -122,8 +123,10 @@ class Mailbox:
         self._fleet = fleet
         self._deliveries = deliveries
         self._faults = faults
-        # A harness asks for no counts of bytes.
-        self._sizes = Sizes() if fleet.harness is None or deliveries.links.uses_sizes else None
+        # A harness asks for no counts of bytes; and only views, which faults call for, repeat.
+        self._bytes_of: Callable[[Envelope], int] | None = None
+        if fleet.harness is None or deliveries.links.uses_sizes:
+            self._bytes_of = encoded_bytes if faults is None else Sizes().of
         self._places = {address_of(id): index for id, index in fleet.index.items()}
         self._cut: set[Way] = set()
         self._cuts: Counter[Way] = Counter()
@@ -146,28 +149,35 @@ class Mailbox:
         """Let a way carry again."""
         self._cut.discard(way)
 
-    def send(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        """Send a message to whichever life of a worker runs when it arrives."""
-        to = self._fleet.index.get(envelope.destination)
-        if to is not None:
-            self._carry(worker, to, envelope, payload)
-
     def greet(self, worker: Worker, effect: Greet, now: float, payload: Payload = None) -> None:
         """Send a message to whoever has an address."""
         to = self._places.get(effect.address)
         if to is not None and to != worker.index:
-            self._carry(worker, to, effect.envelope, payload)
+            self.send(worker, effect.envelope, payload, to)
 
-    def _carry(self, worker: Worker, to: int, envelope: Envelope, payload: Payload) -> None:
+    def send(
+        self, worker: Worker, envelope: Envelope, payload: Payload, to: int | None = None
+    ) -> None:
+        """Send a message to whichever life of a worker runs when it arrives.
+
+        Args:
+            to: Index of the receiver; the one that the envelope names, if there is one, otherwise.
+        """
         fleet, links = self._fleet, self._deliveries.links
+        to = fleet.index.get(envelope.destination) if to is None else to
+        if to is None:
+            return
         size_bytes = 0.0
         fleet.traffic.messages += 1
-        if self._sizes is not None:
-            whole = self._sizes.of(envelope)
+        if self._bytes_of is not None:
+            whole = self._bytes_of(envelope)
             fleet.traffic.bytes_sent += whole
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
-            size_bytes = links.weigh(whole, envelope.frame_bytes)
+            size_bytes = float(whole)
+            if links.header_weight != 1.0:
+                size_bytes = links.weigh(whole, envelope.frame_bytes)
+        now = fleet.clock.now
         way, there, fair = (worker.index, to), fleet.workers[to], links.are_fair
         # None where it is lost at once.
         cuts = None if way in self._cut else self._cuts.get(way, 0)
@@ -175,20 +185,29 @@ class Mailbox:
             fleet.harness is not None and not fleet.harness.reaches(worker, there)
         ):
             # Its host answers that nobody listens there, unless that is lost, too.
-            arrivals_s = self._arrivals(fleet.now, way, 0.0 if fair else size_bytes)
+            arrivals_s = self._arrivals(now, way, 0.0 if fair else size_bytes)
             if arrivals_s and cuts is not None and envelope.destination:
                 self._unsent(worker, envelope)
         elif fair:
-            given = 0.0, fleet.now, way, cuts, there, envelope, payload
+            given = 0.0, now, way, cuts, there, envelope, payload
             self._deliveries.carry(way, size_bytes, fleet.values, payload, self._expect, *given)
         else:
-            self._expect(size_bytes, fleet.now, way, cuts, there, envelope, payload)
+            self._expect(size_bytes, now, way, cuts, there, envelope, payload)
 
     def _expect(
         self, size_bytes: float, sent_s: float, way: Way, cuts: int | None,
         there: Worker, envelope: Envelope, payload: Payload,
     ) -> None:  # fmt: skip
         """Let a message arrive that was sent then, when *cuts* had hit its way."""
+        if self._faults is None:
+            # No way is ever cut, and no worker stands still.
+            now, links = self._fleet.clock.now, self._deliveries.links
+            taken = self._fleet.take_in, there, envelope, payload
+            for time_s in links.deliveries(now, *way, size_bytes, sent_s):
+                if payload is not None:
+                    payload.readers += 1
+                self._deliveries.expect(time_s, way, size_bytes, *taken)
+            return
         arrivals_s = self._arrivals(sent_s, way, size_bytes)
         if cuts is None:
             return
@@ -203,7 +222,8 @@ class Mailbox:
 
         Asked for in any case: what fault does to later messages must not depend on it.
         """
-        times_s = self._deliveries.links.deliveries(self._fleet.now, *way, size_bytes, sent_s)
+        now = self._fleet.clock.now
+        times_s = self._deliveries.links.deliveries(now, *way, size_bytes, sent_s)
         return times_s if self._faults is None else self._faults.arrivals(sent_s, *way, times_s)
 
     def _unsent(self, worker: Worker, envelope: Envelope) -> None:

@@ -95,7 +95,7 @@ def test_a_task_says_how_and_a_run_may_say_otherwise() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"lr_schedule": "cosin"}, "must be one of constant, cosine, linear"),
+        ({"lr_schedule": "cosin"}, "Valid names: constant, cosine, linear"),
         ({"lr_schedule": "linear", "task": "consensus"}, "no optimizer"),
     ],
 )
