@@ -1,6 +1,7 @@
 """The batches of all workers, one by one or stacked."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -99,6 +100,8 @@ class Batches:
         # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
         dtype = np.min_scalar_type(len(self._targets))
         self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
+        self._runs: dict[int, NDArray[Any]] = {}
+        """By length, what follows each place in the orders: views."""
         self._epochs = np.full(len(ids), -1)
 
     def deal(self, worker: int, dealt: Deal) -> None:
@@ -171,8 +174,9 @@ class Batches:
         epochs, at = np.divmod(steps * size, lengths)
         for index in np.flatnonzero(self._epochs[workers] != epochs):
             self._begin_pass(int(workers[index]), int(epochs[index]))
-        runs = np.lib.stride_tricks.sliding_window_view(self._orders, size)
-        found: NDArray[np.int32] = runs[self._starts[workers] + at].astype(np.int32)
+        if size not in self._runs:
+            self._runs[size] = np.lib.stride_tricks.sliding_window_view(self._orders, size)
+        found: NDArray[np.int32] = self._runs[size][self._starts[workers] + at].astype(np.int32)
         for index in np.flatnonzero(at + size > lengths):
             worker, rest = int(workers[index]), int(lengths[index] - at[index])
             self._begin_pass(worker, int(epochs[index]) + 1)

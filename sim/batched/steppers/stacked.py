@@ -111,12 +111,13 @@ class StackedStepper:
         )
         # Where the data does not divide evenly, small parts may make batches of different sizes.
         sizes = self._batches.sizes(workers)
-        groups = [
-            part
-            for size in np.unique(sizes)
-            for alike in [np.flatnonzero(sizes == size)]
-            for part in np.array_split(alike, -(-len(alike) // self._group))
-        ]
+        groups = []
+        for size in np.unique(sizes):
+            alike = np.flatnonzero(sizes == size)
+            at_most = -(-len(alike) // -(-len(alike) // self._group))
+            # All but the last are as large as kernels like them.
+            each = LANES * -(-at_most // LANES)
+            groups += np.split(alike, range(each, len(alike), each))
         self._threads.share(
             lambda part: self._take_group(workers[part], steps[part], orders[part]), groups
         )
