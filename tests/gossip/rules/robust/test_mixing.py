@@ -49,14 +49,14 @@ def test_each_mix_is_the_published_update(monkeypatch: pytest.MonkeyPatch) -> No
         offered[share.id] = share.weight, context.weight
         mix(context, share, weight)
 
-    def checking(vector: Vector, effect: Effect, frame: bytes) -> None:
+    def checking(vector: Vector, effect: Effect, message: bytes = b"") -> None:
         if not (isinstance(effect, Mix) and effect.share in offered):
-            apply(vector, effect, frame)
+            apply(vector, effect, message)
             return
         x, apart = vector.x.copy(), vector.staged_values(effect.share) - vector.x
         weight, own = offered[effect.share]
         factor = min(1.0, clip / max(float(np.sqrt(np.square(apart).sum())), 1e-300))
-        apply(vector, effect, frame)
+        apply(vector, effect, message)
         part = weight / (weight + own) * factor
         np.testing.assert_allclose(vector.x, x + part * apart, rtol=0, atol=1e-11)
         # To whole units of weight, 2^-40 of what a founder brings.
