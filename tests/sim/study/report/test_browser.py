@@ -219,7 +219,8 @@ def test_a_fact_and_an_outcome_show_their_points(page: Browser) -> None:
     seen = """return [...document.querySelectorAll('#predictions .note')]
         .filter((note) => note.getClientRects().length).map((note) => note.textContent)"""
     (before,) = page.run(seen)
-    choose(page, "pair", "3")
+    pairs = "return [...document.querySelectorAll('select[data-chooses=pair] option')]"
+    choose(page, "pair", page.run(f"{pairs}.map((option) => option.value)")[3])
     (words,) = page.run(seen)
     assert words != before and words.startswith("ρ = ")
     assert page.complaints() == []
