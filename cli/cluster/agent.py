@@ -1,4 +1,4 @@
-"""What runs on each machine of ``rumor run --hosts``: it starts peers, and tells of them.
+"""The process on each machine of ``rumor run --hosts``: it starts peers and reports on them.
 
 Orders come in by stdin and news go out by stdout, both as JSON lines, over ssh. Peers write to
 files of this machine, so that they never wait for the launcher: what they print and measure is
@@ -46,7 +46,7 @@ _PIECE_BYTES: Final = 1 << 18
 
 
 def versions() -> dict[str, str]:
-    """Of what must be alike on all machines."""
+    """Versions that must match on all machines."""
     from importlib.metadata import version
 
     return {"python": ".".join(map(str, sys.version_info[:2])), "rumor": version("rumor")}

@@ -314,7 +314,7 @@ def _run(
 
 @contextmanager
 def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress"], None]]:
-    """Show how a study of so many trials goes on *stream*, in the way that it can."""
+    """Show the progress of a study with *trials* trials on *stream*."""
     with progress_on(stream, total=trials, unit="trials") as display:
         has_failed = False
 

@@ -236,7 +236,7 @@ def _result(summary: dict[str, Any]) -> str:
     figures = []
     if summary["accuracy"] is not None:
         figures.append(f"accuracy {summary['accuracy']:.4f}")
-    # Of what a script trains, nobody else can say how good it is.
+    # Only a script itself can evaluate what it trains.
     if figures or summary["loss"] is not None:
         figures.append(f"loss {_number(summary['loss'], '.4g')}")
     distance = summary["consensus_distance"]

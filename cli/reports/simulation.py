@@ -19,7 +19,7 @@ __all__ = ["display_on", "part", "print_run", "reached"]
 def display_on(
     stream: TextIO, title: str, time_s: float | None = None
 ) -> Iterator[Callable[["Progress"], None]]:
-    """Show how a simulation goes on *stream*, in the way that it can.
+    """Show the progress of a simulation on *stream*.
 
     Args:
         stream: Usually stderr.
