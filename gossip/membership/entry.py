@@ -43,6 +43,8 @@ class Known:
     """How many steps it said in that; of which the entry has those that are believed."""
     spoken: Incarnation = 0
     """The latest incarnation that was heard itself, 0 where none was."""
+    reason: str = ""
+    """Why its rule could not go on, as it said when it began to leave."""
     asked_s: float = _NEVER
     """When it was last asked whether hearsay is true."""
     earlier: tuple[Incarnation, int, float] | None = None

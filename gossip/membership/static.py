@@ -184,6 +184,10 @@ class StaticMemberTable:
         until_s = self._passed_over.get(peer) if self._passed_over else None
         return peer in self._membership.present and (until_s is None or now >= until_s)
 
+    def reason(self, peer: PeerId) -> str:
+        """Empty: members of a simulation do not say why they leave."""
+        return ""
+
     def is_suspected(self, peer: PeerId) -> bool:
         """Never: nobody falls silent."""
         return False

@@ -515,6 +515,17 @@ class MemberTable:
             known.progress_s = max(known.progress_s, self._ticked_s)
             yield from self._mark_left(known)
 
+    def explain(self, peer: PeerId, reason: str) -> None:
+        """Note why the rule of *peer*, which is leaving, cannot go on."""
+        known = self._others.get(peer)
+        if known is not None:
+            known.reason = reason
+
+    def reason(self, peer: PeerId) -> str:
+        """Why the rule of *peer*, which is leaving, could not go on; empty if unknown."""
+        known = self._others.get(peer)
+        return known.reason if known else ""
+
     def leaving(self, peer: PeerId) -> None:
         """Note that *peer* refuses shares from now on."""
         known = self._others.get(peer)

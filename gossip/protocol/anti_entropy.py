@@ -225,6 +225,7 @@ class Membership:
     def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
         """Settle with a peer that is going, or is gone."""
         state = self._state
+        self._table.explain(peer, body.reason)
         if body.gone:
             for change in self._table.left(peer):
                 self._follow(change, now)

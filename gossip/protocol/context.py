@@ -256,9 +256,9 @@ class RuleContext:
         """Whether a peer is about to leave, or has left, and so refuses all shares."""
         return self._state.table.is_leaving(peer)
 
-    def is_suspected(self, peer: PeerId) -> bool:
-        """Whether a peer that is considered alive has been silent for so long that it is asked."""
-        return self._state.table.is_suspected(peer)
+    def reason(self, peer: PeerId) -> str:
+        """Why the rule of *peer*, which is leaving, could not go on; empty if unknown."""
+        return self._state.table.reason(peer)
 
     def can_push(self, peer: PeerId, *, lent: bool = False, awaited: bool = False) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached.

@@ -16,7 +16,17 @@ import numpy as np
 from ..effects.effects import EndTraining
 from ..effects.ledger import Entry, Kind
 from ..types import Incarnation, PeerId
-from ..wire.messages import MERGE_STAGES, Envelope, Hello, Leave, Member, Phase, Stop, Stopping
+from ..wire.messages import (
+    MERGE_STAGES,
+    REASON_LENGTH_MAX,
+    Envelope,
+    Hello,
+    Leave,
+    Member,
+    Phase,
+    Stop,
+    Stopping,
+)
 from .context import RuleContext
 from .state import State
 
@@ -329,8 +339,10 @@ class Leaving:
         self._tell_all(gone=True)
 
     def _tell_all(self, *, gone: bool) -> None:
-        for member in self._state.table.others(alive=True):
-            self._state.log.send(member.id, member.incarnation, Leave(gone))
+        state = self._state
+        reason = "".join(filter(str.isprintable, state.halted))[:REASON_LENGTH_MAX]
+        for member in state.table.others(alive=True):
+            state.log.send(member.id, member.incarnation, Leave(gone, reason))
 
 
 STOPPED = "rumor stop"

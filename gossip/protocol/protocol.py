@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Stage, TakeSketch
+from ..effects.effects import Effect, Halt, Stage, TakeSketch
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -582,5 +582,7 @@ class Protocol:
                 self._donations.give(context)
         if (outcome := self._rule.step(context)) is not None:
             state.log.ask(outcome)
+            if isinstance(outcome, Halt):
+                state.halted = outcome.reason
         if merging and is_first:
             self.agreement.pushed(state.round - before)

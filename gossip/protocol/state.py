@@ -159,6 +159,8 @@ class State:
     """Whether the step at hand has copied the model out for a newcomer, or a reader."""
     closing: bool = False
     """Whether shares are refused from now on."""
+    halted: str = ""
+    """Why the rule cannot go on; empty while it can."""
 
     @property
     def weight(self) -> int:

@@ -37,6 +37,7 @@ __all__ = [
     "MEMBERS_TOLD_MAX",
     "MERGE_STAGES",
     "NAMED_MAX",
+    "REASON_LENGTH_MAX",
     "ROWS_TOLD_MAX",
     "SAMPLE_NUMBERS_MAX",
     "SEGMENT_LENGTH_MAX",
@@ -99,6 +100,9 @@ FRAME_BYTES_MAX = 4 << 20
 
 SEGMENT_LENGTH_MAX = 128
 """Longest name of a place in shared memory."""
+
+REASON_LENGTH_MAX = 512
+"""Longest reason that a leaver gives, in characters."""
 
 LIVES_MAX = 1 << 12
 """Most lives that one request to stop names."""
@@ -316,6 +320,8 @@ class Leave:
 
     gone: bool
     """False while it still hands its weight on, True with its last word."""
+    reason: Annotated[str, text(0, REASON_LENGTH_MAX), OPTIONAL] = ""
+    """Why its rule could not go on; empty where it leaves for another reason."""
 
 
 @frozen

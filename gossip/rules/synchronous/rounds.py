@@ -170,9 +170,7 @@ class Rounds:
         for peer in missing:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
-                if fate in ("leaving", "left") and self._is_somebody_silent(context):
-                    break
-                return self._halt(context, round, (peer, fate))
+                return self._halt(context, round, peer, fate)
             steps = context.steps_at_end(peer)
             if steps is not None and steps < (round + 1) * self._h:
                 return Halt(
@@ -181,21 +179,18 @@ class Rounds:
                 )
         return Wait(round, tuple(missing))
 
-    def _is_somebody_silent(self, context: RuleContext) -> bool:
-        """Whether a death may become known of which a leaver has known first."""
-        return any(context.is_suspected(peer) for peer in self._incarnations if peer != context.me)
-
-    def _halt(self, context: RuleContext, round: int, lost: tuple[PeerId, str]) -> Halt:
-        # One that halts leaves: the first cause is whoever went without a word.
-        fates = (
-            (p, context.fate(p, which))
-            for p, which in self._incarnations.items()
-            if p != context.me
-        )
-        peer, fate = next((each for each in fates if each[1] in ("died", "restarted")), lost)
-        word = "left" if fate == "leaving" else fate
+    def _halt(self, context: RuleContext, round: int, peer: PeerId, fate: str) -> Halt:
+        # A member that halts leaves, so that the cause is what it says, or who has died.
+        if fate in ("leaving", "left"):
+            if reason := context.reason(peer):
+                return Halt(reason)
+            fate = "left"
+        for other, incarnation in self._incarnations.items():
+            if other != context.me and context.fate(other, incarnation) in ("died", "restarted"):
+                peer, fate = other, context.fate(other, incarnation)
+                break
         return Halt(
-            f"{peer} {word} in round {round}, and {self._name} cannot go on without it: "
+            f"{peer} {fate} in round {round}, and {self._name} cannot go on without it: "
             "start the run again, or use a rule that can, such as gosgd"
         )
 

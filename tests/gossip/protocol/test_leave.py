@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, GoSGD, Member, Phase, ProtocolConfig
+from rumor.gossip import DPSGD, ONE, GoSGD, Member, Phase, ProtocolConfig, RuleContext
+from rumor.gossip.effects.effects import Halt
 from rumor.gossip.effects.events import PeerLeft
 from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Push
 from rumor.sim import NetworkConfig
@@ -157,6 +158,43 @@ def test_what_comes_back_to_a_peer_that_has_left_is_handed_on_too(burn: bool) ->
     effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 4)))
     assert [push.escrow for push in scene.sent(effects, Push)] == ([] if burn else [ONE // 4])
     assert a.account.weight == 0 and not scene.sent(effects, Leave)
+
+
+class Halting:
+    """A rule that cannot go on."""
+
+    name = "halting"
+    outstanding_max = 1
+    registers: tuple[str, ...] = ()
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def step(self, context: RuleContext) -> Halt:
+        return Halt(self._reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("b died", "b died"), ("b\n died\t", "b died"), ("x" * 600, "x" * 512)]
+)
+def test_who_leaves_because_its_rule_cannot_go_on_says_why(reason: str, told: str) -> None:
+    scene = Scene()
+    scene.enter("a", rule=Halting(reason))
+    scene.enter("c", rule=DPSGD())
+    scene.join("a", "c", founders=2)
+    scene.join("c", "a", founders=2)
+    for _ in range(4):
+        scene.deliver()
+        scene.wait(1.0)
+        for id in "ac":
+            scene.wake(id)
+    assert not [effect for effect in scene.step("c") if isinstance(effect, Halt)]
+    scene.step("a")
+    farewells = scene.sent(scene.leave("a"), Leave)
+    assert farewells and {farewell.reason for farewell in farewells} == {told}
+    scene.deliver()
+    # It is not the one that left without which the other cannot go on.
+    assert [effect for effect in scene.step("c") if isinstance(effect, Halt)] == [Halt(told)]
 
 
 def test_a_goodbye_is_heard_once() -> None:
