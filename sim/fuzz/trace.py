@@ -16,7 +16,7 @@ from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.formats import Form
-from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Member, Offer
+from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Leave, Member, Offer, Push
 
 __all__ = ["canonical", "tell"]
 
@@ -26,6 +26,15 @@ _CODES = {
     for kind in get_args(Effect) + get_args(Event) + get_args(Body)
 } | {StaleIncarnation: "outlived"}
 """Frozen: a class that is renamed keeps its code, as this one did."""
+
+_ADDED = {
+    Offer: ("held",),
+    Push: ("held",),
+    Member: ("merge", "sketch"),
+    Leave: ("reason",),
+}
+"""Fields that came later, which are left out where the first of them says nothing: frozen traces
+were written without them."""
 
 
 def canonical(detail: object) -> str:
@@ -38,12 +47,9 @@ def canonical(detail: object) -> str:
     kind: type = type(detail)
     names = _field_names(kind)
     if names is not None:
-        if isinstance(detail, Offer) and not detail.held:
-            # As it was written before a share could be shown.
-            names = tuple(name for name in names if name != "held")
-        if isinstance(detail, Member) and not detail.merge:
-            # As it was written before peers told how far they are in merging.
-            names = tuple(name for name in names if name not in ("merge", "sketch"))
+        added = _ADDED.get(kind)
+        if added is not None and not getattr(detail, added[0]):
+            names = tuple(name for name in names if name not in added)
         code = [_CODES[kind]] if kind in _CODES else []
         return f"({','.join(code + [canonical(getattr(detail, name)) for name in names])})"
     match detail:
