@@ -123,6 +123,11 @@ COMMANDS = {
         home="commands.topology:topology",
         summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
     ),
+    "config": Command(
+        home="commands.config:config",
+        summary="List the settings of `rumor peer`, `launch`, `run` and `simulate`, and explain "
+        "them.",
+    ),
     "storm": Command(
         home="commands.storm:storm",
         summary="Draw a storm, what goes wrong with real fleets, as a fault schedule for a swarm "

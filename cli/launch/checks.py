@@ -52,7 +52,7 @@ def training_job(
 
     if training.journal and config.exchange.mixing != "step":
         raise ConfigError(
-            f"--mixing is {config.exchange.mixing}: with --journal it must be step, which a "
+            f"mixing is {config.exchange.mixing}: with journal it must be step, which a "
             "replay can repeat"
         )
     out = _find_folder(config, training.task, trains=True)
@@ -115,7 +115,7 @@ def _faulty(job: Job) -> Job:
     job = replace(job, faults=read_live_faults(config.faults, config.ids(), journal=journal))
     if job.network_fails:
         # What peers of one machine share in memory is no message that could be lost.
-        config = replace(config, exchange=replace(config.exchange, no_shared_memory=True))
+        config = replace(config, exchange=replace(config.exchange, shared_memory=False))
     return replace(job, config=config)
 
 

@@ -200,7 +200,7 @@ def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> N
     peers = summary["peers_detail"]
     assert [peer["id"] for peer in peers] == ["peer-0", "peer-1", "peer-2", "join-1"]
     assert {peer["state"] for peer in peers} == {"finished"} and peers[1]["lives"] == 2
-    assert summary["exchange"]["no_shared_memory"] and summary["accuracy"] > 0.85
+    assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_a_cut_one_way_that_heals_costs_nothing_but_time(tmp_path: Path) -> None
     assert is_exact(summary)
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 3
     assert [len(fault["done"]) for fault in summary["faults"]] == [2, 1]
-    assert summary["exchange"]["no_shared_memory"] and summary["accuracy"] > 0.85
+    assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
 
 
 @pytest.mark.slow

@@ -151,7 +151,7 @@ def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
     swarm_of(run, "--no-remote-stop")
     told, _ = stop(run.address, status=1)
     assert told.splitlines()[-1] == "0 of 2 peers have ended."
-    assert "a: does not stop: it takes no requests to stop (no_remote_stop)" in told
+    assert "a: does not stop: it takes no requests to stop (remote_stop=False)" in told
 
 
 @pytest.mark.live

@@ -23,7 +23,7 @@ from ..launch.fakes import places_of
 def solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a peer that trained alone."""
     folder = tmp_path_factory.mktemp("solo") / "peer"
-    run(RunConfig(steps=30, out=folder, journal=True), PeerConfig(id="solo"))
+    run(RunConfig(steps=30, journal=True), PeerConfig(id="solo", out=folder))
     return folder
 
 
@@ -121,7 +121,7 @@ def test_code_that_a_folder_brings_along_is_not_run_unasked(
     (tmp_path / "brought_task.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     task, folder = "brought_task:quadratic", tmp_path / "peer"
-    run(RunConfig(task=task, steps=5, out=folder, journal=True), PeerConfig(id="solo"))
+    run(RunConfig(task=task, steps=5, journal=True), PeerConfig(id="solo", out=folder))
     assert replay(folder)[0] == 0
     shutil.move(tmp_path / "brought_task.py", folder)
     monkeypatch.chdir(folder)

@@ -41,7 +41,7 @@ def test_a_peer_finds_its_settings() -> None:
     told = environment(TOLD)
     config = told.fill(PeerConfig())
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
-    assert config.no_remote_stop
+    assert not config.remote_stop
     assert config.key == Path("m1.key").absolute()
     assert config.roster == Path("/etc/roster.json")
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")

@@ -347,7 +347,7 @@ def test_a_journal_needs_a_folder() -> None:
 def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None:
     for journal in (False, True):
         out = tmp_path / str(journal)
-        run(RunConfig(steps=3, out=out, journal=journal), PeerConfig(id="solo"))
+        run(RunConfig(steps=3, journal=journal), PeerConfig(id="solo", out=out))
         assert (out / JOURNAL).exists() is journal
     records, closed = read(tmp_path / "True" / JOURNAL)
     assert closed
