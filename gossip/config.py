@@ -66,6 +66,7 @@ class ProtocolConfig(ShareSettings):
         "What this peer may send, bytes per second; pushes beyond that are skipped, not queued.",
         otherwise="as much as there is",
         above=0,
+        is_endless=True,
     )
 
     shared_memory: bool = setting(
@@ -91,6 +92,7 @@ class ProtocolConfig(ShareSettings):
         "How long a frame shall take: slow links get smaller ones. Lower it where control "
         "messages are late.",
         above=0,
+        is_endless=True,
     )
 
     window_bytes: int = setting(
@@ -106,11 +108,11 @@ class ProtocolConfig(ShareSettings):
     )
 
     query_s_min: float = setting(
-        0.25, "Shortest wait for an answer before it is asked for.", above=0
+        0.25, "Shortest wait for an answer before it is asked for.", above=0, is_endless=True
     )
 
     query_s_max: float = setting(
-        30.0, "Longest wait between two questions about the same share.", above=0
+        30.0, "Longest wait between two questions about the same share.", above=0, is_endless=True
     )
 
     stall_s: float = setting(
@@ -119,12 +121,14 @@ class ProtocolConfig(ShareSettings):
         "is their own pace that tells how long is too long: from a fifth of this to twelve times "
         "as much.",
         above=0,
+        is_endless=True,
     )
 
     gossip_s: float = setting(
         1.0,
         "Between two exchanges of the member table. Lower finds deaths sooner and costs messages.",
         above=0,
+        is_endless=True,
     )
 
     suspect_s: float = setting(
@@ -132,12 +136,14 @@ class ProtocolConfig(ShareSettings):
         "A peer whose heartbeat stands still for so long is passed over by pushes, and asked. "
         "This and `dead_s` grow where this peer itself is late (local health).",
         above=0,
+        is_endless=True,
     )
 
     dead_s: float = setting(
         30.0,
         "A peer whose heartbeat stands still for so long is considered dead; triple it on a WAN.",
         above=0,
+        is_endless=True,
     )
 
     redial_s_max: float = setting(
@@ -145,6 +151,7 @@ class ProtocolConfig(ShareSettings):
         "Longest mean wait between two attempts to reach a dead peer, or a seed that does not "
         "answer. Lower heals partitions sooner and dials more.",
         above=0,
+        is_endless=True,
     )
 
     incarnation_ahead_max: int = setting(
@@ -156,13 +163,14 @@ class ProtocolConfig(ShareSettings):
     )
 
     seek_s: float = setting(
-        0.2, "Between two HELLOs to an address while no swarm is found.", above=0
+        0.2, "Between two HELLOs to an address while no swarm is found.", above=0, is_endless=True
     )
 
     found_s: float = setting(
         5.0,
         "How long newcomers that see only one another look for a holder before one founds.",
         above=0,
+        is_endless=True,
     )
 
     found_alone_s: float = setting(
@@ -170,12 +178,15 @@ class ProtocolConfig(ShareSettings):
         "How long a peer that returns with a checkpoint looks for its swarm before it founds it "
         "anew, where it meets nobody at all.",
         above=0,
+        is_endless=True,
     )
 
-    roll_s: float = setting(60.0, "How long a roll call waits for the missing founders.", above=0)
+    roll_s: float = setting(
+        60.0, "How long a roll call waits for the missing founders.", above=0, is_endless=True
+    )
 
     retry_s: float = setting(
-        1.0, "How long a peer that could not be reached is passed over.", above=0
+        1.0, "How long a peer that could not be reached is passed over.", above=0, is_endless=True
     )
 
     merge_rounds: int = setting(
@@ -191,6 +202,7 @@ class ProtocolConfig(ShareSettings):
         "Merging ends when no two models are further apart, Euclidean distance over norm. A "
         "smaller one takes more pushes: half as many again for each further digit.",
         above=0,
+        is_endless=True,
     )
 
     members_max: int = setting(

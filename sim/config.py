@@ -98,7 +98,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     push_mbit: float | None = setting(
         None,
         "What each worker may send, Mbit/s, whatever its link carries. Pushes beyond it are "
-        "skipped. As --bandwidth of `rumor peer`.",
+        "skipped. As --set bandwidth of `rumor peer`.",
         above=0,
         otherwise="as much as there is",
     )

@@ -251,7 +251,6 @@ class MetricsSettings:
         "extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. "
         "In Python, also objects with the methods of `rumor.train.loggers.Logger`.",
         metavar="SPEC",
-        flags=("--logger",),
     )
 
     metrics_host: str = setting(

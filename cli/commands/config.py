@@ -1,6 +1,7 @@
 """``rumor config``: all settings, with their defaults and what they do."""
 
-from textwrap import wrap
+from dataclasses import dataclass
+from textwrap import shorten, wrap
 from typing import Annotated, Any, Final
 
 import typer
@@ -11,13 +12,30 @@ from ..app import load
 from ..reports.console import print_json
 from ..settings.options import Json, options_of, settings_of_command
 
-__all__ = ["COMMANDS", "config", "declared_settings"]
+__all__ = ["COMMANDS", "Declared", "config", "declared_settings", "shown_default"]
 
 COMMANDS: Final = ("peer", "launch", "run", "simulate")
 """Commands that have more settings than options."""
 
 _WIDTH: Final = 80
+_COLUMN: Final = 30
+_DEFAULT_MAX: Final = 24
 _EXPLAINED_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A setting, and who takes it."""
+
+    subject: str
+    """First sentence of the class that declares it."""
+    by_command: dict[str, Parameter]
+    """As each command has it: defaults may differ."""
+
+    @property
+    def setting(self) -> Parameter:
+        """As the first command has it."""
+        return next(iter(self.by_command.values()))
 
 
 @options_of()
@@ -44,7 +62,7 @@ def config(
     Exit status: 0 if there is such a setting; 2 if not.
     """
     found = declared_settings()
-    chosen = {name: each for name, each in found.items() if _matches(each[0], word)}
+    chosen = {name: each for name, each in found.items() if _matches(each.setting, word)}
     if word in found:
         chosen = {word: found[word]}
     if not chosen:
@@ -54,27 +72,27 @@ def config(
         print_json(
             {
                 name: {
-                    "default": shown_default(setting),
-                    "values": setting.allowed,
-                    "help": setting.help,
-                    "commands": list(commands),
+                    "default": shown_default(each.setting),
+                    "values": each.setting.allowed,
+                    "help": each.setting.help,
+                    "commands": list(each.by_command),
                 }
-                for name, (setting, _, commands) in chosen.items()
+                for name, each in chosen.items()
             }
         )
         return
     explained = len(chosen) <= _EXPLAINED_MAX
-    print("\n\n".join(_explained(*chosen[n]) for n in chosen) if explained else _listed(chosen))
+    print("\n\n".join(map(_explained, chosen.values())) if explained else _listed(chosen))
 
 
-def declared_settings() -> dict[str, tuple[Parameter, str, tuple[str, ...]]]:
-    """All settings by name: each with what its declaring class says of itself, and its commands."""
-    found: dict[str, tuple[Parameter, str, tuple[str, ...]]] = {}
+def declared_settings() -> dict[str, Declared]:
+    """All settings by name."""
+    found: dict[str, Declared] = {}
     for command in COMMANDS:
         settings, sources = settings_of_command(load(command))
         for name, setting in settings.items():
-            first, subject, commands = found.get(name, (setting, _subject(name, sources), ()))
-            found[name] = (first, subject, (*commands, command))
+            known = found.setdefault(name, Declared(_subject(name, sources), {}))
+            known.by_command[command] = setting
     return found
 
 
@@ -97,24 +115,32 @@ def _matches(setting: Parameter, word: str | None) -> bool:
     return word is None or word.replace("-", "_") in setting.name or word in setting.help
 
 
-def _explained(setting: Parameter, subject: str, commands: tuple[str, ...]) -> str:
+def _explained(declared: Declared) -> str:
+    setting = declared.setting
     text = " ".join(setting.help.replace("``", "").split())
     values = f"Values: {setting.allowed}. " if setting.allowed != "a string" else ""
-    default = f"Default: {shown_default(setting)}."
-    lines = [f"{setting.name} (rumor {', '.join(commands)})"]
-    for paragraph in (text, f"{values}{default}"):
+    defaults: dict[str, list[str]] = {}
+    for command, each in declared.by_command.items():
+        defaults.setdefault(shown_default(each), []).append(command)
+    first, *others = defaults
+    further = "".join(f" ({', '.join(defaults[other])}: {other})" for other in others)
+    lines = [f"{setting.name} (rumor {', '.join(declared.by_command)})"]
+    for paragraph in (text, f"{values}Default: {first}{further}."):
         lines += wrap(paragraph, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)
 
 
-def _listed(chosen: dict[str, tuple[Parameter, str, tuple[str, ...]]]) -> str:
+def _listed(chosen: dict[str, Declared]) -> str:
     lines: list[str] = []
-    subjects = dict.fromkeys(subject for _, subject, _ in chosen.values())
-    for subject in subjects:
+    for subject in dict.fromkeys(each.subject for each in chosen.values()):
         lines += ["", f"{subject}:"]
-        for name, (setting, of, _) in chosen.items():
-            if of == subject:
+        for name, each in chosen.items():
+            if each.subject == subject:
+                setting = each.setting
                 text = setting.brief or setting.help.replace("``", "").split(". ")[0].rstrip(".")
-                line = f"  {name}={shown_default(setting)}"
-                lines.append(f"{line:<34} {text}"[:_WIDTH].rstrip())
+                line = (
+                    f"  {name}={shorten(shown_default(setting), _DEFAULT_MAX, placeholder=' ...')}"
+                )
+                room = _WIDTH - 1 - max(len(line), _COLUMN)
+                lines.append(f"{line:<{_COLUMN}} {shorten(text, room, placeholder=' ...')}")
     return "\n".join([*lines, "", "`rumor config NAME` explains one."]).strip("\n")

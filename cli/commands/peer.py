@@ -30,7 +30,6 @@ from ..settings.options import (
     check_kept,
     config_of,
     given,
-    option,
     options_of,
 )
 
@@ -90,7 +89,7 @@ _OWNERS: Final = (RunConfig, PeerConfig, ExchangeConfig, LifeConfig)
     Source(LifeConfig, GOSSIP),
     everyday={
         TRAINING: ("task", "steps", "lr", "partition", "index", "count", "device"),
-        SWARM: ("id", "bind", "join", "rendezvous", "founders"),
+        SWARM: ("id", "bind", "join", "key", "roster"),
         GOSSIP: ("rule", "topology"),
         OUTPUT: ("out", "resume"),
     },
@@ -174,7 +173,7 @@ def make_settings(
         ConfigError: One is out of range.
     """
     if options["journal"] and options["out"] is None:
-        raise ConfigError("--journal needs --out: name a folder for it")
+        raise ConfigError("--set journal needs --out: name a folder for it")
     rule = make_rule(options["rule"])
     exchange = config_of(ExchangeConfig, options).settings()
     settings = {
@@ -219,7 +218,7 @@ def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
             raise ConfigError(
-                f"{option(name)} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
+                f"{name} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
                 "that resumes goes on with the same"
             )
     if options["out"] not in (None, folder):

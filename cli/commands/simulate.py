@@ -70,7 +70,6 @@ class SimulateConfig:
         "the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several "
         "times.",
         metavar="SPEC",
-        flags=("--logger",),
     )
 
 
@@ -90,7 +89,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
     network are simulated: virtual time is what a clock on the wall would show, counted in
-    seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
+    seconds from 0. A step lasts --set step_s at speed 1x and a message as long as --network
     says, however long this machine takes to compute them. The same settings and seed give the
     same run, to the bit.
 
@@ -143,7 +142,7 @@ def complaint(summary: Any) -> str:
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
     if len(summary["stopped"]) >= summary["workers"]:
-        return "all workers diverged: lower --lr, or raise --p"
+        return "all workers diverged: lower --lr, or let more pushes go"
     return ""
 
 

@@ -59,12 +59,12 @@ def training_job(
     sizes: tuple[int | None, ...] = ()
     if batch_sizes:
         sizes = tuple(
-            read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--batch-sizes")
+            read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--set batch_sizes")
         )
         if live_passes(training.partition):
             raise ConfigError(
                 "partition live needs batches of one size: an epoch is so many steps of all "
-                "together. Leave --batch-sizes out, or take another partition"
+                "together. Leave --set batch_sizes out, or take another partition"
             )
     task = load_task(training.task, seed=config.seed).with_optimizer(training.optimizer)
     task.with_momentum(training.momentum)

@@ -14,6 +14,7 @@ follow. The fields of a dataclass are parameters, too: its settings.
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, lru_cache, wraps
@@ -63,6 +64,8 @@ class Parameter:
     """The largest value, itself allowed."""
     above: float | None = None
     """A bound below all values."""
+    is_endless: bool = False
+    """Whether a number may be infinite."""
     below: float | None = None
     """A bound above all values."""
     form: str = ""
@@ -183,7 +186,8 @@ class Parameter:
         number: Any = value
         return (
             # Not math.isfinite, which cannot take a very large integer.
-            abs(number) < math.inf
+            (abs(number) < math.inf or (self.is_endless and number == math.inf))
+            and (self.kind is int or abs(number) <= sys.float_info.max or number == math.inf)
             and (self.low is None or self.low <= number)
             and (self.high is None or number <= self.high)
             and (self.above is None or self.above < number)
@@ -230,6 +234,8 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
     >>> settings_of(Kiln)["heat_s"].about
     'above 0; default: 2.5'
     """
+    bounds = {"low", "above", "high", "below"}
+    declared.setdefault("is_endless", bounds.isdisjoint(declared))
     made: Any = {"default_factory": default} if callable(default) else {"default": default}
     return field(**made, metadata={_METADATA: Parameter(help, **declared)})
 
@@ -337,7 +343,7 @@ def _declared(annotation: Any) -> Parameter | None:
         choices=found.choices or (said.choices if said else ()),
         is_several=found.is_several,
         is_optional=optional,
-        is_mixed=others,
+        is_mixed=others or found.is_mixed,
     )
 
 
@@ -360,7 +366,8 @@ def _of_type(annotation: Any) -> Parameter | None:
         if one is None:
             # Of several types, such as names and objects.
             one = next(filter(None, map(_of_type, _members(get_args(annotation)[0]))), None)
-        return one and replace(one, is_several=True)
+            return one and replace(one, is_several=True, is_mixed=True)
+        return replace(one, is_several=True)
     return Parameter(kind=annotation) if annotation in _KINDS else None
 
 

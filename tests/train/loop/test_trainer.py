@@ -66,8 +66,8 @@ def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_loggers_get_the_rows_of_the_file_the_settings_and_the_end(tmp_path: Path) -> None:
     own = Collected()
-    config = RunConfig(steps=60, out=tmp_path, log_every=20)
-    report = run(config, PeerConfig(id="solo", loggers=(own,)))
+    config = PeerConfig(id="solo", loggers=(own,), out=tmp_path, log_every=20)
+    report = run(RunConfig(steps=60), config)
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert [(peer, x) for peer, x, _ in own.rows] == [("solo", row["swarm_steps"]) for row in rows]
     assert [row for _, _, row in own.rows] == rows
@@ -86,8 +86,8 @@ def test_loggers_hear_of_a_run_that_fails() -> None:
 
 @pytest.mark.live
 def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
-    config = RunConfig(steps=60, seed=3, out=tmp_path, eval_every=20, eval_average_every=20)
-    run(config, PeerConfig(id="solo", seed=3))
+    config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
+    run(config, PeerConfig(id="solo", seed=3, out=tmp_path))
     rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "average_peers" in r]
     assert [row["step"] for row in rows] == [20, 40, 60]
     for row in rows:
