@@ -24,7 +24,7 @@ from .machines import Machines
 pytestmark = pytest.mark.live
 
 IDS = ("peer-0", "peer-1", "peer-2")
-QUICK = ("--timing", "local", "--p", "0.5", "--out", "run")
+QUICK = ("--timing", "local", "--rule", "gosgd:p=0.5", "--out", "run")
 
 
 @pytest.fixture
