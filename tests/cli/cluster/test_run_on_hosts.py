@@ -124,7 +124,7 @@ def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
         ("nowhere -F x", "--ssh: nowhere: No such file"),
         ("false", "false ended"),
     ):
-        result = called(["run", "--hosts", machines.file(), "--ssh", ssh, "--", "mine.py"])
+        result = called(["run", "--hosts", machines.file(), "--set", f"ssh={ssh}", "--", "mine.py"])
         assert result.exit_code == 2 and message in result.stderr
     machines.is_cut_off()
     result = called([*machines.arguments("--out", "run"), "--", "mine.py"])

@@ -387,7 +387,7 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
     steps = calls(records_of(run / "peers" / "peer-0" / JOURNAL), "step")
     rates = {told.get("lr") for told in steps}
     # Each step's own, and none of calls without a step.
-    assert None in rates and len(rates) == (31 if "--set lr_schedule" in settings else 2)
+    assert None in rates and len(rates) == (31 if wire else 2)
 
 
 @pytest.mark.live
