@@ -33,7 +33,7 @@ class Command:
     """One command of ``rumor``: where its function is, and what ``rumor --help`` says of it."""
 
     home: str
-    """``module:function`` inside this package."""
+    """``module:function`` inside this package; ``module:app`` where it has commands itself."""
 
     summary: str
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
@@ -78,13 +78,9 @@ COMMANDS = {
         home="live.stop:stop",
         summary="End a whole swarm: all peers end their step, merge, write checkpoints and go.",
     ),
-    "keygen": Command(
-        home="trust.keys:keygen",
-        summary="Make a machine's key, and print the line by which a roster lets it in.",
-    ),
-    "roster": Command(
-        home="trust.keys:roster",
-        summary="Say which machines may take part in a swarm: `init`, `add`, `revoke` and `show`.",
+    "keys": Command(
+        home="commands.keys:keys",
+        summary="Make machines' keys, and say in a roster which of them may take part in a swarm.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",
@@ -154,10 +150,14 @@ class _LazyCommand(TyperCommand):
 
 
 def load(name: str) -> Any:
-    """Import a command, and make what typer calls one: its options are ``params``."""
-    alone = typer.Typer(**_SETTINGS)
-    alone.command(name)(_imported(COMMANDS[name].home))
-    return typer.main.get_command(alone)
+    """Import a command, and make what typer calls one: its options are ``params``; one that has
+    commands of its own has them in ``commands``, by name."""
+    found = _imported(COMMANDS[name].home)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(**_SETTINGS)
+        alone.command(name)(found)
+        found = alone
+    return typer.main.get_command(found)
 
 
 def _imported(home: str) -> Any:
@@ -199,6 +199,7 @@ class _UsageError(Protocol):
     """What typer raises for arguments it cannot parse; the class itself is not public."""
 
     exit_code: int
+    ctx: Any
 
     def format_message(self) -> str: ...
 
@@ -215,14 +216,16 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with _beside(sys.argv[1:]):
-            status = app(standalone_mode=False)
+            status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise
         # typer's own way is a box of seven lines.
         if message := error.format_message():
-            hint = f"Try '{_called()} --help'."
-            if _called() == "rumor run" and "--" not in sys.argv:
+            # An option that lacks its value comes without a context.
+            called = error.ctx.command_path if error.ctx else f"rumor {sys.argv[1]}"
+            hint = f"Try '{called} --help'."
+            if called == "rumor run" and "--" not in sys.argv:
                 # Options of the script were taken for those of the command.
                 hint = "Write -- in front of your command: rumor run -n 4 -- python train.py --lr 1"
             print(f"error: {message}\n{hint}", file=sys.stderr)
@@ -237,8 +240,3 @@ def _beside(arguments: Sequence[str]) -> AbstractContextManager[None]:
         return nullcontext()
     context: AbstractContextManager[None] = _imported(command.beside)()
     return context
-
-
-def _called() -> str:
-    named = next((argument for argument in sys.argv[1:] if argument in COMMANDS), "")
-    return f"rumor {named}".strip()

@@ -49,11 +49,18 @@ def commands() -> str:
     lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
     for name in sorted(COMMANDS):
         command = load(name)
-        usage = " ".join([f"rumor {name}", *_arguments(command.params)])
-        lines += [f"## rumor {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
-        lines += [_paragraphs(command.help or ""), ""]
-        lines += _parameter_tables(command.params)
+        several = getattr(command, "commands", {})
+        lines += [f"## rumor {name}", ""]
+        lines += [_paragraphs(command.help), ""] if several else _command(f"rumor {name}", command)
+        for second, each in several.items():
+            lines += [f"### rumor {name} {second}", "", *_command(f"rumor {name} {second}", each)]
     return _text(lines)
+
+
+def _command(called: str, command: Any) -> list[str]:
+    usage = " ".join([called, *_arguments(command.params)])
+    head = ["```", f"{usage} [OPTIONS]", "```", "", _paragraphs(command.help or ""), ""]
+    return head + _parameter_tables(command.params)
 
 
 def _arguments(parameters: Iterable[Any]) -> Iterator[str]:
