@@ -115,6 +115,10 @@ COMMANDS = {
         summary="Average the models of several peers, each weighted by the weight that it ended "
         "with.",
     ),
+    "rules": Command(
+        home="commands.rules:rules",
+        summary="List the rules by which peers exchange, or say what one does and takes.",
+    ),
     "topology": Command(
         home="commands.topology:topology",
         summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",

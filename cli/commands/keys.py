@@ -12,7 +12,7 @@ from ..errors import not_written
 from ..reports.console import print_json
 from ..settings.options import Json, options_of
 
-__all__ = ["keys"]
+__all__ = ["add", "init", "keys", "make", "revoke", "show"]
 
 keys = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_completion=False)
 

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import Parameter
 from ...topology import MIXINGS, Facts, Topology, TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.family import Family
@@ -283,7 +282,7 @@ def _families_as_json() -> dict[str, Any]:
             "name": name,
             "summary": family.summary,
             "source": family.source,
-            "parameters": [_parameter_as_json(parameter) for parameter in family.parameters],
+            "parameters": [parameter.as_json() for parameter in family.parameters],
             "layout": family.layout,
             "live": family.fallback,
         }
@@ -299,16 +298,6 @@ def _described(family: Family) -> Text:
         text.append(f" {parameter.about}")
     text.append(f"\n{family.source}", style="dim")
     return text
-
-
-def _parameter_as_json(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "allowed": parameter.allowed,
-        "default": parameter.default,
-        "default_in_words": parameter.otherwise or None,
-        "required": parameter.is_required,
-    }
 
 
 # Columns of a terminal beyond which a long spec fits beside its reason.
