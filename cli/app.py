@@ -66,10 +66,6 @@ COMMANDS = {
         home="live.top:top",
         summary="See who is in a swarm, and how each of them is doing.",
     ),
-    "web": Command(
-        home="live.web:web",
-        summary="Watch a swarm in the browser: who pushes to whom, curves, and what has happened.",
-    ),
     "doctor": Command(
         home="live.doctor:doctor",
         summary="Say why a peer on this machine could not join at an address, and what to do.",

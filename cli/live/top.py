@@ -76,6 +76,14 @@ class TopConfig:
     """Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost,
     accuracy, 'stale max', up or address. Numbers are shown with the largest on top."""
 
+    web: bool = False
+    """Show the swarm in the browser, with links and curves: print the address of a page and serve
+    it until Ctrl-C."""
+
+    listen: str | None = None
+    """Where the page of ``web`` is served; port 0 is any free one. Anyone who can connect there can
+    watch; 127.0.0.1:0 unless given."""
+
     key: Path | None = None
     """This machine's key, where the swarm has keys; with ``roster``."""
 
@@ -88,6 +96,8 @@ class TopConfig:
             raise ConfigError(f"--sort is {self.sort!r}, which is no column{near}")
         if not _EVERY_MIN_S <= self.every_s <= _EVERY_MAX_S:
             raise ConfigError(f"--every is {self.every}: it must be from 200ms to 1h")
+        if self.listen is not None and not self.web:
+            raise ConfigError("--listen says where the page is: give --web, too")
 
     @property
     def every_s(self) -> float:
@@ -98,7 +108,7 @@ class TopConfig:
         return float(found[1]) * _UNITS[found[2]]
 
 
-@options_of(Source(TopConfig, WATCHING, metavars={"every": "TIME"}))
+@options_of(Source(TopConfig, WATCHING, metavars={"every": "TIME", "listen": "HOST:PORT"}))
 def top(
     addresses: Members,
     *,
@@ -127,14 +137,29 @@ def top(
     On a terminal the table is drawn again each time until q or Ctrl-C; it shows as many columns and
     members as there is room for. Arrows to the left and right change the column that it is sorted
     by, r turns the order around, and arrows up and down choose a member, of which a line below says
-    more. `rumor web` draws the swarm in a browser, with links and curves.
+    more.
 
-    The log of each peer tells its address: `rumor top 127.0.0.1:7700`
+    The log of each peer tells its address:
 
-    Exit status: 0 if it worked; 1 if nobody answered, or with --json nobody did any more, and had
-    not been seen to finish; 2 for wrong arguments.
+    `rumor top 127.0.0.1:7700`
+
+    With --web, the same in a browser; `GET /status.json` there is what --once --json prints. On
+    another machine, forward the port: `ssh -L 8000:127.0.0.1:8000 node-a`
+
+    `rumor top 127.0.0.1:7700 --web --listen 127.0.0.1:8000`
+
+    Exit status: 0 if it worked; 1 if no member answered, or with --json none did any more, and had
+    not been seen to finish, or the page's port is taken; 2 for wrong arguments.
     """
     config = TopConfig(**settings)
+    if config.web:
+        from .web import parse_place, show_page
+
+        if once or as_json:
+            raise ConfigError("--web shows a page: leave --once and --json out")
+        place = parse_place("127.0.0.1:0" if config.listen is None else config.listen)
+        show_page(observing(addresses, config.key, config.roster), place, config.every_s)
+        return
     is_live = not once and not as_json and _has_terminal()
     with observing(addresses, config.key, config.roster) as observer:
         view = observer.poll()

@@ -64,7 +64,7 @@ def demo(folder: Path) -> None:
 def web(folder: Path) -> None:
     """The page of a swarm, one of whose members was killed."""
     with _swarm(folder) as address, _browser(folder / "profile") as page:
-        command = [RUMOR, "web", address]
+        command = [RUMOR, "top", "--web", address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None

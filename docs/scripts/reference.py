@@ -181,8 +181,7 @@ def metrics() -> str:
     """Every figure of a live peer, every metric of a trial, and every fact about its graph."""
     lines = ["# Metrics", "", MARKER, "", "## Of a live peer", ""]
     lines += [
-        "`metrics.jsonl`, loggers, `rumor top --json`, `rumor web` and `Peer.stats()` call them by "
-        "these names;",
+        "`metrics.jsonl`, loggers, `rumor top` and `Peer.stats()` call them by these names;",
         "Prometheus by `rumor_NAME`, and counters by `rumor_NAME_total`. Counters begin at 0 with "
         "each process.",
         "",

@@ -210,6 +210,7 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
         (["a:1", "--every", "10steps"], "write a time, such as 500ms"),
         (["a:1", "--every", "10ms"], "it must be from 200ms to 1h"),
         (["a:1", "--every", "2h"], "it must be from 200ms to 1h"),
+        (["a:1", "--listen", "127.0.0.1:0"], "--listen says where the page is: give --web, too"),
         ([], "Missing argument"),
     ],
 )
