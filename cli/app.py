@@ -119,15 +119,6 @@ COMMANDS = {
         home="commands.topology:topology",
         summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
     ),
-    "storm": Command(
-        home="commands.storm:storm",
-        summary="Draw a storm, what goes wrong with real fleets, as a fault schedule for a swarm "
-        "of any size.",
-    ),
-    "fuzz": Command(
-        home="commands.fuzz:fuzz",
-        summary="Fuzz the protocol: inject random faults until an invariant breaks or none does.",
-    ),
 }
 """By name, in the order in which ``rumor --help`` lists them."""
 

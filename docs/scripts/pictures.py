@@ -50,7 +50,8 @@ def tutorial(folder: Path) -> None:
 
 def storm(folder: Path) -> None:
     """The film of the README."""
-    for command in _commands("docs/how-to/simulate.md", "rumor storm ", "rumor simulate -n 32 "):
+    page = "docs/how-to/simulate.md"
+    for command in _commands(page, "python -m rumor.sim.storm ", "rumor simulate -n 32 "):
         _run(command, folder)
     copyfile(folder / "storm.gif", IMAGES / "storm.gif")
 
