@@ -196,7 +196,7 @@ CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 @pytest.mark.skipif(not CHILDREN.exists(), reason="/proc does not tell who started whom here")
 def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
-    command = ["-m", "rumor.cli", "fuzz", "--seeds", "0-99999", "--processes", "2"]
+    command = ["-m", "rumor.sim.fuzz", "--seeds", "0-99999", "--processes", "2"]
     campaign = subprocess.Popen([sys.executable, "-P", *command], stdout=subprocess.PIPE)
     try:
         children = Path(f"/proc/{campaign.pid}/task/{campaign.pid}/children")
