@@ -35,6 +35,9 @@ class Command:
     home: str
     """``module:function`` inside this package; ``module:app`` where it has commands itself."""
 
+    panel: str
+    """Of ``rumor --help``."""
+
     summary: str
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
 
@@ -43,81 +46,98 @@ class Command:
     its options are read."""
 
 
+_TRAIN = "Train"
+_WATCH = "Watch and administer"
+_SIMULATE = "Simulate and measure"
+_LOOK_UP = "Look up"
+
 COMMANDS = {
     "launch": Command(
         home="commands.launch:launch",
         beside="launch.processes.fork_server:begun_early",
-        summary="Train one model with several local processes, each a peer of its own.",
+        panel=_TRAIN,
+        summary="Train one model with several processes of this machine.",
     ),
     "run": Command(
         home="commands.run:run",
-        summary="Start your own training script several times, as the peers of one swarm.",
+        panel=_TRAIN,
+        summary="Start your own training script as the peers of one swarm.",
+    ),
+    "peer": Command(
+        home="commands.peer:peer",
+        panel=_TRAIN,
+        summary="Be one peer: found a swarm, or join one by any member's address.",
+    ),
+    "merge": Command(
+        home="runs.merge:merge",
+        panel=_TRAIN,
+        summary="Average the models of several peers, by their weights.",
     ),
     "demo": Command(
         home="commands.demo:demo",
         beside="launch.processes.fork_server:begun_early",
-        summary="Show in a minute what a swarm does when machines are slow, die, and come late.",
-    ),
-    "peer": Command(
-        home="commands.peer:peer",
-        summary="Be one peer of a swarm: found one, or join by the address of any member.",
+        panel=_TRAIN,
+        summary="Show in a minute how a swarm takes slow, dying and late machines.",
     ),
     "top": Command(
         home="live.top:top",
-        summary="See who is in a swarm, and how each of them is doing.",
-    ),
-    "doctor": Command(
-        home="live.doctor:doctor",
-        summary="Say why a peer on this machine could not join at an address, and what to do.",
+        panel=_WATCH,
+        summary="Show who is in a swarm, and how each of them is doing.",
     ),
     "stop": Command(
         home="live.stop:stop",
-        summary="End a whole swarm: all peers end their step, merge, write checkpoints and go.",
+        panel=_WATCH,
+        summary="End a whole swarm in good order, by any member's address.",
+    ),
+    "doctor": Command(
+        home="live.doctor:doctor",
+        panel=_WATCH,
+        summary="Say why a peer on this machine cannot join, and what to do.",
     ),
     "keys": Command(
         home="commands.keys:keys",
-        summary="Make machines' keys, and say in a roster which of them may take part in a swarm.",
+        panel=_WATCH,
+        summary="Make machines' keys, and rosters of those that may take part.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",
-        summary="Train one model with many simulated workers, and see how that would go on real "
-        "ones.",
+        panel=_SIMULATE,
+        summary="Train one model with many simulated workers.",
     ),
     "study": Command(
         home="commands.study:study",
-        summary="Compare topologies, rules, sizes, machines or networks, and see the answer on one "
-        "page.",
+        panel=_SIMULATE,
+        summary="Compare topologies, rules, sizes or networks on one page.",
     ),
     "calibrate": Command(
         home="runs.calibrate:calibrate",
-        summary="Measure real peers, and write a file that `rumor simulate --from FILE` starts "
-        "from.",
+        panel=_SIMULATE,
+        summary="Measure real peers, for `rumor simulate --from FILE`.",
     ),
     "advise": Command(
         home="runs.advise:advise",
-        summary="Say which rule, topology and wire suit machines that were measured.",
+        panel=_SIMULATE,
+        summary="Say which rule, topology and wire suit measured machines.",
     ),
     "compare": Command(
         home="runs.compare:compare",
-        summary="Put a live run and a simulation side by side, and say whether they agree.",
+        panel=_SIMULATE,
+        summary="Put a live run and a simulation side by side.",
     ),
     "replay": Command(
         home="runs.replay:replay",
-        summary="Repeat a live run from its journals, and compare it with what it left, bit for "
-        "bit.",
-    ),
-    "merge": Command(
-        home="runs.merge:merge",
-        summary="Average the models of several peers, each weighted by the weight that it ended "
-        "with.",
+        panel=_SIMULATE,
+        summary="Repeat a live run from its journals, bit for bit.",
     ),
     "rules": Command(
         home="commands.rules:rules",
-        summary="List the rules by which peers exchange, or say what one does and takes.",
+        panel=_LOOK_UP,
+        summary="List the rules by which peers exchange, or explain one.",
     ),
     "topology": Command(
         home="commands.topology:topology",
-        summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
+        panel=_LOOK_UP,
+        summary="Say who pushes to whom in a topology, and how fast it mixes.",
     ),
 }
 """By name, in the order in which ``rumor --help`` lists them."""
@@ -157,7 +177,9 @@ def _imported(home: str) -> Any:
 
 
 def _register(name: str, command: Command) -> None:
-    decorate = app.command(name, help=command.summary, cls=_LazyCommand)
+    decorate = app.command(
+        name, help=command.summary, rich_help_panel=command.panel, cls=_LazyCommand
+    )
     decorate(lambda: None)
 
 

@@ -19,7 +19,7 @@ keys = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_comple
 
 @keys.callback()
 def _keys() -> None:
-    """Make machines' keys, and say in a roster which of them may take part in a swarm.
+    """Make machines' keys, and rosters of those that may take part.
 
     A roster is a file that its owner signs: the machine whose key began it. Peers read it again
     when it changes, and tell all other members: `rumor keys revoke` on one machine shuts another

@@ -30,7 +30,7 @@ def rules(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """List the rules by which peers exchange, or say what one does and takes.
+    """List the rules by which peers exchange, or explain one.
 
     A rule decides when a peer pushes, to which peers, and how it mixes what arrives:
 

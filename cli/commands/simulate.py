@@ -68,7 +68,7 @@ class SimulateConfig:
     Source(SimulateConfig, SPEED),
 )
 def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
-    """Train one model with many simulated workers, and see how that would go on real ones.
+    """Train one model with many simulated workers.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
     network are simulated: virtual time is what a clock on the wall would show, counted in

@@ -88,7 +88,7 @@ def study(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Compare topologies, rules, sizes, machines or networks, and see the answer on one page.
+    """Compare topologies, rules, sizes or networks on one page.
 
     A study is a file that says what to vary: every combination is simulated with several seeds,
     side by side on all cores. Each finished simulation, a trial, is kept at once; whatever stops

@@ -102,7 +102,7 @@ def topology(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say who pushes to whom in a topology, how fast that mixes, and what may break it.
+    """Say who pushes to whom in a topology, and how fast it mixes.
 
     With --list, show which topologies there are; with --advise, which one to take.
     """

@@ -129,7 +129,7 @@ def top(
     ] = False,
     **settings: Any,
 ) -> None:
-    """See who is in a swarm, and how each of them is doing.
+    """Show who is in a swarm, and how each of them is doing.
 
     It finds all members from the address of one and asks each of them, once a second, without
     being a member: it takes no weight, leaves no trace, and goes on when some of them die.
