@@ -31,8 +31,6 @@ __all__ = ["Look", "Members", "TopConfig", "observing", "print_view", "screen_of
 
 WATCHING = "What is watched"
 
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|)")
-_UNITS: Final = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
 _EVERY_MIN_S: Final = 0.2
 _EVERY_MAX_S: Final = 3600.0
 
@@ -69,8 +67,8 @@ class TopConfig:
         ConfigError: A field is out of range.
     """
 
-    every: str = "1s"
-    """How often everybody is asked, such as 500ms, 2s or 1min; at least 200ms."""
+    every_s: float = 1.0
+    """From one question to all members to the next, seconds; 0.2 at least."""
 
     sort: str = "peer"
     """Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost,
@@ -95,20 +93,15 @@ class TopConfig:
             near = did_you_mean(self.sort, _TITLES)
             raise ConfigError(f"--sort is {self.sort!r}, which is no column{near}")
         if not _EVERY_MIN_S <= self.every_s <= _EVERY_MAX_S:
-            raise ConfigError(f"--every is {self.every}: it must be from 200ms to 1h")
+            raise ConfigError(
+                f"--every-s is {self.every_s:g}: it must be from {_EVERY_MIN_S:g} to "
+                f"{_EVERY_MAX_S:g}"
+            )
         if self.listen is not None and not self.web:
             raise ConfigError("--listen says where the page is: give --web, too")
 
-    @property
-    def every_s(self) -> float:
-        """The same, in seconds."""
-        found = _TIME.fullmatch(self.every.strip())
-        if found is None:
-            raise ConfigError(f"--every is {self.every!r}: write a time, such as 500ms, 2s or 1min")
-        return float(found[1]) * _UNITS[found[2]]
 
-
-@options_of(Source(TopConfig, WATCHING, metavars={"every": "TIME", "listen": "HOST:PORT"}))
+@options_of(Source(TopConfig, WATCHING, metavars={"listen": "HOST:PORT"}))
 def top(
     addresses: Members,
     *,

@@ -46,7 +46,14 @@ def pages() -> dict[str, str]:
 
 def commands() -> str:
     """Every command, with its options by panel."""
-    lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
+    lines = [
+        "# Commands",
+        "",
+        MARKER,
+        "",
+        "Every command prints this with `--help`, and the traceback of an error with `--debug`.",
+        "",
+    ]
     for name in sorted(COMMANDS):
         command = load(name)
         several = getattr(command, "commands", {})
@@ -80,7 +87,7 @@ def _argument_name(parameter: Any) -> str:
 def _parameter_tables(parameters: Iterable[Any]) -> list[str]:
     panels: dict[str, list[Any]] = {}
     for parameter in parameters:
-        if not getattr(parameter, "hidden", False):
+        if parameter.name != "debug" and not getattr(parameter, "hidden", False):
             is_argument = parameter.param_type_name == "argument"
             panel = "Arguments" if is_argument else parameter.rich_help_panel or "Options"
             panels.setdefault(panel, []).append(parameter)

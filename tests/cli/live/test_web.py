@@ -43,7 +43,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_it_prints_its_address_and_ends_well_when_interrupted(given: dict[str, Any]) -> None:
-    result = rumor_web("node-a:7700", "--every", "2s")
+    result = rumor_web("node-a:7700", "--every-s", "2")
     assert result.exit_code == 0, result.output
     host, port = given["place"]
     assert host == "127.0.0.1" and port > 0
@@ -120,7 +120,7 @@ def test_where_nobody_listens_it_fails_in_a_line() -> None:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals) -> None:
     with running(tmp_path / "run") as address:
-        command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every", "200ms"]
+        command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every-s", "0.2"]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as web:
