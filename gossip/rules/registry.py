@@ -250,11 +250,14 @@ def takers_of(parameter: str) -> dict[str, Parameter]:
     }
 
 
+_COMMON = ("gosgd", "sgp", "adpsgd", "dpsgd", "allreduce", "local-sgd", "diloco")
+
+
 def rules_help() -> str:
     """How a rule is named, for the help of a command."""
     return (
-        f"One of {', '.join(RULES)}, with parameters NAME:key=value,key=value; or one of yours, "
-        "MODULE:CLASS:key=value. `rumor rules` says what each does."
+        f"{', '.join(_COMMON)} or one of {len(RULES) - len(_COMMON)} more (see `rumor rules`), "
+        "with parameters as in gosgd:p=0.5,layers=4; or one of yours, MODULE:CLASS."
     )
 
 
