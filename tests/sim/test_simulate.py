@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from rumor.gossip import ConfigError
 from rumor.sim import Progress, SimulationConfig, Swarm, consensus, simulate
 from rumor.sim.config import ENGINES
-from rumor.sim.kernel.faults.storms import read_storm
+from rumor.sim.storm import read_storm
 from rumor.topology import TopologyError
 from rumor.train import LoaderContext
 from rumor.train.tasks.task import Task
