@@ -22,8 +22,6 @@ from .batched.cores import Cores, usable_cores
 from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
 from .batched.schedule import (
-    ByFastPath,
-    ByProtocols,
     Deciding,
     Ending,
     Progress,
@@ -40,6 +38,7 @@ from .kernel.fast_path.choice import (
     takes_fast_path,
     verify_against_protocol,
 )
+from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable
 from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
@@ -48,7 +47,7 @@ from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
-from .models.step_time import InTurn, make_step_time
+from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves, row_of
 from .results.progress import RunLog, Watch
@@ -151,7 +150,7 @@ class Simulation:
         self._fault_plan, self._attacks, self._faults = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
-        pace = make_step_time(
+        self._pace = make_step_time(
             config.pace,
             ids=self.ids[: config.workers],
             step_s=config.step_s,
@@ -159,7 +158,6 @@ class Simulation:
             slow=config.slow,
             seed=config.seed,
         )
-        self._pace = pace if self._fault_plan is None else InTurn(pace, config.workers)
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
@@ -321,10 +319,10 @@ class Simulation:
     ) -> Callable[[], Deciding]:
         """Choose who decides, and check on the first window that it makes no difference."""
         if stops or not self._is_fast:
-            return partial(ByProtocols, plan, stops)
+            return partial(Fleet, plan, stops)
         with paused():
             verify_against_protocol(self._small(plan), first_s, window)
-        return partial(ByFastPath, plan)
+        return partial(FastFleet, plan)
 
     def _small(self, plan: FleetPlan) -> FleetPlan:
         """The same plan, or that of the first of very many workers, who cost less memory."""

@@ -150,7 +150,7 @@ class Models:
             for name, tensor in tensors.items():
                 tensor.data = own[name]
 
-    def _state_of(self, worker: int) -> dict[str, Tensor]:
+    def tensors_of(self, worker: int) -> dict[str, Tensor]:
         """A worker's tensors by all their names, as views."""
         return {
             name: view
@@ -193,7 +193,7 @@ class Models:
 
     def _evaluate_one(self, worker: int) -> Evaluation:
         task = self.task
-        state = self._state_of(worker)
+        state = self.tensors_of(worker)
         if self._test is None or task.loss is None:
             return self._evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test

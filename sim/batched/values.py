@@ -13,7 +13,7 @@ import torch
 from ...gossip import PeerId, Rule
 from ...gossip.effects.registers import is_pattern
 from ...gossip.errors import ConfigError
-from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
+from ...gossip.protocol.rule import require_fit, requirements_of
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.loop.batch_sizes import batch_sizes
@@ -225,13 +225,29 @@ def _of_vectors(
     *,
     lasting: bool,
 ) -> PreparedRun:
-    memory_gib = _memory_of_vectors(config, task, ids, rule)
+    if config.device not in ("cpu", "auto"):
+        raise ConfigError(
+            f"device is {config.device!r}: the task {task.name} has no model, and its vectors are "
+            "averaged on the CPU. Leave --device out"
+        )
+    if config.lr_schedule is not None:
+        raise ConfigError(
+            f"lr_schedule is {config.lr_schedule!r}: the task {task.name} has no optimizer whose "
+            "learning rate could change. Leave --lr-schedule out"
+        )
+    config_of_all, beside = replace(config, workers=len(ids)), _rows_beside(config, rule)
+    memory_gib = check_memory(config_of_all, row_bytes=8 * task.dim, registers=beside)
     requirements = requirements_of(rule)
+    # Between two outer rounds vectors drift, which curves are to show. Who never waits has no
+    # moment at which all have mixed: there, the vectors count as they were handed over.
+    counts: Moment = "now" if requirements.waits else "after the step"
+    if requirements.fixed_members:
+        counts = "after the round"
 
     def make(cores: Cores, *, lasting: bool) -> VectorRows:
         rows = VectorRows(
             *(task, ids, config.seed, rule.registers),
-            counts=_when_counted(requirements),
+            counts=counts,
             shards=config.shards,
             scattered=requirements.scattered,
             cores=cores,
@@ -251,32 +267,6 @@ def _of_vectors(
             partial(make, cores, lasting=lasting), VectorRows.name, "the task has no model"
         ),
     )
-
-
-def _when_counted(requirements: Requirements) -> Moment:
-    """The moment at which vectors are compared."""
-    if requirements.fixed_members:
-        return "after the round"
-    # Between two outer rounds vectors drift, which curves are to show. Who never waits has no
-    # moment at which all have mixed: there, the vectors count as they were handed over.
-    return "now" if requirements.waits else "after the step"
-
-
-def _memory_of_vectors(
-    config: SimulationConfig, task: VectorTask, ids: Sequence[PeerId], rule: Rule
-) -> float:
-    if config.device not in ("cpu", "auto"):
-        raise ConfigError(
-            f"device is {config.device!r}: the task {task.name} has no model, and its vectors are "
-            "averaged on the CPU. Leave --device out"
-        )
-    if config.lr_schedule is not None:
-        raise ConfigError(
-            f"lr_schedule is {config.lr_schedule!r}: the task {task.name} has no optimizer whose "
-            "learning rate could change. Leave --lr-schedule out"
-        )
-    config_of_all = replace(config, workers=len(ids))
-    return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
 
 
 def _of_models(

@@ -5,6 +5,7 @@ Where cables are shared evenly, connections hold up messages in place of uplinks
 
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import Greet
@@ -14,8 +15,10 @@ from ...train.faults.network import NetworkFaults
 from ..models.cables import FairSharing
 from ..models.links import Links, Port, Sizes, address_of
 from .clock import Clock, Priority
-from .execution import FleetControl
 from .worker import Payload, Values, Worker
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
 
 __all__ = ["Deliveries", "Mailbox"]
 
@@ -118,7 +121,7 @@ class Mailbox:
     """Hands messages to the network, and what becomes of them to the fleet."""
 
     def __init__(
-        self, fleet: FleetControl, deliveries: Deliveries, faults: NetworkFaults | None
+        self, fleet: "Fleet", deliveries: Deliveries, faults: NetworkFaults | None
     ) -> None:
         self._fleet = fleet
         self._deliveries = deliveries

@@ -1,9 +1,8 @@
 """What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol as Structural
 
-from ...gossip import Envelope, PeerId
+from ...gossip import Envelope
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -26,12 +25,11 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
 from ...gossip.types import ShareId, SharePart
-from .clock import Clock
 from .plan import Traffic
 from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Observer, Payload, Values, Worker
+from .worker import Handler, Harness, Observer, Payload, Worker
 
-__all__ = ["EffectExecutor", "FleetControl", "SegmentHolders"]
+__all__ = ["EffectExecutor", "SegmentHolders"]
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
 _PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
@@ -234,31 +232,6 @@ class EffectExecutor:
         slot = worker.shares.pop(effect.share, None)
         if slot is not None:
             self._program.let_go(slot)
-
-
-class FleetControl(Structural):
-    """What its parts know of a `Fleet`, which says what each of these does."""
-
-    clock: Clock
-    executor: EffectExecutor
-    values: Values
-    harness: Harness | None
-    observer: Observer | None
-    index: dict[PeerId, int]
-    traffic: Traffic
-    workers: list[Worker]
-
-    @property
-    def now(self) -> float: ...
-    def at(self, time_s: float, action: Callable[[], object]) -> None: ...
-    def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def step(self, worker: Worker, *, trained: bool) -> None: ...
-    def begin_step(self, worker: Worker) -> None: ...
-    def turn_at(self, worker: Worker, time_s: float) -> None: ...
-    def finish(self, worker: Worker) -> None: ...
-    def leave(self, worker: Worker, *, burn: bool = False) -> None: ...
-    def set_alarm(self, worker: Worker) -> None: ...
 
 
 class SegmentHolders:

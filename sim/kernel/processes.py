@@ -11,7 +11,7 @@ from copy import deepcopy
 from functools import partial
 from itertools import count
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...gossip import Envelope, PeerId, Phase
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
@@ -20,10 +20,12 @@ from ...train.faults.network import NetworkFaults
 from ...train.faults.schedule import KINDS, Fault
 from ...train.faults.slowness import Slowness
 from ..models.links import address_of
-from .execution import FleetControl
 from .faults.report import FaultReport
 from .plan import Checkpoint, FleetPlan
 from .worker import CrashPoint, Handler, Incarnations, Payload, Worker
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
 
 __all__ = ["LEAVE_S", "STRIKES", "Processes"]
 
@@ -38,7 +40,7 @@ LEAVE_S: Final = 10.0
 class Processes:
     """Sees to processes that come and go."""
 
-    def __init__(self, fleet: FleetControl, plan: FleetPlan, incarnations: Incarnations) -> None:
+    def __init__(self, fleet: "Fleet", plan: FleetPlan, incarnations: Incarnations) -> None:
         assert plan.fault_plan is not None
         self.over = False
         """Whether every worker that runs has taken all its steps, and none is still to come."""

@@ -12,7 +12,7 @@ from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from rumor.sim.kernel.program import Slot
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
-from rumor.sim.models.step_time import InTurn, make_step_time
+from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
 from rumor.train.faults.schedule import check_faults, faults_of, resolve
 
@@ -66,7 +66,7 @@ def plan_of(
         anchor=bytes(16),
         rule=partial(make_rule, rule, p),
         neighbors=LiveWorkerTopology("complete", seed),
-        pace=InTurn(make_step_time("constant", ids=names, step_s=0.1, seed=seed), n),
+        pace=make_step_time("constant", ids=names[:n], step_s=0.1, seed=seed),
         links=partial(Links, found, ids, seed),
         seed=seed,
         steps=steps,

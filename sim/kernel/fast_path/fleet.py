@@ -74,7 +74,7 @@ class FastFleet:
 
         self.now = 0.0
         self.over = False
-        self._plan = plan
+        self.plan = plan
         self._advance = advance
         self._random = [stream(plan.seed, id, "rule").bit_generator for id in plan.ids]
         """What each worker's rule draws from."""
@@ -136,7 +136,7 @@ class FastFleet:
         decided = edges["decided"] == edges["sequence"]
         left = int(edges["escrow"].sum()) - int(edges["accepted"][decided].sum())
         return Audit(
-            founded=len(self._plan.ids) * UNITS_PER_FOUNDER * UNIT,
+            founded=len(self.plan.ids) * UNITS_PER_FOUNDER * UNIT,
             held=int(self._tables.workers["weight"].sum()) * UNIT,
             in_flight=left * UNIT,
             stranded=0,
@@ -162,7 +162,7 @@ class FastFleet:
         starts = np.searchsorted(steps[:, 1], edges).tolist()
         ends = np.searchsorted(operations[:, 2], edges).tolist()
         # Without the buffers; and all cuts are of the whole vector, in one format.
-        cut = Cut(X, Form(self._plan.protocol.wire))
+        cut = Cut(X, Form(self.plan.protocol.wire))
         cuts = (WHOLE,) if cut == WHOLE else (WHOLE, cut)
         rows = operations[:, [0, 1, 2, 3, 5]]
         rows[:, 2] = np.where(rows[:, 0] == SNAPSHOT, len(cuts) - 1, 0)
@@ -190,7 +190,7 @@ class FastFleet:
         self, operations: NDArray[np.int64], fractions: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Which part of its learning rate a worker uses, in place of when that changes."""
-        factor = self._plan.lr_factor
+        factor = self.plan.lr_factor
         if factor is None:
             return fractions
         found, at = fractions.copy(), np.flatnonzero(operations[:, 0] == SCALE_LR)
@@ -214,7 +214,7 @@ class FastFleet:
             block = 0
         if me["block"] != block:
             steps = range(block * n, (block + 1) * n)
-            t.durations[worker] = [self._plan.pace.step_s(worker, step) for step in steps]
+            t.durations[worker] = [self.plan.pace.step_s(worker, step) for step in steps]
             me["block"] = block
 
     def _supply_others(self) -> None:
