@@ -102,9 +102,6 @@ class Models:
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
         """Average all workers' models, each by its weight, in float64, in the order of ids.
 
-        Args:
-            weight_units: What each holds of each shard, axes ``(worker, shard)``.
-
         Returns:
             A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's;
             so are attributes, when it is evaluated next.

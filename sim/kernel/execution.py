@@ -41,9 +41,9 @@ class EffectExecutor:
     Args:
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
-        harness: Stages shares in place of this, and observes every event.
+        harness: Stages shares in place of this, and observes every event as a whole.
         crash: Ends a worker whose crash is due.
-        observer: Sees every effect once it is carried out, where no harness does.
+        observer: Sees every effect once it is carried out.
 
     Attributes:
         waits: Whether a rule has said so since this was last cleared.
@@ -139,14 +139,11 @@ class EffectExecutor:
                 self.halted = effect.reason
             if observer is not None:
                 observer.carried(worker, effect)
-            if harness is not None or crash_point is not None:
-                if harness is not None:
-                    harness.carried(worker, effect)
-                if not worker.running:
-                    return
-                if crash_point is not None and after is None and _accepts(effect):
-                    self._crash(worker)
-                    return
+            if (harness is not None or crash_point is not None) and not worker.running:
+                return
+            if crash_point is not None and after is None and _accepts(effect):
+                self._crash(worker)
+                return
         if effects and after is not None:
             self._crash(worker)
         elif harness is not None:

@@ -117,7 +117,7 @@ class Fleet:
             harness,
             crash=self._crash,
             measure=self._measure if harness is None else harness.measure,
-            observer=self.observer if harness is None else None,
+            observer=self.observer,
         )
         self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
         self._begin()

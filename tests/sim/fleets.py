@@ -93,7 +93,7 @@ def live_on(fleet: Fleet, until_s: float = 400.0, every_s: float = 0.05) -> Flee
 def slots_under_way(fleet: Fleet) -> set[Slot]:
     """What travels beside messages that have not arrived."""
     # Of one that waits for a port, the arguments of its arrival are an argument of the waiting.
-    found = [part for each in fleet.clock.pending() for part in (each, *each)]
+    found = [part for *_, each in fleet.clock._queue for part in (each, *each)]
     return {
         slot for part in found if isinstance(part, tuple) for slot in part if isinstance(slot, Slot)
     }

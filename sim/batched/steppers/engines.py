@@ -90,9 +90,6 @@ def choose(engine: str, workshop: Workshop) -> Choice:
 
     No timing decides, so that the same settings have the same digest.
 
-    Args:
-        engine: One of ``ENGINES``.
-
     Raises:
         ConfigError: The task cannot be computed in the way that was asked for.
     """

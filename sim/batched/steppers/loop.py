@@ -35,9 +35,6 @@ class LoopStepper:
 
     Threads share a level's workers among them. Each worker's arithmetic is done by one thread,
     so that their number changes no bit.
-
-    Args:
-        threads: How many steps at a time.
     """
 
     def __init__(

@@ -43,12 +43,7 @@ class StackedOptimizer(Memory, Protocol):
 
 
 class StackedSGD:
-    """torch's SGD with momentum, Nesterov's or plain, and weight decay.
-
-    Args:
-        settings: Of the optimizer's only group.
-        x: All workers' vectors.
-    """
+    """torch's SGD with momentum, Nesterov's or plain, and weight decay."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor) -> None:
         self._lr: float = settings["lr"]
@@ -135,12 +130,7 @@ class StackedAdam:
 def stacked_optimizer(
     optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor
 ) -> StackedOptimizer | None:
-    """Take over the settings of a task's optimizer; None where it is of another kind.
-
-    Args:
-        parameters: All that are trained.
-        x: All workers' vectors.
-    """
+    """Take over the settings of a task's optimizer; None where it is of another kind."""
     of_all = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
     own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     if len(optimizer.param_groups) != 1 or any((*of_all, *own)):

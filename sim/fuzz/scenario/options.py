@@ -15,7 +15,7 @@ from ....train.faults.schedule import Fault
 from ..vector import SIZE
 from .byzantine import LIARS_MAX
 from .faults import AIMS, draw_faults
-from .scenario import CUTTING, FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
+from .scenario import CUTTING, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
 
 __all__ = ["OPTIONS", "draw", "workers_of"]
 
@@ -308,7 +308,7 @@ def draw(
     scenario = scenario.changed(**_liars(scenario, liars))
     if faults is None:
         rng = stream(seed, "torture", "faults")
-        faults = draw_faults(rng, scenario.peers, FAULTS_S, diverge=not scenario.config.exact)
+        faults = draw_faults(rng, scenario.peers, diverge=not scenario.config.exact)
         for name, aim in AIMS.items():
             if name not in without:
                 faults = aim(stream(seed, "torture", name), scenario.peers, faults)
