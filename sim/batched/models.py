@@ -100,7 +100,8 @@ class Models:
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
-        """Average all workers' models, each by its weight, in float64, in the order of ids.
+        """Average all workers' models in float64, in the order of ids, each by its weight of each
+        shard: axes ``(worker, shard)``.
 
         Returns:
             A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's;

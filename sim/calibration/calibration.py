@@ -240,20 +240,19 @@ def calibrate(
     # Apart from the rule, so that another p or emission can be typed in their place.
     settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
     waits = requirements_of(rule.make()).waits
-    between, notes = network, []
+    notes = []
     if network is None:
-        addresses = [peer.address for peer in run.peers]
-        between = PRESETS["lan"]
+        is_one_machine = all(p.address is None or is_loopback(p.address) for p in run.peers)
+        network = PRESETS["ideal" if is_one_machine else "lan"]
         notes = [
-            "the network was not measured: lan is a guess (rumor calibrate --join measures it)"
+            "all peers ran on one machine: messages take no time"
+            if is_one_machine
+            else "the network was not measured: lan is a guess (rumor calibrate --join measures it)"
         ]
-        if all(address is None or is_loopback(address) for address in addresses):
-            between = PRESETS["ideal"]
-            notes = ["all peers ran on one machine: messages take no time"]
     return Calibration(
         source=str(run.folder),
         peers=tuple(_pace(peer, waits=waits) for peer in run.peers),
-        network=between,
+        network=network,
         settings=settings,
         notes=(*notes, *_notes(run)),
     )

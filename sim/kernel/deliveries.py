@@ -177,9 +177,8 @@ class Mailbox:
             fleet.traffic.bytes_sent += whole
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
-            size_bytes = float(whole)
-            if links.header_weight != 1.0:
-                size_bytes = links.weigh(whole, envelope.frame_bytes)
+            frame = envelope.frame_bytes
+            size_bytes = frame + links.header_weight * (whole - frame)
         now = fleet.clock.now
         way, there, fair = (worker.index, to), fleet.workers[to], links.are_fair
         # None where it is lost at once.

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -114,16 +114,9 @@ class FastFleet:
     @property
     def traffic(self) -> Traffic:
         """What all workers together have sent and mixed."""
-        return Traffic(
-            messages=self._total("messages"),
-            bytes_sent=self._total("bytes"),
-            pushes=self._total("pushes"),
-            skipped=self._total("skipped"),
-            refusals=self._total("refusals"),
-            mixed=self._total("mixed"),
-            staleness_steps=self._total("staleness"),
-            events=self._total("events"),
-        )
+        known = tables.TOTALS.names or ()
+        names = [field.name for field in fields(Traffic) if field.name in known]
+        return Traffic(**{name: self._total(name) for name in names})
 
     def column(self, name: str) -> NDArray[np.int64]:
         """A field of all workers, such as ``steps`` or ``weight`` (in units)."""
