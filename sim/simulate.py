@@ -30,7 +30,7 @@ from .batched.schedule import (
 )
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
-from .batched.values import PreparedRun, Values, check_memory, find_task, prepare
+from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import (
@@ -168,7 +168,7 @@ class Simulation:
         self.steps = config.steps or (None if ends else task.steps)
 
     @cached_property
-    def values(self) -> Values:
+    def engine(self) -> ValuesEngine:
         """How values are computed, which takes as long to choose as some steps do.
 
         Raises:
@@ -238,7 +238,7 @@ class Simulation:
             Failure: A worker's values are not finite any more; nothing of this run counts.
             TrainingError: The rule could not go on.
         """
-        config, values, curves = self.config, self.values.make(), Curves()
+        config, values, curves = self.config, self.engine.make(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
         scheduler = self._scheduler(values, stops)
@@ -271,8 +271,8 @@ class Simulation:
             faults=self._faults,
             attacks=self._attacks,
             ids=self.ids,
-            engine=self.values.engine,
-            engine_why=self.values.why,
+            engine=self.engine.name,
+            engine_why=self.engine.why,
             wall_s=time.perf_counter() - started_s,
             means_s=[self._pace.mean_s(worker) for worker in range(len(self.ids))],
             samples=self._prepared.samples,
@@ -379,7 +379,7 @@ class Simulation:
         # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
-        batches = self.values.engine in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
+        batches = self.engine.name in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
         measures = requirements_of(self.config.rule_spec.make()).measures
         pays = batches and not measures and can_prefetch()
         return self._prefetcher.in_process(scheduler.next_window) if pays else here
@@ -494,7 +494,7 @@ def _run_until_finite(
     simulation.check(rehearse=False)
     if progress is not None:
         progress(simulation.at_start())
-    _ = simulation.values
+    _ = simulation.engine
     started_s = time.perf_counter()
     stops: list[Stop] = []
     while True:

@@ -253,7 +253,7 @@ class Swarm:
             failures = Failures()
             stepper = LoopStepper(matrix, task, self._batches, task.lr, rows, seed, failures)
             models = Models(matrix, stepper, failures, task)
-            models.live_again()
+            matrix.live_again(stepper.memory)
         machines = dict(machines_of(first, graph, seed, ids))
         # All who come later come to the first machine.
         if machines:

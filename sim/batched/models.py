@@ -65,10 +65,6 @@ class Models:
         self._last: dict[int, tuple[int, int]] = {}
         self._heaviest = 0
 
-    def live_again(self) -> None:
-        """Make ready for workers that crash and come back; called before the first step."""
-        self.rows.live_again(self.stepper.memory)
-
     def execute(self, levels: Iterable[Level]) -> None:
         """Take the steps of one level after another, and do what follows each.
 

@@ -29,13 +29,13 @@ from .batches import Batches
 from .cores import ONE_CORE, Cores
 from .models import Models
 from .parameters import CPU, ParameterMatrix
-from .steppers.engines import Workshop, choose
+from .steppers.engines import Engine, Workshop, choose
 from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
     "PreparedRun",
-    "Values",
+    "ValuesEngine",
     "check_memory",
     "find_task",
     "free_gib",
@@ -157,15 +157,8 @@ def _free_gib_on(device: torch.device) -> float:
     return math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Makes the values of a run, anew for every start."""
-
-    make: Callable[[], Models | VectorRows]
-    engine: str
-    """How steps are computed."""
-    why: str
-    """Why in that way."""
+ValuesEngine = Engine[Callable[[], Models | VectorRows]]
+"""Makes the values of a run, anew for every start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +176,7 @@ class PreparedRun:
     """How long an epoch of the samples is, where they are dealt by who is there."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """How a learning rate changes, as `FleetPlan` has it."""
-    choose: Callable[[Cores], Values]
+    choose: Callable[[Cores], ValuesEngine]
     """Finds out how to compute, which may take as long as some steps do.
 
     Raises:
@@ -263,8 +256,8 @@ def _of_vectors(
         anchor=rows.anchor,
         memory_gib=memory_gib,
         samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
-        choose=lambda cores: Values(
-            partial(make, cores, lasting=lasting), VectorRows.name, "the task has no model"
+        choose=lambda cores: Engine(
+            VectorRows.name, partial(make, cores, lasting=lasting), "the task has no model"
         ),
     )
 
@@ -312,7 +305,7 @@ def _of_models(
         device=device,
     )
 
-    def choose_engine(cores: Cores) -> Values:
+    def choose_engine(cores: Cores) -> ValuesEngine:
         # A device works off what one thread asks for.
         free = cores if device == CPU else cores._replace(n=1)
         choice = choose(config.engine, replace(workshop, cores=free))
@@ -337,10 +330,10 @@ def _of_models(
                 workers_tested=config.workers_tested,
             )
             if lasting:
-                models.live_again()
+                rows.live_again(models.stepper.memory)
             return models
 
-        return Values(make, choice.name, choice.why)
+        return Engine(choice.name, make, choice.why)
 
     return PreparedRun(
         schema=schema,
