@@ -211,17 +211,15 @@ def for_types(tree: ast.AST, module: str, *, is_package: bool) -> Set[str]:
 
 def importers() -> "nx.DiGraph[str]":
     """Which module imports which; a part of a sub-package may name the whole in its types."""
-    pairs = (
-        (module, target, name in for_types(tree_of(module), module, is_package=module in PACKAGES))
-        for module in MODULES
-        for name in imported(module)
-        if (target := nearest_module(name)) not in (None, module)
-    )
-    return nx.DiGraph(
-        (module, target)
-        for module, target, is_typed in pairs
-        if not (is_typed and home(module) == home(target) is not None)
-    )
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for module in MODULES:
+        typed = for_types(tree_of(module), module, is_package=module in PACKAGES)
+        for name in imported(module):
+            target = nearest_module(name)
+            is_own = name in typed and home(module) == home(target) is not None
+            if target not in (None, module) and not is_own:
+                graph.add_edge(module, target)
+    return graph
 
 
 def home(module: str | None) -> str | None:
