@@ -180,14 +180,16 @@ class Mailbox:
         there: Worker, envelope: Envelope, payload: Payload,
     ) -> None:  # fmt: skip
         """Let a message arrive that was sent then, when *cuts* had hit its way."""
-        arrivals_s = self._arrivals(sent_s, way, size_bytes)
-        if cuts is None:
-            return
-        given: tuple[Any, ...] = self._deliver, way, cuts, there, envelope, payload
-        if self._faults is None:
+        given: tuple[Any, ...]
+        if self._faults is not None:
+            given = self._deliver, way, cuts, there, envelope, payload
+            arrivals_s = self._arrivals(sent_s, way, size_bytes)
+        else:
             # No way is ever cut, and no worker stands still.
             given = self._fleet.take_in, there, envelope, payload
-        for time_s in arrivals_s:
+            now, links = self._fleet.clock.now, self._deliveries.links
+            arrivals_s = links.deliveries(now, *way, size_bytes, sent_s)
+        for time_s in () if cuts is None else arrivals_s:
             if payload is not None:
                 payload.readers += 1
             self._deliveries.expect(time_s, way, size_bytes, *given)
