@@ -100,8 +100,8 @@ def train(orders: Orders) -> None:
     Path(orders.out).mkdir(parents=True, exist_ok=True)
     flat = nn.Parameter(torch.ones(orders.size_bytes // 4))
     peer = Peer(nn.ParameterList([flat]), orders.peer_config())
-    peer.stop = stop
-    peer.opens = lambda config: _Relayed(config, orders.relays)
+    peer._stop = stop
+    peer._opens = lambda config: _Relayed(config, orders.relays)
     log = MetricsLog(Path(orders.out) / "steps.jsonl")
     with peer:
         log.write(_row(peer, time.monotonic(), 0.0, 0.0))
@@ -133,9 +133,9 @@ def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str,
         "ended_s": time.monotonic(),
         "gossip_s": gossip_s,
         "gossip_cpu_s": cpu_s,
-        "live": list(peer.live),
-        "mixed": peer.counters.mixed,
-        "pushes": peer.counters.pushes,
+        "live": list(peer.members),
+        "mixed": peer.stats().counters.mixed,
+        "pushes": peer.stats().counters.pushes,
         "address": peer.address,
     }
 

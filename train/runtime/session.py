@@ -115,10 +115,10 @@ class Made:
     """What a replay needs to know of the training; None to keep no journal."""
 
     notes: Mapping[str, Any]
-    """See `Peer.notes`."""
+    """What else goes into its folder at its start: values that JSON has, by the file's name."""
 
     opens: Callable[[PeerConfig], Transport] = open_transport
-    """See `Peer.opens`."""
+    """Opens its sockets."""
 
     measured: Callable[[], Mapping[str, float]] = dict
     """See `PeerStats.measured`."""

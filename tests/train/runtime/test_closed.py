@@ -46,7 +46,7 @@ def referred(peer: Peer) -> list[weakref.ref[Any]]:
     """What is large of a peer, and what holds it."""
     session = peer._session
     assert session is not None
-    vector, store = peer.vector, session.runtime._store
+    vector, store = peer._vector, session.runtime._store
     held = (peer, session, session.runtime, store, vector, vector.staging, vector.snapshots)
     return [weakref.ref(each) for each in held]
 
@@ -76,10 +76,10 @@ def alone(**given: Any) -> list[weakref.ref[Any]]:
 
 def journaled(out: Path) -> list[weakref.ref[Any]]:
     peer = Peer(nn.Linear(100, ROWS), config("solo"), out=out)
-    peer.journaled = {}
+    peer._journaled = {}
     with peer:
         peer.step()
-        assert peer.journal is not None
+        assert peer._journal is not None
         return referred(peer)
 
 
@@ -98,7 +98,7 @@ def failed(raises: Callable[[Peer], None]) -> list[weakref.ref[Any]]:
 
 def diverges(peer: Peer) -> None:
     with torch.no_grad():
-        peer.vector.flats[0].fill_(float("nan"))
+        peer._vector.flats[0].fill_(float("nan"))
     peer.merge()
 
 
@@ -142,7 +142,7 @@ def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
             def have_exchanged() -> bool:
                 founder.step()
                 joining.step()
-                return bool(founder.counters.mixed and joining.counters.mixed > 1)
+                return bool(founder.stats().counters.mixed and joining.stats().counters.mixed > 1)
 
             until(have_exchanged)
             return referred(founder) + referred(joining)

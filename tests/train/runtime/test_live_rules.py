@@ -327,7 +327,7 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
     finally:
         for member in members:
             member.steps = 0
-            member.peer.stop.set()
+            member.peer._stop.set()
         for member in members:
             member.thread.join(LIMIT_S)
     assert not any(member.thread.is_alive() for member in members)

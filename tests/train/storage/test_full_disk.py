@@ -190,9 +190,9 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
         turning = threading.Thread(target=turn)
         turning.start()
         with pytest.raises(TrainingError, match=WHY), b:
-            b.wait(0)
+            b._running().wait_for_share(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
-            while not b.counters.pushes:
+            while not b.stats().counters.pushes:
                 b.step()
             failed = b._current_session().runtime
             until(lambda: not failed.is_sound)
