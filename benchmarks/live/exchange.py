@@ -12,7 +12,8 @@ from typing import Final
 
 import torch
 
-from rumor.gossip import ONE, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip import GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.tensors.buffers import keep_pages
 

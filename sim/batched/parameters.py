@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...gossip import PeerId
 from ...gossip.effects.effects import X
+from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
 from ...train.tasks.live_partition import Deal

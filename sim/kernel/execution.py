@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol as Structural
 
-from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -25,7 +24,8 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import ShareId, SharePart
+from ...gossip.types import PeerId, ShareId, SharePart
+from ...gossip.wire.messages import Envelope
 from .clock import Clock
 from .plan import Traffic
 from .program import Cut, Program, Slot

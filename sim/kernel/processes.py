@@ -13,8 +13,9 @@ from itertools import count
 from types import MappingProxyType
 from typing import Final
 
-from ...gossip import Envelope, PeerId, Phase
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
+from ...gossip.types import PeerId
+from ...gossip.wire.messages import Envelope, Phase
 from ...topology.hashing import key, uniform
 from ...train.faults.network import NetworkFaults
 from ...train.faults.schedule import KINDS, Fault

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from rumor.gossip import Protocol
+from rumor.gossip.protocol.protocol import Protocol
 
 from .attacks import ATTACKS
 from .client import ASK, HELLO, LEAVE, QUERY, member

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ONE
+from rumor.gossip.weight import ONE
 
 from .client import (
     ACK,

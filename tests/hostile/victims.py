@@ -12,7 +12,8 @@ import torch
 import zmq
 from torch import nn
 
-from rumor.gossip import Audit, Protocol, ProtocolConfig, audit
+from rumor.gossip import Audit, ProtocolConfig, audit
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.transport.addresses import key_in, without_key
 from rumor.gossip.transport.keys.key import Key, key_bytes
 from rumor.train import Peer, PeerConfig

@@ -19,10 +19,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from rumor.gossip import GoSGD, PeerId, ProtocolConfig
+from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.gossip.config import timing
 from rumor.gossip.exchange.flow_control import messages_max
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.types import PeerId
 from rumor.gossip.wire.codec import Buffer
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import MetricsLog

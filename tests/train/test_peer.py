@@ -12,16 +12,16 @@ import torch
 from torch import nn
 
 from rumor.gossip import (
-    ONE,
     ConfigError,
     GoSGD,
     IncompatiblePeer,
-    LocalProtocolError,
     ProtocolConfig,
     TrainingError,
     TransportError,
     audit,
 )
+from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.runtime import peer_folder
 from rumor.train.storage.ledger_file import read_ledger

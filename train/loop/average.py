@@ -13,7 +13,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from ...gossip import ConfigError, Protocol
+from ...gossip import ConfigError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import ShareId
 from ...gossip.weight import UNIT, founders
 from ...gossip.wire.formats import Form

@@ -14,7 +14,8 @@ from rumor.cli.launch.config import LaunchConfig
 from rumor.cli.settings.exchange import ExchangeConfig, RuleConfig
 from rumor.cli.settings.options import OUTPUT, Source, given, options_of, read_settings
 from rumor.sim import SimulationConfig
-from rumor.train import PeerConfig, RunConfig
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError, LocalProtocolError, ProtocolConfig
+from rumor.gossip import ConfigError, ProtocolConfig
+from rumor.gossip.errors import LocalProtocolError
 from rumor.train import Peer, PeerConfig
 from rumor.train.integrations.accelerate import keep_in_checkpoints
 

@@ -16,18 +16,12 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import (
-    ConfigError,
-    GoSGD,
-    LocalProtocolError,
-    Phase,
-    ProtocolConfig,
-    RuleContext,
-    audit,
-)
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, audit
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.rule import Requirements
-from rumor.train import Average, Peer, PeerConfig
-from rumor.train.loop.average import AverageEvaluator
+from rumor.gossip.wire.messages import Phase
+from rumor.train import Peer, PeerConfig
+from rumor.train.loop.average import Average, AverageEvaluator
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.stats import PeerStats
 from rumor.train.storage.jsonl import read_metrics

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from rumor.gossip import ONE, audit
+from rumor.gossip import audit
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.weight import ONE
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.loop.signals import SignalHandling
 from rumor.train.storage.jsonl import read_metrics

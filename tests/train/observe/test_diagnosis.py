@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from rumor.gossip import Envelope, Phase
-from rumor.gossip import Member as Entry
 from rumor.gossip.transport.zmq_transport import Transport
-from rumor.gossip.wire.messages import Hello
+from rumor.gossip.wire.messages import Envelope, Hello, Phase
+from rumor.gossip.wire.messages import Member as Entry
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
     Diagnosis,

@@ -6,8 +6,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -66,9 +67,11 @@ def open_segments() -> int:
     return found
 
 
-def alone(**given: Any) -> list[weakref.ref[Any]]:
+def alone(
+    settings: Mapping[str, Any] = MappingProxyType({}), **given: Any
+) -> list[weakref.ref[Any]]:
     """A life without neighbors."""
-    with Peer(nn.Linear(100, ROWS), config("solo"), **given) as peer:
+    with Peer(nn.Linear(100, ROWS), config("solo", **settings), **given) as peer:
         for _ in range(3):
             peer.step(loss=1.0)
         return referred(peer)
@@ -164,10 +167,8 @@ def test_a_peer_leaves_nothing(tmp_path: Path) -> None:
 def test_a_peer_that_was_measured_leaves_nothing(tmp_path: Path) -> None:
     rows = Collected()
     measured = {"metrics_port": 0, "loggers": (rows,)}
-    assert (
-        left(alone(out=tmp_path, evaluate=lambda _: {"loss": 1.0}, evaluate_every=1, **measured))
-        == []
-    )
+    evaluates = {"evaluate": lambda _: {"loss": 1.0}, "evaluate_every": 1}
+    assert left(alone(measured, out=tmp_path, **evaluates)) == []
 
 
 @pytest.mark.parametrize("raises", [diverges, loses_its_network, cannot_write])

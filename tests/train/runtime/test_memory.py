@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from rumor.gossip import DPSGD, ONE, ConfigError, GoSGD, ProtocolConfig, audit
+from rumor.gossip import DPSGD, ConfigError, GoSGD, ProtocolConfig, audit
+from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError, GoSGD, LocalProtocolError, ProtocolConfig
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
+from rumor.gossip.errors import LocalProtocolError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.incarnation import next_incarnation, note_incarnation
 from rumor.train.storage.jsonl import read_metrics

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import LocalProtocolError, ProtocolConfig, TrainingError, audit
+from rumor.gossip import ProtocolConfig, TrainingError, audit
+from rumor.gossip.errors import LocalProtocolError
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from torch import nn
 
-from rumor.gossip import ONE, GoSGD, ProtocolConfig, TransportError, audit
+from rumor.gossip import GoSGD, ProtocolConfig, TransportError, audit
 from rumor.gossip.protocol.context import RuleContext
-from rumor.train import MergeResult, Peer, PeerConfig, RunConfig, load_task, run
+from rumor.gossip.weight import ONE
+from rumor.train import MergeResult, Peer, PeerConfig, load_task
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.runtime import join as join_module
 from rumor.train.runtime.session import PeerSession
 from rumor.train.storage.ledger_file import read_ledger

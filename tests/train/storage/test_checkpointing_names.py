@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from rumor.gossip import ConfigError
-from rumor.train import CheckpointConfig, Peer, PeerConfig, state_dict
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train.model import state_dict
 from rumor.train.storage.files import WriterThread
 from rumor.train.tensors.state import flatten_state
 

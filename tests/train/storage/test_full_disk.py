@@ -14,8 +14,12 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from rumor.gossip import ONE, Account, Entry, GoSGD, Kind, ProtocolConfig, TrainingError
-from rumor.train import Peer, PeerConfig, RunConfig, run
+from rumor.gossip import GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.weight import ONE
+from rumor.train import Peer, PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics

@@ -104,7 +104,7 @@ class PeerStats:
     @property
     def weight_units(self) -> Units:
         """What it holds of all shards together, without escrow, exactly: a number of units where
-        that is whole, else text such as ``"5/2^30"``, see `gossip.from_units`."""
+        that is whole, else text such as ``"5/2^30"``, see `gossip.weight.from_units`."""
         return in_units(sum(self.weights))
 
 
