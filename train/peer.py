@@ -441,13 +441,13 @@ class Peer:
 
     @property
     def ended_by(self) -> str:
-        """Whose end is to be that of your loop, too: a peer's, under a rule such as
-        ``seasgd:progress=fastest``, or ``rumor stop``; empty while that is so of nobody."""
+        """Id of the peer whose end is to end this loop, too, under a rule such as
+        ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop is to go on."""
         return "" if self._session is None else self._session.runtime.ended_by
 
     @property
     def weight(self) -> float:
-        """What this peer holds, in founders; with shards, the mean over them."""
+        """Averaging weight that this peer holds, in founders; with shards, the mean over them."""
         return founders(sum(self._held())) / self.config.shards
 
     @property
@@ -457,7 +457,7 @@ class Peer:
 
     @property
     def address(self) -> str | None:
-        """Where others reach this peer; None where it only dials out. `stats` has all addresses."""
+        """First of `PeerStats.addresses`, which others dial; None if this peer only dials out."""
         return None if self._session is None else next(iter(self._session.addresses), None)
 
     def step(
