@@ -4,6 +4,7 @@ A command's module is imported when the command is run: ``rumor --help`` answers
 tenths of a second, without torch, scipy or networkx.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -123,6 +124,11 @@ COMMANDS = {
         home="commands.topology:topology",
         summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
     ),
+    "config": Command(
+        home="commands.config:config",
+        summary="List the settings of `rumor peer`, `launch`, `run` and `simulate`, and explain "
+        "them.",
+    ),
     "storm": Command(
         home="commands.storm:storm",
         summary="Draw a storm, what goes wrong with real fleets, as a fault schedule for a swarm "
@@ -222,7 +228,9 @@ def run() -> None:
         # typer's own way is a box of seven lines.
         if message := error.format_message():
             hint = f"Try '{_called()} --help'."
-            if _called() == "rumor run" and "--" not in sys.argv:
+            if (setting := _setting_of(message)) and _called() != "rumor run":
+                hint = f"Write --set {setting}=VALUE; `rumor config {setting}` explains it."
+            elif _called() == "rumor run" and "--" not in sys.argv:
                 # Options of the script were taken for those of the command.
                 hint = "Write -- in front of your command: rumor run -n 4 -- python train.py --lr 1"
             print(f"error: {message}\n{hint}", file=sys.stderr)
@@ -237,6 +245,15 @@ def _beside(arguments: Sequence[str]) -> AbstractContextManager[None]:
         return nullcontext()
     context: AbstractContextManager[None] = _imported(command.beside)()
     return context
+
+
+def _setting_of(message: str) -> str:
+    """The setting that an option which is none would be; empty where there is none."""
+    from .commands.config import declared_settings
+
+    found = re.match(r"No such option: --([\w-]+)", message)
+    name = found[1].replace("-", "_") if found else ""
+    return name if name in declared_settings() else ""
 
 
 def _called() -> str:

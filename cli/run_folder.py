@@ -85,7 +85,7 @@ def require_trust(
             what = f"{path} names {name} {code}, which would be imported, and {why}"
             on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
             if not (on_terminal and typer.confirm(f"{what}. Import and run it?", err=True)):
-                raise ConfigError(f"{what}: look at that code, and give --trust to run it")
+                raise ConfigError(f"{what}: look at that code, and give --set trust to run it")
             # One answer is for all peers.
             return
 

@@ -1,145 +1,221 @@
 """The protocol's settings, with the reason for each number."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import Any, Literal
 
 from .errors import ConfigError
-from .specs.spec import find
-from .wire.formats import NATIVE, parse_wire
+from .specs.parameter import check_settings, setting
+from .specs.spec import described, find
+from .wire.formats import NATIVE, WIRES, parse_wire
 
-__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "Timing", "plain_numbers", "timing"]
+__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "ShareSettings", "Timing", "timing"]
 
 
 ShardOrder = Literal["round-robin", "random"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolConfig:
+@dataclass(frozen=True, kw_only=True)
+class ShareSettings:
+    """How shares travel, the same for real peers and simulated ones."""
+
+    wire: str = setting(
+        NATIVE,
+        f"How numbers travel, the same at all peers: {described(WIRES)}.",
+        brief="How numbers travel.",
+        metavar="FORMAT",
+    )
+
+    shards_per_push: int = setting(
+        1,
+        "Shards that a push carries. More keep models closer together and cost traffic.",
+        low=1,
+    )
+
+    shard_order: ShardOrder = setting(
+        "round-robin",
+        "Which shards a push carries: the next in turn, or random ones, for when peers keep "
+        "sending each other the same.",
+    )
+
+    exact: bool = setting(
+        False,
+        "Keep each share until it is settled, and mix back what was not accepted: this conserves "
+        "the weighted mean of all models, not weight alone. Costs the memory of the shares in "
+        "flight; float32 only.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolConfig(ShareSettings):
     """Sizes and times of an exchange.
 
     Raises:
         ConfigError: A field is not positive, or two contradict each other.
     """
 
-    inline_bytes_max: int = 256 * 1024
-    """Largest share that travels in one PUSH; a larger one is offered first, in frames."""
+    inline_bytes_max: int = setting(
+        256 * 1024,
+        "Largest share that travels in one PUSH; a larger one is offered first, in frames.",
+        low=1,
+    )
 
-    wire: str = NATIVE
-    """Format in which this peer's shares travel, see docs/reference/wires.md. Peers of one swarm
-    may differ, but where any uses a 16-bit format or int8, all need the anchor: give each such a
-    format."""
+    bandwidth_bytes_s: float | None = setting(
+        None,
+        "What this peer may send, bytes per second; pushes beyond that are skipped, not queued.",
+        otherwise="as much as there is",
+        above=0,
+        is_endless=True,
+    )
 
-    shards_per_push: int = 1
-    """How many shards a push carries, where the vector is cut into shards. Lower it on slow links;
-    with all of them, a push is a whole vector again."""
+    shared_memory: bool = setting(
+        True, "Neighbors on the same machine read shares from this peer's memory."
+    )
 
-    shard_order: ShardOrder = "round-robin"
-    """Which shards a push carries: the next ones in order, or some at random."""
+    frame_bytes: int = setting(
+        1 << 20, "Size of a frame toward a neighbor of which nothing is known yet.", low=1
+    )
 
-    exact: bool = False
-    """Keep each snapshot until it is settled, and mix back what was not accepted, so that the
-    weighted mean of all models is conserved, too. Costs the memory of the snapshots; those toward
-    a peer that stays dead are let go after ten times `dead_s`."""
+    frame_bytes_min: int = setting(
+        64 * 1024,
+        "Smallest frame: below this, what a message costs outweighs what it carries.",
+        low=1,
+    )
 
-    bandwidth_bytes_s: float | None = None
-    """What this peer may send, bytes per second; pushes beyond that are skipped, not queued. None
-    for as much as there is."""
+    frame_bytes_max: int = setting(
+        2 << 20, "Largest frame. Of larger ones too few are under way at once.", low=1
+    )
 
-    shared_memory: bool = True
-    """Whether neighbors on the same machine read shares from this peer's memory."""
+    frame_s: float = setting(
+        0.02,
+        "How long a frame shall take: slow links get smaller ones. Lower it where control "
+        "messages are late.",
+        above=0,
+        is_endless=True,
+    )
 
-    frame_bytes: int = 1 << 20
-    """Size of a frame toward a neighbor of which nothing is known yet."""
+    window_bytes: int = setting(
+        32 << 20,
+        "Bytes of one share that may be on their way: what a slow receiver can cost a sender.",
+        low=1,
+    )
 
-    frame_bytes_min: int = 64 * 1024
-    """Smallest frame: below this, what a message costs outweighs what it carries."""
+    staged_max: int = setting(
+        8,
+        "Shares that may lie staged here; further ones are refused before their bytes move.",
+        low=1,
+    )
 
-    frame_bytes_max: int = 2 << 20
-    """Largest frame. Of larger ones too few are under way at once."""
+    query_s_min: float = setting(
+        0.25, "Shortest wait for an answer before it is asked for.", above=0, is_endless=True
+    )
 
-    frame_s: float = 0.02
-    """How long a frame shall take: slow links get smaller ones. Lower it where control messages
-    are late."""
+    query_s_max: float = setting(
+        30.0, "Longest wait between two questions about the same share.", above=0, is_endless=True
+    )
 
-    window_bytes: int = 32 << 20
-    """Bytes of one share that may be on their way: what a slow receiver can cost a sender."""
+    stall_s: float = setting(
+        10.0,
+        "A transfer that has not got going within this time is given up. Once its frames come, it "
+        "is their own pace that tells how long is too long: from a fifth of this to twelve times "
+        "as much.",
+        above=0,
+        is_endless=True,
+    )
 
-    staged_max: int = 8
-    """Shares that may lie staged here; further ones are refused before their bytes move."""
+    gossip_s: float = setting(
+        1.0,
+        "Between two exchanges of the member table. Lower finds deaths sooner and costs messages.",
+        above=0,
+        is_endless=True,
+    )
 
-    query_s_min: float = 0.25
-    """Shortest wait for an answer before it is asked for."""
+    suspect_s: float = setting(
+        12.0,
+        "A peer whose heartbeat stands still for so long is passed over by pushes, and asked. "
+        "This and `dead_s` grow where this peer itself is late (local health).",
+        above=0,
+        is_endless=True,
+    )
 
-    query_s_max: float = 30.0
-    """Longest wait between two questions about the same share."""
+    dead_s: float = setting(
+        30.0,
+        "A peer whose heartbeat stands still for so long is considered dead; triple it on a WAN.",
+        above=0,
+        is_endless=True,
+    )
 
-    stall_s: float = 10.0
-    """A transfer that has not got going within this time is given up. Once its frames come, it is
-    their own pace that tells how long is too long: from a fifth of this to twelve times as much."""
+    redial_s_max: float = setting(
+        60.0,
+        "Longest mean wait between two attempts to reach a dead peer, or a seed that does not "
+        "answer. Lower heals partitions sooner and dials more.",
+        above=0,
+        is_endless=True,
+    )
 
-    gossip_s: float = 1.0
-    """Between two exchanges of the member table. Lower finds deaths sooner and costs messages."""
+    incarnation_ahead_max: int = setting(
+        86_400_000,
+        "How far ahead of this peer's own a life may claim to be: lives are counted in "
+        "milliseconds of the calendar, and this is a day. Beyond it, a damaged clock would shut "
+        "its peer out of the swarm for as long.",
+        low=1,
+    )
 
-    suspect_s: float = 12.0
-    """A peer whose heartbeat stands still for so long is passed over by pushes, and asked. This
-    and `dead_s` grow where this peer itself is late (local health)."""
+    seek_s: float = setting(
+        0.2, "Between two HELLOs to an address while no swarm is found.", above=0, is_endless=True
+    )
 
-    dead_s: float = 30.0
-    """A peer whose heartbeat stands still for so long is considered dead; triple it on a WAN."""
+    found_s: float = setting(
+        5.0,
+        "How long newcomers that see only one another look for a holder before one founds.",
+        above=0,
+        is_endless=True,
+    )
 
-    redial_s_max: float = 60.0
-    """Longest mean wait between two attempts to reach a dead peer, or a seed that does not answer.
-    Lower heals partitions sooner and dials more."""
+    found_alone_s: float = setting(
+        30.0,
+        "How long a peer that returns with a checkpoint looks for its swarm before it founds it "
+        "anew, where it meets nobody at all.",
+        above=0,
+        is_endless=True,
+    )
 
-    incarnation_ahead_max: int = 86_400_000
-    """How far ahead of this peer's own a life may claim to be: lives are counted in milliseconds
-    of the calendar, and this is a day. Beyond it, a damaged clock would shut its peer out of the
-    swarm for as long."""
+    roll_s: float = setting(
+        60.0, "How long a roll call waits for the missing founders.", above=0, is_endless=True
+    )
 
-    seek_s: float = 0.2
-    """Between two HELLOs to an address while no swarm is found."""
+    retry_s: float = setting(
+        1.0, "How long a peer that could not be reached is passed over.", above=0, is_endless=True
+    )
 
-    found_s: float = 5.0
-    """How long newcomers that see only one another look for a holder before one founds."""
+    merge_rounds: int = setting(
+        12,
+        "Pushes of each peer, after all have finished, before models are compared. Each takes off "
+        "a third or so of the distance that is left, on dense topologies. Where models are "
+        "further apart than ``merge_tolerance`` then, as many more follow.",
+        low=1,
+    )
 
-    found_alone_s: float = 30.0
-    """How long a peer that returns with a checkpoint looks for its swarm before it founds it anew,
-    where it meets nobody at all."""
+    merge_tolerance: float = setting(
+        1e-3,
+        "Merging ends when no two models are further apart, Euclidean distance over norm. A "
+        "smaller one takes more pushes: half as many again for each further digit.",
+        above=0,
+        is_endless=True,
+    )
 
-    roll_s: float = 60.0
-    """How long a roll call waits for the missing founders."""
-
-    retry_s: float = 1.0
-    """How long a peer that could not be reached is passed over."""
-
-    merge_rounds: int = 12
-    """Pushes of each peer, after all have finished, before models are compared. Each takes off a
-    third or so of the distance that is left, on dense topologies. Where models are further apart
-    than ``merge_tolerance`` then, as many more follow."""
-
-    merge_tolerance: float = 1e-3
-    """Merging ends when no two models are further apart, Euclidean distance over norm. A smaller
-    one takes more pushes: half as many again for each further digit."""
-
-    members_max: int = 4096
-    """Peers that are kept in mind. For a further one, the longest dead is forgotten toward which no
-    escrow is open; where there is none, it is passed over."""
+    members_max: int = setting(
+        4096,
+        "Peers that are kept in mind. For a further one, the longest dead is forgotten toward "
+        "which no escrow is open; where there is none, it is passed over.",
+        low=1,
+    )
 
     def __post_init__(self) -> None:
-        plain_numbers(self)
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if type(value) in (int, float) and not value > 0:
-                raise ConfigError(f"{field.name} is {value}: it must be above 0")
+        check_settings(self)
         if not parse_wire(self.wire).is_native and self.exact:
             raise ConfigError(f"wire is {self.wire!r}: with exact it must be {NATIVE}")
-        if self.shard_order not in get_args(ShardOrder):
-            allowed = " or ".join(get_args(ShardOrder))
-            raise ConfigError(f"shard_order is {self.shard_order!r}: it must be {allowed}")
         if not self.frame_bytes_min <= self.frame_bytes <= self.frame_bytes_max:
             raise ConfigError(
                 f"frame_bytes is {self.frame_bytes}: it must be from {self.frame_bytes_min} to "
@@ -154,14 +230,6 @@ class ProtocolConfig:
             raise ConfigError(
                 f"query_s_max is {self.query_s_max}: it must be at least {self.query_s_min}"
             )
-
-
-def plain_numbers(config: Any) -> None:
-    """Put Python's numbers in place of numpy's in a frozen dataclass."""
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if isinstance(value, np.generic):
-            object.__setattr__(config, field.name, value.item())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -293,7 +293,7 @@ class Simulation:
         first = min(stops, key=lambda stop: stop.step)
         lr = self.config.lr if self.config.lr is not None else "the task's"
         several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
-        liars = ", or what liars sent has driven it there: see --robust" if self._attacks else ""
+        liars = ", or what liars sent has driven it there: see robust" if self._attacks else ""
         return (
             f"{several} of {len(self.ids)} diverged, the first {self.ids[first.worker]} at its "
             f"step {first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"

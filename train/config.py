@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
-from ..gossip.config import plain_numbers
 from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
-from ..gossip.rules.registry import make_rule
+from ..gossip.rules.registry import make_rule, rules_help
+from ..gossip.specs.parameter import check_settings, setting
+from ..gossip.specs.spec import described
 from ..gossip.transport.addresses import key_in, parse_address, parse_seed
 from ..gossip.transport.keys.keyring import Keyring, read_keyring
 from ..gossip.wire.messages import is_name
@@ -20,17 +21,15 @@ from ..topology import over
 from .loggers.logger import LoggerSpec
 from .loggers.registry import check_loggers
 from .loop.metrics_port import check_metrics_port
-from .tasks.lr_schedule import parse_lr_schedule
+from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
 from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tasks.precision import check_precision
-from .tensors.mixing import MIXINGS, Mixing
+from .tensors.mixing import Mixing
 
 __all__ = [
     *("CHECKPOINTS", "CheckpointConfig", "Interval", "PeerConfig", "Recurrence", "RunConfig"),
     "parse_interval",
 ]
-
-MEMORY_MODELS_MIN: Final = 2
 
 CHECKPOINTS: Final = "checkpoints"
 """Where in a peer's folder its checkpoints lie."""
@@ -120,23 +119,26 @@ class CheckpointConfig:
     folder: Path
     """For this peer's checkpoints alone; made if it is not there. A text is taken for a path."""
 
-    every_s: float | None = 60.0
-    """Seconds between two checkpoints; None not to go by the clock. What a crash costs is the work
-    since the last one; what each costs is a copy of the model and the optimizer's state."""
+    every_s: float | None = setting(
+        60.0,
+        "Seconds between two checkpoints; None not to go by the clock. What a crash costs is the "
+        "work since the last one; what each costs is a copy of the model and the optimizer's "
+        "state.",
+        above=0,
+    )
 
-    every_steps: int | None = None
-    """Steps of this peer between two; with ``every_s``, whichever comes first. With neither, one is
-    written at the end alone."""
+    every_steps: int | None = setting(
+        None,
+        "Steps of this peer between two; with ``every_s``, whichever comes first. With neither, "
+        "one is written at the end alone.",
+        low=1,
+    )
 
-    kept: int = 2
-    """How many stay on disk. Raise it to be able to go back farther."""
+    kept: int = setting(2, "How many stay on disk. Raise it to be able to go back farther.", low=1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
-        for name in ("every_s", "every_steps", "kept"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} of a checkpoint is {value}: it must be above 0")
+        check_settings(self)
 
     @property
     def interval(self) -> Interval:
@@ -144,8 +146,229 @@ class CheckpointConfig:
         return Interval(every_s=self.every_s, every_steps=self.every_steps)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerConfig:
+@dataclass(frozen=True, kw_only=True)
+class SeedSettings:
+    """Chance, reproducible."""
+
+    seed: int = setting(
+        0,
+        "Seeds everything random: the model, the data, the choice of neighbors. Names of peers go "
+        "into it, so that all peers of a swarm give the same.",
+        brief="Seeds everything random.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GossipSettings(SeedSettings):
+    """Who may push to whom."""
+
+    topology: str = setting(
+        "exponential",
+        "Who may push to whom: a spec of one of the families that `rumor topology --list` shows.",
+        brief="Who may push to whom: `rumor topology`.",
+        metavar="SPEC",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSettings:
+    """Into what a model is cut."""
+
+    shards: int = setting(
+        1,
+        "Pieces into which the vector is cut, each with a weight of its own, so that a push "
+        "carries a part of the model: for large models, slow links or little memory (gosgd and "
+        "sgp only; rules that cut the vector themselves set it). All peers must give the same.",
+        low=1,
+        metavar="K",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueSettings(ShardSettings):
+    """What of a model is exchanged, and how it is mixed and kept."""
+
+    frozen_may_differ: bool = setting(
+        False,
+        "Let frozen parameters differ from peer to peer, as those of a backbone that some hold in "
+        "fewer bits; otherwise a newcomer with others is refused. All peers must give the same.",
+    )
+
+    mixing: Mixing = setting(
+        "step",
+        "When an incoming share is mixed. step: whole, between two optimizer steps. sliced: part "
+        "of it after each step, for models that take longer than ``mix_budget_s``. With "
+        "``journal`` only step.",
+    )
+
+    mix_budget_s: float = setting(
+        0.002, "With ``mixing`` sliced, how long mixing may take after a step, seconds.", above=0
+    )
+
+    memory_models: float = setting(
+        3.0,
+        "How much memory shares on their way may take beside the model, in models. Pushes for "
+        "which there is none are skipped, and shares that come refused: both are counted, and no "
+        "weight is lost. For rules where nobody waits, and models from 4 MiB on.",
+        low=2,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustSettings:
+    """Keys; without them the network is trusted."""
+
+    key: Path | None = setting(
+        None,
+        "This machine's key: messages are encrypted, and nobody takes part who is not in "
+        "``roster``.",
+        brief="This machine's key.",
+        otherwise="without keys",
+    )
+
+    roster: Path | None = setting(
+        None,
+        "Who may take part. The file is read again when it changes, and written when other "
+        "members know a newer one; needed with ``key``.",
+        brief="Who may take part.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSettings:
+    """Where metrics go."""
+
+    log_every: int | None = setting(
+        10,
+        "Steps between two rows of metrics.jsonl in ``out``. With None there are none, nor are "
+        "the peer's checkpoints, its end and its model written there unless asked for.",
+        low=1,
+    )
+
+    loggers: tuple[LoggerSpec, ...] = setting(
+        (),
+        "Where rows of metrics go besides: tensorboard, trackio, wandb or mlflow, each with the "
+        "extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. "
+        "In Python, also objects with the methods of `rumor.train.loggers.Logger`.",
+        metavar="SPEC",
+    )
+
+    metrics_host: str = setting(
+        "127.0.0.1",
+        "Where metrics are served with ``metrics_port``; 0.0.0.0 lets other machines read them.",
+        metavar="HOST",
+    )
+
+    metrics_port: int | None = setting(
+        None,
+        "Serve Prometheus metrics at http://HOST:PORT/metrics (extra prometheus), where HOST is "
+        "``metrics_host``; with 0, the system chooses the port and the log tells it.",
+        otherwise="not served",
+        metavar="PORT",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndSettings:
+    """How long a peer takes to end."""
+
+    linger_s: float = setting(
+        30.0,
+        "How long a peer that has taken all its steps waits for the others, seconds. Raise it "
+        "where peers are of unequal speed.",
+        low=0,
+    )
+
+    leave_s: float = setting(
+        10.0, "How long a peer that leaves may take to hand its weight on, seconds.", low=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(SeedSettings):
+    """What is trained, by real peers or simulated ones."""
+
+    steps: int | None = setting(
+        None,
+        "Optimizer steps of each peer.",
+        brief="Optimizer steps of each peer.",
+        low=1,
+        otherwise="the task's, or no limit with another one",
+    )
+
+    total_steps: int | None = setting(
+        None,
+        "Stop when all peers together, including those that are gone, have taken this many steps. "
+        "Under a rule whose peers wait for one another, all founders end after the same step. "
+        "With ``steps``, whichever comes first.",
+        brief="Steps of all peers together.",
+        low=1,
+        otherwise="no limit",
+    )
+
+    lr: float | None = setting(
+        None, "Learning rate.", brief="Learning rate.", above=0, otherwise="the task's"
+    )
+
+    lr_schedule: str | None = setting(
+        None,
+        f"How the learning rate falls: {described(LR_SCHEDULES)}. Over ``total_steps`` by the "
+        "swarm's clock, else over a peer's own steps.",
+        otherwise="the task's",
+        metavar="SPEC",
+    )
+
+    optimizer: str | None = setting(
+        None,
+        "What trains in place of the task's optimizer: sgd, nesterov (both with momentum 0.9), "
+        "adam, adamw, rmsprop or adagrad.",
+        otherwise="the task's",
+        metavar="NAME",
+    )
+
+    momentum: float | None = setting(None, "Momentum of the task's SGD.", otherwise="its own")
+
+    precision: str | None = setting(
+        None,
+        "Of the numbers that steps compute with: float32, as the model has it, or bfloat16 or "
+        "float16 (automatic mixed precision).",
+        otherwise="the task's",
+        metavar="float32|bfloat16|float16",
+    )
+
+    batch_size: int | None = setting(
+        None, "Samples per step and peer.", low=1, otherwise="the task's"
+    )
+
+    partition: str | IndexLists | PartitionFunction = setting(
+        "shared",
+        "Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the "
+        "smaller, the fewer classes at a peer), shards:K, package (all samples of a target at one "
+        "peer), live (dealt anew in each epoch of the swarm's clock to those who are there) or "
+        "live:PASSES, a JSON file of index lists, one for each peer, or MODULE:FUNCTION, a "
+        "function that returns such lists.",
+        brief="Who trains on which samples.",
+        metavar="SPEC",
+    )
+
+    device: str = setting(
+        "auto",
+        "Where to train: cpu, cuda, cuda:1; auto takes a GPU if there is one.",
+        brief="cpu, cuda, cuda:1 or auto.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Noting:
+    # The first of all fields, see `_noting_given`.
+    _given: frozenset[str] = field(default_factory=frozenset, repr=False, compare=False)
+
+
+# Fields of the last class come first.
+@dataclass(frozen=True, kw_only=True)
+class PeerConfig(
+    ValueSettings, TrustSettings, MetricsSettings, EndSettings, GossipSettings, _Noting
+):
     """How one peer takes part in a swarm.
 
     A field that is given counts more than the environment, also where it equals its default.
@@ -154,162 +377,120 @@ class PeerConfig:
         ConfigError: A field is out of range, or an address is malformed.
     """
 
-    # The first of all fields, see `_noting_given`.
-    _given: frozenset[str] = field(default_factory=frozenset, repr=False, compare=False)
+    id: str | None = setting(
+        None,
+        "Its name, unique in the swarm.",
+        brief="Name, unique in the swarm.",
+        otherwise="a random one",
+    )
 
-    id: str | None = None
-    """Its name, unique in the swarm; a random one unless given."""
+    bind: str | tuple[str, ...] | None = setting(
+        "tcp://127.0.0.1:*",
+        "Where to listen: tcp://0.0.0.0:7700 lets other machines in, tcp://[::]:7700 also by "
+        "IPv6; with port ``*``, the system chooses one. May be given several times. None for a "
+        "peer that only dials out.",
+        brief="Where to listen: 0.0.0.0:7700.",
+        metavar="ADDRESS",
+    )
 
-    bind: str | tuple[str, ...] | None = "tcp://127.0.0.1:*"
-    """Where to listen: tcp://0.0.0.0:7700 lets other machines in, tcp://[::]:7700 also by IPv6;
-    with port ``*``, the system chooses one. May be given several times. None for a peer that only
-    dials out."""
+    advertise: str | tuple[str, ...] = setting(
+        (),
+        "Address that others should dial, a name or a number, where it is not the one that is "
+        "bound (NAT, containers, several interfaces). May be given several times, the best one "
+        "first.",
+        metavar="HOST:PORT",
+    )
 
-    advertise: str | tuple[str, ...] = ()
-    """Address that others should dial, a name or a number, where it is not the one that is bound
-    (NAT, containers, several interfaces). May be given several times, the best one first."""
+    join: str | tuple[str, ...] = setting(
+        (),
+        "Address of any member, or dns:NAME:PORT for all addresses that a name has, such as that "
+        "of a headless Service; may be given several times. Without one, this peer founds a "
+        "swarm.",
+        brief="Address of any member.",
+        metavar="HOST:PORT",
+    )
 
-    join: str | tuple[str, ...] = ()
-    """Address of any member, or dns:NAME:PORT for all addresses that a name has, such as that of a
-    headless Service; may be given several times. Without one, this peer founds a swarm."""
+    remote_stop: bool = setting(
+        True,
+        "Obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys, only "
+        "the roster's owner can.",
+    )
 
-    key: Path | None = None
-    """This machine's key, a file of `rumor keygen`: messages are encrypted, and nobody takes part
-    who is not in ``roster``; without keys unless given."""
+    rendezvous: Path | None = setting(
+        None,
+        "Folder that all peers see, through which they find one another; ports then need no "
+        "planning.",
+        brief="Folder by which peers find each other.",
+        metavar="DIR",
+    )
 
-    roster: Path | None = None
-    """Who may take part: the file of `rumor roster`, which is read again when it changes, and
-    written when other members know a newer one; needed with ``key``."""
+    founders: int = setting(
+        1,
+        "Number of peers that start together and found the swarm, including this one.",
+        brief="Peers that found the swarm together.",
+        low=1,
+    )
 
-    no_remote_stop: bool = False
-    """Do not obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys,
-    only the roster's owner can."""
+    rule: Rule | str = setting(
+        "gosgd", rules_help(), brief="When to push, how to mix: `rumor rules`.", metavar="SPEC"
+    )
 
-    rendezvous: Path | None = None
-    """Folder that all peers see, through which they find one another; ports then need no
-    planning."""
+    out: Path | None = setting(
+        None,
+        "Folder for the ledger, for metrics, checkpoints and the model at the end, and for what "
+        "happened to members; None to keep none.",
+        brief="Folder of results.",
+        metavar="DIR",
+    )
 
-    founders: int = 1
-    """Number of peers that start together and found the swarm, including this one."""
+    signals: bool = setting(
+        False,
+        "Whether SIGTERM, SIGINT and SIGUSR1 make the peer end its step, write its checkpoint, "
+        "hand its weight on and leave, and `rumor stop` ends the process, too. The handlers that "
+        "were there before are called then; without one, the process exits with 128 plus the "
+        "signal's number.",
+    )
 
-    topology: str = "exponential"
-    """Who may push to whom: a spec of one of the families that `rumor topology --list` shows."""
+    join_timeout_s: float | None = setting(
+        None, "How long to look for a swarm before giving up, seconds.", low=0, otherwise="for ever"
+    )
 
-    rule: Rule | str = "gosgd"
-    """The algorithm, or its name."""
+    local: str | tuple[str, ...] = setting(
+        (),
+        "Parameters, buffers, or modules of such, by name, that are each peer's own: not "
+        "averaged, kept in checkpoints, and a newcomer begins with its donor's. For what a loop "
+        "changes itself, such as the teacher of a moving average or a queue of features; the same "
+        "for all peers.",
+    )
 
-    seed: int = 0
-    """Of the peer's random choices. The id goes into them too, so peers may share a seed."""
-
-    out: Path | None = None
-    """Folder for the ledger, for metrics, checkpoints and the model at the end, and for what
-    happened to members; None to keep none."""
-
-    log_every: int | None = 10
-    """Steps between two rows of metrics.jsonl in ``out``. With None there are none, nor are the
-    peer's checkpoints, its end and its model written there unless asked for."""
-
-    loggers: tuple[LoggerSpec, ...] = ()
-    """Where rows of metrics go besides: tensorboard, trackio, wandb or mlflow, each with the extra
-    of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. In Python,
-    also objects with the methods of `rumor.train.loggers.Logger`."""
-
-    metrics_host: str = "127.0.0.1"
-    """Where metrics are served with ``metrics_port``: on this machine alone, unless given; 0.0.0.0
-    lets others read them, too."""
-
-    metrics_port: int | None = None
-    """Serve Prometheus metrics at http://HOST:PORT/metrics (extra prometheus), where HOST is
-    ``metrics_host``; with 0, the system chooses the port and the log tells it; not served unless
-    given."""
-
-    signals: bool = False
-    """Whether SIGTERM, SIGINT and SIGUSR1 make the peer end its step, write its checkpoint, hand
-    its weight on and leave, and `rumor stop` ends the process, too. The handlers that were there
-    before are called then; without one, the process exits with 128 plus the signal's number."""
+    save_frozen: bool = setting(
+        True,
+        "Whether the model that is written at the end, and by `Peer.save_model`, has frozen "
+        "parameters too. False for a small part that is trained on a large base, such as the "
+        "adapters of a LoRA: each file then has what is averaged, and buffers, and no copy of the "
+        "base.",
+    )
 
     checkpoint: CheckpointConfig | None = None
     """Where and how often to write checkpoints; None for each minute into ``out``, where that is
     given, and none otherwise."""
 
-    linger_s: float = 30.0
-    """How long a peer that has taken all its steps waits for the others, seconds. Raise it where
-    peers are of unequal speed."""
-
-    leave_s: float = 10.0
-    """How long a peer that leaves may take to hand its weight on, seconds."""
-
-    join_timeout_s: float | None = None
-    """How long to look for a swarm before giving up, seconds; for ever unless given."""
-
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     """Sizes and times of the exchange."""
 
-    shards: int = 1
-    """Into how many pieces the vector is cut, each with a weight of its own, the same for all
-    peers. More let a push be smaller (`ProtocolConfig.shards_per_push`). Rules that cut the vector
-    themselves set it."""
-
-    frozen_may_differ: bool = False
-    """Whether frozen parameters may differ from peer to peer, as those of a backbone that some hold
-    in fewer bits; the same for all peers. Otherwise they are compared, and a newcomer with others
-    is refused."""
-
-    local: str | tuple[str, ...] = ()
-    """Parameters, buffers, or modules of such, by name, that are each peer's own: not averaged,
-    kept in checkpoints, and a newcomer begins with its donor's. For what a loop changes itself,
-    such as the teacher of a moving average or a queue of features; the same for all peers."""
-
-    save_frozen: bool = True
-    """Whether the model that is written at the end, and by `Peer.save_model`, has frozen parameters
-    too. False for a small part that is trained on a large base, such as the adapters of a LoRA:
-    each file then has what is averaged, and buffers, and no copy of the base."""
-
-    mixing: Mixing = "step"
-    """When shares are mixed in: ``step``, at once, between two optimizer steps; ``sliced``, there
-    too, but no longer than ``mix_budget_s`` at a time."""
-
-    mix_budget_s: float = 0.002
-    """How long mixing may hold up one step where it is ``sliced``, seconds."""
-
-    memory_models: float = 3.0
-    """How much memory shares on their way may take beside the model, in models: snapshots, staged
-    shares and idle buffers together. What does not fit is not pushed, or refused, and its weight
-    stays where it is. Raise it where `Counters.no_memory` grows. No bound for models of less than
-    4 MiB, nor under rules that wait for one another, which need all shares of a round at once."""
-
     def __post_init__(self) -> None:
-        plain_numbers(self)
+        check_settings(self)
         if self.id is not None and not is_name(self.id):
             raise ConfigError(
                 f"id is {self.id!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
             )
         if (self.key is None) is not (self.roster is None):
             raise ConfigError("key and roster belong together: give both or neither")
-        if self.founders < 1:
-            raise ConfigError(f"founders is {self.founders}: it must be at least 1")
-        if self.mixing not in MIXINGS:
-            allowed = ", ".join(MIXINGS)
-            raise ConfigError(f"mixing is {self.mixing!r}: it must be one of {allowed}")
-        if not self.mix_budget_s > 0:
-            raise ConfigError(f"mix_budget_s is {self.mix_budget_s}: it must be above 0")
-        if not self.memory_models >= MEMORY_MODELS_MIN:
-            raise ConfigError(
-                f"memory_models is {self.memory_models}: it must be at least {MEMORY_MODELS_MIN}, "
-                "for one share that leaves and one that comes"
-            )
-        if self.shards < 1:
-            raise ConfigError(f"shards is {self.shards}: it must be at least 1")
-        if self.log_every is not None and self.log_every < 1:
-            raise ConfigError(f"log_every is {self.log_every}: it must be at least 1")
         check_loggers(self.loggers)
         if self.loggers and self.log_every is None:
             raise ConfigError("log_every is None: loggers get a row each log_every steps")
         if self.metrics_port is not None:
             check_metrics_port(self.metrics_port)
-        for name in ("linger_s", "leave_s"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: it must not be negative")
         set_field = object.__setattr__
         set_field(self, "loggers", tuple(self.loggers))
         local = (self.local,) if isinstance(self.local, str) else tuple(self.local)
@@ -405,103 +586,83 @@ def _noting_given(init: Callable[..., None]) -> Callable[..., None]:
 PeerConfig.__init__ = _noting_given(PeerConfig.__init__)  # type: ignore[method-assign]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TrainingSettings):
     """What one peer trains.
 
     Raises:
         ConfigError: A field is out of range.
     """
 
-    task: str = "digits"
-    """A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``, ``code``) or
-    MODULE:FUNCTION, a function of yours that returns a Task."""
-    steps: int | None = None
-    """Optimizer steps of each peer; the task's, or no limit with ``total_steps``, unless given."""
-    total_steps: int | None = None
-    """Stop when all peers together, including those that are gone, have taken this many steps; no
-    limit unless given. Under a rule whose peers wait for one another, all founders end after the
-    same step. With ``steps``, whichever comes first."""
-    lr: float | None = None
-    """Learning rate; the task's unless given."""
-    optimizer: str | None = None
-    """What trains in place of the task's optimizer: sgd, nesterov (both with momentum 0.9), adam,
-    adamw, rmsprop or adagrad; the task's unless given."""
-    momentum: float | None = None
-    """Momentum of the task's SGD; its own unless given."""
-    precision: str | None = None
-    """Of the numbers that steps compute with: float32, as the model has it, or bfloat16 or float16
-    (automatic mixed precision); the task's unless given."""
-    lr_schedule: str | None = None
-    """How the learning rate falls, as the task says unless given: constant, cosine or linear, as in
-    cosine:warmup=0.05,floor=0.1; over ``total_steps`` by the swarm's clock, else over the peer's
-    own steps."""
-    batch_size: int | None = None
-    """Samples per step and peer; the task's unless given."""
-    partition: str | IndexLists | PartitionFunction = "shared"
-    """Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the smaller, the
-    fewer classes at a peer), shards:K, package (all samples of a target at one peer), live (dealt
-    anew in each epoch of the swarm's clock to those who are there) or live:PASSES, a JSON file of
-    index lists, one for each peer, or MODULE:FUNCTION, a function that returns such lists."""
-    index: int = 0
-    """Which part of the data is this peer's, from 0 to ``count`` - 1."""
-    count: int = 1
-    """Number of parts that the data is split into, unless shared. All peers must give the same."""
-    seed: int = 0
-    """Seeds the model, the order of the data and the peer's choices. All peers must give the
-    same."""
-    device: str = "auto"
-    """Where to train: cpu, cuda, cuda:1; auto takes a GPU if there is one."""
-    out: Path | None = None
-    """Folder for the model, checkpoints, metrics, ledger, peer.json and journal; none are written
-    unless given."""
-    log_every: int = 10
-    """Steps between two rows of metrics.jsonl."""
-    eval_every: int = 50
-    """Steps between two evaluations on held-out data."""
-    eval_average_every: int | None = None
-    """Steps between two evaluations of the average of all peers' models, by one of them, which
-    receives a model from each of the others for it; none unless given."""
-    step_s_min: float = 0.0
-    """Sleep until a step has taken S seconds: slowness that costs no core."""
-    journal: bool = False
-    """Write journal.bin, from which `rumor replay` repeats the run bit for bit."""
-    checkpoint_every: str = "60s"
-    """How often a checkpoint is written into ``out``: 60s, 5min or 500steps, both as in
-    60s,500steps for whichever comes first, or never."""
-    resume: bool = False
-    """Go on from the last checkpoint in the folder."""
+    task: str = setting(
+        "digits",
+        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``, ``code``) or "
+        "MODULE:FUNCTION, a function of yours that returns a Task.",
+        brief="A built-in task, or MODULE:FUNCTION.",
+    )
+    index: int = setting(
+        0,
+        "Which part of the data is this peer's, from 0 to ``count`` - 1.",
+        brief="Which part of the data is this peer's.",
+        low=0,
+    )
+    count: int = setting(
+        1,
+        "Number of parts that the data is split into, unless shared. All peers must give the same.",
+        brief="Number of parts of the data.",
+        low=1,
+    )
+
+    eval_every: int = setting(50, "Steps between two evaluations on held-out data.", low=1)
+    eval_average_every: int | None = setting(
+        None,
+        "Steps between two evaluations of the average of all peers' models, by one of them, which "
+        "receives a model from each of the others for it.",
+        low=1,
+        otherwise="none",
+    )
+    step_s_min: float = setting(
+        0.0, "Sleep until a step has taken S seconds: slowness that costs no core.", low=0
+    )
+    journal: bool = setting(
+        False, "Write journal.bin, from which `rumor replay` repeats the run bit for bit."
+    )
+    checkpoint_every: str = setting(
+        "60s",
+        "How often a checkpoint is written into ``out``: 60s, 5min or 500steps, both as in "
+        "60s,500steps for whichever comes first, or never.",
+        metavar="INTERVAL",
+    )
+    resume: bool = setting(
+        False,
+        "Go on from the last checkpoint in the folder.",
+        brief="Go on in the folder of an earlier run.",
+    )
+
+    prefetch: int | None = setting(
+        None,
+        "Batches of tensors that a separate thread prepares ahead. Raise it where a GPU waits for "
+        "data, or where a core is idle and samples are large. No bit depends on it, except for a "
+        "task that changes its data as it trains, which needs 0. Datasets are read when a step is "
+        "due; loaders of a task's own may have workers.",
+        low=0,
+        otherwise="2 on a GPU, else 0",
+    )
+
     options: Mapping[str, Any] | None = None
     """What else to keep in the folder for whoever resumes, as JSON has it."""
-    prefetch: int | None = None
-    """Batches of tensors that a separate thread prepares ahead; 2 on a GPU, else 0, unless given.
-    Raise it where a GPU waits for data, or where a core is idle and samples are large. No bit
-    depends on it, except for a task that changes its data as it trains, which needs 0. Datasets are
-    read when a step is due; loaders of a task's own may have workers."""
 
     def __post_init__(self) -> None:
-        counts = ("steps", "total_steps", "batch_size", "log_every", "eval_every", "count")
-        for name in (*counts, "eval_average_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}: it must be at least 1")
+        check_settings(self)
         if self.precision is not None:
             check_precision(self.precision)
-        if self.lr is not None and not 0 < self.lr < float("inf"):
-            raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")
         if not 0 <= self.index < self.count:
             raise ConfigError(f"index is {self.index}: it must be from 0 to {self.count - 1}")
-        if self.prefetch is not None and self.prefetch < 0:
-            raise ConfigError(f"prefetch is {self.prefetch}: it must be 0 or more")
-        if not 0 <= self.step_s_min < float("inf"):
-            raise ConfigError(f"step_s_min is {self.step_s_min}: it must be 0 or more seconds")
         if self.journal:
             # It goes into the journal, too.
             partition_as_json(self.partition)
         parse_lr_schedule(self.lr_schedule or "constant")
         parse_interval(self.checkpoint_every)
-        if self.resume and self.out is None:
-            raise ConfigError("to resume takes a folder: say with out from which")
         if self.resume and self.journal:
             raise ConfigError(
                 "a journal begins with its peer, so that one that resumes cannot keep one: resume "

@@ -186,7 +186,7 @@ class Remote:
             if problems:
                 raise ConfigError("; ".join(problems))
             made = [replace(station, ports=tuple(ports)) for station, (ports, _) in pairs]
-            yield Fleet(job, made, connections, models=not self.machines.no_models)
+            yield Fleet(job, made, connections, models=self.machines.models)
         finally:
             for connection in connections:
                 connection.close()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import setting
 from ..errors import FAILED, fail
 from ..launch.checks import training_job
 from ..launch.config import LaunchConfig
@@ -74,14 +75,17 @@ class DemoConfig:
         ConfigError: A field is out of range.
     """
 
-    target: float = TARGET
-    """Accuracy on held-out data that the three are to reach."""
+    target: float = setting(
+        TARGET, "Accuracy on held-out data that the three are to reach.", metavar="PART"
+    )
 
-    seconds: float = SECONDS
-    """How long training takes, beside some seconds until all processes have started."""
+    seconds: float = setting(
+        SECONDS,
+        "How long training takes, beside some seconds until all processes have started.",
+        metavar="S",
+    )
 
-    out: Path | None = None
-    """The run's folder; runs/demo-TIME unless given."""
+    out: Path | None = setting(None, "The run's folder.", otherwise="runs/demo-TIME", metavar="DIR")
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:
@@ -92,7 +96,7 @@ class DemoConfig:
             )
 
 
-@options_of(Source(DemoConfig, OUTPUT, metavars={"target": "PART", "seconds": "S"}))
+@options_of(Source(DemoConfig, OUTPUT))
 def demo(*, as_json: Json = False, **settings: Any) -> None:
     """Show in a minute what a swarm does when machines are slow, die, and come late.
 

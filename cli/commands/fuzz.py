@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import setting
 from ..errors import FAILED, STOPPED, fail, not_written
 from ..reports.console import counted, plain_table, print_json, progress_on, time_left
 from ..settings.options import Json, Source, options_of
@@ -36,42 +37,61 @@ RESULT = "campaign.json"
 class FuzzConfig:
     """A campaign as it is asked for."""
 
-    seeds: str = "0-99"
-    """Which seeds: 17, 0-999, or several of both with commas between."""
+    seeds: str = setting(
+        "0-99", "Which seeds: 17, 0-999, or several of both with commas between.", metavar="RANGE"
+    )
 
-    workers: int = 6
-    """Peers that a swarm begins with: for each seed, a random number from 2 to this. With
-    ``faults``, exactly this many."""
+    workers: int = setting(
+        6,
+        "Peers that a swarm begins with: for each seed, a random number from 2 to this. With "
+        "``faults``, exactly this many.",
+        low=1,
+        flags=("--workers", "-n"),
+    )
 
-    faults: str | None = None
-    """What goes wrong, in place of what each seed draws: a file, or the list itself. Peers are
-    called p0, p1 and so on; drawn unless given."""
+    faults: str | None = setting(
+        None,
+        "What goes wrong, in place of what each seed draws: a file, or the list itself. Peers are "
+        "called p0, p1 and so on.",
+        otherwise="drawn",
+        metavar="FILE|JSON",
+    )
 
-    without: str | None = None
-    """Leave these options of the swarms, or of what is drawn of faults, at their plain values:
-    founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, tells,
-    orderly, far-clocks, more-rules, several-registers, formats, damage, two-swarms, tombstones,
-    outer-rules, cutting-rules, kept-shares, segments, machines, reading, clipped,
-    progress, pieces, newcomers, leavers, splits; none unless given."""
+    without: str | None = setting(
+        None,
+        "Leave these options of the swarms, or of what is drawn of faults, at their plain values: "
+        "founders, rules, ring, wide, frames, shards, exact, bandwidth, memory, dial-out, clocks, "
+        "tells, orderly, far-clocks, more-rules, several-registers, formats, damage, two-swarms, "
+        "tombstones, outer-rules, cutting-rules, kept-shares, segments, machines, reading, "
+        "clipped, progress, pieces, newcomers, leavers, splits.",
+        otherwise="none",
+        metavar="NAME,...",
+    )
 
-    liars: float = 0.0
-    """Let up to this share of the peers lie, 0.3 at most: within the grammar of messages, in their
-    own names and made-up ones, for as long as it lasts. Then nobody else may halt or crash by what
-    they say, all weight of the others must add up with what passed between them and liars, and the
-    others must come to an end. Swarms of fewer than four have none."""
+    liars: float = setting(
+        0.0,
+        "Let up to this share of the peers lie, 0.3 at most: within the grammar of messages, in "
+        "their own names and made-up ones, for as long as it lasts. Then nobody else may halt or "
+        "crash by what they say, all weight of the others must add up with what passed between "
+        "them and liars, and the others must come to an end. Swarms of fewer than four have none.",
+    )
 
-    processes: int | None = None
-    """Seeds tried side by side, with the same result; one per core unless given."""
+    processes: int | None = setting(
+        None, "Seeds tried side by side, with the same result.", otherwise="one per core"
+    )
 
-    shrink: bool = True
-    """Make failures small: the fewest faults, peers and options that still fail."""
+    shrink: bool = setting(
+        True, "Make failures small: the fewest faults, peers and options that still fail."
+    )
 
-    failures_max: int = 10
-    """Stop after so many seeds that fail."""
+    failures_max: int = setting(10, "Stop after so many seeds that fail.")
 
-    out: Path | None = None
-    """Keep the result, and faults and last events of every failure, in this folder; nothing is kept
-    unless given."""
+    out: Path | None = setting(
+        None,
+        "Keep the result, and faults and last events of every failure, in this folder.",
+        otherwise="nothing is kept",
+        metavar="DIR",
+    )
 
     def campaign(self) -> "CampaignConfig":
         """What a campaign is to do.
@@ -99,7 +119,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
-@options_of(Source(FuzzConfig, "What is tried", metavars={"faults": "FILE|JSON"}))
+@options_of(Source(FuzzConfig, "What is tried"))
 def fuzz(*, as_json_line: Json = False, **settings: Any) -> None:
     """Fuzz the protocol: inject random faults until an invariant breaks or none does.
 

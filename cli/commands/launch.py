@@ -7,13 +7,25 @@ from typing import Any
 
 import typer
 
+from ...gossip.specs.parameter import setting
+from ...train.config import RunConfig
 from ..errors import understanding
 from ..launch.checks import training_job
 from ..launch.config import LaunchConfig
 from ..launch.display import end
 from ..launch.swarm import run_swarm
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import EXCHANGE, GOSSIP, Json, Source, config_of, given, options_of
+from ..settings.options import (
+    FAULTS,
+    GOSSIP,
+    OUTPUT,
+    TRAINING,
+    Json,
+    Source,
+    config_of,
+    given,
+    options_of,
+)
 
 __all__ = ["TaskOptions", "launch"]
 
@@ -22,27 +34,40 @@ __all__ = ["TaskOptions", "launch"]
 class TaskOptions:
     """What `rumor launch` has and `rumor run` has not, or has in another form."""
 
-    batch_sizes: tuple[str, ...] = ()
-    """That peer's batches have N samples instead: 3:128. May be given several times. Under
-    ``gosgd:samples=32``, say, it then counts for as much more."""
+    batch_sizes: tuple[str, ...] = setting(
+        (),
+        "That peer's batches have N samples instead: 3:128. May be given several times. Under "
+        "``gosgd:samples=32``, say, it then counts for as much more.",
+        metavar="PEER:N",
+    )
 
-    resume: Path | None = None
-    """Go on with the run in that folder: all its peers from their last checkpoints, as they were,
-    or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run; a new run unless
-    given."""
+    resume: Path | None = setting(
+        None,
+        "Go on with the run in that folder: all its peers from their last checkpoints, as they "
+        "were, or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run.",
+        brief="Go on in the folder of an earlier run.",
+        otherwise="a new run",
+        metavar="DIR",
+    )
 
-    trust: bool = False
-    """With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that the
-    folder names, even if the folder is another user's, or brings that code along."""
+    trust: bool = setting(
+        False,
+        "With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that "
+        "the folder names, even if the folder is another user's, or brings that code along.",
+    )
 
 
 @options_of(
     Source(TaskOptions, GOSSIP),
-    Source("cli.launch.config:LaunchConfig", GOSSIP),
-    Source("train.config:RunConfig", GOSSIP, without=("index", "count", "options")),
-    Source("train.config:PeerConfig", GOSSIP, adds=False),
-    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
-    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
+    Source(LaunchConfig, GOSSIP),
+    Source(RunConfig, GOSSIP, without=("index", "count")),
+    Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
+    everyday={
+        TRAINING: ("peers", "task", "steps", "total_steps", "lr", "partition", "device", "seed"),
+        GOSSIP: ("rule", "topology", "wire", "timing"),
+        FAULTS: ("slow", "faults"),
+        OUTPUT: ("out", "resume"),
+    },
 )
 def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several local processes, each a peer of its own.
@@ -64,10 +89,7 @@ def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> Non
         if folder is None:
             exchange = config_of(ExchangeConfig, settings)
             config = config_of(LaunchConfig, settings | {"exchange": exchange, "resume": False})
-            # torch takes a second to import.
-            from ...train.config import RunConfig
-
-            told = settings | {"device": "auto", "out": None, "resume": False}
+            told = settings | {"device": "auto", "resume": False}
             training = config_of(RunConfig, told)
         else:
             from ..launch.resume import read_run

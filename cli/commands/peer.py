@@ -8,32 +8,30 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
+from ...gossip.specs.parameter import setting
+from ...train.config import PeerConfig, RunConfig
 from ..errors import understanding
 from ..reports.console import print_json
 from ..run_folder import require_trust
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import (
-    EXCHANGE,
     GOSSIP,
+    OUTPUT,
+    SWARM,
     TRAINING,
     Json,
     Source,
     check_kept,
     config_of,
     given,
-    option,
     options_of,
 )
-
-if TYPE_CHECKING:
-    from ...train.config import PeerConfig
-    from ...train.loop.trainer import RunConfig
 
 __all__ = [
     "LifeConfig",
@@ -59,43 +57,42 @@ _FIXED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LifeConfig:
     """How one life of a peer begins."""
 
-    dial_only: bool = False
-    """Do not listen at all: a full member that others cannot dial."""
+    dial_only: bool = setting(False, "Do not listen at all: a full member that others cannot dial.")
 
-    resume: Path | None = None
-    """Go on from the last checkpoint in DIR, the folder of a peer that was stopped or killed. Its
-    options need not be given again; ``join``, ``bind``, ``steps`` and such can be changed."""
+    resume: Path | None = setting(
+        None,
+        "Go on from the last checkpoint in DIR, the folder of a peer that was stopped or killed. "
+        "Its options need not be given again; ``join``, ``bind``, ``steps`` and such can be "
+        "changed.",
+        brief="Go on in the folder of an earlier run.",
+        metavar="DIR",
+    )
 
-    trust: bool = False
-    """With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that the
-    folder names, even if the folder is another user's, or brings that code along."""
+    trust: bool = setting(
+        False,
+        "With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that "
+        "the folder names, even if the folder is another user's, or brings that code along.",
+    )
 
 
-_OWNERS: Final = (
-    *("train.config:RunConfig", "train.config:PeerConfig"),
-    *("cli.settings.exchange:RuleConfig", "cli.settings.exchange:ExchangeConfig", LifeConfig),
-)
+_OWNERS: Final = (RunConfig, PeerConfig, ExchangeConfig, LifeConfig)
 
 
 @options_of(
-    Source("train.config:RunConfig", TRAINING, without=("resume", "options")),
-    Source(
-        "train.config:PeerConfig",
-        GOSSIP,
-        # Exchange and rule say these, and --checkpoint-every.
-        without=(
-            *("rule", "shards", "frozen_may_differ", "mixing", "mix_budget_s"),
-            *("memory_models", "protocol", "checkpoint", "signals"),
-        ),
-        metavars={"join": "[dns:]HOST:PORT"},
-    ),
-    Source("cli.settings.exchange:RuleConfig", GOSSIP),
-    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
+    Source(RunConfig, TRAINING, without=("resume",)),
+    Source(PeerConfig, GOSSIP, without=("signals",)),
+    Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
     Source(LifeConfig, GOSSIP),
+    everyday={
+        TRAINING: ("task", "steps", "lr", "partition", "index", "count", "device"),
+        SWARM: ("id", "bind", "join", "key", "roster"),
+        GOSSIP: ("rule", "topology"),
+        OUTPUT: ("out", "resume"),
+    },
 )
 def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Be one peer of a swarm: found one, or join by the address of any member.
@@ -138,9 +135,7 @@ def stop_on_signals(stop: threading.Event) -> None:
         signal.signal(each, leave)
 
 
-def _run(
-    run_config: "RunConfig", peer_config: "PeerConfig", stop: threading.Event
-) -> dict[str, Any]:
+def _run(run_config: RunConfig, peer_config: PeerConfig, stop: threading.Event) -> dict[str, Any]:
     from ...gossip.transport.addresses import allow_more_files
     from ...train.loop.trainer import run
     from ...train.tensors.buffers import keep_pages
@@ -166,7 +161,7 @@ def _run(
 
 def make_settings(
     options: Mapping[str, Any], typed: Collection[str] = ()
-) -> "tuple[RunConfig, PeerConfig]":
+) -> tuple[RunConfig, PeerConfig]:
     """Make the settings of a peer from its options.
 
     Args:
@@ -178,8 +173,8 @@ def make_settings(
         ConfigError: One is out of range.
     """
     if options["journal"] and options["out"] is None:
-        raise ConfigError("--journal needs --out: name a folder for it")
-    rule = make_rule(options["rule"], options["p"], options["emission"], options["robust"])
+        raise ConfigError("--set journal needs --out: name a folder for it")
+    rule = make_rule(options["rule"])
     exchange = config_of(ExchangeConfig, options).settings()
     settings = {
         **options,
@@ -190,10 +185,6 @@ def make_settings(
         "resume": options["resume"] is not None,
         "options": kept_options(options),
     }
-    # torch takes a second to import: a typo is answered before.
-    from ...train.config import PeerConfig
-    from ...train.loop.trainer import RunConfig
-
     usual = PeerConfig()
     named = {each.name for each in fields(PeerConfig)} & settings.keys()
     told = {n: settings[n] for n in named if n in typed or settings[n] != getattr(usual, n)}
@@ -227,7 +218,7 @@ def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
             raise ConfigError(
-                f"{option(name)} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
+                f"{name} is {options[name]}, and was {kept.get(name)} in {folder}: a peer "
                 "that resumes goes on with the same"
             )
     if options["out"] not in (None, folder):
@@ -272,4 +263,5 @@ def _read_options(folder: Path) -> dict[str, Any]:
 def _binds(options: Mapping[str, Any]) -> str | tuple[str, ...] | None:
     if options["dial_only"]:
         return None
-    return tuple(options["bind"]) if options["bind"] else "tcp://127.0.0.1:*"
+    bind: str | tuple[str, ...] = options["bind"]
+    return bind

@@ -8,22 +8,37 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ..launch.checks import find_command, script_job
-from ..launch.config import LaunchConfig, MachinesConfig, config_from, settings_of
+from ..launch.config import LaunchConfig, MachinesConfig, config_from, shown_settings
 from ..launch.display import end
 from ..launch.folder import variables
 from ..launch.swarm import run_swarm
 from ..reports.console import print_json
-from ..settings.options import EXCHANGE, GOSSIP, MACHINES, OUTPUT, Json, Source, given, options_of
+from ..settings.exchange import ExchangeConfig
+from ..settings.options import (
+    FAULTS,
+    GOSSIP,
+    MACHINES,
+    OUTPUT,
+    Json,
+    Source,
+    given,
+    options_of,
+)
 
 __all__ = ["run"]
 
 
 @options_of(
-    Source("cli.launch.config:LaunchConfig", GOSSIP),
-    Source("cli.launch.config:MachinesConfig", MACHINES, metavars={"hosts": "FILE"}),
-    Source("train.config:PeerConfig", GOSSIP, adds=False),
-    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
-    Source("cli.settings.exchange:ExchangeConfig", EXCHANGE),
+    Source(LaunchConfig, GOSSIP),
+    Source(MachinesConfig, MACHINES),
+    Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
+    everyday={
+        MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
+        GOSSIP: ("rule", "topology", "wire", "timing", "seed"),
+        FAULTS: ("slow", "faults"),
+        OUTPUT: ("out", "resume"),
+    },
+    file=False,
 )
 def run(
     ctx: typer.Context,
@@ -42,8 +57,8 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show all settings and what each process finds in its environment, and start "
-            "nothing.",
+            metavar="",
+            help="Show settings; start nothing.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -88,10 +103,10 @@ def run(
         _require_no_faults(config, "on other machines")
         remote = Remote.read(config, machines, words, names)
         job = remote.job
-        settings, told = settings_of(job.config) | remote.settings(), remote.environment()
+        settings, told = shown_settings(job.config) | remote.settings(), remote.environment()
     else:
         job = script_job(config, words)
-        settings = settings_of(job.config)
+        settings = shown_settings(job.config)
         told = {id: variables(config, job.out, i) for i, id in enumerate(config.ids())}
     if dry_run:
         _show(job.command, settings | {"out": str(job.out)}, told, as_json=as_json)
@@ -133,7 +148,7 @@ def _becomes_task(
     told = task_variables(config, machines, task, out)
     if not dry_run:
         execute(command, told)
-    _show(command, settings_of(config) | {"out": str(out)}, {task.id: told}, as_json=as_json)
+    _show(command, shown_settings(config) | {"out": str(out)}, {task.id: told}, as_json=as_json)
     return True
 
 

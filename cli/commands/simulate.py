@@ -11,13 +11,25 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import setting
+from ...sim.config import SimulationConfig
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import print_json
 from ..run_folder import new_folders, taken_folder
-from ..settings.options import EXCHANGE, GOSSIP, SPEED, Json, Source, config_of, given, options_of
+from ..settings.options import (
+    FAULTS,
+    GOSSIP,
+    OUTPUT,
+    TRAINING,
+    Json,
+    Source,
+    config_of,
+    given,
+    options_of,
+)
 
 if TYPE_CHECKING:
-    from ...sim import Run, SimulationConfig
+    from ...sim import Run
     from ...sim.batched.schedule import Progress
 
 __all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
@@ -27,52 +39,57 @@ __all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
 class SimulateConfig:
     """Where a simulation starts from, and what is kept of it."""
 
-    from_file: Path | None = None
-    """What `rumor calibrate` measured: paces, network and settings of real peers. Other options
-    override it; nothing unless given."""
+    from_file: Path | None = setting(
+        None,
+        "What `rumor calibrate` measured: paces, network and settings of real peers. Other "
+        "options override it.",
+        brief="What `rumor calibrate` measured.",
+        otherwise="nothing",
+        flags=("--from",),
+    )
 
-    out: Path | None = None
-    """The run's folder; runs/sim-TASK-TIME unless given."""
+    out: Path | None = setting(
+        None,
+        "The run's folder.",
+        brief="Folder of results.",
+        otherwise="runs/sim-TASK-TIME",
+        metavar="DIR",
+    )
 
-    no_plot: bool = False
-    """Draw nothing."""
+    plot: bool = setting(True, "Draw a picture.")
 
-    animate: Path | None = None
-    """Draw the run as a film, too, in which one sees who is up: a .gif or .webp file; none unless
-    given."""
+    animate: Path | None = setting(
+        None,
+        "Draw the run as a film, too, in which one sees who is up: a .gif or .webp file.",
+        otherwise="none",
+    )
 
-    loggers: tuple[str, ...] = ()
-    """Where each measurement goes besides: tensorboard, trackio, wandb or mlflow, each with the
-    extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times."""
+    loggers: tuple[str, ...] = setting(
+        (),
+        "Where each measurement goes besides: tensorboard, trackio, wandb or mlflow, each with "
+        "the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several "
+        "times.",
+        metavar="SPEC",
+    )
 
 
 @options_of(
-    # What these say holds for a simulation, too; matrices are what it mixes by.
-    Source("cli.settings.exchange:RuleConfig", GOSSIP, adds=False),
-    Source(
-        "cli.settings.exchange:ExchangeConfig",
-        EXCHANGE,
-        without=("mixing", "frozen_may_differ"),
-        adds=False,
-    ),
-    Source(
-        "sim.config:SimulationConfig",
-        GOSSIP,
-        metavars={
-            "mixing": "NAME",
-            "slow": "WORKER:FACTOR",
-            "batch_sizes": "WORKER:N",
-            "eval_every": "STEPS",
-        },
-    ),
-    Source(SimulateConfig, SPEED),
+    Source(SimulationConfig, GOSSIP),
+    Source(SimulateConfig, OUTPUT),
+    everyday={
+        TRAINING: ("task", "workers", "steps", "time_s", "lr", "partition"),
+        GOSSIP: ("rule", "topology", "wire"),
+        FAULTS: ("network", "speeds", "faults", "storm"),
+        OUTPUT: ("engine", "seed", "out", "from_file"),
+    },
+    file=False,
 )
 def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Train one model with many simulated workers, and see how that would go on real ones.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
     network are simulated: virtual time is what a clock on the wall would show, counted in
-    seconds from 0. A step lasts --step-s at speed 1x and a message as long as --network
+    seconds from 0. A step lasts --set step_s at speed 1x and a message as long as --network
     says, however long this machine takes to compute them. The same settings and seed give the
     same run, to the bit.
 
@@ -95,7 +112,6 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
-    from ...sim import SimulationConfig
     from ...sim.results.film import check_film
     from ...train.tensors.buffers import keep_pages
 
@@ -108,7 +124,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         check_film(own.animate)
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config, own.loggers, folder)
-        unwritten = _keep(run, folder, picture=not own.no_plot)
+        unwritten = _keep(run, folder, picture=own.plot)
         undrawn = _film(run, own.animate)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
@@ -126,11 +142,11 @@ def complaint(summary: Any) -> str:
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
     if len(summary["stopped"]) >= summary["workers"]:
-        return "all workers diverged: lower --lr, or raise --p"
+        return "all workers diverged: lower --lr, or let more pushes go"
     return ""
 
 
-def _run(config: "SimulationConfig", loggers: tuple[str, ...], folder: Path) -> "Run":
+def _run(config: SimulationConfig, loggers: tuple[str, ...], folder: Path) -> "Run":
     """Simulate, and tell stderr how it goes."""
     from ...sim import simulate as run_simulation
     from ...sim.results.figures import describe
@@ -212,9 +228,7 @@ _DISPLACED: Final = {
 }
 
 
-def start_from(
-    path: Path, config: "SimulationConfig", typed: Collection[str]
-) -> "SimulationConfig":
+def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> SimulationConfig:
     """Take all that was not typed from a file of `rumor calibrate`.
 
     Its notes go to stderr.

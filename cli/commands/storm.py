@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import setting
 from ..errors import not_written
 from ..reports.console import counted, duration, plain_table, print_json, print_path
 from ..settings.options import Json, Source, options_of
@@ -25,22 +26,31 @@ __all__ = ["StormConfig", "storm"]
 class StormConfig:
     """Whom a storm strikes, and for how long."""
 
-    peers: int | None = None
-    """How many peers there are at the start; as many as the storm is meant for unless given."""
+    peers: int | None = setting(
+        None,
+        "How many peers there are at the start.",
+        low=1,
+        otherwise="as many as the storm is meant for",
+        flags=("--peers", "-n"),
+    )
 
-    lasts: str = "1h"
-    """How long the run lasts, in time of the run: 90s, 10min or 2h."""
+    lasts: str = setting("1h", "How long the run lasts, in time of the run: 90s, 10min or 2h.")
 
-    seed: int = 0
-    """Of everything random: the same seed gives the same faults."""
+    seed: int = setting(0, "Of everything random: the same seed gives the same faults.")
 
-    scale: float = 1.0
-    """How many times as fast it goes: with 60, what strikes within an hour does so within a
-    minute."""
+    scale: float = setting(
+        1.0,
+        "How many times as fast it goes: with 60, what strikes within an hour does so within a "
+        "minute.",
+    )
 
-    out: Path | None = None
-    """Write ``faults.json``, and ``network.json`` where the storm has a network, into this folder;
-    nothing is written unless given."""
+    out: Path | None = setting(
+        None,
+        "Write ``faults.json``, and ``network.json`` where the storm has a network, into this "
+        "folder.",
+        otherwise="nothing is written",
+        metavar="DIR",
+    )
 
     def lasts_s(self) -> float:
         """How long, seconds.
@@ -56,13 +66,7 @@ class StormConfig:
         return interval.every_s
 
 
-@options_of(
-    Source(
-        StormConfig,
-        "Whom it strikes",
-        metavars={"out": "DIR", "lasts": "TIME"},
-    )
-)
+@options_of(Source(StormConfig, "Whom it strikes"))
 def storm(
     name: Annotated[
         str,

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
+from ...gossip.specs.parameter import setting
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import counted, duration, plain_table, print_json, print_path, progress_on
 from ..settings.options import Json, Source, options_of
@@ -36,42 +37,60 @@ PLACES_MAX = 3
 class StudyConfig:
     """What is done with a study, and how it is computed."""
 
-    resume: bool = False
-    """Go on with what the folder holds: trials of the same arguments, files and code are not
-    computed again. The grid may have changed."""
+    resume: bool = setting(
+        False,
+        "Go on with what the folder holds: trials of the same arguments, files and code are not "
+        "computed again. The grid may have changed.",
+    )
 
-    target: float | None = None
-    """Accuracy that times and bytes are counted to, which changes no trial; the study's unless
-    given."""
+    target: float | None = setting(
+        None,
+        "Accuracy that times and bytes are counted to, which changes no trial.",
+        otherwise="the study's",
+        metavar="ACCURACY",
+    )
 
-    dry_run: bool = False
-    """Check all trials, list them, and compute nothing."""
+    dry_run: bool = setting(False, "Check all trials, list them, and compute nothing.")
 
-    hours: float | None = None
-    """Begin no further trial after so many hours. The first seed comes first, then the next; what
-    did not fit is shown empty, and --resume goes on with it. No limit unless given."""
+    hours: float | None = setting(
+        None,
+        "Begin no further trial after so many hours. The first seed comes first, then the next.",
+        above=0,
+        otherwise="what did not fit is shown empty, and --resume goes on with it. No limit",
+    )
 
-    quick: bool = False
-    """Compute the short version that the study's file names: fewer seeds, steps and hours."""
+    quick: bool = setting(
+        False,
+        "Compute the short version that the study's file names: fewer seeds, steps and hours.",
+    )
 
-    list_all: bool = False
-    """List the studies that come with rumor."""
+    list_all: bool = setting(False, "List the studies that come with rumor.", flags=("--list",))
 
-    copy: Path | None = None
-    """Copy the study's file there for you to change, and compute nothing."""
+    copy: Path | None = setting(
+        None,
+        "Copy the study's file there for you to change, and compute nothing.",
+        metavar="FILE.toml",
+    )
 
-    backend: str = "loky"
-    """loky (processes of this machine), dask:tcp://HOST:PORT, ray (whatever Ray finds, or a new one
-    on this machine) or ray:ADDRESS. The results are the same."""
+    backend: str = setting(
+        "loky",
+        "loky (processes of this machine), dask:tcp://HOST:PORT, ray (whatever Ray finds, or a "
+        "new one on this machine) or ray:ADDRESS. The results are the same.",
+    )
 
-    jobs: int | None = None
-    """Trials computed side by side; as many as cores and memory allow unless given."""
+    jobs: int | None = setting(
+        None,
+        "Trials computed side by side.",
+        low=1,
+        otherwise="as many as cores and memory allow",
+        flags=("--jobs", "-j"),
+    )
 
-    out: Path | None = None
-    """The study's folder; runs/study-NAME unless given."""
+    out: Path | None = setting(
+        None, "The study's folder.", otherwise="runs/study-NAME", metavar="DIR"
+    )
 
-    no_report: bool = False
-    """Write tables only."""
+    report: bool = setting(True, "Write a page, beside tables.")
 
 
 @options_of(Source(StudyConfig, "What is done"))
@@ -123,7 +142,7 @@ def study(
     elif config.copy is not None:
         _copy(name, config.copy)
     else:
-        _require_libraries(with_report=not config.no_report)
+        _require_libraries(with_report=config.report)
         with sigterm_as_interrupt():
             _study(name, config, as_json=as_json)
 
@@ -148,7 +167,7 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
         _print_plan(_plan(found, folder, config.backend, config.jobs))
         return
     plan = _plan(found, folder, config.backend, config.jobs)
-    ending = _Ending(folder, with_report=not config.no_report)
+    ending = _Ending(folder, with_report=config.report)
     results = _run(plan, folder, ending, resume=config.resume, stop_s=stop_s)
     _print_results(results, folder, Console(stderr=as_json), ending.report)
     if as_json:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import Parameter
+from ...gossip.specs.parameter import Parameter, setting
 from ...topology import Facts, Topology, TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.family import Family
@@ -50,36 +50,41 @@ class TopologyConfig:
         ConfigError: A field is out of range.
     """
 
-    nodes: int | None = None
-    """How many nodes. May be left out where SPEC or a file says it."""
+    nodes: int | None = setting(
+        None,
+        "How many nodes. May be left out where SPEC or a file says it.",
+        low=1,
+        flags=("--nodes", "-n"),
+    )
 
-    seed: int = 0
-    """Of random graphs and rounds."""
+    seed: int = setting(0, "Of random graphs and rounds.")
 
-    mixing: str | None = None
-    """Mixing weights: metropolis, uniform, lazy or fastest; the family's own unless given."""
+    mixing: str | None = setting(
+        None,
+        "Mixing weights: metropolis, uniform, lazy or fastest.",
+        otherwise="the family's own",
+        metavar="NAME",
+    )
 
-    gamma: float = 0.95
-    """Decay behind the effective number of neighbors, in [0, 1): the nearer to 1, the longer
-    training remembers."""
+    gamma: float = setting(
+        0.95,
+        "Decay behind the effective number of neighbors, in [0, 1): the nearer to 1, the longer "
+        "training remembers.",
+    )
 
-    share_mb: float = 4.0
-    """Size of one push, in millions of bytes."""
+    share_mb: float = setting(4.0, "Size of one push, in millions of bytes.")
 
-    draw: Path | None = None
-    """Draw a picture there, as .png, .svg or .pdf."""
+    draw: Path | None = setting(None, "Draw a picture there, as .png, .svg or .pdf.")
 
-    list_all: bool = False
-    """Show all families and their parameters."""
+    list_all: bool = setting(False, "Show all families and their parameters.", flags=("--list",))
 
-    advise: bool = False
-    """Rank families for N and a degree."""
+    advise: bool = setting(False, "Rank families for N and a degree.")
 
-    degree: int | None = None
-    """Pushes of a node in a round, at most."""
+    degree: int | None = setting(None, "Pushes of a node in a round, at most.", low=1, metavar="D")
 
-    weights: Path | None = None
-    """A graph whose edge weights are bandwidths in Mbit/s: rank by seconds."""
+    weights: Path | None = setting(
+        None, "A graph whose edge weights are bandwidths in Mbit/s: rank by seconds."
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.share_mb <= SHARE_MB_MAX:
@@ -93,7 +98,7 @@ class TopologyConfig:
         return round(self.share_mb * 1e6)
 
 
-@options_of(Source(TopologyConfig, "What is asked", own=("seed",), metavars={"mixing": "NAME"}))
+@options_of(Source(TopologyConfig, "What is asked"))
 def topology(
     context: typer.Context,
     spec: Annotated[

@@ -52,19 +52,19 @@ def training_job(
 
     if training.journal and config.exchange.mixing != "step":
         raise ConfigError(
-            f"--mixing is {config.exchange.mixing}: with --journal it must be step, which a "
+            f"mixing is {config.exchange.mixing}: with journal it must be step, which a "
             "replay can repeat"
         )
     out = _find_folder(config, training.task, trains=True)
     sizes: tuple[int | None, ...] = ()
     if batch_sizes:
         sizes = tuple(
-            read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--batch-sizes")
+            read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--set batch_sizes")
         )
         if live_passes(training.partition):
             raise ConfigError(
                 "partition live needs batches of one size: an epoch is so many steps of all "
-                "together. Leave --batch-sizes out, or take another partition"
+                "together. Leave --set batch_sizes out, or take another partition"
             )
     task = load_task(training.task, seed=config.seed).with_optimizer(training.optimizer)
     task.with_momentum(training.momentum)
@@ -115,7 +115,7 @@ def _faulty(job: Job) -> Job:
     job = replace(job, faults=read_live_faults(config.faults, config.ids(), journal=journal))
     if job.network_fails:
         # What peers of one machine share in memory is no message that could be lost.
-        config = replace(config, exchange=replace(config.exchange, no_shared_memory=True))
+        config = replace(config, exchange=replace(config.exchange, shared_memory=False))
     return replace(job, config=config)
 
 

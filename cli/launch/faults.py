@@ -404,5 +404,5 @@ def _check(fault: Fault, *, journal: bool) -> None:
         raise ConfigError(f"{where}: factor is {fault.factor}: a real process is no faster than 1")
     if journal and "restart" in fault.kind and fault.state != "lost":
         raise ConfigError(
-            f'{where}: with --journal, state must be "lost": a journal begins with its peer'
+            f'{where}: with --set journal, state must be "lost": a journal begins with its peer'
         )

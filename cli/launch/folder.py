@@ -1,6 +1,5 @@
 """Where each peer of a run writes, and how its process is started, life after life."""
 
-import json
 import socket as sockets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,11 +7,10 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import typed
 from ...gossip.transport.addresses import split_address
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import option
 from .config import LaunchConfig, device_of, parse_slow
 from .job import CHANGEABLE, NOT_OF_TASK, Job, Place
 from .resume import folders_of
@@ -133,30 +131,27 @@ class RunFolder:
             options = {name: options[name] for name in CHANGEABLE if name in options}
             # Whoever started this run, or goes on with it, has decided on its code.
             options |= {"resume": told["out"], "trust": True}
-            exchange = ["--no-shared-memory"] * config.exchange.no_shared_memory
+            shared = config.exchange.shared_memory
+            exchange = {} if shared else {"shared_memory": False}
         else:
             del options["local_index"]
             if kept:
                 # It was killed before it had begun: there is nothing to go on from.
                 options["founders"] = 1
-            own = {n: getattr(config, n) for n in ("rule", "p", "emission", "robust")}
-            options |= {name: value for name, value in own.items() if value is not None}
+            if config.rule is not None:
+                options["rule"] = config.rule
             if index < config.peers:
                 if training.step_s_min:
                     factor = parse_slow(config.slow, config.peers).get(index, 1.0)
                     options["step_s_min"] = training.step_s_min * factor
                 if job.batch_sizes and (size := job.batch_sizes[index]) is not None:
                     options["batch_size"] = size
-            exchange = config.exchange.arguments()
+            exchange = config.exchange.given()
         if again:
             # Where the others find it again.
             options["bind"] = f"tcp://127.0.0.1:{self._port_again(str(told['id']))}"
-        # One argument each, or a value that begins with a dash would be taken for an option.
-        words = [
-            option(name) if value is True else f"{option(name)}={value}"
-            for name, value in options.items()
-        ]
-        return [*words, *exchange]
+        told = options | exchange
+        return [f"--set={name}={typed(value)}" for name, value in told.items()]
 
     def _port_again(self, id: str) -> int | str:
         """The port that a peer had, where that is free; else any."""
@@ -189,11 +184,9 @@ def variables(
     if (factor := parse_slow(config.slow, config.peers).get(index)) is not None:
         told["slow"] = factor
     usual, given = ExchangeConfig().settings(), config.exchange.settings()
+    before, now = asdict(usual.pop("protocol")), asdict(given.pop("protocol"))
     told |= {name: given[name] for name in given if given[name] != usual[name]}
-    if "protocol" in told:
-        before, now = asdict(ProtocolConfig()), asdict(told["protocol"])
-        told["protocol"] = json.dumps({k: v for k, v in now.items() if v != before[k]})
-    return _named(told)
+    return _named(told | {name: now[name] for name in now if now[name] != before[name]})
 
 
 def _named(told: Mapping[str, Any]) -> dict[str, str]:

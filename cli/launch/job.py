@@ -27,9 +27,7 @@ CHANGEABLE: Final = (
 )
 """Settings that a run may go on with changed: peers that resume are told them again."""
 
-NOT_OF_TASK: Final = (
-    *("index", "count", "seed", "device", "out", "log_every", "resume", "options"),
-)
+NOT_OF_TASK: Final = (*("index", "count", "seed", "device", "resume", "options"),)
 """Fields of a `RunConfig` that say which peer it is, and not what all of them train."""
 
 
@@ -81,7 +79,7 @@ class Job:
             "rule": told.get("rule") or (rule.name if rule else "gosgd"),
             "rule_spec": None if spec is None else str(spec),
             "p": told.get("p", getattr(rule, "p", None)),
-            "emission": getattr(rule, "emission", config.emission),
+            "emission": getattr(rule, "emission", "per-step"),
             "exchange": config.exchange.as_json(),
             **trained,
         }

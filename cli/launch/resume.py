@@ -16,7 +16,6 @@ from ...train.storage.files import read_json
 from ...train.storage.ledger_file import ledger_paths
 from ..run_folder import require_trust
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import option
 from .config import LaunchConfig
 from .job import CHANGEABLE, NOT_OF_TASK, Place
 from .monitor import Life, LifeEnd, State, Tail, life_in, read_report
@@ -149,9 +148,9 @@ def read_run(
     from ...train.config import CHECKPOINTS, RunConfig
 
     if refused := sorted(set(typed) - {*CHANGEABLE, "faults", "loggers"}):
-        allowed = ", ".join(map(option, CHANGEABLE))
+        allowed = ", ".join(CHANGEABLE)
         raise ConfigError(
-            f"{option(refused[0])} cannot be changed with --resume: a run goes on as it was, "
+            f"{refused[0]} cannot be changed with --resume: a run goes on as it was, "
             f"but for {allowed}"
         )
     if not os.path.isdir(out):
@@ -169,7 +168,7 @@ def read_run(
     rule = make_rule(str(options.get("rule", "gosgd")))
     if not any((out / "peers").glob(f"*/{CHECKPOINTS}/*.safetensors")):
         raise ConfigError(
-            f"--resume {out}: none of its peers has a checkpoint (--checkpoint-every), so that "
+            f"--resume {out}: none of its peers has a checkpoint (--set checkpoint_every), so that "
             "nothing could go on: start the run again"
         )
     if requirements_of(rule).fixed_members:

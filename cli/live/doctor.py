@@ -1,12 +1,13 @@
 """``rumor doctor``: why a peer here could not join there."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import setting
+from ...train.config import ShardSettings, TrustSettings
 from ..errors import FAILED, printable
 from ..reports.console import print_json
 from ..settings.options import GOSSIP, Json, Source, given, options_of
@@ -18,31 +19,23 @@ if TYPE_CHECKING:
 __all__ = ["DoctorConfig", "doctor"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorConfig:
+@dataclass(frozen=True, kw_only=True)
+class DoctorConfig(TrustSettings, ShardSettings):
     """The peer that would join, as `rumor peer` is told it."""
 
-    task: str | None = None
-    """What it would train, as of `rumor peer`: then the model is compared; not compared unless
-    given."""
+    task: str | None = setting(
+        None,
+        "What it would train, as of `rumor peer`: then the model is compared.",
+        otherwise="not compared",
+    )
 
-    rule: str = "gosgd"
-    """Its rule, as of `rumor peer`."""
+    rule: str = setting("gosgd", "Its rule, as of `rumor peer`.", metavar="SPEC")
 
-    shards: int = 1
-    """Into how many pieces it would cut the vector."""
+    bind: tuple[str, ...] = setting(
+        (), "Where it would listen. May be given several times.", metavar="ADDRESS"
+    )
 
-    bind: tuple[str, ...] = ()
-    """Where it would listen. May be given several times."""
-
-    key: Path | None = None
-    """This machine's key, where the swarm has keys; with ``roster``."""
-
-    roster: Path | None = None
-    """Its roster; a newer version that members have is written there."""
-
-    timeout_s: float = 5.0
-    """How long to wait for one answer."""
+    timeout_s: float = setting(5.0, "How long to wait for one answer.")
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_s <= 600:
@@ -51,7 +44,7 @@ class DoctorConfig:
             raise ConfigError("--shards is of a model: give --task, too")
 
 
-@options_of(Source(DoctorConfig, GOSSIP, own=("shards", "task")))
+@options_of(Source(DoctorConfig, GOSSIP))
 def doctor(
     ctx: typer.Context,
     addresses: Annotated[

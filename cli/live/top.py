@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError, did_you_mean
+from ...gossip.specs.parameter import setting
+from ...train.config import TrustSettings
 from ..errors import FAILED, fail, printable
 from ..reports.console import plain_table, print_json
 from ..settings.options import OUTPUT, Source, options_of
@@ -61,26 +63,25 @@ Members = Annotated[
 """What a command that watches a swarm is told of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopConfig:
+@dataclass(frozen=True, kw_only=True)
+class TopConfig(TrustSettings):
     """How a swarm is watched.
 
     Raises:
         ConfigError: A field is out of range.
     """
 
-    every: str = "1s"
-    """How often everybody is asked, such as 500ms, 2s or 1min; at least 200ms."""
+    every: str = setting(
+        "1s",
+        "How often everybody is asked, such as 500ms, 2s or 1min; at least 200ms.",
+        metavar="TIME",
+    )
 
-    sort: str = "peer"
-    """Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost,
-    accuracy, 'stale max', up or address. Numbers are shown with the largest on top."""
-
-    key: Path | None = None
-    """This machine's key, where the swarm has keys; with ``roster``."""
-
-    roster: Path | None = None
-    """The swarm's roster."""
+    sort: str = setting(
+        "peer",
+        "Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost, "
+        "accuracy, 'stale max', up or address. Numbers are shown with the largest on top.",
+    )
 
     def __post_init__(self) -> None:
         if self.sort not in _TITLES:
@@ -98,7 +99,7 @@ class TopConfig:
         return float(found[1]) * _UNITS[found[2]]
 
 
-@options_of(Source(TopConfig, WATCHING, metavars={"every": "TIME"}))
+@options_of(Source(TopConfig, WATCHING))
 def top(
     addresses: Members,
     *,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import setting
 from ..errors import sigterm_as_interrupt
 from ..settings.options import Source, config_of, options_of
 from .top import WATCHING, Members, TopConfig, observing
@@ -22,8 +23,12 @@ class WebConfig:
         ConfigError: A field is out of range.
     """
 
-    listen: str = "127.0.0.1:0"
-    """Address and port of the page; port 0 is any free one. Whoever can connect there can watch."""
+    listen: str = setting(
+        "127.0.0.1:0",
+        "Address and port of the page; port 0 is any free one. Whoever can connect there can "
+        "watch.",
+        metavar="HOST:PORT",
+    )
 
     def __post_init__(self) -> None:
         _ = self.place
@@ -42,8 +47,8 @@ class WebConfig:
 
 
 @options_of(
-    Source(TopConfig, WATCHING, metavars={"every": "TIME"}),
-    Source(WebConfig, WATCHING, metavars={"listen": "HOST:PORT"}),
+    Source(TopConfig, WATCHING),
+    Source(WebConfig, WATCHING),
 )
 def web(
     addresses: Members,

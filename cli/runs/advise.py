@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ...gossip.specs.parameter import setting
 from ..errors import FAILED, fail
 from ..reports.console import counted, plain_table, print_json, progress_on
 from ..settings.options import Json, Source, config_of, options_of
@@ -32,18 +33,26 @@ _SIGNIFICANT = 0.05
 class AdviseConfig:
     """How candidates are compared."""
 
-    steps: int | None = None
-    """Optimizer steps of each peer; those of the measured run unless given."""
+    steps: int | None = setting(
+        None, "Optimizer steps of each peer.", low=1, otherwise="those of the measured run"
+    )
 
-    seeds: int = 2
-    """Runs of each candidate; with more of them, smaller differences are significant."""
+    seeds: int = setting(
+        2,
+        "Runs of each candidate; with more of them, smaller differences are significant.",
+        low=1,
+        metavar="N",
+    )
 
-    target: float | None = None
-    """Loss that the median peer's own model is to reach; 95 % of the way to the best one that any
-    candidate ends with unless given."""
+    target: float | None = setting(
+        None,
+        "Loss that the median peer's own model is to reach.",
+        otherwise="95 % of the way to the best one that any candidate ends with",
+        metavar="LOSS",
+    )
 
 
-@options_of(Source(AdviseConfig, "Options", metavars={"seeds": "N", "target": "LOSS"}))
+@options_of(Source(AdviseConfig, "Options"))
 def advise(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="What `rumor calibrate -o FILE` has measured.")

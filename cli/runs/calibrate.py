@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
+from ...gossip.specs.parameter import setting
+from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
 from ..reports.console import plain_table, print_json
 from ..settings.exchange import parse_rate
@@ -34,29 +36,28 @@ STEPS_MIN = 2
 """Of the slowest peer: fewer say nothing of its pace."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrateConfig:
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig(TrustSettings):
     """What is measured of running peers.
 
     Raises:
         ConfigError: A field is out of range.
     """
 
-    join: tuple[str, ...] = ()
-    """A running peer: measure the links to all that train with it, and how fast these step, without
-    being one of them. May be given several times."""
+    join: tuple[str, ...] = setting(
+        (),
+        "A running peer: measure the links to all that train with it, and how fast these step, "
+        "without being one of them. May be given several times.",
+        metavar="HOST:PORT",
+    )
 
-    key: Path | None = None
-    """This machine's key, where the running peers have keys; with ``roster``."""
+    watch_s: float = setting(
+        10.0, "How long running peers are watched for their steps; not with LIVE_DIR."
+    )
 
-    roster: Path | None = None
-    """Their roster."""
-
-    watch_s: float = 10.0
-    """How long running peers are watched for their steps; not with LIVE_DIR."""
-
-    probe_mb: float = 16.0
-    """Most that is sent to each peer to measure its link, in millions of bytes."""
+    probe_mb: float = setting(
+        16.0, "Most that is sent to each peer to measure its link, in millions of bytes."
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.watch_s <= 3600:

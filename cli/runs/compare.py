@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ...gossip.specs.parameter import setting
 from ..errors import FAILED, understanding
 from ..reports.console import plain_table, print_json
 from ..settings.options import Json, Source, options_of
@@ -23,11 +24,9 @@ __all__ = ["CompareConfig", "compare"]
 class CompareConfig:
     """What is compared, and what counts as the same."""
 
-    target: float = 0.9
-    """The accuracy whose time is compared."""
+    target: float = setting(0.9, "The accuracy whose time is compared.", metavar="ACCURACY")
 
-    tolerance: float = 0.2
-    """How far off a prediction may be: 0.2 is 20 %."""
+    tolerance: float = setting(0.2, "How far off a prediction may be: 0.2 is 20 %.", metavar="PART")
 
 
 @options_of(Source(CompareConfig, "Options"))

@@ -25,7 +25,7 @@ def replay(
         list[Path],
         typer.Argument(
             metavar="DIR...",
-            help="The folder of a run that was started with --journal, or of single peers of one.",
+            help="The folder of a run that was started with --set journal, or of its peers.",
         ),
     ],
     trust: Annotated[

@@ -90,8 +90,8 @@ def table(study: Study, p: float) -> str:
     lines = [
         f"## {study.title}, p = {p:g}",
         "",
-        f"`rumor simulate -n {WORKERS} --task {study.task} --partition {study.partition} --p {p:g} "
-        f"--wire ... --shards ...`, seeds {', '.join(map(str, SEEDS))}.",
+        f"`rumor simulate -n {WORKERS} --task {study.task} --partition {study.partition} "
+        f"--set p={p:g} --wire ... --shards ...`, seeds {', '.join(map(str, SEEDS))}.",
         "",
         "| | " + " | ".join(columns) + " |",
         "|---|" + "---:|" * len(columns),

@@ -1,6 +1,7 @@
 """Fine-tune a language model on Python source as one peer of a swarm: only adapters travel.
 
-    rumor run -n 3 --p 0.5 --wire bfloat16 -- python examples/lora/train.py --model build/smollm2
+    rumor run -n 3 --wire bfloat16 --rule gosgd:p=0.5 -- python examples/lora/train.py \
+        --model build/smollm2
 
 MODEL is a folder in Hugging Face's format; weights.py makes one that needs no network. Trained and
 averaged are adapters of rank 8 (LoRA) on the query and value projections. The model beneath them

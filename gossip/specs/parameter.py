@@ -1,8 +1,8 @@
 """Parameters, declared once: in the signature of the class or function that takes them.
 
 The signature says a parameter's name, type, default and choices; an `Annotated` type adds its range
-and a help text. Checks, specs, the command line's help and the tables of the reference pages
-follow.
+and a help text. Checks, specs, options of the command line and the tables of the reference pages
+follow. The fields of a dataclass are parameters, too: its settings.
 
 >>> class Mine:
 ...     @checked
@@ -14,26 +14,38 @@ follow.
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
+from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cache, lru_cache, wraps
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, ParamSpec, get_args, get_origin
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, Union, get_args, get_origin
+
+import numpy as np
 
 from ..errors import ConfigError
 
-__all__ = ["Parameter", "Value", "checked", "listed", "parameters_of", "typed"]
+__all__ = [
+    *("Parameter", "Value", "check_settings", "checked", "listed", "parameters_of"),
+    *("plain_numbers", "setting", "settings_of", "typed"),
+]
 
 Value = int | float | bool | str
 
 _P = ParamSpec("_P")
 
+_METADATA = "parameter"
+"""Where a field of a dataclass keeps its `Parameter`."""
+
 # Of what a type admits, what a spec can say, and what numbers of numpy are, too.
-_KINDS: dict[type, tuple[type, str]] = {
+_KINDS: dict[type, tuple[Any, str]] = {
     bool: (bool, "true or false"),
     int: (Integral, "an integer"),
     float: (Real, "a number"),
     str: (str, "a string"),
+    Path: (str | Path, "a path"),
 }
 
 
@@ -52,6 +64,8 @@ class Parameter:
     """The largest value, itself allowed."""
     above: float | None = None
     """A bound below all values."""
+    is_endless: bool = False
+    """Whether a number may be infinite."""
     below: float | None = None
     """A bound above all values."""
     form: str = ""
@@ -62,6 +76,12 @@ class Parameter:
     """Whether it is typed without its name, as in ``topk:0.01``; no other may stand beside it."""
     takes_rest: bool = False
     """Whether it takes the rest of a spec, commas included."""
+    brief: str = ""
+    """The help in some words, for a list of one line each."""
+    metavar: str = ""
+    """What help shows in place of a value, where name and type do not tell."""
+    flags: tuple[str, ...] = ()
+    """How the option is typed, where that is not ``--`` and its name."""
     name: str = ""
     kind: type = float
     choices: tuple[str, ...] = ()
@@ -70,6 +90,17 @@ class Parameter:
     """None where it must be given, or where `otherwise` says what holds."""
     otherwise: str = ""
     """What holds where it is not given, in words, where that is not the same for all."""
+    is_optional: bool = False
+    """Whether None is a value."""
+    is_several: bool = False
+    """Whether a value is a tuple of what `kind` and range say."""
+    is_mixed: bool = False
+    """Whether values of other types are allowed, which no text stands for."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each value is one number or one string, as in a spec."""
+        return not (self.is_optional or self.is_several or self.is_mixed or self.kind is Path)
 
     @property
     def is_required(self) -> bool:
@@ -125,8 +156,21 @@ class Parameter:
         Raises:
             ConfigError: It is not.
         """
-        if not self._fits(value):
+        if value is None and self.is_optional:
+            return
+        if self.is_several:
+            self._check_several(value)
+        elif not self._fits(value) and not (self.is_mixed and not isinstance(value, self.kind)):
             raise ConfigError(f"{self.name} is {value!r}: it must be {self.allowed}")
+
+    def _check_several(self, values: object) -> None:
+        one = replace(self, is_several=False)
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            if not self.is_mixed:
+                raise ConfigError(f"{self.name} is {values!r}: it must be a tuple")
+            values = () if values is None else (values,)
+        for value in values:
+            one.check(value)
 
     def _fits(self, value: object) -> bool:
         # To Python, true is a number.
@@ -137,11 +181,13 @@ class Parameter:
         if self.choices:
             return value in self.choices
         if not isinstance(value, Real):
-            return True
+            # Some strings name files, and no file has that character in its name.
+            return "\0" not in str(value)
         number: Any = value
         return (
             # Not math.isfinite, which cannot take a very large integer.
-            abs(number) < math.inf
+            (abs(number) < math.inf or (self.is_endless and number == math.inf))
+            and (self.kind is int or abs(number) <= sys.float_info.max or number == math.inf)
             and (self.low is None or self.low <= number)
             and (self.high is None or number <= self.high)
             and (self.above is None or self.above < number)
@@ -160,15 +206,55 @@ def parameters_of(make: Callable[..., object]) -> tuple[Parameter, ...]:
     """
     found = []
     for name, given in _signature(make).parameters.items():
+        if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+            continue
         parameter = _declared(given.annotation)
         required = given.default is given.empty
-        if parameter is not None and given.kind not in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+        if parameter is not None and parameter.is_plain:
             found.append(replace(parameter, name=name, default=None if required else given.default))
-        elif required and given.kind not in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
+        elif required:
             raise ConfigError(
                 f"{make.__qualname__} needs {name}, which is not an int, float, bool, str or "
                 "Literal: give it a default, or such a type"
             )
+    return tuple(found)
+
+
+def setting(default: Any, help: str, **declared: Any) -> Any:
+    """Declare a field of a dataclass as a parameter: a setting.
+
+    Args:
+        default: Its default; a function makes one for each config.
+        help: What it does; another setting's name stands in ``double backquotes``.
+        **declared: Further fields of a `Parameter`.
+
+    >>> @dataclass(frozen=True)
+    ... class Kiln:
+    ...     heat_s: float = setting(2.5, "How long it heats.", above=0)
+    >>> settings_of(Kiln)["heat_s"].about
+    'above 0; default: 2.5'
+    """
+    bounds = {"low", "above", "high", "below"}
+    declared.setdefault("is_endless", bounds.isdisjoint(declared))
+    made: Any = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**made, metadata={_METADATA: Parameter(help, **declared)})
+
+
+def settings_of(owner: type[Any]) -> dict[str, Parameter]:
+    """The settings of a dataclass, by name, in their order: fields that text can stand for."""
+    found: Any = _settings
+    return {each.name: each for each in found(owner)}
+
+
+@cache
+def _settings(owner: Any) -> tuple[Parameter, ...]:
+    found = []
+    for each in fields(owner):
+        said = each.metadata.get(_METADATA)
+        parameter = said and _declared(Annotated[each.type, said])
+        if parameter is not None:
+            default = None if each.default is MISSING else each.default
+            found.append(replace(parameter, name=each.name, default=default))
     return tuple(found)
 
 
@@ -179,7 +265,7 @@ def checked(init: Callable[_P, None]) -> Callable[_P, None]:
     """
     signature = inspect.signature(init, eval_str=True)
     declared = {name: _declared(given.annotation) for name, given in signature.parameters.items()}
-    parameters = {name: replace(each, name=name) for name, each in declared.items() if each}
+    parameters = {name: replace(e, name=name) for name, e in declared.items() if e and e.is_plain}
 
     @wraps(init)
     def check_and_init(*args: _P.args, **kwargs: _P.kwargs) -> None:
@@ -189,6 +275,25 @@ def checked(init: Callable[_P, None]) -> Callable[_P, None]:
         init(*args, **kwargs)
 
     return check_and_init
+
+
+def check_settings(config: Any) -> None:
+    """Check the fields of a frozen dataclass, and put Python's numbers in place of numpy's.
+
+    Raises:
+        ConfigError: One is of another type, or out of range; it is named.
+    """
+    plain_numbers(config)
+    for name, each in settings_of(type(config)).items():
+        each.check(getattr(config, name))
+
+
+def plain_numbers(config: Any) -> None:
+    """Put Python's numbers in place of numpy's in a frozen dataclass."""
+    for each in fields(config):
+        value = getattr(config, each.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(config, each.name, value.item())
 
 
 def listed(names: Iterable[str]) -> str:
@@ -201,12 +306,12 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def typed(value: Value) -> str:
+def typed(value: object) -> str:
     """A value as a spec gives it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     # repr, the shortest text that reads back as the same number.
-    return value if isinstance(value, str) else repr(value)
+    return repr(value) if isinstance(value, Real) else str(value)
 
 
 def _signature(make: Callable[..., object]) -> inspect.Signature:
@@ -222,10 +327,48 @@ def _declared(annotation: Any) -> Parameter | None:
     if get_origin(annotation) is Annotated:
         annotation, *extras = get_args(annotation)
         said = next((extra for extra in extras if isinstance(extra, Parameter)), None)
+    found: Parameter | None = None
+    others = optional = False
+    for each in _members(annotation):
+        one = _of_type(each)
+        optional |= each is NoneType
+        others |= each is not NoneType and (one is None or found is not None)
+        if one is not None and (found is None or one.is_several):
+            found = one
+    if found is None:
+        return None
+    return replace(
+        said or Parameter(),
+        kind=found.kind,
+        choices=found.choices or (said.choices if said else ()),
+        is_several=found.is_several,
+        is_optional=optional,
+        is_mixed=others or found.is_mixed,
+    )
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The types that a union consists of, or the one type."""
+    if isinstance(annotation, ForwardRef):
+        # Some of them are not imported here; those that a text stands for come first.
+        first, *others = annotation.__forward_arg__.split(" | ")
+        return {each.__name__: each for each in _KINDS}.get(first), *others
+    if get_origin(annotation) in (Union, UnionType):
+        return tuple(part for each in get_args(annotation) for part in _members(each))
+    return (annotation,)
+
+
+def _of_type(annotation: Any) -> Parameter | None:
     if get_origin(annotation) is Literal:
-        choices = tuple(map(str, get_args(annotation)))
-        return replace(said or Parameter(), kind=str, choices=choices)
-    return replace(said or Parameter(), kind=annotation) if annotation in _KINDS else None
+        return Parameter(kind=str, choices=tuple(map(str, get_args(annotation))))
+    if get_origin(annotation) is tuple and get_args(annotation)[1:] == (...,):
+        one = _of_type(get_args(annotation)[0])
+        if one is None:
+            # Of several types, such as names and objects.
+            one = next(filter(None, map(_of_type, _members(get_args(annotation)[0]))), None)
+            return one and replace(one, is_several=True, is_mixed=True)
+        return replace(one, is_several=True)
+    return Parameter(kind=annotation) if annotation in _KINDS else None
 
 
 def _read(kind: type, text: str) -> Value:

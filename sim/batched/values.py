@@ -274,7 +274,7 @@ def _memory_of_vectors(
     if config.lr_schedule is not None:
         raise ConfigError(
             f"lr_schedule is {config.lr_schedule!r}: the task {task.name} has no optimizer whose "
-            "learning rate could change. Leave --lr-schedule out"
+            "learning rate could change. Leave --set lr_schedule out"
         )
     config_of_all = replace(config, workers=len(ids))
     return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ...gossip.config import plain_numbers
 from ...gossip.errors import ConfigError
+from ...gossip.specs.parameter import plain_numbers
 from ...gossip.specs.spec import find
 from ...train.storage.files import with_distinct_keys
 from .tables import fields_given

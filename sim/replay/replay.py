@@ -76,7 +76,7 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
         if not (of_run or own):
             raise ConfigError(
                 f"{folder} has no journal: give the folder of a run, or of a peer, "
-                "that was started with --journal"
+                "that was started with --set journal"
             )
         found += own or of_run
     return found

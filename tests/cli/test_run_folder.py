@@ -78,7 +78,7 @@ def test_in_somebody_elses_folder_code_is_refused_unless_it_is_typed_or_trusted(
     if not code:
         require_trust(tmp_path / "state", files, (), trust=False)
         return
-    says = f"names {code}, which would be imported, and .*state belongs to user .*: .* give --trust"
+    says = f"names {code}, which would be imported, and .*state belongs to user .* --set trust"
     with pytest.raises(ConfigError, match=says):
         require_trust(tmp_path / "state", files, (), trust=False)
 
@@ -113,6 +113,6 @@ def test_on_a_terminal_it_is_a_question(
     monkeypatch.setattr("rumor.cli.run_folder.typer.confirm", confirm)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True))
-    with nullcontext() if answer == "y" else pytest.raises(ConfigError, match="--trust"):
+    with nullcontext() if answer == "y" else pytest.raises(ConfigError, match="--set trust"):
         require_trust(tmp_path / "state", files, (), trust=False)
     assert len(asked) == 1 and asked[0].endswith("Import and run it?")

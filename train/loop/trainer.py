@@ -65,13 +65,15 @@ def run(
         RumorError: The run failed; ``peer.json`` says so, too, where it can be written.
         OSError: Likewise.
     """
-    out = config.out
+    out = peer_config.out
     if out is not None:
         (_require_run if config.resume else _require_empty)(out)
-    elif config.journal and peer_config.out is None:
+    elif config.resume:
+        raise ConfigError("to resume takes a folder: say with out from which")
+    elif config.journal:
         raise ConfigError("a journal needs a folder: say where with out")
     loggers = LogWriter(make_loggers(peer_config.loggers))
-    training = _Training(config, _placed(config, peer_config), loggers)
+    training = _Training(config, _placed(config, peer_config), loggers, peer_config.log_every)
     training.peer._stop = stop = stop or training.peer._stop
     try:
         state = training.run(stop)
@@ -91,8 +93,16 @@ def run(
 class _Training:
     """One run of one peer, or what a checkpoint lets it go on with."""
 
-    def __init__(self, config: RunConfig, peer_config: PeerConfig, loggers: LogWriter) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        peer_config: PeerConfig,
+        loggers: LogWriter,
+        log_every: int | None,
+    ) -> None:
         self._config = config
+        self._out = peer_config.out
+        self._log_every = log_every
         self._loggers = loggers
         self.learner = Learner(config, peer_config.named())
         require_optimizer(peer_config.make_rule(), self.learner.task, self.learner.model)
@@ -146,16 +156,16 @@ class _Training:
         with peer:
             if not self._resumed:
                 learner.start()
-            if config.out is not None and config.resume:
+            if self._out is not None and config.resume:
                 # What it says of an earlier incarnation would pass for the end of this one.
-                (config.out / "peer.json").unlink(missing_ok=True)
-            path = config.out / "metrics.jsonl" if config.out is not None else None
+                (self._out / "peer.json").unlink(missing_ok=True)
+            path = None if self._out is None else self._out / "metrics.jsonl"
             self._loggers.open(logged_run(peer.stats(), peer.config, _settings(config, learner)))
             self._recorder = Recorder(
-                path,
+                path if self._log_every else None,
                 peer.stats,
                 peer._vector.flats,
-                config.log_every,
+                self._log_every or 1,
                 before_s=self._before_s,
                 loggers=self._loggers,
             )
@@ -258,13 +268,13 @@ class _Training:
             TrainingError: The folder cannot be written.
         """
         report = self._report(state)
-        if self._config.out is not None:
+        if self._out is not None:
             try:
-                self.peer.save_model(self._config.out / "model.safetensors")
-                report.write(self._config.out)
+                self.peer.save_model(self._out / "model.safetensors")
+                report.write(self._out)
             except OSError as error:
                 raise TrainingError(
-                    f"training is over, and its end cannot be written to {self._config.out} "
+                    f"training is over, and its end cannot be written to {self._out} "
                     f"({error.strerror or error}): make room, and resume it from its last "
                     "checkpoint"
                 ) from error
@@ -273,9 +283,9 @@ class _Training:
 
     def report_failure(self, error: str) -> None:
         """Say what went wrong, if the disk takes it: whatever that is must not be hidden."""
-        if self._config.out is not None:
+        if self._out is not None:
             try:
-                self._report("failed", error).write(self._config.out)
+                self._report("failed", error).write(self._out)
             except OSError as failure:
                 _log.warning("nor could peer.json be written: %s", failure)
         self._loggers.close({"state": "failed", "error": error})
@@ -286,7 +296,7 @@ class _Training:
             state,
             error,
             merge=self.peer.merged,
-            folder=self._config.out,
+            folder=self._out,
             steps_before=self._steps_before,
             wall_s=self._wall_s,
             evaluation=self.learner.task.evaluate(self._model) if state != "failed" else None,
@@ -311,7 +321,7 @@ def _require_run(folder: Path) -> None:
 
 def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     """What the peer is told: its name, and where it writes."""
-    out = config.out
+    out = peer_config.out
     if out is None:
         return replace(peer_config, id=peer_config.named(), log_every=None, loggers=())
     id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
@@ -320,13 +330,13 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
         # When one is due, is for the run to say: it knows when all of a step is done.
         checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every_s=None)
     # The rows are those of this run, which knows its learning rate and evaluates.
-    return replace(peer_config, id=id, out=out, checkpoint=checkpoint, log_every=None, loggers=())
+    return replace(peer_config, id=id, checkpoint=checkpoint, log_every=None, loggers=())
 
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
     # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
-    without = {"out": None, "prefetch": 0, "options": None}
+    without = {"prefetch": 0, "options": None}
     found = asdict(config) | without | {"device": str(learner.device)}
     found["lr_schedule"] = learner.lr_schedule
     return found | {"partition": partition_as_json(config.partition)}

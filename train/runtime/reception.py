@@ -26,7 +26,7 @@ __all__ = ["Reception"]
 
 _T = TypeVar("_T")
 
-_REFUSES: Final = "it takes no requests to stop (no_remote_stop)"
+_REFUSES: Final = "it takes no requests to stop (remote_stop=False)"
 _UNSIGNED: Final = "its swarm has keys: only the roster's owner can stop it, who signs that"
 
 

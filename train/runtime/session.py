@@ -278,7 +278,7 @@ class PeerSession:
             self.journal,
             config.mix_budget_s,
             self._make_desk(),
-            obeys_stops=not config.no_remote_stop,
+            obeys_stops=config.remote_stop,
             deaths=DeathNotices(config.out),
         )
 

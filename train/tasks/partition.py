@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
@@ -19,6 +18,9 @@ from ...gossip.specs.spec import make
 from ...gossip.types import stream
 from ..storage.files import read_json
 from .live_partition import Passes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "PARTITIONS",
@@ -58,7 +60,7 @@ N_BINS = 10
 
 def split(
     partition: Partition,
-    targets: NDArray[Any] | Tensor | None,
+    targets: "NDArray[Any] | Tensor | None",
     n: int,
     seed: int,
     *,
@@ -117,7 +119,7 @@ def split(
 
 
 def _drawn(
-    spec: str, targets: NDArray[Any] | Tensor | None, n: int, seed: int, n_samples: int
+    spec: str, targets: "NDArray[Any] | Tensor | None", n: int, seed: int, n_samples: int
 ) -> list[Indices]:
     """The parts of one of the forms that have a name."""
     form = make("partition", spec, PARTITIONS, _ALSO)
@@ -200,7 +202,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _lists(
-    partition: Partition, targets: NDArray[Any] | Tensor | None, n: int, seed: int
+    partition: Partition, targets: "NDArray[Any] | Tensor | None", n: int, seed: int
 ) -> IndexLists | None:
     """The lists that a partition stands for; None where it is of a form that has a name."""
     path, module = partition_file(partition), partition_module(partition)
@@ -322,7 +324,7 @@ PARTITIONS: Mapping[str, Callable[..., Split]] = MappingProxyType(
 """All partitions, by the name that people type."""
 
 
-def _values(spec: str, targets: NDArray[Any] | Tensor | None) -> NDArray[Any]:
+def _values(spec: str, targets: "NDArray[Any] | Tensor | None") -> NDArray[Any]:
     """One number per sample, or a refusal where the targets have more."""
     if targets is None:
         raise ConfigError(f"partition {spec!r} needs one target per sample: use iid or shared")
@@ -337,6 +339,9 @@ def _values(spec: str, targets: NDArray[Any] | Tensor | None) -> NDArray[Any]:
 
 def _array(targets: Any) -> Any:
     """Targets as numpy has them; it has no bfloat16."""
+    # Imported late: settings are read without torch.
+    from torch import Tensor
+
     if not isinstance(targets, Tensor):
         return targets
     targets = targets.detach().cpu()

@@ -492,7 +492,7 @@ def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) ->
         has = f"{kind} with momentum {momentum:g}" if type(optimizer) is SGD else kind
         raise ConfigError(
             f"rule {rule.name!r} needs plain SGD, and the task trains with {has}: give momentum 0 "
-            "(--momentum 0) and a learning rate to fit, or use another rule"
+            "(--set momentum=0) and a learning rate to fit, or use another rule"
         )
     require_one_lr(rule, optimizer.param_groups)
 

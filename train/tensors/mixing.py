@@ -10,12 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["MIXINGS", "Mixing", "Sliced"]
+__all__ = ["Mixing", "Sliced"]
 
 Mixing = Literal["step", "sliced"]
-
-MIXINGS: Final[tuple[Mixing, ...]] = ("step", "sliced")
-"""Ways to mix, by name."""
 
 # Each holds a staging buffer; beyond this many, training waits for the oldest.
 _QUEUED_MAX: Final = 8

@@ -17,7 +17,7 @@ def command(trial: Trial) -> str:
     Files that the study names are named as it names them: from its own folder on.
 
     >>> command(Trial(labels={}, settings={"topology": "ring", "step_s": 0.5, "seed": 3}))
-    'rumor simulate --topology ring --step-s 0.5 --seed 3'
+    'rumor simulate --set topology=ring --set step_s=0.5 --set seed=3'
     """
     words = [word for name, value in trial.settings.items() for word in _option(name, value)]
     return shlex.join(["rumor", "simulate", *words])
@@ -48,23 +48,13 @@ def _text(value: Any) -> str:
 
 
 def _option(name: str, value: Any) -> Iterator[str]:
-    flag = f"--{name.replace('_', '-')}"
-    if value is None or value is False or value == ():
+    if value is None or value == ():
         return
-    if value is True:
-        yield flag
-    elif name == "faults" and not isinstance(value, str | Path):
-        yield from (flag, json.dumps(list(value), default=_plain))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _given(flag, str(one))
-    else:
-        yield from _given(flag, str(value))
-
-
-def _given(flag: str, text: str) -> Iterator[str]:
-    # An argument that looks like an option must hang on to its own.
-    yield from (f"{flag}={text}",) if text.startswith("-") else (flag, text)
+    if name == "faults" and not isinstance(value, str | Path):
+        value = json.dumps(list(value), default=_plain)
+    for one in value if isinstance(value, list | tuple) else (value,):
+        text = str(one).lower() if isinstance(one, bool) else str(one)
+        yield from ("--set", f"{name}={text}")
 
 
 def _plain(value: Any) -> Any:

@@ -124,5 +124,5 @@ def test_loopback_addresses_are_bound_themselves(tmp_path: Path) -> None:
 
 
 def test_a_port_must_be_one() -> None:
-    with pytest.raises(ConfigError, match="--port is 70000"):
+    with pytest.raises(ConfigError, match="port is 70000"):
         MachinesConfig(port=70_000)

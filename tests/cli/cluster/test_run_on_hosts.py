@@ -80,7 +80,7 @@ def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
 
 @pytest.mark.extended
 def test_models_can_stay_where_they_are(machines: Machines) -> None:
-    arguments = machines.arguments(*QUICK, "--no-models", lines=["", "listen=7750"])
+    arguments = machines.arguments(*QUICK, "--set=models=false", lines=["", "listen=7750"])
     result = called([*arguments, "--", "python", "mine.py", "--steps", "5"])
     assert result.exit_code == 0, result.stderr
     assert not (machines.folder / "run" / "peers" / "peer-0" / "model.safetensors").exists()
@@ -169,7 +169,7 @@ def test_a_second_interrupt_ends_all_at_once(machines: Machines) -> None:
         until(lambda: all(asked in log.read_text() for log in logs), "all are asked")
         os.kill(os.getpid(), signal.SIGINT)
 
-    arguments = machines.arguments(*QUICK, "--log-every", "1", "--json", lines=["slots=2"])
+    arguments = machines.arguments(*QUICK, "--set", "log_every=1", "--json", lines=["slots=2"])
     with meanwhile(interrupt):
         result = called([*arguments, "--", "mine.py", "--steps", "100000", "--pause", "8"])
     states = {peer["state"] for peer in json.loads(result.stdout)["peers_detail"]}
@@ -196,7 +196,7 @@ def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> 
 def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(
     machines: Machines,
 ) -> None:
-    result = lost(machines, lambda: machines.cut("127.0.0.2"), "--no-models")
+    result = lost(machines, lambda: machines.cut("127.0.0.2"), "--set=models=false")
     assert result.exit_code == 1
     error = result.stderr.splitlines()[-1]
     assert error.startswith("error: peer-2 failed: ")

@@ -71,7 +71,7 @@ def called(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, str], *words: str
 
 
 def test_a_task_shows_what_its_peer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--metrics-port", "9100", "--device", "cuda:{i}", "--dry-run", "--json")
+    options = ("--set", "metrics_port=9100", "--device", "cuda:{i}", "--dry-run", "--json")
     result = called(monkeypatch, slurm(5, 4711), *options, "--", "mine.py")
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)["environment"]["peer-5"]
@@ -149,7 +149,7 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
 ) -> None:
     job = job_with_free_ports()
     run = Path(f"runs/slurm-{job}")
-    words = (*RUMOR, "run", "--timing", "local", "--p", "0.3", "--log-every", "5", "--")
+    words = (*RUMOR, "run", "--timing", "local", "--p", "0.3", "--set", "log_every=5", "--")
     script = ("mine.py", "--steps", "400", "--until", "over")
     for rank in range(TASKS):
         processes.append(start(slurm(rank, job), *words, *script))
@@ -184,7 +184,7 @@ def test_a_job_that_is_requeued_goes_on_where_it_was(
 ) -> None:
     job = job_with_free_ports(2)
     run = Path(f"runs/slurm-{job}")
-    words = (*RUMOR, "run", "--timing", "local", "--log-every", "5", "--", "mine.py", "--steps")
+    words = (*RUMOR, "run", "--timing", "local", "--set", "log_every=5", "--", "mine.py", "--steps")
     peers = folders(run)[:2]
     for rank in range(2):
         processes.append(start(slurm(rank, job, 2), *words, "100000"))

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +27,29 @@ from rumor.train.config import RunConfig
         (["--join", "node-a:99999"], "from 1 to 65535"),
         (["--join", "::1:7700"], "[::1]:7700"),
         (["--bind", "tcp://"], "malformed"),
-        (["--advertise", "node-a"], "malformed"),
+        (["--set", "advertise=node-a"], "malformed"),
         (["--task", "nope"], "digits, mnist, noisy-digits, quadratic"),
         (["--topology", "nope"], "ring, path, star, complete"),
         (["--rule", "nope"], "gosgd"),
         (["--partition", "nope"], "dirichlet:ALPHA"),
         (["--index", "2", "--count", "2"], "from 0 to 1"),
-        (["--founders", "0"], "at least 1"),
+        (["--set=founders=0"], "at least 1"),
         (["--id", "a b"], "id is 'a b'"),
         (["--device", "abacus"], "device"),
-        (["--wire", "float64"], "unknown wire 'float64'"),
-        (["--wire", "topk:2"], "must be in (0, 1]"),
-        (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
-        (["--wire", "int8", "--exact"], "with exact it must be float32"),
-        (["--shards", "0"], "shards is 0"),
-        (["--shards", "4", "--rule", "dpsgd"], "mixes by weight, such as gosgd"),
-        (["--shards", "2", "--shards-per-push", "3"], "from 1 to shards, 2"),
-        (["--shards-per-push", "0"], "shards_per_push is 0"),
-        (["--shard-order", "sorted"], "round-robin or random"),
-        (["--bandwidth", "200"], "as in 200mbit, 1gbit or 25MB/s"),
-        (["--mixing", "later"], "step, sliced"),
-        (["--mix-budget-ms", "0"], "mix_budget_s is 0"),
-        (["--memory-models", "1.5"], "memory_models is 1.5: it must be at least 2"),
-        (["--prefetch", "-1"], "prefetch is -1"),
+        (["--set=wire=float64"], "unknown wire 'float64'"),
+        (["--set=wire=topk:2"], "must be in (0, 1]"),
+        (["--set=wire=int8", "--rule", "allreduce"], "needs numbers as they are"),
+        (["--set=wire=int8", "--set=exact"], "with exact it must be float32"),
+        (["--set=shards=0"], "shards=0"),
+        (["--set=shards=4", "--rule", "dpsgd"], "mixes by weight, such as gosgd"),
+        (["--set=shards=2", "--set", "shards_per_push=3"], "from 1 to shards, 2"),
+        (["--set", "shards_per_push=0"], "shards_per_push=0"),
+        (["--set", "shard_order=sorted"], "round-robin or random"),
+        (["--set", "bandwidth=200"], "as in 200mbit, 1gbit or 25MB/s"),
+        (["--set=mixing=later"], "step or sliced"),
+        (["--set=mix_budget_s=0"], "mix_budget_s=0"),
+        (["--set", "memory_models=1.5"], "memory_models=1.5: it must be at least 2"),
+        (["--set", "prefetch=-1"], "prefetch=-1"),
     ],
 )
 def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
@@ -93,9 +93,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     def note(run_config: RunConfig, peer_config: PeerConfig, *_: object) -> dict[str, Any]:
         taken.append((run_config, peer_config))
-        if run_config.out is not None:
-            run_config.out.mkdir(exist_ok=True)
-            (run_config.out / "options.json").write_text(json.dumps(run_config.options))
+        if peer_config.out is not None:
+            peer_config.out.mkdir(exist_ok=True)
+            (peer_config.out / "options.json").write_text(json.dumps(run_config.options))
         return {}
 
     monkeypatch.setattr(peer_command, "_run", note)
@@ -108,16 +108,17 @@ def typed(*arguments: str) -> None:
 
 
 FIRST = (
-    *("--task=quadratic", "--steps=70", "--seed=5", "--id=a", "--join=node-a:7700", "--p=0.3"),
-    *("--shards=2", "--wire=int8", "--timing=wan", "--checkpoint-every=5min", "--bind=[::]:7700"),
-    *("--bind=10.0.0.5:7701", "--advertise=a.example:1", "--advertise=b.example:2"),
-    *("--total-steps=9000", "--lr-schedule=linear", "--journal"),
+    *("--task=quadratic", "--steps=70", "--set=seed=5", "--id=a", "--join=node-a:7700"),
+    *("--rule=gosgd:p=0.3", "--set=shards=2", "--set=wire=int8", "--set=timing=wan"),
+    *("--set=checkpoint_every=5min", "--bind=[::]:7700", "--bind=10.0.0.5:7701"),
+    *("--set=advertise=a.example:1", "--set=advertise=b.example:2", "--set=total_steps=9000"),
+    *("--set=lr_schedule=linear", "--set=journal"),
 )
 
 
 def test_the_folder_alone_is_enough(asked: Asked, tmp_path: Path) -> None:
     out = tmp_path / "a"
-    typed(*FIRST, f"--rendezvous={tmp_path / 'r'}", f"--out={out}")
+    typed(*FIRST, f"--set=rendezvous={tmp_path / 'r'}", f"--out={out}")
     typed(f"--resume={out}")
     (first, first_peer), (second, second_peer) = asked
     rule = first_peer.make_rule()
@@ -125,7 +126,8 @@ def test_the_folder_alone_is_enough(asked: Asked, tmp_path: Path) -> None:
     assert second_peer.make_rule().p == 0.3  # type: ignore[attr-defined]
     assert second.resume and not first.resume
     assert first.journal and not second.journal
-    alike = [name for name in RunConfig.__slots__ if name not in ("resume", "journal", "options")]
+    own = ("resume", "journal", "options")
+    alike = [each.name for each in fields(RunConfig) if each.name not in own]
     assert all(getattr(first, name) == getattr(second, name) for name in alike)
     assert second_peer.bind == ("tcp://[::]:7700", "tcp://10.0.0.5:7701")
     assert second_peer.advertise == ("tcp://a.example:1", "tcp://b.example:2")
@@ -150,7 +152,7 @@ def test_what_is_typed_anew_holds_from_then_on(asked: Asked, tmp_path: Path) -> 
     out = tmp_path / "a"
     typed(*FIRST, f"--out={out}")
     typed(f"--resume={out}", "--steps=99", "--join=node-b:1", "--join=node-c:2", "--bind=*:1")
-    typed(f"--resume={out}", "--emission=per-second", "--dial-only")
+    typed(f"--resume={out}", "--set=leave_s=3", "--set=dial_only")
     (_, _), (second, second_peer), (third, third_peer) = asked
     assert (second.steps, third.steps) == (99, 99)
     assert second_peer.join == third_peer.join == ("tcp://node-b:1", "tcp://node-c:2")
@@ -162,7 +164,7 @@ def test_a_peer_that_only_dialled_out_can_listen_in_its_next_life(
     asked: Asked, tmp_path: Path
 ) -> None:
     out = tmp_path / "a"
-    typed("--dial-only", f"--out={out}")
+    typed("--set=dial_only", f"--out={out}")
     typed(f"--resume={out}")
     typed(f"--resume={out}", "--bind=127.0.0.1:7700")
     assert [peer.bind for _, peer in asked] == [None, None, ("tcp://127.0.0.1:7700",)]
@@ -171,16 +173,16 @@ def test_a_peer_that_only_dialled_out_can_listen_in_its_next_life(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task=chars"], "--task is chars, and was quadratic"),
-        (["--seed=6"], "--seed is 6, and was 5"),
-        (["--partition=iid"], "--partition is iid, and was shared"),
-        (["--batch-size=3"], "--batch-size is 3, and was None"),
-        (["--id=b"], "--id is b, and was a"),
-        (["--shards=4"], "--shards is 4, and was 2"),
-        (["--frozen-may-differ"], "--frozen-may-differ is True, and was False"),
-        (["--journal"], "resume without it"),
+        (["--task=chars"], "task is chars, and was quadratic"),
+        (["--set=seed=6"], "seed is 6, and was 5"),
+        (["--partition=iid"], "partition is iid, and was shared"),
+        (["--set=batch_size=3"], "batch_size is 3, and was None"),
+        (["--id=b"], "id is b, and was a"),
+        (["--set=shards=4"], "shards is 4, and was 2"),
+        (["--set=frozen_may_differ"], "frozen_may_differ is True, and was False"),
+        (["--set=journal"], "resume without it"),
         (["--out=elsewhere"], "goes on in"),
-        (["--checkpoint-every=60"], "is malformed: write 60s"),
+        (["--set=checkpoint_every=60"], "is malformed: write 60s"),
         (["--bind=nonsense"], "malformed"),
     ],
 )
@@ -196,7 +198,9 @@ def test_what_it_cannot_go_on_with_is_status_2_and_named(
 
 def test_what_is_typed_as_it_was_is_no_contradiction(asked: Asked, tmp_path: Path) -> None:
     typed(*FIRST, f"--out={tmp_path / 'a'}")
-    typed(f"--resume={tmp_path / 'a'}", "--task=quadratic", "--seed=5", "--id=a", "--shards=2")
+    typed(
+        f"--resume={tmp_path / 'a'}", "--task=quadratic", "--set=seed=5", "--id=a", "--set=shards=2"
+    )
     assert len(asked) == 2
 
 
@@ -209,7 +213,9 @@ def test_code_that_a_folder_brings_is_not_run_unasked(
         (tmp_path / "options.json").write_text(json.dumps(options))
         result = CliRunner().invoke(app, ["peer", "--resume=."])
         assert result.exit_code == 2 and "it ran" not in result.stderr
-        assert "would be imported" in result.stderr and "give --trust to run it" in result.stderr
+        assert (
+            "would be imported" in result.stderr and "give --set trust to run it" in result.stderr
+        )
     assert not asked
 
 

@@ -82,12 +82,17 @@ def test_help_says_what_virtual_time_is_and_gives_an_example() -> None:
 
 
 def test_without_options_the_settings_are_those_of_python(fake: Fake) -> None:
-    assert simulate("--no-plot").exit_code == 0
+    assert simulate("--set=plot=false").exit_code == 0
     assert fake.asked == [SimulationConfig()]
 
 
 def test_loggers_are_handed_on_with_the_folder(fake: Fake) -> None:
-    assert simulate("--no-plot", "--logger", "wandb:mine", "--logger", "mlflow").exit_code == 0
+    assert (
+        simulate(
+            "--set=plot=false", "--set", "loggers=wandb:mine", "--set", "loggers=mlflow"
+        ).exit_code
+        == 0
+    )
     assert fake.logged == (("wandb:mine", "mlflow"), "runs")
 
 
@@ -138,13 +143,13 @@ def test_options_reach_the_simulation(fake: Fake) -> None:
         "memory_gib": 1.0,
     }
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    result = simulate(*flags, "--slow", "3:10", "--slow", "5:2", "--no-plot")
+    result = simulate(*flags, "--slow", "3:10", "--slow", "5:2", "--set=plot=false")
     assert result.exit_code == 0, result.stderr
     assert fake.asked == [SimulationConfig(**given, slow=("3:10", "5:2"))]  # type: ignore[arg-type]
 
 
 def test_exactness_can_be_asked_for(fake: Fake) -> None:
-    assert simulate("--exact", "--no-plot").exit_code == 0
+    assert simulate("--set=exact", "--set=plot=false").exit_code == 0
     assert fake.asked == [SimulationConfig(exact=True)]
 
 
@@ -159,7 +164,7 @@ def test_a_run_ends_with_a_table_and_a_folder(fake: Fake, tmp_path: Path) -> Non
 
 
 def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
-    result = simulate("--json", "--out", "run", "--no-plot")
+    result = simulate("--json", "--out", "run", "--set=plot=false")
     (line,) = result.stdout.splitlines()
     assert json.loads(line) == {**fake.run.summary, "out": "run"}
     first, second = result.stderr.splitlines()
@@ -172,7 +177,7 @@ def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
 
 def test_a_folder_is_made_up_where_none_is_named(fake: Fake) -> None:
     for _ in range(2):
-        assert simulate("--no-plot", "--task", "a:b").exit_code == 0
+        assert simulate("--set=plot=false", "--task", "a:b").exit_code == 0
     folders = sorted(path.name for path in Path("runs").iterdir())
     assert len(folders) == 2 and all(name.startswith("sim-a-b-") for name in folders)
 
@@ -225,7 +230,7 @@ def test_a_device_that_cannot_be_had_is_one_line(arguments: tuple[str, ...]) -> 
         ("--network", "carrier-pigeon"),
         ("--partition", "halves"),
         ("--partition", "shards:1000"),
-        ("--pace", "brisk"),
+        ("--set", "pace=brisk"),
         ("--topology", "torus:rows=3"),
         ("--wire", "int7"),
     ],
@@ -256,7 +261,7 @@ def test_ctrl_c_while_files_are_written_leaves_none(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("rumor.sim.results.run.save_model", interrupt)
-    result = simulate("--out", "run", "--no-plot")
+    result = simulate("--out", "run", "--set=plot=false")
     assert result.exit_code == 130 and "while the files were written" in result.stderr
     assert not Path("run").exists()
 
@@ -268,7 +273,7 @@ def test_a_run_that_cannot_be_written_is_shown_even_so(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("rumor.sim.results.run.save_model", no_disk)
-    result = simulate("--out", "run", "--no-plot", "--json")
+    result = simulate("--out", "run", "--set=plot=false", "--json")
     assert result.exit_code == 1 and json.loads(result.stdout)["out"] is None
     assert result.stderr.endswith(
         "error: run cannot be written: No space left on device; no file was kept\n"
@@ -277,7 +282,7 @@ def test_a_run_that_cannot_be_written_is_shown_even_so(
 
 def test_lost_weight_is_a_failure_that_is_kept(fake: Fake) -> None:
     fake.run = made_up(points=3, weight_units_total=5)
-    result = simulate("--out", "run", "--no-plot")
+    result = simulate("--out", "run", "--set=plot=false")
     assert result.exit_code == 1
     assert "NOT EXACT" in result.stdout and "do not balance" in result.stderr
     assert Path("run/summary.json").exists()
@@ -285,10 +290,10 @@ def test_lost_weight_is_a_failure_that_is_kept(fake: Fake) -> None:
 
 def test_all_workers_diverged_is_a_failure_and_one_is_a_line(fake: Fake) -> None:
     fake.run = made_up(workers=2, points=3, stopped=["peer-0", "peer-1"], loss=None)
-    result = simulate("--no-plot")
+    result = simulate("--set=plot=false")
     assert result.exit_code == 1 and "all workers diverged" in result.stderr
     fake.run = made_up(workers=2, points=3, stopped=["peer-1"])
-    result = simulate("--no-plot")
+    result = simulate("--set=plot=false")
     assert result.exit_code == 0 and "peer-1: loss or parameters not finite" in result.stdout
     assert not complaint(fake.run.summary)
 
@@ -404,7 +409,18 @@ PROMISED = {
 
 def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
     result = simulate(
-        *("--task", "quadratic", "-n", "4", "--steps", "40", "--p", "0.5", "--eval-every", "10"),
+        *(
+            "--task",
+            "quadratic",
+            "-n",
+            "4",
+            "--steps",
+            "40",
+            "--p",
+            "0.5",
+            "--set",
+            "eval_every=10",
+        ),
         *("--topology", "ring", "--out", "run", "--json"),
     )
     assert result.exit_code == 0, result.stderr
@@ -434,13 +450,13 @@ def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
         (["--rule", "nope"], "nope"),
         (["--network", "nope"], "nope"),
         (["--engine", "nope"], "nope"),
-        (["--latency-s", "-1"], "latency_s is -1"),
+        (["--set", "latency_s=-1"], "latency_s is -1"),
         (["--loss", "2"], "loss is 2"),
-        (["--pace", "trace:path=nope"], "nope"),
+        (["--set", "pace=trace:path=nope"], "nope"),
         (["--speeds", "fast"], "0.5x:25%"),
         (["--slow", "9:2"], "9"),
         (["--partition", "iid", "-n", "5000"], "use fewer, or partition shared"),
-        (["--memory-gib", "0.000001"], "GiB"),
+        (["--set", "memory_gib=0.000001"], "GiB"),
         (["--steps", "0"], "steps is 0"),
     ],
 )
@@ -481,14 +497,14 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
 def test_a_film_is_drawn_beside_the_folder(tmp_path: Path) -> None:
     film = tmp_path / "film.gif"
     command = ("-n", "2", "--steps", "4", "--task", "quadratic", "--out", str(tmp_path / "run"))
-    assert simulate(*command, "--animate", str(film)).exit_code == 0
+    assert simulate(*command, "--set", f"animate={film}").exit_code == 0
     assert film.read_bytes().startswith(b"GIF89a") and (tmp_path / "run" / "summary.json").exists()
 
 
 def test_a_film_that_cannot_be_drawn_is_refused_before_anything_is_computed(
     tmp_path: Path,
 ) -> None:
-    result = simulate("--animate", str(tmp_path / "film.mp4"))
+    result = simulate("--set", f"animate={tmp_path / 'film.mp4'}")
     assert result.exit_code == 2 and "must end in .gif or .webp" in result.output
 
 
@@ -504,7 +520,7 @@ def test_a_film_that_fails_costs_only_itself(
         raise error
 
     monkeypatch.setattr(Run, "animate", fail)
-    result = simulate("--animate", str(tmp_path / "film.gif"), "--out", str(tmp_path / "run"))
+    result = simulate("--set", f"animate={tmp_path / 'film.gif'}", "--out", str(tmp_path / "run"))
     assert result.exit_code != 0 and words in result.output
     assert (tmp_path / "run" / "summary.json").exists()
 
@@ -519,11 +535,11 @@ def test_a_run_has_a_new_folder_to_itself_from_its_start(
     def another_starts(config: SimulationConfig, *, progress: object, **_: object) -> Run:
         seen.append(sorted(path.name for path in Path("runs").iterdir()))
         if len(seen) == 1:
-            assert simulate("--no-plot").exit_code == 0
+            assert simulate("--set=plot=false").exit_code == 0
         return run
 
     monkeypatch.setattr(rumor.sim, "simulate", another_starts)
-    assert simulate("--no-plot").exit_code == 0
+    assert simulate("--set=plot=false").exit_code == 0
     assert seen == [["sim-digits-now"], ["sim-digits-now", "sim-digits-now-2"]]
     assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])
 
@@ -544,7 +560,7 @@ def test_figures_are_shown_where_another_run_took_the_folder_meanwhile(
         return run
 
     monkeypatch.setattr(rumor.sim, "simulate", another_ends)
-    done = simulate("--out", "mine", "--json", "--no-plot")
+    done = simulate("--out", "mine", "--json", "--set=plot=false")
     assert done.exit_code == 1
     assert "mine holds another run" in done.stderr and "no file was kept" in done.stderr
     assert json.loads(done.stdout)["out"] is None

@@ -51,8 +51,8 @@ def test_a_slow_peer_that_makes_no_sense_is_refused(texts: list[str], message: s
         {"step_s_min": -0.1},
         {"log_every": 0},
         {"rule": "adpsgd-2"},
-        {"p": 1.5},
-        {"emission": "per-hour"},
+        {"rule": "gosgd:p=1.5"},
+        {"rule": "gosgd:emission=per-hour"},
         {"slow": ("9:2",)},
         {"rule": "relaysgd"},
         {"rule": "choco:gamma=2"},
@@ -68,35 +68,37 @@ def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
     assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
     assert all(place.folder.is_dir() for place in places)
     command = places[3].command
-    told = {"--index=3", "--count=12", "--founders=12", "--steps=30", "--seed=7"}
-    assert told | {"--topology=ring", "--id=peer-03"} <= set(command)
-    assert not any(option.startswith("--lr") for option in command)
+    told = {
+        f"--set={each}" for each in ("index=3", "count=12", "founders=12", "steps=30", "seed=7")
+    }
+    assert told | {"--set=topology=ring", "--set=id=peer-03"} <= set(command)
+    assert not any(option.startswith("--set=lr") for option in command)
 
 
 def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
-    sleeps = [o for place in places for o in place.command if o.startswith("--step-s-min")]
-    assert sleeps == ["--step-s-min=0.5"] * 3 + ["--step-s-min=5.0"]
+    sleeps = [o for place in places for o in place.command if o.startswith("--set=step_s_min")]
+    assert sleeps == ["--set=step_s_min=0.5"] * 3 + ["--set=step_s_min=5.0"]
 
 
 def test_a_peer_may_have_batches_of_its_own_size(tmp_path: Path) -> None:
     job = checked(("2:64",), out=tmp_path, batch_size=16)
     places = RunFolder(job).found()
-    told = [[o for o in place.command if o.startswith("--batch-size")] for place in places]
+    told = [[o for o in place.command if o.startswith("--set=batch_size")] for place in places]
     assert told == [
-        ["--batch-size=16"],
-        ["--batch-size=16"],
-        ["--batch-size=64"],
-        ["--batch-size=16"],
+        ["--set=batch_size=16"],
+        ["--set=batch_size=16"],
+        ["--set=batch_size=64"],
+        ["--set=batch_size=16"],
     ]
-    with pytest.raises(ConfigError, match="--batch-sizes '4:8': there is no worker 4"):
+    with pytest.raises(ConfigError, match="--set batch_sizes '4:8': there is no worker 4"):
         checked(("4:8",))
 
 
 def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
     places = RunFolder(checked(out=tmp_path, slow=("0:10",))).found()
-    assert "--step-s-min=0.2" in places[0].command
-    assert "--step-s-min=0.02" in places[1].command
+    assert "--set=step_s_min=0.2" in places[0].command
+    assert "--set=step_s_min=0.02" in places[1].command
 
 
 def test_a_run_without_a_folder_gets_a_new_one(

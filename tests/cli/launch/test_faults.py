@@ -553,7 +553,7 @@ def test_with_faults_of_the_network_nothing_goes_through_shared_memory(
 ) -> None:
     job = checked(peers=2, out=tmp_path / "run", faults=schedule(tmp_path, row))
     assert job.network_fails is needed
-    assert job.config.exchange.no_shared_memory is needed
+    assert job.config.exchange.shared_memory is not needed
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "faults.md"

@@ -37,10 +37,8 @@ def left(folder: Path, name: str, index: int, **options: Any) -> Path:
     (folder / "rendezvous").mkdir(exist_ok=True)
     id = name.partition(".")[0]
     given = {"id": id, "index": index, "count": 2, "task": "quadratic", "steps": 100}
-    # The stand-in for a peer keeps its options as they were typed.
-    typed = {"--id": id, "--index": str(index), "--steps": "100", "--founders": "2"}
-    typed |= {"--out": str(peer)}
-    (peer / "options.json").write_text(json.dumps(given | typed | options))
+    given |= {"founders": 2, "out": str(peer)}
+    (peer / "options.json").write_text(json.dumps(given | options))
     opened = {"kind": "opened", "id": id, "incarnation": 5}
     rows = (opened, {"kind": "founded", "units": 8})
     (peer / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -70,18 +68,27 @@ def test_a_run_without_any_checkpoint_cannot_go_on(tmp_path: Path) -> None:
 
 def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
     for index in (1, 0):
-        left(tmp_path, f"peer-{index}", index, topology="ring", p=0.5, wire="int8", lr=0.3)
+        left(
+            tmp_path,
+            f"peer-{index}",
+            index,
+            topology="ring",
+            rule="gosgd:p=0.5",
+            wire="int8",
+            lr=0.3,
+        )
     left(tmp_path, "join-1", 0)
     left(tmp_path, "peer-1.life-2", 1)
     config, training = read_run(tmp_path, {"steps": 900, "lr": 0.1})
-    assert (config.peers, config.topology, config.p, config.out) == (2, "ring", 0.5, tmp_path)
+    assert (config.peers, config.topology, config.out) == (2, "ring", tmp_path)
+    assert config.rule == "gosgd:p=0.5"
     assert (training.task, training.steps, training.lr) == ("quadratic", 900, 0.1)
     assert config.exchange.wire == "int8"
     places = RunFolder(training_job(config, training)).found()
     assert [(place.index, place.id) for place in places] == [
         *((0, "peer-0"), (1, "peer-1"), (2, "join-1")),
     ]
-    assert all({"--steps=900", "--lr=0.1"} <= set(place.command) for place in places)
+    assert all({"--set=steps=900", "--set=lr=0.1"} <= set(place.command) for place in places)
     one = places[1]
     assert (one.folder.name, [path.name for path in one.earlier]) == ("peer-1.life-2", ["peer-1"])
 
@@ -171,8 +178,8 @@ def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ({"topology": "ring"}, "--topology cannot be changed with --resume"),
-        ({"out": Path("x")}, "--out cannot be changed"),
+        ({"topology": "ring"}, "topology cannot be changed with --resume"),
+        ({"out": Path("x")}, "out cannot be changed"),
     ],
 )
 def test_what_a_run_cannot_go_on_with_is_refused(
@@ -200,7 +207,7 @@ def test_only_what_was_typed_is_changed(tmp_path: Path) -> None:
     left(tmp_path, "peer-0", 0)
     command = ["launch", "--resume", str(tmp_path), "--rule", "sgp", "--json", "--debug"]
     result = CliRunner().invoke(app, command)
-    assert "--rule cannot be changed" in str(result.exception)
+    assert "rule cannot be changed" in str(result.exception)
 
 
 def test_the_launcher_logs_where_it_is_told_now_and_peers_keep_their_ports(tmp_path: Path) -> None:
@@ -319,7 +326,7 @@ def test_a_run_whose_peers_name_code_of_somebody_else_asks_for_trust(
     read_run(tmp_path, {})
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    with pytest.raises(ConfigError, match=r"names task their_task:make, which would .* --trust"):
+    with pytest.raises(ConfigError, match=r"names task their_task:make, which would .* trust"):
         read_run(tmp_path, {})
     read_run(tmp_path, {}, trust=True)
     # What is typed is trusted, and no launch can change the task of a run.

@@ -39,7 +39,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with ExitStack() as stack:
         run = Run(tmp_path_factory.mktemp("swarm"), stack)
         own = ("--id", "a", "--out", str(run.folder / "a"), "--bind", run.address)
-        endless = ("--steps", "1000000", "--step-s-min", "0.02", "--checkpoint-every", "5steps")
+        endless = (
+            "--steps",
+            "1000000",
+            "--set",
+            "step_s_min=0.02",
+            "--set",
+            "checkpoint_every=5steps",
+        )
         run.start("a", "--task", "quadratic", *own, *endless)
         run.trains("a", "founded a swarm")
         yield run
@@ -110,7 +117,7 @@ def test_a_port_that_is_taken_here(run: Run) -> None:
 def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
     with ExitStack() as stack:
         other = Run(tmp_path, stack)
-        seed = ("--seed", "7", "--steps", "1000000", "--step-s-min", "0.02")
+        seed = ("--seed", "7", "--steps", "1000000", "--set", "step_s_min=0.02")
         other.start("z", "--task", "quadratic", "--id", "z", "--bind", other.address, *seed)
         other.trains("z", "founded a swarm")
         assert causes(run.address, other.address, status=1) == [[], ["swarm"]]

@@ -82,7 +82,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def swarm_of(run: Run, *more: str) -> list[Forked]:
     """Two that train, the second by the address of the first."""
-    common = ("--task", "quadratic", "--steps", "1000000", "--step-s-min", "0.01", *more)
+    common = ("--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01", *more)
     processes = []
     for id, way in (("a", "--bind"), ("b", "--join")):
         own = ("--id", id, "--out", str(run.folder / id), "--founders", "2", way, run.address)
@@ -130,7 +130,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
 
 @pytest.mark.live
 def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
-    swarm_of(run, "--journal")
+    swarm_of(run, "--set=journal")
     stop(run.address)
     until(lambda: all((run.folder / id / "peer.json").exists() for id in "ab"), "the end")
     result = CliRunner().invoke(app, ["replay", *(str(run.folder / id) for id in "ab")])
@@ -148,10 +148,10 @@ def test_those_who_wait_for_one_another_leave(run: Run) -> None:
 
 @pytest.mark.live
 def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
-    swarm_of(run, "--no-remote-stop")
+    swarm_of(run, "--set=remote_stop=false")
     told, _ = stop(run.address, status=1)
     assert told.splitlines()[-1] == "0 of 2 peers have ended."
-    assert "a: does not stop: it takes no requests to stop (no_remote_stop)" in told
+    assert "a: does not stop: it takes no requests to stop (remote_stop=False)" in told
 
 
 @pytest.mark.live
@@ -159,7 +159,7 @@ def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
     swarm = Swarm(run.folder)
     keys = ("--key", str(swarm.machine("m1")), "--roster", str(swarm.file()))
     own = ("--id", "m1", "--bind", run.address, "--task", "quadratic", "--steps", "1000000")
-    process = run.start("m1", *keys, *own, "--step-s-min", "0.01")
+    process = run.start("m1", *keys, *own, "--set", "step_s_min=0.01")
     run.trains("m1", "founded a swarm")
     told, _ = stop(run.address, "--key", swarm.owner_key(), *keys[2:])
     assert "m1: ended after" in told

@@ -230,7 +230,7 @@ def test_times_are_typed_as_people_do(text: str, every_s: float) -> None:
 @contextmanager
 def running(out: Path) -> Iterator[str]:
     """A swarm as `rumor launch` starts it; the address of one of its peers."""
-    words = ("-n", "3", "--task", "quadratic", "--steps", "1000000", "--step-s-min", "0.01")
+    words = ("-n", "3", "--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01")
     command = [sys.executable, "-m", "rumor.cli", "launch", *words, "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as launcher:
         try:

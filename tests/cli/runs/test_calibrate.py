@@ -109,7 +109,7 @@ def test_a_simulation_takes_all_that_was_measured(
 ) -> None:
     leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03)
     run("calibrate", "run")
-    shown = run("simulate", "--from", "run/calibration.json", "--no-plot")
+    shown = run("simulate", "--from", "run/calibration.json", "--set=plot=false")
     assert shown.exit_code == 0
     assert "note: all peers ran on one machine: messages take no time" in shown.stderr
     (config,) = asked
@@ -122,8 +122,8 @@ def test_a_simulation_takes_all_that_was_measured(
 def test_what_is_typed_overrides_it(tmp_path: Path, asked: list[SimulationConfig]) -> None:
     leave_run(tmp_path / "run", PACES)
     run("calibrate", "run")
-    options = ["--network", "wan", "--seed", "5", "--step-s", "0.2", "-n", "8"]
-    run("simulate", "--from", "run/calibration.json", "--no-plot", *options)
+    options = ["--network", "wan", "--seed", "5", "--set", "step_s=0.2", "-n", "8"]
+    run("simulate", "--from", "run/calibration.json", "--set=plot=false", *options)
     (config,) = asked
     assert (config.network, config.seed, config.step_s) == ("wan", 5, 0.2)
     assert (config.workers, config.slow) == (8, ("3:3", "7:3"))
@@ -145,7 +145,7 @@ def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(
 ) -> None:
     leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03, batch_size=16)
     run("calibrate", "run")
-    run("simulate", "--from", "run/calibration.json", "--no-plot", *typed)
+    run("simulate", "--from", "run/calibration.json", "--set=plot=false", *typed)
     (config,) = asked
     assert {name: getattr(config, name) for name in expected} == expected
 

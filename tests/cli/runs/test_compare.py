@@ -106,12 +106,12 @@ def test_a_target_out_of_range_is_refused(live: Path, simulated: Path) -> None:
 @pytest.mark.live
 def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pace = ["--step-s-min", "0.02", "--slow", "1:10", "--eval-every", "5"]
+    pace = ["--set", "step_s_min=0.02", "--slow", "1:10", "--set", "eval_every=5"]
     runner = CliRunner()
     for command in (
         ["launch", "-n", "2", "--total-steps", "120", *pace, "--out", "live", "--json"],
         ["calibrate", "live", "-o", "peers.json"],
-        ["simulate", "--from", "peers.json", "--no-plot", "--out", "sim"],
+        ["simulate", "--from", "peers.json", "--set=plot=false", "--out", "sim"],
     ):
         with forked_peers():
             done = runner.invoke(app, command)

@@ -1,4 +1,4 @@
-"""``rumor replay`` and ``--journal``: what is printed, and how it ends."""
+"""``rumor replay`` and ``--set=journal``: what is printed, and how it ends."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ from ..launch.fakes import places_of
 def solo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a peer that trained alone."""
     folder = tmp_path_factory.mktemp("solo") / "peer"
-    run(RunConfig(steps=30, out=folder, journal=True), PeerConfig(id="solo"))
+    run(RunConfig(steps=30, journal=True), PeerConfig(id="solo", out=folder))
     return folder
 
 
@@ -93,14 +93,14 @@ def test_a_folder_that_is_no_run_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_a_journal_needs_a_folder() -> None:
-    result = CliRunner().invoke(app, ["peer", "--journal"])
-    assert result.exit_code == 2 and "--journal needs --out" in result.stderr
+    result = CliRunner().invoke(app, ["peer", "--set=journal"])
+    assert result.exit_code == 2 and "--set journal needs --out" in result.stderr
 
 
 @pytest.mark.parametrize("journal", [False, True])
 def test_a_launch_tells_its_peers_to_keep_journals(tmp_path: Path, journal: bool) -> None:
     for place in places_of(tmp_path / "run", peers=2, journal=journal):
-        assert ("--journal" in place.command) is journal
+        assert ("--set=journal=true" in place.command) is journal
 
 
 def test_progress_is_told_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_code_that_a_folder_brings_along_is_not_run_unasked(
     (tmp_path / "brought_task.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     task, folder = "brought_task:quadratic", tmp_path / "peer"
-    run(RunConfig(task=task, steps=5, out=folder, journal=True), PeerConfig(id="solo"))
+    run(RunConfig(task=task, steps=5, journal=True), PeerConfig(id="solo", out=folder))
     assert replay(folder)[0] == 0
     shutil.move(tmp_path / "brought_task.py", folder)
     monkeypatch.chdir(folder)

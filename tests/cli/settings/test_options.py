@@ -1,6 +1,7 @@
-"""Options made from the fields of config dataclasses."""
+"""Options made from the settings that dataclasses declare, ``--set``, and files of settings."""
 
-from dataclasses import MISSING, dataclass, fields
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,57 +10,46 @@ import typer
 from typer.testing import CliRunner
 
 from rumor.cli.app import COMMANDS as ALL
-from rumor.cli.app import load
-from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.settings.exchange import ExchangeConfig, RuleConfig
-from rumor.cli.settings.options import OUTPUT, Source, given, options_of, read_settings
-from rumor.sim import SimulationConfig
-from rumor.train import PeerConfig
-from rumor.train.config import RunConfig
+from rumor.cli.app import app, load
+from rumor.cli.commands.config import COMMANDS, declared_settings
+from rumor.cli.settings.options import OUTPUT, Source, given, options_of, settings_of_command
+from rumor.gossip.specs.parameter import setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kiln:
     """A config of which nothing else knows."""
 
-    heat_s: float = 2.5
-    """How long it heats; with ``glaze``, twice."""
-
-    glaze: bool = False
-    """Glaze what is in it."""
-
-    pots: tuple[str, ...] = ()
-    """A pot; may be given several times."""
-
-    depth: int | None = None
-    """How deep it is; as deep as the pots unless given. Raise it for vases."""
-
-    out: Path | None = None
-    """Where pots go."""
-
+    heat_s: float = setting(2.5, "How long it heats; with ``glaze``, twice.", above=0)
+    glaze: bool = setting(False, "Glaze what is in it.")
+    pots: tuple[str, ...] = setting((), "A pot; may be given several times.")
+    depth: int | None = setting(None, "How deep it is.", otherwise="as deep as the pots")
+    out: Path | None = setting(None, "Where pots go.")
     inner: dict[str, int] | None = None
     """What no option could say."""
 
 
-def kiln(*arguments: str) -> tuple[dict[str, Any], str]:
+def kiln(*arguments: str, **how: Any) -> tuple[dict[str, Any], str]:
     """What a command with these options gets, and what it prints."""
     got: dict[str, Any] = {}
 
-    @options_of(Source(Kiln, "How hot"))
+    @options_of(Source(Kiln, "How hot"), **how)
     def fire(ctx: typer.Context, *, loud: bool = False, **settings: Any) -> None:
         got.update(settings, loud=loud, given=given(ctx))
 
-    app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-    app.command()(fire)
-    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
+    command = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+    command.command()(fire)
+    done = CliRunner().invoke(command, arguments, env={"COLUMNS": "200"})
+    got["status"] = done.exit_code
     return got, " ".join(done.output.replace("│", " ").split())
 
 
-def test_each_field_is_an_option_with_its_type_and_default() -> None:
+PLAIN = {"heat_s": 2.5, "glaze": False, "pots": (), "depth": None, "out": None}
+
+
+def test_each_setting_is_an_option_with_its_type_and_default() -> None:
     got, _ = kiln()
-    plain = {"heat_s": 2.5, "glaze": False, "pots": (), "depth": None, "out": None}
-    assert got == {**plain, "loud": False, "given": set()}
+    assert got == {**PLAIN, "loud": False, "given": set(), "status": 0}
     typed = ["--heat-s=7", "--glaze", "--pots=a", "--pots=b", "--depth=3", "--out=x", "--loud"]
     got, _ = kiln(*typed)
     assert (got["heat_s"], got["glaze"], got["pots"], got["depth"]) == (7.0, True, ("a", "b"), 3)
@@ -67,70 +57,106 @@ def test_each_field_is_an_option_with_its_type_and_default() -> None:
     assert got["given"] == {"heat_s", "glaze", "pots", "depth", "out", "loud"}
 
 
-def test_the_docstring_of_a_field_is_its_help() -> None:
+def test_help_is_what_the_setting_says() -> None:
     _, shown = kiln("--help")
     assert "--heat-s S How long it heats; with --glaze, twice. [default: 2.5]" in shown
-    assert "How deep it is. Raise it for vases. [default: (as deep as the pots)]" in shown
+    assert "How deep it is. [default: (as deep as the pots)]" in shown
     assert f"How hot {'─' * 5}" in shown and f"{OUTPUT} {'─' * 5}" in shown
     assert "inner" not in shown
 
 
-def test_a_field_that_two_configs_have_has_the_first_ones_default_and_words() -> None:
-    @options_of(Source("cli.launch.config:LaunchConfig", "A"), Source(RunConfig, "B", adds=False))
-    def command(**settings: Any) -> None: ...
+EVERYDAY = {"everyday": {"How hot": ("depth",)}}
 
-    parameters = command.__signature__.parameters  # type: ignore[attr-defined]
-    assert "index" not in parameters
-    (option,) = parameters["linger_s"].annotation.__metadata__
-    assert parameters["linger_s"].default == 3600.0 and "slower ones" in option.help
-    (option,) = parameters["out"].annotation.__metadata__
-    assert option.help == "The run's folder."
+
+def test_settings_that_are_no_options_are_set_by_name() -> None:
+    words = ["--depth=3", "--set=heat_s=7", "--set", "glaze", "--set=pots=a", "--set=pots=b"]
+    got, _ = kiln(*words, "--set=out=x", **EVERYDAY)
+    assert {name: got[name] for name in PLAIN} == {
+        "heat_s": 7.0, "glaze": True, "pots": ("a", "b"), "depth": 3, "out": Path("x")
+    }  # fmt: skip
+    assert got["given"] == {"heat_s", "glaze", "pots", "depth", "out", "set_"}
+    _, shown = kiln("--help", **EVERYDAY)
+    assert "--depth" in shown and "--set" in shown and "--heat-s" not in shown
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("word", "told"),
     [
-        RunConfig,
-        PeerConfig,
-        SimulationConfig,
-        LaunchConfig,
-        ExchangeConfig,
-        RuleConfig,
+        ("heats=1", "there is no setting 'heats', did you mean 'heat_s'?"),
+        ("heat_s", "write heat_s=VALUE"),
+        ("heat_s=0", "it must be above 0"),
+        ("glaze=perhaps", "it must be true or false"),
+        ("depth=deep", "it must be an integer"),
     ],
 )
-def test_what_the_source_says_is_what_the_class_has(config: type[Any]) -> None:
-    known = {entry.name: entry.default for entry in fields(config)}
-    read = read_settings(config)
-    assert read and all(known[name] == setting.default for name, setting in read.items())
+def test_a_setting_that_makes_no_sense_is_named(word: str, told: str) -> None:
+    got, shown = kiln("--set", word, **EVERYDAY)
+    assert got["status"] == 2 and told in shown
 
 
-COMMANDS = {
-    "peer": (RunConfig, PeerConfig, ExchangeConfig, RuleConfig),
-    "launch": (LaunchConfig, ExchangeConfig),
-    "run": (LaunchConfig, ExchangeConfig),
-    "simulate": (SimulationConfig, RuleConfig),
-}
-
-# They are said by other options, or by none.
-NO_OPTIONS = {
-    "checkpoint",
-    "exchange",
-    "mix_budget_s",
-    "options",
-    "protocol",
-    "signals",
-}
+def test_a_file_holds_settings_and_options_count_more(tmp_path: Path) -> None:
+    path = tmp_path / "kiln.toml"
+    path.write_text('heat-s = 3\ndepth = 4\npots = ["a", "b"]\nout = "there"\n')
+    got, _ = kiln(f"--config={path}", "--depth=5", "--set=heat_s=6", **EVERYDAY)
+    assert {name: got[name] for name in PLAIN} == {
+        "heat_s": 6.0, "glaze": False, "pots": ("a", "b"), "depth": 5, "out": Path("there")
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_field_has_an_option_with_help_and_the_same_default(command: str) -> None:
-    options = {option.name: option for option in load(command).params}
-    assert all(option.help for option in options.values())
-    for config in COMMANDS[command]:
-        for field in fields(config):
-            if field.name not in NO_OPTIONS and field.default not in (MISSING, ()):
-                default = options[field.name].default
-                assert default == field.default or field.name in ("bind", "resume")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("depht = 3", "there is no key 'depht', did you mean 'depth'?"),
+        ("depth = 3.5", "depth is 3.5: it must be a whole number"),
+        ("pots = [1]", "pots is [1]: it must be a list"),
+        ("glaze = 1", "glaze is 1: it must be true or false"),
+        ("depth = ", "Invalid value"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "kiln.toml").write_text(text)
+    got, shown = kiln(f"--config={tmp_path / 'kiln.toml'}", **EVERYDAY)
+    assert got["status"] == 2 and told in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_day_there_are_at_most_twenty_options_of_a_line_each(name: str) -> None:
+    options = [each for each in load(name).params if each.param_type_name == "option"]
+    assert len(options) <= 20
+    shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"}).output
+    rows = [line for line in shown.splitlines() if line.startswith("│ --")]
+    # Lines that go on below an option begin with spaces; arguments may have several.
+    after = shown[shown.index("What is trained" if name != "run" else "On which machines") :]
+    assert not re.search(r"^│ {6}", after, re.MULTILINE)
+    assert len(rows) == len(options) + 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_setting_is_explained_and_keeps_its_default(name: str) -> None:
+    settings, sources = settings_of_command(load(name))
+    assert settings and all(each.help for each in settings.values())
+    known = declared_settings()
+    for source in sources:
+        made = source.owner()
+        for field, declared in settings.items():
+            if hasattr(made, field) and field not in ("resume", "shards", "loggers"):
+                assert name in known[field].by_command and declared.name == field
+
+
+def test_config_lists_and_explains_settings() -> None:
+    def told(*words: str) -> str:
+        done = CliRunner().invoke(app, ["config", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    everything = told()
+    assert all(f"  {name}=" in everything for name in declared_settings())
+    assert max(map(len, everything.splitlines())) <= 80
+    explained = told("dead_s")
+    assert "Values: above 0. Default: 30.0." in explained and "peer, launch, run" in explained
+    assert "linger_s" in told("linger") and "launch, run: 3600.0" in told("linger_s")
+    wrong = CliRunner().invoke(app, ["config", "lingers"])
+    assert wrong.exit_code == 2 and "did you mean 'linger_s'?" in wrong.stderr
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -139,8 +165,3 @@ def test_every_option_that_is_on_by_default_can_be_switched_off(name: str) -> No
     assert flags
     for flag in flags:
         assert flag.default is not True or f"--no-{flag.opts[0][2:]}" in flag.secondary_opts
-
-
-def test_no_save_frozen_reaches_the_settings_of_a_peer() -> None:
-    context = load("peer").make_context("peer", ["--no-save-frozen"])
-    assert context.params["save_frozen"] is False

@@ -162,10 +162,10 @@ COMMANDS: Final[dict[str, Command]] = {
 
 def make_corpus(folder: Path) -> Corpus:
     """Let rumor write everything that its commands read."""
-    settings = ("--task", "quadratic", "--steps", "30", "--checkpoint-every", "10steps")
+    settings = ("--task", "quadratic", "--steps", "30", "--set", "checkpoint_every=10steps")
     run, simulated, study = folder / "run", folder / "simulated", folder / "study"
     with forked_peers():
-        _done("launch", "--peers", "2", "--journal", *settings, "--out", run)
+        _done("launch", "--peers", "2", "--set=journal", *settings, "--out", run)
     _done("simulate", "--workers", "2", "--task", "quadratic", "--steps", "30", "--out", simulated)
     toml = folder / "small.toml"
     toml.write_text(STUDY)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip.errors import ConfigError
+from rumor.train.config import RunConfig
 from rumor.train.storage import files
 from rumor.train.storage.files import json_of, read_bytes
 
@@ -89,4 +90,4 @@ def test_options_of_another_type_are_named(corpus: Corpus, tmp_path: Path) -> No
     from rumor.cli.settings.options import check_kept
 
     with pytest.raises(ConfigError, match=r"options.json: batch_size is '8', which is no int"):
-        check_kept({"batch_size": "8"}, ["train.config:RunConfig"], "options.json")
+        check_kept({"batch_size": "8"}, [RunConfig], "options.json")

@@ -99,7 +99,7 @@ def loaded():
     )
 """
 
-JOURNALED = ("--task", "noisytask:noisy", "--eval-every", "7", "--journal")
+JOURNALED = ("--task", "noisytask:noisy", "--set", "eval_every=7", "--set=journal")
 QUICK = ("--p", "0.5", *JOURNALED)
 
 Reframe = Callable[[int, bytes], bytes]
@@ -170,7 +170,7 @@ def verdicts(found: Replay) -> dict[str, str]:
 @pytest.mark.live
 def test_own_loaders_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
     options = ("--peers", "2", "--partition", "iid", "--out", "loaded")
-    launched(*options, settings=("--p", "0.5", "--task", "noisytask:loaded", "--journal"))
+    launched(*options, settings=("--p", "0.5", "--task", "noisytask:loaded", "--set=journal"))
     found = replay(place / "loaded")
     assert found.identical and found.difference is None
     assert [peer.steps for peer in found.peers] == [40, 40]
@@ -236,7 +236,7 @@ def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
         "60",
         "--peers",
         "3",
-        "--journal",
+        "--set=journal",
     )
     launched("--task", "digits", *given, "--out", str(run), settings=())
     found = replay(run)
@@ -253,7 +253,7 @@ def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
 @pytest.mark.live
 def test_pushes_within_a_step_are_repeated_where_they_happened(place: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    given = ("--rule", "gosgd:p=0.5,layers=3", "--steps", "60", "--peers", "3", "--journal")
+    given = ("--rule", "gosgd:p=0.5,layers=3", "--steps", "60", "--peers", "3", "--set=journal")
     launched("--task", "digits", *given, "--out", str(run), settings=())
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
@@ -270,7 +270,17 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
 ) -> None:
     """Of four peers; a journal has the number of each exchange, and no values."""
     run = tmp_path / "run"
-    given = ("--task", "digits", "--steps", "60", "--rule", "seasgd", "--peers", "4", "--journal")
+    given = (
+        "--task",
+        "digits",
+        "--steps",
+        "60",
+        "--rule",
+        "seasgd",
+        "--peers",
+        "4",
+        "--set=journal",
+    )
     launched(*given, "--out", str(run), settings=())
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
@@ -296,7 +306,15 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
     "settings",
     [
         ("--wire", "int8", "--shards", "3"),
-        ("--exact", "--shards", "3", "--shards-per-push", "2", "--shard-order", "random"),
+        (
+            "--set=exact",
+            "--shards",
+            "3",
+            "--set",
+            "shards_per_push=2",
+            "--set",
+            "shard_order=random",
+        ),
     ],
     ids=" ".join,
 )
@@ -316,7 +334,7 @@ def test_formats_and_shards_are_repeated_bit_for_bit(
     ("settings", "in_memory"),
     [
         (("--wire", "topk:0.5"), sys.platform == "linux"),
-        pytest.param(("--no-shared-memory",), False, marks=pytest.mark.slow),
+        pytest.param(("--set=shared_memory=false",), False, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -341,9 +359,9 @@ def test_large_shares_are_repeated_however_they_travelled(
 @pytest.mark.parametrize(
     ("settings", "wire"),
     [
-        (("--wire", "int8", "--lr-schedule", "cosine:warmup=0.2"), " as int8"),
+        (("--wire", "int8", "--set", "lr_schedule=cosine:warmup=0.2"), " as int8"),
         pytest.param((), "", marks=pytest.mark.slow),
-        pytest.param(("--no-shared-memory",), "", marks=pytest.mark.slow),
+        pytest.param(("--set=shared_memory=false",), "", marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -352,7 +370,7 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
 ) -> None:
     """In one message, and of full precision in frames or from memory."""
     run = tmp_path / "run"
-    rule = "--rule", "gradient-tracking", "--lr", "0.00001", "--momentum", "0", "--peers", "2"
+    rule = "--rule", "gradient-tracking", "--lr", "0.00001", "--set", "momentum=0", "--peers", "2"
     launched(*rule, *settings, "--task", "noisytask:large", "--out", str(run), settings=JOURNALED)
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
@@ -368,7 +386,7 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
     steps = calls(records_of(run / "peers" / "peer-0" / JOURNAL), "step")
     rates = {told.get("lr") for told in steps}
     # Each step's own, and none of calls without a step.
-    assert None in rates and len(rates) == (31 if "--lr-schedule" in settings else 2)
+    assert None in rates and len(rates) == (31 if "--set lr_schedule" in settings else 2)
 
 
 @pytest.mark.live
@@ -382,7 +400,7 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
         ),
         pytest.param(
             "choco",
-            ("--wire", "topk:0.1", "--topology", "ring", "--no-shared-memory"),
+            ("--wire", "topk:0.1", "--topology", "ring", "--set=shared_memory=false"),
             ("snapshot difference as topk:0.1 by itself",),
             marks=pytest.mark.slow,
         ),
@@ -406,7 +424,9 @@ def test_shares_that_are_kept_are_repeated_bit_for_bit(
     """Four peers learn to read digits, and their journals have all that they did."""
     run = tmp_path / "run"
     given = "--rule", rule, "--peers", "4", "--steps", "40", "--out", str(run)
-    launched(*given, *settings, settings=("--task", "digits", "--eval-every", "20", "--journal"))
+    launched(
+        *given, *settings, settings=("--task", "digits", "--set", "eval_every=20", "--set=journal")
+    )
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.compared and peer.steps == 40 for peer in found.peers)
@@ -549,7 +569,16 @@ def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.live
 def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
     # In the same run: shares in another format, and of a part of the model only.
-    settings = ("--wire", "int8", "--shards", "3", "--linger-s", "0.2", "--step-s-min", "0.05")
+    settings = (
+        "--wire",
+        "int8",
+        "--shards",
+        "3",
+        "--set",
+        "linger_s=0.2",
+        "--set",
+        "step_s_min=0.05",
+    )
     common = ("rumor", "peer", *QUICK, *settings, "--rendezvous", "meet")
     log = place / "log.txt"
     founder = forked(log, *common, "--id", "old", "--steps", "1000000", "--out", "two/old")

@@ -1,6 +1,7 @@
 """Models that are compiled, tied, turned or on a frozen backbone are replayed bit for bit."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,10 @@ def test_the_schema_of_a_journal_is_found_again(
 ) -> None:
     (tmp_path / "kindstask.py").write_text(TASK)
     monkeypatch.syspath_prepend(tmp_path)
-    config = RunConfig(task="kindstask:kinds", out=tmp_path / "a", journal=True, eval_every=5)
+    config = RunConfig(task="kindstask:kinds", journal=True, eval_every=5)
     protocol = ProtocolConfig(found_s=0.05, seek_s=0.05)
     peer = PeerConfig(id="a", frozen_may_differ=frozen_may_differ, protocol=protocol, linger_s=0)
+    peer = replace(peer, out=tmp_path / "a")
     try:
         assert run(config, peer).state == "finished"
         found = replay(tmp_path / "a")

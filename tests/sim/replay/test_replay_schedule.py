@@ -27,13 +27,13 @@ def configs(folder: Path, index: int) -> tuple[RunConfig, PeerConfig]:
     run_config = RunConfig(
         total_steps=TOTAL,
         lr_schedule=SCHEDULE,
-        out=folder / f"p{index}",
         journal=True,
-        log_every=1,
         step_s_min=0.004 * (1 + index),
     )
     peer_config = PeerConfig(
         id=f"p{index}",
+        out=folder / f"p{index}",
+        log_every=1,
         founders=2,
         rendezvous=folder / "r",
         protocol=ProtocolConfig(gossip_s=0.05, seek_s=0.05),

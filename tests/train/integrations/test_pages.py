@@ -13,9 +13,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from rumor.gossip import ProtocolConfig
-from rumor.train.runtime.script import environment
-
 from ...waiting import LIMIT_S
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
@@ -58,9 +55,8 @@ def run(code: str, **changes: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A lone founder waits for nobody."""
-    protocol = ProtocolConfig(seek_s=0.05, found_alone_s=0.3)
-    monkeypatch.setitem(environment._OF_PEER, "protocol", lambda text: protocol)
-    monkeypatch.setenv("RUMOR_PROTOCOL", "quick")
+    monkeypatch.setenv("RUMOR_SEEK_S", "0.05")
+    monkeypatch.setenv("RUMOR_FOUND_ALONE_S", "0.3")
     monkeypatch.setenv("RUMOR_LINGER_S", "0.5")
     monkeypatch.chdir(tmp_path)
 

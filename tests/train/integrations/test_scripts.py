@@ -1,6 +1,5 @@
 """The scripts for other trainers run, and resume."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,8 @@ def test_a_script_trains_and_goes_on_where_it_stood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     pytest.importorskip(library, reason=f"needs rumor[{library}]")
-    monkeypatch.setenv("RUMOR_PROTOCOL", json.dumps({"seek_s": 0.05, "found_alone_s": 0.3}))
+    monkeypatch.setenv("RUMOR_SEEK_S", "0.05")
+    monkeypatch.setenv("RUMOR_FOUND_ALONE_S", "0.3")
     monkeypatch.setenv("RUMOR_LINGER_S", "1")
     script, log = EXAMPLES / f"train_{library}.py", tmp_path / "log.txt"
     for steps, more in ((50, ()), (60, ("--resume",))):

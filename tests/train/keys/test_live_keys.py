@@ -22,8 +22,8 @@ pytestmark = pytest.mark.live
 
 ENDLESS = "1000000"
 MEMBER = (
-    *("--task", "quadratic", "--steps", "40", "--step-s-min", "0.02", "--json"),
-    *("--leave-s", str(LIMIT_S)),
+    *("--task", "quadratic", "--steps", "40", "--set", "step_s_min=0.02", "--json"),
+    *("--set", f"leave_s={LIMIT_S}"),
 )
 
 
@@ -107,7 +107,7 @@ def free_port() -> int:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("more", [(), ("--no-shared-memory",)], ids=str)
+@pytest.mark.parametrize("more", [(), ("--set=shared_memory=false",)], ids=str)
 def test_members_train_together_by_the_address_alone(run: Run, more: tuple[str, ...]) -> None:
     run.machine("m2")
     port = free_port()
@@ -136,7 +136,7 @@ def test_those_without_a_valid_key_stay_outside_and_training_goes_on(run: Run) -
     # Of refusals one line is written in ten seconds, whoever is refused.
     one.says("is not in version 1 of the roster")
     unknown.says("refuses this machine's key, which its roster does not list")
-    bare = run.start("bare", *outside, "m1", "--join-timeout-s", "3")
+    bare = run.start("bare", *outside, "m1", "--set", "join_timeout_s=3")
     assert bare.process.wait(LIMIT_S) == 1
     assert one.process.poll() is None and "met" not in one.log
 

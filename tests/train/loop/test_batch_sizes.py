@@ -29,5 +29,5 @@ def test_what_makes_no_sense_is_refused_by_the_name_of_its_option(
     texts: list[str], complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
-        batch_sizes(texts, IDS, 32, "--batch-sizes")
-    assert str(caught.value).startswith("--batch-sizes ")
+        batch_sizes(texts, IDS, 32, "--set batch_sizes")
+    assert str(caught.value).startswith("--set batch_sizes ")

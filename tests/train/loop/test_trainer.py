@@ -50,7 +50,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
 @pytest.mark.live
 @pytest.mark.parametrize("rule", ["gosgd", "gosgd:layers=4", "gosgd:robust=clip:tau=0.1"])
 def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> None:
-    run(RunConfig(steps=80, seed=3, out=tmp_path), PeerConfig(id="solo", seed=3, rule=rule))
+    run(RunConfig(steps=80, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
     expected = plain_sgd(3, "solo", 80).state_dict()
     found = tensors(tmp_path / "model.safetensors")
     assert found.keys() == expected.keys()
@@ -59,7 +59,7 @@ def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> Non
 
 @pytest.mark.live
 def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
-    report = run(RunConfig(steps=60, out=tmp_path, log_every=20), PeerConfig(id="solo"))
+    report = run(RunConfig(steps=60), PeerConfig(id="solo", log_every=20, out=tmp_path))
     assert json.loads((tmp_path / "peer.json").read_text()) == report.as_json()
     assert (report.state, report.steps, report.weight) == ("finished", 60, 1.0)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 20, 40, 50, 60]
@@ -69,8 +69,8 @@ def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_loggers_get_the_rows_of_the_file_the_settings_and_the_end(tmp_path: Path) -> None:
     own = Collected()
-    config = RunConfig(steps=60, out=tmp_path, log_every=20)
-    report = run(config, PeerConfig(id="solo", loggers=(own,)))
+    config = PeerConfig(id="solo", loggers=(own,), out=tmp_path, log_every=20)
+    report = run(RunConfig(steps=60), config)
     rows = read_metrics(tmp_path / "metrics.jsonl")
     assert [(peer, x) for peer, x, _ in own.rows] == [("solo", row["swarm_steps"]) for row in rows]
     assert [row for _, _, row in own.rows] == rows
@@ -89,8 +89,8 @@ def test_loggers_hear_of_a_run_that_fails() -> None:
 
 @pytest.mark.live
 def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
-    config = RunConfig(steps=60, seed=3, out=tmp_path, eval_every=20, eval_average_every=20)
-    run(config, PeerConfig(id="solo", seed=3))
+    config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
+    run(config, PeerConfig(id="solo", seed=3, out=tmp_path))
     rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "average_peers" in r]
     assert [row["step"] for row in rows] == [20, 40, 60]
     for row in rows:
@@ -104,17 +104,17 @@ def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path:
 
 @pytest.mark.live
 def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
-    run(RunConfig(steps=1, out=tmp_path), PeerConfig())
+    run(RunConfig(steps=1), PeerConfig(out=tmp_path))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     with pytest.raises(ConfigError, match="another run"):
-        run(RunConfig(steps=1, out=tmp_path), PeerConfig())
+        run(RunConfig(steps=1), PeerConfig(out=tmp_path))
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
 @pytest.mark.live
 def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="lower the learning rate"):
-        run(RunConfig(task="quadratic", lr=1e30, out=tmp_path), PeerConfig())
+        run(RunConfig(task="quadratic", lr=1e30), PeerConfig(out=tmp_path))
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
     assert not (tmp_path / "model.safetensors").exists()
     (account,) = read_ledger(tmp_path / "ledger.jsonl")
@@ -125,7 +125,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
 def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
-    report = run(RunConfig(out=tmp_path), PeerConfig(), stop=stop)
+    report = run(RunConfig(), PeerConfig(out=tmp_path), stop=stop)
     assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
 
 
@@ -133,7 +133,7 @@ def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
 def test_a_newcomer_that_is_told_to_stop_gives_up_looking(tmp_path: Path) -> None:
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
-    report = run(RunConfig(out=tmp_path), PeerConfig(join=("127.0.0.1:9",)), stop=stop)
+    report = run(RunConfig(), PeerConfig(join=("127.0.0.1:9",), out=tmp_path), stop=stop)
     assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
 
 
@@ -144,7 +144,7 @@ def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) ->
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match="Address already in use"):
-            run(RunConfig(out=tmp_path / "run"), PeerConfig(bind=bind))
+            run(RunConfig(), PeerConfig(bind=bind, out=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 

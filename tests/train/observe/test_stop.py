@@ -72,7 +72,7 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
     started: list[Member], tmp_path: Path
 ) -> None:
     started += [Member(tmp_path, "p0", 2, linger_s=1.0)]
-    started += [Member(tmp_path, "p1", 2, no_remote_stop=True)]
+    started += [Member(tmp_path, "p1", 2, remote_stop=False)]
     inside(*started)
     with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
         run(request)
@@ -81,7 +81,7 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
             "p0": End.GONE,
             "p1": End.REFUSED,
         }
-        assert "no_remote_stop" in request.peers["p1"].why
+        assert "remote_stop=False" in request.peers["p1"].why
     steps = started[1].peer.steps
     until(lambda: started[1].peer.steps > steps + 5, "it trains on")
     until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")

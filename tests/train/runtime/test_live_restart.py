@@ -38,13 +38,13 @@ def started(folder: Path, steps: int, *, resume: bool) -> list[BaseProcess]:
     for id in IDS:
         config = RunConfig(
             steps=steps,
-            out=folder / id,
             step_s_min=0.004,
             checkpoint_every=f"{EVERY}steps",
             resume=resume,
         )
         peer_config = PeerConfig(
             id=id,
+            out=folder / id,
             founders=len(IDS),
             rendezvous=folder / "r",
             rule=GoSGD(p=0.3),

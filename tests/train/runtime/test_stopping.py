@@ -31,7 +31,10 @@ def config(id: str, **changes: Any) -> PeerConfig:
 def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
     """Who waits ``linger_s`` out here waits for eleven days."""
     with Peer(nn.Linear(2, 1), config("a")) as founder:
-        peer = Peer(nn.Linear(2, 1), config("b", join=(founder.address or "",), linger_s=1e6))
+        peer = Peer(
+            nn.Linear(2, 1),
+            config("b", join=(founder.address or "",), linger_s=1e6),
+        )
         waiting, over = threading.Event(), threading.Event()
 
         def take_part() -> None:
@@ -69,11 +72,9 @@ def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
     monkeypatch.setattr(Peer, "merge", merging)
     with Peer(load_task("digits", seed=0).model(), config("a")) as founder:
         stop, reports = threading.Event(), list[Any]()
-        settings = config("b", join=(founder.address or "",), linger_s=1e6)
+        settings = config("b", join=(founder.address or "",), linger_s=1e6, out=tmp_path / "b")
         thread = threading.Thread(
-            target=lambda: reports.append(
-                run(RunConfig(steps=2, out=tmp_path / "b"), settings, stop=stop)
-            )
+            target=lambda: reports.append(run(RunConfig(steps=2), settings, stop=stop))
         )
         thread.start()
         while thread.is_alive():

@@ -219,7 +219,7 @@ def test_a_run_whose_ledger_fails_has_failed_and_says_why(
     FullDisk(monkeypatch, "ledger.jsonl", room_bytes=100)
     stop.set()
     with pytest.raises(TrainingError, match=WHY):
-        run(RunConfig(out=tmp_path), PeerConfig(id="a"), stop=stop)
+        run(RunConfig(), PeerConfig(id="a", out=tmp_path), stop=stop)
     report = json.loads((tmp_path / "peer.json").read_text())
     assert report["state"] == "failed" and "make room, and resume it" in report["error"]
     assert rumor_threads() == []
@@ -231,7 +231,7 @@ def test_a_run_whose_metrics_fail_goes_on(
 ) -> None:
     FullDisk(monkeypatch, "metrics.jsonl", room_bytes=700)
     with caplog.at_level(logging.WARNING, "rumor"):
-        report = run(RunConfig(steps=30, out=tmp_path, log_every=1), PeerConfig(id="a"))
+        report = run(RunConfig(steps=30), PeerConfig(id="a", log_every=1, out=tmp_path))
     assert (report.state, report.steps) == ("finished", 30)
     assert caplog.text.count("metrics.jsonl could not be written, training goes on") == 1
     assert read_metrics(tmp_path / "metrics.jsonl")
@@ -246,6 +246,6 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
 
     monkeypatch.setattr(sys.modules["rumor.train.storage.merge"], "save_file", fail)
     with pytest.raises(TrainingError, match=r"its end cannot be written to .*: make room"):
-        run(RunConfig(steps=2, out=tmp_path), PeerConfig(id="a"))
+        run(RunConfig(steps=2), PeerConfig(id="a", out=tmp_path))
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
     assert not list(tmp_path.glob("*.draft"))

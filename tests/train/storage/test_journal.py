@@ -334,9 +334,9 @@ def test_a_head_is_read_as_it_was_written() -> None:
 def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: Path) -> None:
     rule = GoSGD()
     rule.outstanding_max = 0  # no constructor takes it
-    config = PeerConfig(rule=rule)
+    config = PeerConfig(rule=rule, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="cannot be journaled"):
-        run(RunConfig(journal=True, out=tmp_path / "run"), config)
+        run(RunConfig(journal=True), config)
     assert not (tmp_path / "run").exists()
 
 
@@ -349,7 +349,7 @@ def test_a_journal_needs_a_folder() -> None:
 def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None:
     for journal in (False, True):
         out = tmp_path / str(journal)
-        run(RunConfig(steps=3, out=out, journal=journal), PeerConfig(id="solo"))
+        run(RunConfig(steps=3, journal=journal), PeerConfig(id="solo", out=out))
         assert (out / JOURNAL).exists() is journal
     records, closed = read(tmp_path / "True" / JOURNAL)
     assert closed

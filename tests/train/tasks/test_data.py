@@ -139,7 +139,7 @@ def test_training_is_the_same_to_the_bit(task: str, journal: bool) -> None:
 
 @pytest.mark.live
 def test_a_run_leaves_no_thread_behind(tmp_path: Path) -> None:
-    report = run(RunConfig(steps=5, prefetch=2, out=tmp_path), PeerConfig())
+    report = run(RunConfig(steps=5, prefetch=2), PeerConfig(out=tmp_path))
     assert report.steps == 5 and not threads()
     learner = Learner(RunConfig(prefetch=2), "a")
     learner.step()

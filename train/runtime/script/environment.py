@@ -1,16 +1,17 @@
 """What `rumor run` tells a script in its environment, and what that means to its peer."""
 
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
 
 from ....gossip import ConfigError, ProtocolConfig
+from ....gossip.specs.parameter import Parameter, settings_of
 from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
@@ -165,14 +166,6 @@ def _switch(text: str) -> bool:
     return text == "1"
 
 
-def _protocol(text: str) -> ProtocolConfig:
-    given = json.loads(text)
-    unknown = sorted({*given} - {each.name for each in fields(ProtocolConfig)})
-    if unknown:
-        raise ConfigError(f"ProtocolConfig has no field {unknown[0]}")
-    return ProtocolConfig(**given)
-
-
 _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "index": ("index", int),
     "count": ("count", int),
@@ -186,18 +179,8 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "network_faults": ("network_faults", _folder),
 }
 
-_OF_PEER: Final[Mapping[str, Callable[[str], Any]]] = {
-    **dict.fromkeys(("id", "topology", "rule", "bind", "mixing", "metrics_host"), str),
-    **dict.fromkeys(("founders", "seed", "log_every", "shards", "metrics_port"), int),
-    **dict.fromkeys(
-        ("linger_s", "leave_s", "join_timeout_s", "mix_budget_s", "memory_models"),
-        float,
-    ),
-    **dict.fromkeys(("join", "advertise"), _several),
-    **dict.fromkeys(("rendezvous", "out", "key", "roster"), _folder),
-    **dict.fromkeys(("frozen_may_differ", "no_remote_stop", "signals"), _switch),
-    "protocol": _protocol,
-}
+_OF_PEER: Final = settings_of(PeerConfig)
+_OF_PROTOCOL: Final = settings_of(ProtocolConfig)
 
 _PLACES: Final = ("id", "bind", "join", "founders", "rendezvous")
 """Whoever says one of these says where the peer belongs."""
@@ -247,6 +230,7 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
     """Fields of an `Environment`, and of a `PeerConfig`."""
     own: dict[str, Any] = {}
     told: dict[str, Any] = {}
+    protocol: dict[str, Any] = {}
     for key, text in variables.items():
         name = key.removeprefix(_PREFIX).lower()
         if not key.startswith(_PREFIX) or key != _PREFIX + name.upper():
@@ -255,8 +239,22 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
             field_name, read = _OWN[name]
             own[field_name] = _read(key, text, read)
         if name in _OF_PEER:
-            told[name] = _read(key, text, _OF_PEER[name])
+            told[name] = _read(key, text, partial(_setting, _OF_PEER[name]))
+        elif name in _OF_PROTOCOL:
+            protocol[name] = _read(key, text, partial(_setting, _OF_PROTOCOL[name]))
+    if protocol:
+        told["protocol"] = ProtocolConfig(**protocol)
     return own, told
+
+
+def _setting(setting: Parameter, text: str) -> Any:
+    if setting.is_several and "," in text:
+        return tuple(setting.read(each.strip()) for each in text.split(",") if each.strip())
+    if setting.kind is bool and text in ("0", "1"):
+        return text == "1"
+    value = setting.read(text)
+    value = value.absolute() if isinstance(value, Path) else value
+    return (value,) if setting.is_several and not setting.is_mixed else value
 
 
 def resolve_config(

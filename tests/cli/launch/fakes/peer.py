@@ -25,16 +25,16 @@ ONE = 2**40
 
 class FakePeer:
     def __init__(self, options: dict[str, str]) -> None:
-        self.id = options["--id"]
-        self.index = int(options["--index"])
-        self.steps = int(options["--steps"])
-        self.out = Path(options["--out"])
+        self.id = options["id"]
+        self.index = int(options["index"])
+        self.steps = int(options["steps"])
+        self.out = Path(options["out"])
         self.step = 0
         self.lives = 1 + len(list(self.out.glob("ledger*.jsonl")))
         name = "ledger.jsonl" if self.lives == 1 else f"ledger.{self.lives}.jsonl"
         # As the real one: a life is later than those before it, in whatever folder they are.
         self.append(name, kind="opened", id=self.id, incarnation=time.time_ns() // 1_000_000)
-        self.units = ONE if options["--founders"] != "1" and self.lives == 1 else 0
+        self.units = ONE if options["founders"] != "1" and self.lives == 1 else 0
         if self.units:
             self.append(name, kind="founded", units=ONE)
         self.ledger = name
@@ -112,21 +112,22 @@ def may_end() -> bool:
 
 def options_of(arguments: list[str]) -> dict[str, str]:
     """What was asked for; of a life that resumes, what its folder says and what is changed."""
-    given = dict(argument.partition("=")[::2] for argument in arguments)
-    if "--resume" in given:
-        kept: dict[str, str] = json.loads((Path(given["--resume"]) / "options.json").read_text())
+    told = (argument.removeprefix("--set=") for argument in arguments)
+    given = dict(argument.partition("=")[::2] for argument in told)
+    if "resume" in given:
+        kept: dict[str, str] = json.loads((Path(given["resume"]) / "options.json").read_text())
         return kept | given
-    (Path(given["--out"]) / "options.json").write_text(json.dumps(given))
+    (Path(given["out"]) / "options.json").write_text(json.dumps(given))
     return given
 
 
 if __name__ == "__main__":
     given = options_of(sys.argv[1:])
     fates = json.loads(os.environ.get("FAKE_FATES", "{}"))
-    fate = fates.get(given["--id"], "finish")
+    fate = fates.get(given["id"], "finish")
     if fate == "refuse":
         print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
         sys.exit(2)
     peer = FakePeer(given)
-    is_later = "--resume" in given or ".life-" in given["--out"]
+    is_later = "resume" in given or ".life-" in given["out"]
     peer.live("train" if is_later else fate)

@@ -31,10 +31,10 @@ def test_every_setting_of_a_study_is_an_option_of_simulate() -> None:
     ("settings", "words"),
     [
         ({"topology": "torus:rows=4,cols=8"}, ["--topology", "torus:rows=4,cols=8"]),
-        ({"step_s": 0.5, "workers": 8}, ["--step-s", "0.5", "--workers", "8"]),
+        ({"step_s": 0.5, "workers": 8}, ["--set", "step_s=0.5", "--workers", "8"]),
         ({"slow": ("3:10", "4:2")}, ["--slow", "3:10", "--slow", "4:2"]),
         ({"slow": ()}, []),
-        ({"exact": True}, ["--exact"]),
+        ({"exact": True}, ["--set=exact"]),
         ({"exact": False, "p": None}, []),
         ({"faults": "my faults.json"}, ["--faults", "my faults.json"]),
         ({"task": "--help"}, ["--task=--help"]),
@@ -65,7 +65,7 @@ def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
     config = replace(SimulationConfig(**settings), threads=1)
     wanted = simulate(config).summary["digest"]
     words = words_of(**settings)[1:]
-    where = ["--out", str(tmp_path / "run"), "--no-plot", "--json", "--threads", "1"]
+    where = ["--out", str(tmp_path / "run"), "--set=plot=false", "--json", "--set", "threads=1"]
     found = CliRunner().invoke(app, [*words, *where])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["digest"] == wanted
