@@ -52,8 +52,8 @@ from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
 out = Path(sys.argv[2]) / "peer"
-run(RunConfig(task="quadratic", steps=6, checkpoint_every="2steps", journal=True, out=out),
-    PeerConfig())
+run(RunConfig(task="quadratic", steps=6, checkpoint_every="2steps", journal=True),
+    PeerConfig(out=out))
 """
 
 
