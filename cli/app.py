@@ -228,7 +228,7 @@ def run() -> None:
         # typer's own way is a box of seven lines.
         if message := error.format_message():
             hint = f"Try '{_called()} --help'."
-            if (setting := _setting_of(message)) and _called() != "rumor run":
+            if setting := _setting_of(message):
                 hint = f"Write --set {setting}=VALUE; `rumor config {setting}` explains it."
             elif _called() == "rumor run" and "--" not in sys.argv:
                 # Options of the script were taken for those of the command.
@@ -249,11 +249,14 @@ def _beside(arguments: Sequence[str]) -> AbstractContextManager[None]:
 
 def _setting_of(message: str) -> str:
     """The setting that an option which is none would be; empty where there is none."""
-    from .commands.config import declared_settings
+    found, command = re.match(r"No such option: --([\w-]+)", message), _called()[6:]
+    if found is None or not command:
+        return ""
+    # Here, since it imports more than `rumor --help` needs.
+    from .settings.options import settings_of_command
 
-    found = re.match(r"No such option: --([\w-]+)", message)
-    name = found[1].replace("-", "_") if found else ""
-    return name if name in declared_settings() else ""
+    name = found[1].replace("-", "_")
+    return name if name in settings_of_command(load(command))[0] else ""
 
 
 def _called() -> str:

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,8 +27,9 @@ from .tasks.precision import check_precision
 from .tensors.mixing import Mixing
 
 __all__ = [
-    *("CHECKPOINTS", "CheckpointConfig", "Interval", "PeerConfig", "Recurrence", "RunConfig"),
-    "parse_interval",
+    *("CHECKPOINTS", "CheckpointConfig", "EndSettings", "GossipSettings", "Interval"),
+    *("MetricsSettings", "PeerConfig", "Recurrence", "RunConfig", "SeedSettings"),
+    *("ShardSettings", "TrainingSettings", "TrustSettings", "ValueSettings", "parse_interval"),
 ]
 
 CHECKPOINTS: Final = "checkpoints"
@@ -116,8 +117,10 @@ class CheckpointConfig:
         ConfigError: A field is out of range.
     """
 
-    folder: Path
-    """For this peer's checkpoints alone; made if it is not there. A text is taken for a path."""
+    folder: Path = setting(
+        MISSING,
+        "For this peer's checkpoints alone; made if it is not there. A string is taken for a path.",
+    )
 
     every_s: float | None = setting(
         60.0,
@@ -471,12 +474,13 @@ class PeerConfig(
         "base.",
     )
 
-    checkpoint: CheckpointConfig | None = None
-    """Where and how often to write checkpoints; None for each minute into ``out``, where that is
-    given, and none otherwise."""
+    checkpoint: CheckpointConfig | None = setting(
+        None,
+        "Where and how often to write checkpoints.",
+        otherwise="each minute into ``out``, where that is given",
+    )
 
-    protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
-    """Sizes and times of the exchange."""
+    protocol: ProtocolConfig = setting(ProtocolConfig, "Sizes and times of the exchange.")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -649,8 +653,9 @@ class RunConfig(TrainingSettings):
         otherwise="2 on a GPU, else 0",
     )
 
-    options: Mapping[str, Any] | None = None
-    """What else to keep in the folder for whoever resumes, as JSON has it."""
+    options: Mapping[str, Any] | None = setting(
+        None, "What else to keep in the folder for whoever resumes, as JSON has it."
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)

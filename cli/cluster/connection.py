@@ -41,9 +41,9 @@ def ssh_command(ssh: str, host: Host) -> list[str]:
     try:
         words = shlex.split(ssh)
     except ValueError as error:
-        raise ConfigError(f"--ssh is {ssh!r}: {error}") from None
+        raise ConfigError(f"ssh is {ssh!r}: {error}") from None
     if not words:
-        raise ConfigError("--ssh is empty: name a command, such as ssh")
+        raise ConfigError("ssh is empty: name a command, such as ssh")
     words += _OPTIONS
     for flag, value in (("-p", host.ssh_port), ("-i", host.key), ("-l", host.user)):
         if value is not None:

@@ -1,12 +1,12 @@
 """Write docs/reference/{commands,config,metrics}.md from the code: ``make reference``.
 
-Commands come from the table of commands that ``rumor`` runs, configuration from the fields of the
-dataclasses and the docstrings below them, metrics from the study's own declarations. Paths are
+Commands come from the table of commands that ``rumor`` runs, configuration from the settings that
+dataclasses declare, metrics from the study's own declarations. Paths are
 relative to the root of the repository.
 """
 
-import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
@@ -15,6 +15,7 @@ from typing import Any
 
 from rumor.cli.app import COMMANDS, load
 from rumor.gossip import ProtocolConfig
+from rumor.gossip.specs.parameter import Parameter, settings_of
 from rumor.sim import SimulationConfig
 from rumor.sim.study.metrics import FACTS, METRICS
 from rumor.train import CheckpointConfig, PeerConfig
@@ -119,27 +120,57 @@ def _shown_default(parameter: Any) -> str:
 
 
 def config() -> str:
-    """Every public configuration class, field by field."""
+    """Every public configuration class, and the classes that its settings are declared in."""
     lines = ["# Configuration", "", MARKER, ""]
-    lines += ["All classes are frozen and take keyword arguments only.", ""]
+    lines += [
+        "All classes are frozen and take keyword arguments only. A setting is declared once; a "
+        "config has",
+        "those of all its bases. `rumor config NAME` explains one in the terminal.",
+        "",
+    ]
     for cls in CONFIGS:
         lines += [f"## {cls.__module__.rsplit('.', 1)[0]}.{cls.__name__}", ""]
-        lines += [_first_paragraph(cls.__doc__ or ""), ""]
+        bases = [f"[{each.__name__}](#{each.__name__.lower()})" for each in _subjects(cls)]
+        also = f" It has the settings of {', '.join(bases)}, too." if bases else ""
+        lines += [_first_paragraph(cls.__doc__ or "") + also, ""]
+        lines += [*_table(("field", "default", "what it does"), _field_rows(cls)), ""]
+    for cls in dict.fromkeys(each for config in CONFIGS for each in _subjects(config)):
+        lines += [f"## {cls.__name__}", "", _first_paragraph(cls.__doc__ or ""), ""]
         lines += [*_table(("field", "default", "what it does"), _field_rows(cls)), ""]
     return _text(lines)
 
 
+def _subjects(cls: type) -> list[type]:
+    """The bases of a config that declare settings, and are no configs of their own."""
+    return [each for each in cls.__mro__[1:] if each.__name__.endswith("Settings")]
+
+
 def _field_rows(cls: type) -> Iterator[tuple[str, str, str]]:
-    documented = _field_docstrings(cls)
     for field in fields(cls):  # type: ignore[arg-type]
-        if field.name.startswith("_"):
+        if field.name not in vars(cls).get("__annotations__", ()) or not field.metadata:
             continue
-        annotation, help_ = documented[field.name]
-        default = _default_text(field)
-        yield f"`{field.name}: {annotation}`".replace("|", "\\|"), default, _cell(help_)
+        told = field.metadata["parameter"]
+        setting = settings_of(cls).get(field.name)
+        values = setting.allowed if setting is not None and _is_bounded(setting) else ""
+        kind = field.type if isinstance(field.type, str) else _annotation(field.type)
+        help_ = told.help + (f" Values: {values}." if values else "")
+        yield f"`{field.name}: {kind}`".replace("|", "\\|"), _default_text(field), _cell(help_)
+
+
+def _is_bounded(setting: Parameter) -> bool:
+    bounds = (setting.low, setting.above, setting.high, setting.below)
+    return bool(setting.choices) or any(bound is not None for bound in bounds)
+
+
+def _annotation(annotation: Any) -> str:
+    text = inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", text)
 
 
 def _default_text(field: Any) -> str:
+    otherwise = field.metadata["parameter"].otherwise
+    if otherwise:
+        return _cell(otherwise)
     if field.default is not MISSING:
         return f"`{field.default!r}`"
     if field.default_factory is not MISSING:
@@ -147,24 +178,6 @@ def _default_text(field: Any) -> str:
         # The fields of a nested configuration have a section of their own.
         return f"`{type(made).__name__}()`" if type(made) in CONFIGS else f"`{made!r}`"
     return "required"
-
-
-def _field_docstrings(cls: type) -> dict[str, tuple[str, str]]:
-    """By field: its annotation as written, and the docstring below it."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for statement, after in zip(definition.body, [*definition.body[1:], None], strict=True):
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            text = _docstring(after)
-            found[statement.target.id] = (ast.unparse(statement.annotation), text)
-    return found
-
-
-def _docstring(statement: ast.stmt | None) -> str:
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-        return str(statement.value.value)
-    return ""
 
 
 # Metrics.

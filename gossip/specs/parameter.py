@@ -160,7 +160,18 @@ class Parameter:
             return
         if self.is_several:
             self._check_several(value)
-        elif not self._fits(value) and not (self.is_mixed and not isinstance(value, self.kind)):
+            return
+        is_other = not isinstance(value, _KINDS[self.kind][0]) or (
+            isinstance(value, bool) and self.kind is not bool
+        )
+        if isinstance(value, str | Path) and "\0" in str(value):
+            # Some strings name files, and no file has it in its name.
+            raise ConfigError(f"{self.name} is {value!r}: it must have no NUL character")
+        if is_other and self.is_mixed:
+            return
+        if is_other and not (self.form or self.choices):
+            raise ConfigError(f"{self.name} is {value!r}: it must be {_KINDS[self.kind][1]}")
+        if not self._fits(value):
             raise ConfigError(f"{self.name} is {value!r}: it must be {self.allowed}")
 
     def _check_several(self, values: object) -> None:
@@ -181,8 +192,7 @@ class Parameter:
         if self.choices:
             return value in self.choices
         if not isinstance(value, Real):
-            # Some strings name files, and no file has that character in its name.
-            return "\0" not in str(value)
+            return True
         number: Any = value
         return (
             # Not math.isfinite, which cannot take a very large integer.
@@ -224,7 +234,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
     """Declare a field of a dataclass as a parameter: a setting.
 
     Args:
-        default: Its default; a function makes one for each config.
+        default: Its default; a function makes one for each config; MISSING where there is none.
         help: What it does; another setting's name stands in ``double backquotes``.
         **declared: Further fields of a `Parameter`.
 
@@ -237,6 +247,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
     bounds = {"low", "above", "high", "below"}
     declared.setdefault("is_endless", bounds.isdisjoint(declared))
     made: Any = {"default_factory": default} if callable(default) else {"default": default}
+    made = {} if default is MISSING else made
     return field(**made, metadata={_METADATA: Parameter(help, **declared)})
 
 

@@ -59,6 +59,7 @@ def test_help_lists_every_command_with_the_first_sentence_of_its_own_help() -> N
         (["launch", "--peers", "many"], "--peers", "rumor launch --help"),
         (["merge", "-o", "m.safetensors"], "DIR", "rumor merge --help"),
         (["peer", "--steps"], "--steps", "rumor peer --help"),
+        (["run", "--dead-s", "3"], "No such option: --dead-s", "--set dead_s=VALUE"),
     ],
 )
 def test_what_cannot_be_parsed_is_answered_in_two_lines(

@@ -110,7 +110,7 @@ class Machines:
 
     def arguments(self, *more: str, lines: Sequence[str] = ()) -> list[str]:
         """Of ``rumor run``, as far as machines go."""
-        return ["run", "--hosts", self.file(*lines), "--ssh", str(self.ssh), *more]
+        return ["run", "--hosts", self.file(*lines), "--set", f"ssh={self.ssh}", *more]
 
     def cut(self, address: str) -> None:
         """End the ssh to a machine, as a lost network would."""

@@ -86,7 +86,7 @@ def test_ssh_is_told_how_to_reach_a_machine(tmp_path: Path) -> None:
     )
     assert "exec python3 -P -m rumor.cli.cluster.agent" in ssh_command("ssh", third)[-1]
     for wrong in ("", "ssh 'x"):
-        with pytest.raises(ConfigError, match="--ssh"):
+        with pytest.raises(ConfigError, match="ssh is "):
             ssh_command(wrong, first)
 
 

@@ -24,7 +24,7 @@ from .machines import Machines
 pytestmark = pytest.mark.live
 
 IDS = ("peer-0", "peer-1", "peer-2")
-QUICK = ("--timing", "local", "--p", "0.5", "--out", "run")
+QUICK = ("--timing", "local", "--rule", "gosgd:p=0.5", "--out", "run")
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
         ("nowhere -F x", "--ssh: nowhere: No such file"),
         ("false", "false ended"),
     ):
-        result = called(["run", "--hosts", machines.file(), "--ssh", ssh, "--", "mine.py"])
+        result = called(["run", "--hosts", machines.file(), "--set", f"ssh={ssh}", "--", "mine.py"])
         assert result.exit_code == 2 and message in result.stderr
     machines.is_cut_off()
     result = called([*machines.arguments("--out", "run"), "--", "mine.py"])

@@ -149,7 +149,17 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
 ) -> None:
     job = job_with_free_ports()
     run = Path(f"runs/slurm-{job}")
-    words = (*RUMOR, "run", "--timing", "local", "--p", "0.3", "--set", "log_every=5", "--")
+    words = (
+        *RUMOR,
+        "run",
+        "--timing",
+        "local",
+        "--rule",
+        "gosgd:p=0.3",
+        "--set",
+        "log_every=5",
+        "--",
+    )
     script = ("mine.py", "--steps", "400", "--until", "over")
     for rank in range(TASKS):
         processes.append(start(slurm(rank, job), *words, *script))

@@ -182,8 +182,8 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log(
     with forked_peers():
         words = ("--", "mine.py", "--steps", "60", "--fails", "2")
         options = (
-            "--p",
-            "0.5",
+            "--rule",
+            "gosgd:p=0.5",
             "--out",
             "run",
             "--set",

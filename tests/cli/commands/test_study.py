@@ -153,7 +153,7 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
         ('[grid]\ntopolgy = ["ring"]\n', "unknown key 'topolgy', did you mean 'topology'"),
         ("[grid]\n", "the grid is empty: vary something"),
         ('[grid]\nloss = ["0.1"]\n', "loss is '0.1': it must be a number"),
-        ("[grid]\ntopology = [2026-11-21]\n", "it must be a text"),
+        ("[grid]\ntopology = [2026-11-21]\n", "it must be a string"),
         ("[grid]\np = []\n", "grid.p is empty: it must have at least one value"),
     ],
 )

@@ -60,7 +60,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--partition", "iid", "--peers", "5000"], "use fewer, or partition shared"),
         (["--slow", "7:2"], "only 0 to 3"),
         (["--slow", "fast"], "3:10"),
-        (["--rule=gosgd:p=2"], "p=2"),
+        (["--rule=gosgd:p=2"], "p is 2"),
         (["--rule=gosgd:emission=per-hour"], "per-step, per-second or adaptive"),
         (["--lr", "0"], "lr is 0"),
         (["--steps", "-5"], "steps is -5"),

@@ -63,7 +63,16 @@ def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The summary of a swarm of three; in the middle one was killed, and one was told to stop."""
     run = tmp_path_factory.mktemp("lessened") / "run"
     # On the path the two are no neighbors: the one that leaves hands its weight to one that lives.
-    options = ("--topology", "path", "--p", "0.5", "--steps", "200", "--set", "step_s_min=0.02")
+    options = (
+        "--topology",
+        "path",
+        "--rule",
+        "gosgd:p=0.5",
+        "--steps",
+        "200",
+        "--set",
+        "step_s_min=0.02",
+    )
     ends = ("--timing", "local", "--set", "linger_s=1", "--set", f"leave_s={LIMIT_S}")
     measured = ("--set=journal", "--set", "eval_average_every=10")
 

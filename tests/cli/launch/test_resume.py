@@ -331,4 +331,4 @@ def test_a_run_whose_peers_name_code_of_somebody_else_asks_for_trust(
     read_run(tmp_path, {}, trust=True)
     # What is typed is trusted, and no launch can change the task of a run.
     result = CliRunner().invoke(app, ["launch", f"--resume={tmp_path}", "--steps=5"])
-    assert result.exit_code == 2 and "give --trust" in result.stderr
+    assert result.exit_code == 2 and "give --set trust" in result.stderr

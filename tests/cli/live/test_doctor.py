@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_here(run: Run) -> None:
 def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
     with ExitStack() as stack:
         other = Run(tmp_path, stack)
-        seed = ("--seed", "7", "--steps", "1000000", "--set", "step_s_min=0.02")
+        seed = ("--set", "seed=7", "--steps", "1000000", "--set", "step_s_min=0.02")
         other.start("z", "--task", "quadratic", "--id", "z", "--bind", other.address, *seed)
         other.trains("z", "founded a swarm")
         assert causes(run.address, other.address, status=1) == [[], ["swarm"]]
@@ -150,7 +150,7 @@ def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
 def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
     with ExitStack() as stack:
         alone = Run(tmp_path, stack)
-        words = ("--task", "quadratic", "--id", "s", "--founders", "2", "--bind", alone.address)
+        words = ("--task", "quadratic", "--id", "s", "--set", "founders=2", "--bind", alone.address)
         alone.start("s", *words)
         host, port = alone.address.split(":")
 

@@ -85,7 +85,7 @@ def swarm_of(run: Run, *more: str) -> list[Forked]:
     common = ("--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01", *more)
     processes = []
     for id, way in (("a", "--bind"), ("b", "--join")):
-        own = ("--id", id, "--out", str(run.folder / id), "--founders", "2", way, run.address)
+        own = ("--id", id, "--out", str(run.folder / id), "--set", "founders=2", way, run.address)
         processes.append(run.start(id, *common, *own))
     for id in ("a", "b"):
         run.trains(id, "founded a swarm")

@@ -137,7 +137,7 @@ def test_what_is_typed_overrides_it(tmp_path: Path, asked: list[SimulationConfig
         (["--speeds", "1x:50%,2x:50%"], {"slow": ()}),
         (["--rule", "sgp"], {"rule": "sgp", "p": None, "emission": "per-step"}),
         (["--task", "quadratic"], {"lr": None, "batch_size": None}),
-        (["--lr", "0.5", "--p", "0.25"], {"lr": 0.5, "p": 0.25, "rule": "gosgd"}),
+        (["--lr", "0.5", "--set", "p=0.25"], {"lr": 0.5, "p": 0.25, "rule": "gosgd"}),
     ],
 )
 def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(

@@ -183,7 +183,7 @@ def test_a_deciding_process_that_was_killed_is_told_as_that() -> None:
         ({"workers": "4"}, "workers is '4': it must be an integer"),
         ({"workers": None}, "workers is None: it must be an integer"),
         ({"shards": None}, "shards is None: it must be an integer"),
-        ({"lr_schedule": 3}, "lr_schedule is 3: it must be a text"),
+        ({"lr_schedule": 3}, "lr_schedule is 3: it must be a string"),
         ({"task": 42}, "task is 42"),
         ({"network": None}, "network is None"),
         ({"slow": "3:10"}, "slow is '3:10': it must be a tuple"),

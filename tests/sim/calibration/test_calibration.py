@@ -90,7 +90,7 @@ def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -
         ({"settings": {"workers": 4}}, "settings has 'workers'"),
         ({"settings": 3}, "settings is 3: it must be an object"),
         ({"settings": {"lr": "0.1"}}, "lr is '0.1': it must be a number"),
-        ({"settings": {"topology": ["ring"]}}, r"topology is \['ring'\]: it must be a text"),
+        ({"settings": {"topology": ["ring"]}}, r"topology is \['ring'\]: it must be a string"),
         ({"settings": {"exact": "no"}}, "exact is 'no': it must be true or false"),
         ({"settings": {"time_s": 10**400}}, "a number of 401 digits, is too large"),
         (

@@ -100,7 +100,8 @@ def loaded():
 """
 
 JOURNALED = ("--task", "noisytask:noisy", "--set", "eval_every=7", "--set=journal")
-QUICK = ("--p", "0.5", *JOURNALED)
+RULE = ("--rule", "gosgd:p=0.5")
+QUICK = (*RULE, *JOURNALED)
 
 Reframe = Callable[[int, bytes], bytes]
 
@@ -170,7 +171,7 @@ def verdicts(found: Replay) -> dict[str, str]:
 @pytest.mark.live
 def test_own_loaders_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
     options = ("--peers", "2", "--partition", "iid", "--out", "loaded")
-    launched(*options, settings=("--p", "0.5", "--task", "noisytask:loaded", "--set=journal"))
+    launched(*options, settings=(*RULE, "--task", "noisytask:loaded", "--set=journal"))
     found = replay(place / "loaded")
     assert found.identical and found.difference is None
     assert [peer.steps for peer in found.peers] == [40, 40]
@@ -305,11 +306,11 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
 @pytest.mark.parametrize(
     "settings",
     [
-        ("--wire", "int8", "--shards", "3"),
+        ("--wire", "int8", "--set", "shards=3"),
         (
             "--set=exact",
-            "--shards",
-            "3",
+            "--set",
+            "shards=3",
             "--set",
             "shards_per_push=2",
             "--set",
@@ -386,7 +387,7 @@ def test_shares_of_several_registers_are_repeated_bit_for_bit(
     steps = calls(records_of(run / "peers" / "peer-0" / JOURNAL), "step")
     rates = {told.get("lr") for told in steps}
     # Each step's own, and none of calls without a step.
-    assert None in rates and len(rates) == (31 if "--set lr_schedule" in settings else 2)
+    assert None in rates and len(rates) == (31 if wire else 2)
 
 
 @pytest.mark.live
@@ -570,21 +571,21 @@ def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
     # In the same run: shares in another format, and of a part of the model only.
     settings = (
-        "--wire",
-        "int8",
-        "--shards",
-        "3",
+        "--set",
+        "wire=int8",
+        "--set",
+        "shards=3",
         "--set",
         "linger_s=0.2",
         "--set",
         "step_s_min=0.05",
     )
-    common = ("rumor", "peer", *QUICK, *settings, "--rendezvous", "meet")
+    common = ("rumor", "peer", *QUICK, *settings, "--set", "rendezvous=meet")
     log = place / "log.txt"
     founder = forked(log, *common, "--id", "old", "--steps", "1000000", "--out", "two/old")
     until(lambda: founder.poll() is not None or steps_of(place / "two" / "old" / JOURNAL) >= 10)
     assert founder.poll() is None, log.read_text()
-    joiner = ("--id", "new", "--seed", "5", "--steps", "20", "--out", "two/new")
+    joiner = ("--id", "new", "--set", "seed=5", "--steps", "20", "--out", "two/new")
     assert forked(log, *common, *joiner).wait() == 0, log.read_text()
     founder.terminate()
     founder.wait()

@@ -111,7 +111,7 @@ def free_port() -> int:
 def test_members_train_together_by_the_address_alone(run: Run, more: tuple[str, ...]) -> None:
     run.machine("m2")
     port = free_port()
-    both = ("--founders", "2", "--p", "1", *more)
+    both = ("--set", "founders=2", "--rule", "gosgd:p=1", *more)
     one = run.start("m1", "--bind", f"127.0.0.1:{port}", *both, roster="m1")
     two = run.start("m2", "--join", f"127.0.0.1:{port}", *both, roster="m1")
     reports = [one.report(), two.report()]
@@ -171,7 +171,16 @@ def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(run: Run) -
         run.roster(name).write_text(run.roster("m1").read_text())
     port = free_port()
     # Each step pushes: something is in flight whenever somebody is cut off.
-    busy = ("--steps", ENDLESS, "--p", "1", "--founders", "3", "--topology", "complete")
+    busy = (
+        "--steps",
+        ENDLESS,
+        "--rule",
+        "gosgd:p=1",
+        "--set",
+        "founders=3",
+        "--topology",
+        "complete",
+    )
     one = run.start("m1", "--bind", f"127.0.0.1:{port}", *busy, roster="m1")
     others = [
         run.start(name, "--join", f"127.0.0.1:{port}", *busy, roster=name) for name in names[1:]

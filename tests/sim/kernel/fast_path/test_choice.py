@@ -78,7 +78,7 @@ def test_the_same_decisions_are_none() -> None:
 def test_compiled_is_refused_where_it_cannot_be() -> None:
     with pytest.raises(ConfigError, match="cannot take this run: the rule is adpsgd"):
         run_of("compiled", rule="adpsgd", p=None)
-    with pytest.raises(ConfigError, match="unknown decide 'quickly'"):
+    with pytest.raises(ConfigError, match="decide is 'quickly': it must be"):
         run_of("quickly")
 
 

@@ -277,7 +277,12 @@ def test_every_argument_and_every_command_is_there() -> None:
     text = read(results).text
     assert "lr 0.05" in text
     assert "iid (partition = shared), skewed (partition = dirichlet:0.1)" in text
-    assert text.count("rumor simulate --task digits --workers 16 --lr 0.05 --topology") == 24
+    assert (
+        text.count(
+            "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
+        )
+        == 24
+    )
 
 
 def test_the_page_opens_without_a_network_because_plotly_is_in_it_once() -> None:
