@@ -107,7 +107,7 @@ cover:
 	$(MAKE) test-core COVER=1
 
 campaign: .venv/.test
-	$(BIN)/rumor fuzz --seeds 0-9999
+	$(BIN)/python -m rumor.sim.fuzz --seeds 0-9999
 	$(BIN)/python $(PYTEST) -n auto -m "hypothesis and not live and not slow" --hypothesis-profile campaign
 	$(BIN)/python $(PYTEST) -m slow
 

@@ -34,7 +34,10 @@ class Command:
     """One command of ``rumor``: where its function is, and what ``rumor --help`` says of it."""
 
     home: str
-    """``module:function`` inside this package."""
+    """``module:function`` inside this package; ``module:app`` where it has commands itself."""
+
+    panel: str
+    """Of ``rumor --help``."""
 
     summary: str
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
@@ -44,99 +47,103 @@ class Command:
     its options are read."""
 
 
+_TRAIN = "Train"
+_WATCH = "Watch and administer"
+_SIMULATE = "Simulate and measure"
+_LOOK_UP = "Look up"
+
 COMMANDS = {
     "launch": Command(
         home="commands.launch:launch",
         beside="launch.processes.fork_server:begun_early",
-        summary="Train one model with several local processes, each a peer of its own.",
+        panel=_TRAIN,
+        summary="Train one model with several processes of this machine.",
     ),
     "run": Command(
         home="commands.run:run",
-        summary="Start your own training script several times, as the peers of one swarm.",
+        panel=_TRAIN,
+        summary="Start your own training script as the peers of one swarm.",
+    ),
+    "peer": Command(
+        home="commands.peer:peer",
+        panel=_TRAIN,
+        summary="Be one peer: found a swarm, or join one by any member's address.",
+    ),
+    "merge": Command(
+        home="runs.merge:merge",
+        panel=_TRAIN,
+        summary="Average the models of several peers, by their weights.",
     ),
     "demo": Command(
         home="commands.demo:demo",
         beside="launch.processes.fork_server:begun_early",
-        summary="Show in a minute what a swarm does when machines are slow, die, and come late.",
-    ),
-    "peer": Command(
-        home="commands.peer:peer",
-        summary="Be one peer of a swarm: found one, or join by the address of any member.",
+        panel=_TRAIN,
+        summary="Show in a minute how a swarm takes slow, dying and late machines.",
     ),
     "top": Command(
         home="live.top:top",
-        summary="See who is in a swarm, and how each of them is doing.",
-    ),
-    "web": Command(
-        home="live.web:web",
-        summary="Watch a swarm in the browser: who pushes to whom, curves, and what has happened.",
-    ),
-    "doctor": Command(
-        home="live.doctor:doctor",
-        summary="Say why a peer on this machine could not join at an address, and what to do.",
+        panel=_WATCH,
+        summary="Show who is in a swarm, and how each of them is doing.",
     ),
     "stop": Command(
         home="live.stop:stop",
-        summary="End a whole swarm: all peers end their step, merge, write checkpoints and go.",
+        panel=_WATCH,
+        summary="End a whole swarm in good order, by any member's address.",
     ),
-    "keygen": Command(
-        home="trust.keys:keygen",
-        summary="Make a machine's key, and print the line by which a roster lets it in.",
+    "doctor": Command(
+        home="live.doctor:doctor",
+        panel=_WATCH,
+        summary="Say why a peer on this machine cannot join, and what to do.",
     ),
-    "roster": Command(
-        home="trust.keys:roster",
-        summary="Say which machines may take part in a swarm: `init`, `add`, `revoke` and `show`.",
+    "keys": Command(
+        home="commands.keys:keys",
+        panel=_WATCH,
+        summary="Make machines' keys, and rosters of those that may take part.",
     ),
     "simulate": Command(
         home="commands.simulate:simulate",
-        summary="Train one model with many simulated workers, and see how that would go on real "
-        "ones.",
+        panel=_SIMULATE,
+        summary="Train one model with many simulated workers.",
     ),
     "study": Command(
         home="commands.study:study",
-        summary="Compare topologies, rules, sizes, machines or networks, and see the answer on one "
-        "page.",
+        panel=_SIMULATE,
+        summary="Compare topologies, rules, sizes or networks on one page.",
     ),
     "calibrate": Command(
         home="runs.calibrate:calibrate",
-        summary="Measure real peers, and write a file that `rumor simulate --from FILE` starts "
-        "from.",
+        panel=_SIMULATE,
+        summary="Measure real peers, for `rumor simulate --from FILE`.",
     ),
     "advise": Command(
         home="runs.advise:advise",
-        summary="Say which rule, topology and wire suit machines that were measured.",
+        panel=_SIMULATE,
+        summary="Say which rule, topology and wire suit measured machines.",
     ),
     "compare": Command(
         home="runs.compare:compare",
-        summary="Put a live run and a simulation side by side, and say whether they agree.",
+        panel=_SIMULATE,
+        summary="Put a live run and a simulation side by side.",
     ),
     "replay": Command(
         home="runs.replay:replay",
-        summary="Repeat a live run from its journals, and compare it with what it left, bit for "
-        "bit.",
+        panel=_SIMULATE,
+        summary="Repeat a live run from its journals, bit for bit.",
     ),
-    "merge": Command(
-        home="runs.merge:merge",
-        summary="Average the models of several peers, each weighted by the weight that it ended "
-        "with.",
+    "rules": Command(
+        home="commands.rules:rules",
+        panel=_LOOK_UP,
+        summary="List the rules by which peers exchange, or explain one.",
     ),
     "topology": Command(
         home="commands.topology:topology",
-        summary="Say who pushes to whom in a topology, how fast that mixes, and what may break it.",
+        panel=_LOOK_UP,
+        summary="Say who pushes to whom in a topology, and how fast it mixes.",
     ),
     "config": Command(
         home="commands.config:config",
-        summary="List the settings of `rumor peer`, `launch`, `run` and `simulate`, and explain "
-        "them.",
-    ),
-    "storm": Command(
-        home="commands.storm:storm",
-        summary="Draw a storm, what goes wrong with real fleets, as a fault schedule for a swarm "
-        "of any size.",
-    ),
-    "fuzz": Command(
-        home="commands.fuzz:fuzz",
-        summary="Fuzz the protocol: inject random faults until an invariant breaks or none does.",
+        panel=_LOOK_UP,
+        summary="List and explain settings that are no options of a command.",
     ),
 }
 """By name, in the order in which ``rumor --help`` lists them."""
@@ -160,10 +167,14 @@ class _LazyCommand(TyperCommand):
 
 
 def load(name: str) -> Any:
-    """Import a command, and make what typer calls one: its options are ``params``."""
-    alone = typer.Typer(**_SETTINGS)
-    alone.command(name)(_imported(COMMANDS[name].home))
-    return typer.main.get_command(alone)
+    """Import a command, and make what typer calls one: its options are ``params``; one that has
+    commands of its own has them in ``commands``, by name."""
+    found = _imported(COMMANDS[name].home)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(**_SETTINGS)
+        alone.command(name)(found)
+        found = alone
+    return typer.main.get_command(found)
 
 
 def _imported(home: str) -> Any:
@@ -172,7 +183,9 @@ def _imported(home: str) -> Any:
 
 
 def _register(name: str, command: Command) -> None:
-    decorate = app.command(name, help=command.summary, cls=_LazyCommand)
+    decorate = app.command(
+        name, help=command.summary, rich_help_panel=command.panel, cls=_LazyCommand
+    )
     decorate(lambda: None)
 
 
@@ -205,6 +218,7 @@ class _UsageError(Protocol):
     """What typer raises for arguments it cannot parse; the class itself is not public."""
 
     exit_code: int
+    ctx: Any
 
     def format_message(self) -> str: ...
 
@@ -221,16 +235,18 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with _beside(sys.argv[1:]):
-            status = app(standalone_mode=False)
+            status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise
         # typer's own way is a box of seven lines.
         if message := error.format_message():
-            hint = f"Try '{_called()} --help'."
-            if setting := _setting_of(message):
+            # An option that lacks its value comes without a context.
+            called = error.ctx.command_path if error.ctx else f"rumor {sys.argv[1]}"
+            hint = f"Try '{called} --help'."
+            if setting := _setting_of(message, called):
                 hint = f"Write --set {setting}=VALUE; `rumor config {setting}` explains it."
-            elif _called() == "rumor run" and "--" not in sys.argv:
+            elif called == "rumor run" and "--" not in sys.argv:
                 # Options of the script were taken for those of the command.
                 hint = "Write -- in front of your command: rumor run -n 4 -- python train.py --lr 1"
             print(f"error: {message}\n{hint}", file=sys.stderr)
@@ -247,18 +263,13 @@ def _beside(arguments: Sequence[str]) -> AbstractContextManager[None]:
     return context
 
 
-def _setting_of(message: str) -> str:
+def _setting_of(message: str, called: str) -> str:
     """The setting that an option which is none would be; empty where there is none."""
-    found, command = re.match(r"No such option: --([\w-]+)", message), _called()[6:]
-    if found is None or not command:
+    found, command = re.match(r"No such option: --([\w-]+)", message), called[6:]
+    if found is None or command not in COMMANDS:
         return ""
     # Here, since it imports more than `rumor --help` needs.
     from .settings.options import settings_of_command
 
     name = found[1].replace("-", "_")
     return name if name in settings_of_command(load(command))[0] else ""
-
-
-def _called() -> str:
-    named = next((argument for argument in sys.argv[1:] if argument in COMMANDS), "")
-    return f"rumor {named}".strip()

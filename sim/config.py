@@ -188,7 +188,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     storm: str | None = setting(
         None,
         "What goes wrong, drawn from the seed for these workers and ``time_s``: a name that "
-        "`rumor storm` lists, or a .toml file. A network of its own takes the place of "
+        "`--storm list` lists, or a .toml file. A network of its own takes the place of "
         "``network``.",
         brief="A named storm of faults.",
         otherwise="nothing goes wrong",

@@ -42,7 +42,6 @@ from .kernel.fast_path.choice import (
     verify_against_protocol,
 )
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable
-from .kernel.faults.storms import Drawn, read_storm
 from .kernel.fleet import Fleet
 from .kernel.gc import paused, settled
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
@@ -54,6 +53,7 @@ from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, re
 from .results.measure import Curves, row_of
 from .results.progress import RunLog, Watch
 from .results.run import Run, summarize
+from .storm.storms import Drawn, read_storm
 
 __all__ = ["Simulation", "plan_faults", "simulate"]
 

@@ -98,7 +98,7 @@ class DemoConfig:
 
 @options_of(Source(DemoConfig, OUTPUT))
 def demo(*, as_json: Json = False, **settings: Any) -> None:
-    """Show in a minute what a swarm does when machines are slow, die, and come late.
+    """Show in a minute how a swarm takes slow, dying and late machines.
 
     Four peers train on handwritten digits, half of whose labels are wrong: gradients are mostly
     noise, and averaging pays. One peer is five times slower than the others; another is killed and

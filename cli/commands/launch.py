@@ -70,7 +70,7 @@ class TaskOptions:
     },
 )
 def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
-    """Train one model with several local processes, each a peer of its own.
+    """Train one model with several processes of this machine.
 
     The launcher only starts and watches them: they find one another and run without it. If it
     sees one die, it tells the others, which would notice half a minute later. Ctrl-C makes them

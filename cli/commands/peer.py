@@ -95,7 +95,7 @@ _OWNERS: Final = (RunConfig, PeerConfig, ExchangeConfig, LifeConfig)
     },
 )
 def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
-    """Be one peer of a swarm: found one, or join by the address of any member.
+    """Be one peer: found a swarm, or join one by any member's address.
 
     SIGTERM, SIGUSR1 or Ctrl-C makes it leave, handing its weight to another peer; a second one ends
     it at once. With --out it writes checkpoints, and --resume goes on from the last one.

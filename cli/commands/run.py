@@ -65,7 +65,7 @@ def run(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Start your own training script several times, as the peers of one swarm.
+    """Start your own training script as the peers of one swarm.
 
     `rumor run -n 4 -- python train.py --lr 0.1` starts train.py four times on this machine. Each
     process's `Peer(model)` finds its name, its folder, the other peers and these options in its

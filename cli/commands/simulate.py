@@ -85,7 +85,7 @@ class SimulateConfig:
     file=False,
 )
 def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
-    """Train one model with many simulated workers, and see how that would go on real ones.
+    """Train one model with many simulated workers.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
     network are simulated: virtual time is what a clock on the wall would show, counted in
@@ -101,6 +101,10 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
     `rumor simulate -n 16 --partition dirichlet:0.1 --faults examples/partition.json`
 
+    What goes wrong with a real fleet, by name (`--storm list` prints all):
+
+    `rumor simulate -n 32 --time-s 60 --storm torchft-15s`
+
     How far apart 10,000 workers stay under noise, without a model:
 
     `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
@@ -115,6 +119,11 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     from ...sim.results.film import check_film
     from ...train.tensors.buffers import keep_pages
 
+    if settings["storm"] == "list":
+        from ...sim.storm import list_storms
+
+        print(list_storms())
+        return
     own = config_of(SimulateConfig, settings)
     config = config_of(SimulationConfig, settings)
     if own.from_file is not None:

@@ -107,7 +107,7 @@ def study(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Compare topologies, rules, sizes, machines or networks, and see the answer on one page.
+    """Compare topologies, rules, sizes or networks on one page.
 
     A study is a file that says what to vary: every combination is simulated with several seeds,
     side by side on all cores. Each finished simulation, a trial, is kept at once; whatever stops
@@ -163,15 +163,15 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
         hours = found.quick.get("hours") if hours is None else hours
         found = found.quickly()
     stop_s = None if hours is None else time.monotonic() + 3600 * hours
-    if config.dry_run:
-        _print_plan(_plan(found, folder, config.backend, config.jobs))
-        return
     plan = _plan(found, folder, config.backend, config.jobs)
-    ending = _Ending(folder, with_report=config.report)
-    results = _run(plan, folder, ending, resume=config.resume, stop_s=stop_s)
-    _print_results(results, folder, Console(stderr=as_json), ending.report)
+    if config.dry_run:
+        _print_plan(plan)
+        return
+    results = _run(plan, folder, config, stop_s)
+    report = folder / "report.html" if config.report else None
+    _print_results(results, folder, Console(stderr=as_json), report)
     if as_json:
-        print_json(_as_json(results, folder, ending.report))
+        print_json(_as_json(results, folder, report))
     if failed := len(results.failures):
         fail(f"{counted(failed, 'trial')} failed; --resume tries them again", FAILED)
 
@@ -271,38 +271,32 @@ def _print_plan(plan: "StudyPlan") -> None:
     Console().print(table)
 
 
-class _Ending:
-    """What is written once all trials are there."""
-
-    def __init__(self, folder: Path, *, with_report: bool) -> None:
-        self.has_begun = False
-        self.report: Path | None = None
-        self._folder = folder
-        self._with_report = with_report
-
-    def write(self, results: "Results") -> None:
-        from ...sim.study import write_tables
-
-        self.has_begun = True
-        write_tables(results, self._folder)
-        if self._with_report:
-            from ...sim.study.report import write_report
-
-            self.report = write_report(results, self._folder)
-
-
-def _run(
-    plan: "StudyPlan",
-    folder: Path,
-    ending: _Ending,
-    *,
-    resume: bool,
-    stop_s: float | None = None,
-) -> "Results":
+def _run(plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | None) -> "Results":
     """Compute it, tell stderr how it goes, and write what came of it."""
-    from ...sim.study import run_study
+    from ...sim.study import run_study, write_tables
 
     last: StudyProgress | None = None
+    is_ending = False
+
+    def finish(results: "Results") -> None:
+        nonlocal is_ending
+        is_ending = True
+        write_tables(results, folder)
+        if config.report:
+            from ...sim.study.report import write_report
+
+            write_report(results, folder)
+
+    def kept() -> str:
+        if is_ending:
+            return "all trials are kept: --resume writes the tables and the report"
+        if last is None:
+            return "nothing was finished"
+        count = last.finished + last.done
+        if not count:
+            return f"no trial was finished: begin again in {folder} by --resume"
+        return f"{count:,} of {last.trials:,} trials are kept in {folder}: go on by --resume"
+
     try:
         with display_on(sys.stderr, len(plan.trials)) as show:
 
@@ -314,21 +308,21 @@ def _run(
             return run_study(
                 plan.study,
                 folder,
-                resume=resume,
+                resume=config.resume,
                 plan=plan,
                 progress=take,
-                finish=ending.write,
+                finish=finish,
                 stop_s=stop_s,
             )
     except KeyboardInterrupt:
-        fail(f"stopped; {_kept(last, folder, ending)}", STOPPED)
+        fail(f"stopped; {kept()}", STOPPED)
     except ConfigError:
         raise
     except RumorError as error:
-        error.add_note(_kept(last, folder, ending))
+        error.add_note(kept())
         raise
     except OSError as error:
-        raise RumorError(f"{not_written(folder, error)}; {_kept(last, folder, ending)}") from error
+        raise RumorError(f"{not_written(folder, error)}; {kept()}") from error
 
 
 @contextmanager
@@ -358,17 +352,6 @@ def progress_words(progress: "StudyProgress") -> str:
     if progress.trial is not None:
         parts.append(f"last {progress.trial}")
     return ", ".join(parts)
-
-
-def _kept(last: "StudyProgress | None", folder: Path, ending: _Ending) -> str:
-    if ending.has_begun:
-        return "all trials are kept: --resume writes the tables and the report"
-    if last is None:
-        return "nothing was finished"
-    kept = last.finished + last.done
-    if not kept:
-        return f"no trial was finished: begin again in {folder} by --resume"
-    return f"{kept:,} of {last.trials:,} trials are kept in {folder}: go on by --resume"
 
 
 def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import Parameter, setting
+from ...gossip.specs.parameter import setting
 from ...topology import Facts, Topology, TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.family import Family
@@ -109,7 +109,7 @@ def topology(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say who pushes to whom in a topology, how fast that mixes, and what may break it.
+    """Say who pushes to whom in a topology, and how fast it mixes.
 
     With --list, show which topologies there are; with --advise, which one to take.
     """
@@ -289,7 +289,7 @@ def _families_as_json() -> dict[str, Any]:
             "name": name,
             "summary": family.summary,
             "source": family.source,
-            "parameters": [_parameter_as_json(parameter) for parameter in family.parameters],
+            "parameters": [parameter.as_json() for parameter in family.parameters],
             "layout": family.layout,
             "live": family.fallback,
         }
@@ -305,16 +305,6 @@ def _described(family: Family) -> Text:
         text.append(f" {parameter.about}")
     text.append(f"\n{family.source}", style="dim")
     return text
-
-
-def _parameter_as_json(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "allowed": parameter.allowed,
-        "default": parameter.default,
-        "default_in_words": parameter.otherwise or None,
-        "required": parameter.is_required,
-    }
 
 
 # Columns of a terminal beyond which a long spec fits beside its reason.

@@ -54,7 +54,7 @@ def doctor(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say why a peer on this machine could not join at an address, and what to do.
+    """Say why a peer on this machine cannot join, and what to do.
 
     Peers are asked what any stranger may ask. Nothing of their models or weights changes hands, and
     no member remembers who asked. Give the options of `rumor peer` to have them checked, too.

@@ -139,7 +139,7 @@ class _Guard:
         if is_own_host(host, self._names):
             await self._app(scope, receive, guarded)
         else:
-            words = "This is not the host that you named. Use the address that rumor web printed.\n"
+            words = "This is not the host that you named. Use the address that rumor top printed.\n"
             await PlainTextResponse(words, status_code=421)(scope, receive, guarded)
 
 

@@ -48,14 +48,15 @@ def stop(
     ] = 60.0,
     as_json: Json = False,
 ) -> None:
-    """End a whole swarm: all peers end their step, merge, write checkpoints and go.
+    """End a whole swarm in good order, by any member's address.
 
-    Whoever is reached passes the request on, so that one reachable member is enough. It names the
-    peers that run now: one that is started later is not stopped by it. Peers under rules in which
-    everybody waits leave as if by Ctrl-C, and do not merge.
+    All peers end their step, merge, write checkpoints and go. A member that is reached passes the
+    request on, so that one reachable member is enough. It names the peers that run now: one that
+    is started later is not stopped by it. Peers under rules in which all wait for one another leave
+    as if by Ctrl-C, and do not merge.
 
-    Exit status: 0 if all have ended; 1 if somebody has not in time, was lost or does not obey; 2
-    for wrong arguments.
+    Exit status: 0 if all have ended; 1 if a peer has not in time, was lost or does not obey; 2 for
+    wrong arguments.
     """
     if not 0 < timeout <= 86_400:
         raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")

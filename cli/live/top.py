@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError, did_you_mean
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
 from ..errors import FAILED, fail, printable
 from ..reports.console import plain_table, print_json
@@ -33,10 +33,6 @@ __all__ = ["Look", "Members", "TopConfig", "observing", "print_view", "screen_of
 
 WATCHING = "What is watched"
 
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|)")
-_UNITS: Final = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
-_EVERY_MIN_S: Final = 0.2
-_EVERY_MAX_S: Final = 3600.0
 
 # So many polls that nobody answers end a stream of lines.
 _PATIENCE: Final = 5
@@ -71,10 +67,8 @@ class TopConfig(TrustSettings):
         ConfigError: A field is out of range.
     """
 
-    every: str = setting(
-        "1s",
-        "How often everybody is asked, such as 500ms, 2s or 1min; at least 200ms.",
-        metavar="TIME",
+    every_s: float = setting(
+        1.0, "From one question to all members to the next, seconds.", low=0.2, high=3600
     )
 
     sort: str = setting(
@@ -83,20 +77,27 @@ class TopConfig(TrustSettings):
         "accuracy, 'stale max', up or address. Numbers are shown with the largest on top.",
     )
 
+    web: bool = setting(
+        False,
+        "Show the swarm in the browser, with links and curves: print the address of a page and "
+        "serve it until Ctrl-C.",
+    )
+
+    listen: str | None = setting(
+        None,
+        "Where the page of ``web`` is served; port 0 is any free one. Anyone who can connect there "
+        "can watch.",
+        otherwise="127.0.0.1:0",
+        metavar="HOST:PORT",
+    )
+
     def __post_init__(self) -> None:
         if self.sort not in _TITLES:
             near = did_you_mean(self.sort, _TITLES)
             raise ConfigError(f"--sort is {self.sort!r}, which is no column{near}")
-        if not _EVERY_MIN_S <= self.every_s <= _EVERY_MAX_S:
-            raise ConfigError(f"--every is {self.every}: it must be from 200ms to 1h")
-
-    @property
-    def every_s(self) -> float:
-        """The same, in seconds."""
-        found = _TIME.fullmatch(self.every.strip())
-        if found is None:
-            raise ConfigError(f"--every is {self.every!r}: write a time, such as 500ms, 2s or 1min")
-        return float(found[1]) * _UNITS[found[2]]
+        check_settings(self)
+        if self.listen is not None and not self.web:
+            raise ConfigError("--listen says where the page is: give --web, too")
 
 
 @options_of(Source(TopConfig, WATCHING))
@@ -120,7 +121,7 @@ def top(
     ] = False,
     **settings: Any,
 ) -> None:
-    """See who is in a swarm, and how each of them is doing.
+    """Show who is in a swarm, and how each of them is doing.
 
     It finds all members from the address of one and asks each of them, once a second, without
     being a member: it takes no weight, leaves no trace, and goes on when some of them die.
@@ -128,14 +129,29 @@ def top(
     On a terminal the table is drawn again each time until q or Ctrl-C; it shows as many columns and
     members as there is room for. Arrows to the left and right change the column that it is sorted
     by, r turns the order around, and arrows up and down choose a member, of which a line below says
-    more. `rumor web` draws the swarm in a browser, with links and curves.
+    more.
 
-    The log of each peer tells its address: `rumor top 127.0.0.1:7700`
+    The log of each peer tells its address:
 
-    Exit status: 0 if it worked; 1 if nobody answered, or with --json nobody did any more, and had
-    not been seen to finish; 2 for wrong arguments.
+    `rumor top 127.0.0.1:7700`
+
+    With --web, the same in a browser; `GET /status.json` there is what --once --json prints. On
+    another machine, forward the port: `ssh -L 8000:127.0.0.1:8000 node-a`
+
+    `rumor top 127.0.0.1:7700 --web --listen 127.0.0.1:8000`
+
+    Exit status: 0 if it worked; 1 if no member answered, or with --json none did any more, and had
+    not been seen to finish, or the page's port is taken; 2 for wrong arguments.
     """
     config = TopConfig(**settings)
+    if config.web:
+        from .web import parse_place, show_page
+
+        if once or as_json:
+            raise ConfigError("--web shows a page: leave --once and --json out")
+        place = parse_place("127.0.0.1:0" if config.listen is None else config.listen)
+        show_page(observing(addresses, config.key, config.roster), place, config.every_s)
+        return
     is_live = not once and not as_json and _has_terminal()
     with observing(addresses, config.key, config.roster) as observer:
         view = observer.poll()

@@ -1,73 +1,49 @@
-"""``rumor web``: a swarm that runs, as a page in the browser."""
+"""A swarm that runs, as a page in the browser: ``rumor top --web``."""
 
 import asyncio
 import socket
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import setting
 from ..errors import sigterm_as_interrupt
-from ..settings.options import Source, config_of, options_of
-from .top import WATCHING, Members, TopConfig, observing
 
-__all__ = ["WebConfig", "web"]
+if TYPE_CHECKING:
+    from ...train.observe.observer import Observer
+
+__all__ = ["parse_place", "show_page"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebConfig:
-    """Where the page is to be had.
+def parse_place(listen: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``.
 
     Raises:
-        ConfigError: A field is out of range.
+        ConfigError: It is of another form.
     """
-
-    listen: str = setting(
-        "127.0.0.1:0",
-        "Address and port of the page; port 0 is any free one. Whoever can connect there can "
-        "watch.",
-        metavar="HOST:PORT",
-    )
-
-    def __post_init__(self) -> None:
-        _ = self.place
-
-    @property
-    def place(self) -> tuple[str, int]:
-        """Host and port."""
-        host, colon, port = self.listen.rpartition(":")
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError(
-                f"--listen is {self.listen!r}: write HOST:PORT, such as 127.0.0.1:8000"
-            )
-        return host, int(port)
+    host, colon, port = listen.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"--listen is {listen!r}: write HOST:PORT, such as 127.0.0.1:8000")
+    return host, int(port)
 
 
-@options_of(
-    Source(TopConfig, WATCHING),
-    Source(WebConfig, WATCHING),
-)
-def web(
-    addresses: Members,
-    **settings: Any,
+def show_page(
+    observing: "AbstractContextManager[Observer]", place: tuple[str, int], every_s: float
 ) -> None:
-    """Watch a swarm in the browser: who pushes to whom, curves, and what has happened.
+    """Serve the page until Ctrl-C or SIGTERM, after its address was printed.
 
-    It watches as `rumor top` does, without being a member, and prints the address of the page.
-    `GET /status.json` there is the last view, as `rumor top --json` prints it. Ctrl-C ends it; the
-    page may be closed and opened at any time.
+    Args:
+        observing: Asks the swarm.
+        place: Host and port of the page.
+        every_s: From one poll to the next, seconds.
 
-    On another machine, forward the port: `ssh -L 8000:127.0.0.1:8000 node-a`
-
-    Exit status: 0 when it was ended; 1 if nobody answered, or the port is taken; 2 for wrong
-    arguments.
+    Raises:
+        ConfigError: The web server is not installed.
+        OSError: The port is taken.
     """
-    config, place = config_of(TopConfig, settings), config_of(WebConfig, settings).place
     _require_starlette()
-    with observing(addresses, config.key, config.roster) as observer, _listening(place) as listener:
+    with observing as observer, _listening(place) as listener:
         view = observer.poll()
         from .server import serve
 
@@ -75,7 +51,7 @@ def web(
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
         names = frozenset({place[0].lower(), socket.gethostname().lower()})
         with suppress(KeyboardInterrupt), sigterm_as_interrupt():
-            asyncio.run(serve(observer.poll, view, listener, config.every_s, names))
+            asyncio.run(serve(observer.poll, view, listener, every_s, names))
 
 
 def _listening(place: tuple[str, int]) -> socket.socket:

@@ -61,7 +61,7 @@ def advise(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say which rule, topology and wire suit machines that were measured.
+    """Say which rule, topology and wire suit measured machines.
 
     Candidates are simulated on the paces, the network and the task of real peers, by the code that
     real peers run, and ranked by the time until the median peer's own model has a loss. p says how

@@ -92,7 +92,7 @@ def calibrate(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Measure real peers, and write a file that `rumor simulate --from FILE` starts from.
+    """Measure real peers, for `rumor simulate --from FILE`.
 
     From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links
     are measured, and without LIVE_DIR the pace, too: running peers are asked what any stranger may

@@ -39,7 +39,7 @@ def compare(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Put a live run and a simulation side by side, and say whether they agree.
+    """Put a live run and a simulation side by side.
 
     Judged are steps per second, of all and of each peer, bytes per second, and the time to an
     accuracy, which is that of the median peer's own model. The final model and how far models were

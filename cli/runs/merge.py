@@ -43,10 +43,11 @@ def merge(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Average the models of several peers, each weighted by the weight that it ended with.
+    """Average the models of several peers, by their weights.
 
-    Peers that hold no weight, because they left, do not count unless nobody holds any;
-    peers that failed never do. Models of two swarms are refused.
+    Each model counts by the weight that its peer ended with. Peers that hold none, because they
+    left, do not count unless all hold none; peers that failed never do. Models of two swarms are
+    refused.
     """
     for file in filter(None, (output, picture)):
         if file.exists() and not force:

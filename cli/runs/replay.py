@@ -38,7 +38,7 @@ def replay(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Repeat a live run from its journals, and compare it with what it left, bit for bit.
+    """Repeat a live run from its journals, bit for bit.
 
     Every peer is trained again, decides again and mixes again what it received; the journals have
     no values in them. The first thing that differs is named. A task MODULE:FUNCTION must be found

@@ -50,7 +50,8 @@ def tutorial(folder: Path) -> None:
 
 def storm(folder: Path) -> None:
     """The film of the README."""
-    for command in _commands("docs/how-to/simulate.md", "rumor storm ", "rumor simulate -n 32 "):
+    page = "docs/how-to/simulate.md"
+    for command in _commands(page, "python -m rumor.sim.storm ", "rumor simulate -n 32 "):
         _run(command, folder)
     copyfile(folder / "storm.gif", IMAGES / "storm.gif")
 
@@ -64,7 +65,7 @@ def demo(folder: Path) -> None:
 def web(folder: Path) -> None:
     """The page of a swarm, one of whose members was killed."""
     with _swarm(folder) as address, _browser(folder / "profile") as page:
-        command = [RUMOR, "web", address]
+        command = [RUMOR, "top", "--web", address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stdout is not None

@@ -47,14 +47,28 @@ def pages() -> dict[str, str]:
 
 def commands() -> str:
     """Every command, with its options by panel."""
-    lines = ["# Commands", "", MARKER, "", "Every command prints this with `--help`.", ""]
+    lines = [
+        "# Commands",
+        "",
+        MARKER,
+        "",
+        "Every command prints this with `--help`, and the traceback of an error with `--debug`.",
+        "",
+    ]
     for name in sorted(COMMANDS):
         command = load(name)
-        usage = " ".join([f"rumor {name}", *_arguments(command.params)])
-        lines += [f"## rumor {name}", "", "```", f"{usage} [OPTIONS]", "```", ""]
-        lines += [_paragraphs(command.help or ""), ""]
-        lines += _parameter_tables(command.params)
+        several = getattr(command, "commands", {})
+        lines += [f"## rumor {name}", ""]
+        lines += [_paragraphs(command.help), ""] if several else _command(f"rumor {name}", command)
+        for second, each in several.items():
+            lines += [f"### rumor {name} {second}", "", *_command(f"rumor {name} {second}", each)]
     return _text(lines)
+
+
+def _command(called: str, command: Any) -> list[str]:
+    usage = " ".join([called, *_arguments(command.params)])
+    head = ["```", f"{usage} [OPTIONS]", "```", "", _paragraphs(command.help or ""), ""]
+    return head + _parameter_tables(command.params)
 
 
 def _arguments(parameters: Iterable[Any]) -> Iterator[str]:
@@ -74,7 +88,7 @@ def _argument_name(parameter: Any) -> str:
 def _parameter_tables(parameters: Iterable[Any]) -> list[str]:
     panels: dict[str, list[Any]] = {}
     for parameter in parameters:
-        if not getattr(parameter, "hidden", False):
+        if parameter.name != "debug" and not getattr(parameter, "hidden", False):
             is_argument = parameter.param_type_name == "argument"
             panel = "Arguments" if is_argument else parameter.rich_help_panel or "Options"
             panels.setdefault(panel, []).append(parameter)
@@ -187,8 +201,7 @@ def metrics() -> str:
     """Every figure of a live peer, every metric of a trial, and every fact about its graph."""
     lines = ["# Metrics", "", MARKER, "", "## Of a live peer", ""]
     lines += [
-        "`metrics.jsonl`, loggers, `rumor top --json`, `rumor web` and `Peer.stats()` call them by "
-        "these names;",
+        "`metrics.jsonl`, loggers, `rumor top` and `Peer.stats()` call them by these names;",
         "Prometheus by `rumor_NAME`, and counters by `rumor_NAME_total`. Counters begin at 0 with "
         "each process.",
         "",

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _row(rule: str, parameter: Parameter) -> str:
-    default = "must be given" if parameter.default is None else f"`{parameter.default}`"
+    default = f"`{parameter.told_default}`"
     cells = (f"`{rule}`", f"`{parameter.name}`", parameter.allowed, default, parameter.help)
     return f"| {' | '.join(cells)} |"
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import ConfigError
-from ..protocol.rule import Rule, requirements_of
+from ..protocol.rule import Rule
 from ..specs.parameter import Parameter, Value, parameters_of, typed
 from ..specs.spec import find, read_values, spec_of_values
 from .asynchronous.adpsgd import ADPSGD
@@ -42,6 +42,7 @@ from .synchronous.swap import Swap
 __all__ = [
     "RULES",
     "RuleSpec",
+    "find_rule",
     "make_rule",
     "parameter_default",
     "parameter_help",
@@ -147,7 +148,7 @@ def read_rule(
     'gosgd:p=2.0,emission=per-second'
     """
     name, given = parts_of_spec(spec)
-    make = _find(name, spec)
+    make = find_rule(name)
     short = {
         "p": p,
         "emission": None if emission == "per-step" else emission,
@@ -177,6 +178,26 @@ def read_rule(
         values[key] = parameters[key].kind(value)
     ordered = {key: values[key] for key in parameters if key in values}
     return RuleSpec(name=name, make_with=make, values=MappingProxyType(ordered))
+
+
+def find_rule(name: str) -> Callable[..., Rule]:
+    """Find a rule's class by its name in a spec.
+
+    Raises:
+        ConfigError: There is none; the message has the nearest name.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if not colon:
+        return find("rule", name, RULES, ", or module:Class, a rule of yours")
+    module = import_module_of(module_name, f"rule {name}")
+    make = getattr(module, attribute, None)
+    if not callable(make):
+        raise ConfigError(
+            f"rule {name}: {module_name} ({getattr(module, '__file__', 'built in')}) has no class "
+            f"{attribute!r}"
+        )
+    found: Callable[..., Rule] = make
+    return found
 
 
 def parts_of_spec(spec: str) -> tuple[str, str | None]:
@@ -229,18 +250,14 @@ def takers_of(parameter: str) -> dict[str, Parameter]:
     }
 
 
+_COMMON = ("gosgd", "sgp", "adpsgd", "dpsgd", "allreduce", "local-sgd", "diloco")
+
+
 def rules_help() -> str:
-    """All rules in a few sentences, for the help of a command."""
-    told: dict[tuple[bool, bool], list[str]] = {}
-    for name, rule in RULES.items():
-        requirements = requirements_of(read_rule(name).make())
-        kind = requirements.waits, requirements.fixed_members
-        told.setdefault(kind, []).append(f"{name} ({getattr(rule, 'summary', name)})")
+    """How a rule is named, for the help of a command."""
     return (
-        f"Nobody waits: {', '.join(told[False, False])}. "
-        f"Everybody waits: {', '.join(told[True, True])}. "
-        f"Everybody waits for whoever is there: {', '.join(told[True, False])}. "
-        "With parameters: NAME:key=value,key=value. One of yours: MODULE:CLASS:key=value."
+        f"{', '.join(_COMMON)} or one of {len(RULES) - len(_COMMON)} more (see `rumor rules`), "
+        "with parameters as in gosgd:p=0.5,layers=4; or one of yours, MODULE:CLASS."
     )
 
 
@@ -255,21 +272,6 @@ def parameter_default(name: str) -> str:
         f"{'' if each.default is None else _shortest(each.default)} for {rule}"
         for rule, each in takers_of(name).items()
     )
-
-
-def _find(name: str, spec: str) -> Callable[..., Rule]:
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        return find("rule", name, RULES, ", or module:Class, a rule of yours")
-    module = import_module_of(module_name, f"rule {spec}")
-    make = getattr(module, attribute, None)
-    if not callable(make):
-        raise ConfigError(
-            f"rule {spec}: {module_name} ({getattr(module, '__file__', 'built in')}) has no class "
-            f"{attribute!r}"
-        )
-    found: Callable[..., Rule] = make
-    return found
 
 
 def _shortest(value: Value) -> str:

@@ -128,12 +128,26 @@ class Parameter:
         return f"{noun} of {bound}" if is_whole else bound
 
     @property
+    def told_default(self) -> str:
+        """The default, in words; empty where it must be given."""
+        return self.otherwise if self.default is None else typed(self.default) or "empty"
+
+    @property
     def about(self) -> str:
         """Valid values and the default, in words."""
-        if self.is_required:
-            return f"{self.allowed}; must be given"
-        default = self.otherwise if self.default is None else typed(self.default)
-        return f"{self.allowed}; default: {default}"
+        default = "must be given" if self.is_required else f"default: {self.told_default}"
+        return f"{self.allowed}; {default}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What it takes, as ``--json`` of commands tells it."""
+        return {
+            "name": self.name,
+            "allowed": self.allowed,
+            "default": self.default,
+            "default_in_words": self.otherwise or None,
+            "required": self.is_required,
+            "help": self.help,
+        }
 
     def read(self, text: str) -> Value:
         """Make a value of what was typed.

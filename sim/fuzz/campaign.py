@@ -1,13 +1,14 @@
 """A campaign: many seeds side by side, what they met, and what they broke."""
 
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -15,9 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ...gossip import ConfigError, RumorError
-from ...train.faults.schedule import Fault
+from ...train.faults.schedule import Fault, read_faults
 from ..kernel.gc import paused, settled
-from .scenario import draw, workers_of
+from .scenario import OPTIONS, draw, workers_of
 from .shrink import ScenarioSpec, shrink
 from .trial import Failure, Mutant, Trial
 
@@ -27,6 +28,7 @@ __all__ = [
     "CampaignConfig",
     "FailedSeed",
     "Progress",
+    "parse_seeds",
     "run_campaign",
 ]
 
@@ -44,30 +46,109 @@ _CHUNK = 4
 """Seeds that a process takes at a time."""
 
 
+_SEEDS_MAX = 10_000_000
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read a range of seeds.
+
+    Raises:
+        ConfigError: It is not of that form, runs backwards, or has too many.
+
+    >>> parse_seeds("3,10-12")
+    (3, 10, 11, 12)
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", part)
+        if match is None:
+            raise ConfigError(
+                f"seeds is {text!r}: {part.strip()!r} is neither a number nor FIRST-LAST; it must "
+                "be such as 17, 0-999 or 3,10-20"
+            )
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ConfigError(f"seeds is {text!r}: {part.strip()!r} runs backwards")
+        if len(found) + last - first >= _SEEDS_MAX:
+            raise ConfigError(f"seeds is {text!r}: these are more than {_SEEDS_MAX:,}")
+        found += range(first, last + 1)
+    return tuple(dict.fromkeys(found))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignConfig:
-    """What a campaign is to do.
+    """What a campaign is to do; each field's help is in its metadata.
 
     Raises:
         ConfigError: No seeds, too few workers, an unknown option, or a fault of no peer.
     """
 
-    seeds: tuple[int, ...]
-    workers: int = 6
-    """Peers that a swarm begins with: at most, or exactly where faults are given."""
-    without: tuple[str, ...] = ()
-    """Options of a swarm that are left as they are in a plain one."""
-    faults: tuple[Fault, ...] | None = None
-    """What goes wrong with each swarm; drawn for each seed unless given."""
+    seeds: tuple[int, ...] = field(
+        default=tuple(range(100)),
+        metadata={
+            "help": "17, 0-999, or several of both with commas between; default: 0-99",
+            "read": parse_seeds,
+            "metavar": "RANGE",
+        },
+    )
+    workers: int = field(
+        default=6,
+        metadata={
+            "help": "peers that a swarm begins with: for each seed, a random number from 2 to "
+            "this, or with --faults exactly this many; default: 6",
+            "metavar": "N",
+        },
+    )
+    without: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "options of a swarm, or of what is drawn of faults, that are left as they are "
+            f"in a plain one: {', '.join(OPTIONS)}",
+            "read": _names,
+            "metavar": "NAME,...",
+        },
+    )
+    faults: tuple[Fault, ...] | None = field(
+        default=None,
+        metadata={
+            "help": "what goes wrong with each swarm, a file or the list itself, where peers are "
+            "p0, p1 and so on; default: drawn for each seed",
+            "read": read_faults,
+            "metavar": "FILE|JSON",
+        },
+    )
+    liars: float = field(
+        default=0.0,
+        metadata={
+            "help": "the share of peers that are Byzantine, 0.3 at most: they lie within the "
+            "grammar of messages, in their own names and made-up ones; the others must survive "
+            "that, with exact weight; swarms of fewer than four have none",
+            "metavar": "PART",
+        },
+    )
+    shrink: bool = field(
+        default=True,
+        metadata={
+            "help": "make failures small: the fewest faults, peers and options that still fail"
+        },
+    )
+    failures_max: int = field(
+        default=10,
+        metadata={"help": "stop after so many seeds that fail; default: 10", "metavar": "N"},
+    )
+    processes: int = field(
+        default=1,
+        metadata={
+            "help": "seeds tried side by side, with the same result; default: one per core",
+            "metavar": "N",
+        },
+    )
     mutant: Mutant | None = None
     """Plants a known bug in every protocol, to see that it is found."""
-    liars: float = 0.0
-    """Which share of the peers lies, at most; above 0, not every event can be met."""
-    shrinks: bool = True
-    """Whether failures are made small."""
-    failures_max: int = 10
-    """After so many seeds that fail it ends: the next ones would tell the same story."""
-    processes: int = 1
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -165,7 +246,7 @@ def _chosen(config: CampaignConfig, failed: list[Trial]) -> Iterator[tuple[Trial
     for trial in failed:
         assert trial.failure is not None
         invariant = trial.failure.invariant
-        smaller = config.shrinks and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
+        smaller = config.shrink and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
         shrunk |= {invariant} if smaller else set()
         yield trial, smaller
 

@@ -60,6 +60,7 @@ def test_help_lists_every_command_with_the_first_sentence_of_its_own_help() -> N
         (["merge", "-o", "m.safetensors"], "DIR", "rumor merge --help"),
         (["peer", "--steps"], "--steps", "rumor peer --help"),
         (["run", "--dead-s", "3"], "No such option: --dead-s", "--set dead_s=VALUE"),
+        (["keys", "add", "roster"], "NAME KEY", "rumor keys add --help"),
     ],
 )
 def test_what_cannot_be_parsed_is_answered_in_two_lines(

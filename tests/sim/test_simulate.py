@@ -17,7 +17,7 @@ from rumor.sim import SimulationConfig, Swarm, simulate
 from rumor.sim.batched.schedule import Progress
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.config import ENGINES
-from rumor.sim.kernel.faults.storms import read_storm
+from rumor.sim.storm import read_storm
 from rumor.topology import TopologyError
 from rumor.train.tasks.sources import LoaderContext
 from rumor.train.tasks.task import Task

@@ -187,7 +187,7 @@ def _obstacle(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float
             why = "what listens there is no peer, or one that is stopped"
             found.note("foreign", why, "correct the port, or look what runs there")
         elif has_keys and not wants_keys:
-            advice = "give --key and --roster: `rumor keygen` makes a key, the owner lets it in"
+            advice = "give --key and --roster: `rumor keys make` makes a key, the owner lets it in"
             found.note("keys", "its swarm has keys, and this peer would have none", advice)
         elif wants_keys and not has_keys:
             advice = "leave out --key and --roster, or give them to all its peers"

@@ -89,7 +89,7 @@ function drawBanner() {
   const { view, isLost } = state;
   const banner = find("banner"), pulse = find("pulse");
   let words = "", now = "live";
-  if (isLost) [words, now] = ["rumor web does not answer: it has ended, or the connection is cut. This page goes on when it is back.", "lost"];
+  if (isLost) [words, now] = ["rumor top does not answer: it has ended, or the connection is cut. This page goes on when it is back.", "lost"];
   else if (!view) now = "waiting";
   else if (!view.answered) [words, now] = ["Nobody answers any more. What follows is what was last known; this page goes on when somebody answers.", "silent"];
   else if (view.cut_off > 1) [words, now] = [`Partition: ${view.cut_off} members answer here, but other members do not hear them.`, "live"];
@@ -112,7 +112,7 @@ function drawTiles() {
   find("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
     html("div", {}, html("dt", {}, name), html("dd", {}, value, more ? html("small", {}, more) : null))));
   find("swarm").textContent = view.swarm ? `swarm ${view.swarm.slice(0, 8)}` : "";
-  document.title = `${view.answered ? view.alive : "nobody of"} ${view.answered ? "alive" : view.peers.length}, step ${whole(view.swarm_step)} – rumor web`;
+  document.title = `${view.answered ? view.alive : "nobody of"} ${view.answered ? "alive" : view.peers.length}, step ${whole(view.swarm_step)} – rumor`;
 }
 
 function drawGraph() {

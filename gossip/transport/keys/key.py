@@ -168,7 +168,7 @@ class Key:
         except (LookupError, ValueError):
             made = None
         if made is None or not is_pattern(made.name) or made._text.encode() != text:
-            raise ConfigError(f"{path} is no key of `rumor keygen`")
+            raise ConfigError(f"{path} is no key of `rumor keys make`")
         return made
 
     @property

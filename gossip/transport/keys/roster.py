@@ -1,6 +1,6 @@
 """The roster: the machines that are let in, signed by its owner, with a version that only grows.
 
-It is a text of one line a machine, as `rumor keygen` prints it, below the owner's and above the
+It is a text of one line a machine, as `rumor keys make` prints it, below the owner's and above the
 signature, which is of all that stands before it.
 """
 
@@ -58,7 +58,9 @@ class Roster:
         listed = dict(self.machines)
         for name, key in machines:
             if not is_pattern(name):
-                raise ConfigError(f"no peer can be called {name!r}: give the line of keygen as is")
+                raise ConfigError(
+                    f"no peer can be called {name!r}: give the line of `rumor keys make` as it is"
+                )
             listed[key] = name
         if len(listed) > MACHINES_MAX:
             raise ConfigError(f"a roster lists at most {MACHINES_MAX} machines")
@@ -96,7 +98,7 @@ class Roster:
             return ""
         line = f"{shlex.quote(own.name)} {key_text(own.public)}"
         return (
-            f"version {self.version} of the roster does not list it: `rumor roster add ROSTER "
+            f"version {self.version} of the roster does not list it: `rumor keys add ROSTER "
             f"{line} --key OWNER.key` lets it in"
         )
 
@@ -151,7 +153,7 @@ class Roster:
         try:
             return cls.from_text(text)
         except ValueError as error:
-            raise ConfigError(f"{path} is no roster of `rumor roster init`: {error}") from None
+            raise ConfigError(f"{path} is no roster of `rumor keys init`: {error}") from None
 
     def write(self, path: Path) -> None:
         """Replace the roster in a file, so that others see all of it or what was there before.

@@ -32,9 +32,9 @@ from ....train.tasks.partition import partition_as_json, partition_file, partiti
 from ....train.tensors.buffers import keep_pages
 from ...batched.values import peak_rss_mib
 from ...config import SimulationConfig
-from ...kernel.faults.storms import STORMS
 from ...results.files import as_json
 from ...simulate import simulate
+from ...storm.storms import STORMS
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
 

@@ -24,6 +24,7 @@ from rumor.sim import SimulationConfig
 from rumor.sim.batched.schedule import Progress
 from rumor.sim.results.figures import describe_run
 from rumor.sim.results.run import Run
+from rumor.sim.storm import STORMS
 
 from ...sim.made_up import made_up
 
@@ -72,6 +73,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 def rows(**changes: Any) -> dict[str, tuple[str, str]]:
     run = made_up(**changes)
     return {name: (value, words) for name, value, words in describe_run(run.summary)}
+
+
+def test_storms_are_listed(fake: Fake) -> None:
+    done = simulate("--storm", "list")
+    assert done.exit_code == 0 and not fake.asked
+    assert all(f"{name} " in done.stdout for name in STORMS)
 
 
 def test_help_says_what_virtual_time_is_and_gives_an_example() -> None:

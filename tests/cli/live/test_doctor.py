@@ -130,7 +130,7 @@ def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> 
     key = swarm.machine("m1")
     swarm.revoke("m1")
     told = doctor(run.address, "--key", key, "--roster", swarm.file(), status=2)
-    assert "is not let in by" in told and "`rumor roster add ROSTER m1" in told
+    assert "is not let in by" in told and "`rumor keys add ROSTER m1" in told
 
 
 def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_where_nobody_answers_any_more_it_says_so_and_when_the_server_ends_too(
         assert window.run(TEXT, "#banner").startswith("Nobody answers any more.")
         site.show(swarm(4))
         await_that(window, HIDDEN, "#banner", is_=True)
-    lost = "return document.querySelector('#banner').textContent.startsWith('rumor web does not')"
+    lost = "return document.querySelector('#banner').textContent.startsWith('rumor top does not')"
     await_that(window, lost, is_=True)
     assert window.run(NODES) == 4
     # The browser complains of a server that is not there; that is all it does.

@@ -1,4 +1,4 @@
-"""``rumor web``: its options, with which status it ends, and a real swarm."""
+"""``rumor top --web``: its options, with which status it ends, and a real swarm."""
 
 import builtins
 import json
@@ -15,8 +15,6 @@ from typer.testing import CliRunner, Result
 
 from rumor.cli.app import app
 from rumor.cli.live import server
-from rumor.cli.live.web import WebConfig
-from rumor.gossip import ConfigError
 from rumor.train.observe import observer as observer_module
 
 from ...waiting import LIMIT_S, until
@@ -25,7 +23,7 @@ from .test_top import Fake, running
 
 
 def rumor_web(*words: object) -> Result:
-    return CliRunner().invoke(app, ["web", *map(str, words)])
+    return CliRunner().invoke(app, ["top", "--web", *map(str, words)])
 
 
 @pytest.fixture
@@ -45,7 +43,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_it_prints_its_address_and_ends_well_when_interrupted(given: dict[str, Any]) -> None:
-    result = rumor_web("node-a:7700", "--every", "2s")
+    result = rumor_web("node-a:7700", "--every-s", "2")
     assert result.exit_code == 0, result.output
     host, port = given["place"]
     assert host == "127.0.0.1" and port > 0
@@ -74,10 +72,16 @@ def test_it_listens_on_ipv6_too(given: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("listen", ["8000", ":8000", "node-a:", "node-a:x", "node-a:65536", ""])
 def test_an_address_has_a_host_and_a_port(listen: str) -> None:
-    with pytest.raises(ConfigError, match="write HOST:PORT, such as"):
-        WebConfig(listen=listen)
     result = rumor_web("node-a:7700", "--listen", listen)
-    assert result.exit_code == 2 and "--listen is" in result.stderr
+    assert result.exit_code == 2
+    assert f"--listen is {listen!r}: write HOST:PORT, such as" in result.stderr
+
+
+@pytest.mark.parametrize("other", ["--once", "--json"])
+def test_a_page_is_no_table(other: str) -> None:
+    result = rumor_web("node-a:7700", other)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: --web shows a page: leave --once and --json out\n"
 
 
 def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
@@ -116,7 +120,7 @@ def test_where_nobody_listens_it_fails_in_a_line() -> None:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals) -> None:
     with running(tmp_path / "run") as address:
-        command = [sys.executable, "-m", "rumor.cli", "web", address, "--every", "200ms"]
+        command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every-s", "0.2"]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as web:

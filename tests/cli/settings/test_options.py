@@ -161,7 +161,8 @@ def test_config_lists_and_explains_settings() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_option_that_is_on_by_default_can_be_switched_off(name: str) -> None:
-    flags = [each for each in load(name).params if getattr(each, "is_flag", False)]
+    several = getattr(load(name), "commands", {name: load(name)}).values()
+    flags = [each for one in several for each in one.params if getattr(each, "is_flag", False)]
     assert flags
     for flag in flags:
         assert flag.default is not True or f"--no-{flag.opts[0][2:]}" in flag.secondary_opts

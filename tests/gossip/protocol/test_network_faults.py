@@ -1,6 +1,6 @@
 """A short campaign of random faults; after every event all invariants are held.
 
-`rumor fuzz` runs longer ones, see rumor.sim.fuzz.
+`python -m rumor.sim.fuzz` runs longer ones.
 """
 
 import sys
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rumor.cli.commands.fuzz import command_of
 from rumor.sim.batched.cores import usable_cores
 from rumor.sim.fuzz import Campaign, CampaignConfig, run_campaign
+from rumor.sim.fuzz.__main__ import command_of
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 
 # At least two of the last fourteen meet each event of `EVENT_COVERAGE`.

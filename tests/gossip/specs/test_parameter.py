@@ -83,3 +83,16 @@ def test_a_default_is_told_where_there_is_one() -> None:
         "a number; default: all",
         "at most 1; must be given",
     ]
+    assert Parameter(kind=str, default="").told_default == "empty"
+
+
+def test_programs_are_told_likewise() -> None:
+    parameter = Parameter("how far.", low=0, name="tau", otherwise="all")
+    assert parameter.as_json() == {
+        "name": "tau",
+        "allowed": "at least 0",
+        "default": None,
+        "default_in_words": "all",
+        "required": False,
+        "help": "how far.",
+    }

@@ -50,7 +50,7 @@ def test_a_spec_calls_what_it_names() -> None:
         (
             "traced:a=1",
             "thing 'traced:a=1': it takes times= (an integer; default: 1) and path= (a string; "
-            "default: ), not 'a'",
+            "default: empty), not 'a'",
         ),
         ("traced:times=1,times=2", "thing 'traced:times=1,times=2': times is given twice"),
     ],

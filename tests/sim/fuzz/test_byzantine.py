@@ -22,7 +22,7 @@ WORKERS = 8
 
 @pytest.mark.extended
 def test_nobody_else_halts_or_crashes_and_weight_adds_up() -> None:
-    config = CampaignConfig(seeds=SEEDS, workers=WORKERS, liars=LIARS_MAX, shrinks=False)
+    config = CampaignConfig(seeds=SEEDS, workers=WORKERS, liars=LIARS_MAX, shrink=False)
     campaign = run_campaign(config)
     assert campaign.failed == ()
     assert campaign.seen["lie"] and campaign.seen["weight of a liar"]
@@ -31,7 +31,7 @@ def test_nobody_else_halts_or_crashes_and_weight_adds_up() -> None:
 @pytest.mark.slow
 def test_two_hundred_seeds_of_larger_swarms_break_nothing() -> None:
     config = CampaignConfig(
-        seeds=tuple(range(1000, 1200)), workers=12, liars=LIARS_MAX, shrinks=False
+        seeds=tuple(range(1000, 1200)), workers=12, liars=LIARS_MAX, shrink=False
     )
     assert run_campaign(config).failed == ()
 

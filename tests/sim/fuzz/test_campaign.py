@@ -64,7 +64,7 @@ def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
     ],
 )
 def test_seeds_that_once_broke_something_break_nothing(seed: int) -> None:
-    assert not run_campaign(CampaignConfig(seeds=(seed,), shrinks=False)).failed
+    assert not run_campaign(CampaignConfig(seeds=(seed,), shrink=False)).failed
 
 
 def test_seeds_have_digests_of_their_own() -> None:
@@ -113,7 +113,7 @@ def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faul
 
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
     config = CampaignConfig(
-        seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrinks=False, failures_max=1
+        seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrink=False, failures_max=1
     )
     (broken,) = run_campaign(config).failed
     failure = broken.failure
@@ -135,7 +135,7 @@ def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_ki
 
 def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place() -> None:
     (broken,) = run_campaign(
-        CampaignConfig(seeds=(0,), mutant=broken_everywhere, shrinks=False)
+        CampaignConfig(seeds=(0,), mutant=broken_everywhere, shrink=False)
     ).failed
     assert broken.failure.invariant == "error"
     assert broken.failure.what.startswith("KeyError: 'x' (test_campaign.py:")
@@ -175,7 +175,7 @@ def test_progress_is_told_after_every_seed() -> None:
     assert told == [(1, []), (2, []), (3, [])]
     told.clear()
     config = CampaignConfig(
-        seeds=(5, 6), workers=2, mutant=broken_everywhere, failures_max=2, shrinks=False
+        seeds=(5, 6), workers=2, mutant=broken_everywhere, failures_max=2, shrink=False
     )
     run_campaign(config, note)
     assert told == [(1, [5]), (2, [5, 6])]
@@ -197,7 +197,7 @@ CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 @pytest.mark.skipif(not CHILDREN.exists(), reason="/proc does not tell who started whom here")
 def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
-    command = ["-m", "rumor.cli", "fuzz", "--seeds", "0-99999", "--processes", "2"]
+    command = ["-m", "rumor.sim.fuzz", "--seeds", "0-99999", "--processes", "2"]
     campaign = subprocess.Popen([sys.executable, "-P", *command], stdout=subprocess.PIPE)
     try:
         children = Path(f"/proc/{campaign.pid}/task/{campaign.pid}/children")

@@ -51,7 +51,7 @@ class Machines:
         at.chdir(self.folders[machine])
         result = CliRunner().invoke(app, [self._keys.get(word, word) for word in words[1:]])
         assert result.exit_code == 0, result.output
-        if words[1] == "keygen":
+        if words[1:3] == ["keys", "make"]:
             self._keys[KEY.findall(output[0])[0]] = KEY.findall(result.output)[0]
         printed = str(result.output)
         for here, made in self._keys.items():

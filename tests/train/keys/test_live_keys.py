@@ -40,17 +40,17 @@ class Run:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self._stack = stack
-        rumor("keygen", folder / "m1.key")
+        rumor("keys", "make", folder / "m1.key")
         self.owner = "--key", folder / "m1.key"
-        rumor("roster", "init", self.roster("m1"), *self.owner)
+        rumor("keys", "init", self.roster("m1"), *self.owner)
 
     def roster(self, name: str) -> Path:
         return self.folder / f"{name}.roster"
 
     def machine(self, name: str) -> None:
         """A key for a machine, which the first machine's roster lists."""
-        line = rumor("keygen", self.folder / f"{name}.key")
-        rumor("roster", "add", self.roster("m1"), *line.split(), *self.owner)
+        line = rumor("keys", "make", self.folder / f"{name}.key")
+        rumor("keys", "add", self.roster("m1"), *line.split(), *self.owner)
 
     def start(self, name: str, *more: object, roster: str | None = None) -> "Started":
         words = [*MEMBER, "--out", self.folder / f"out-{name}", *more]
@@ -156,7 +156,7 @@ def test_a_revoked_machine_is_cut_off_and_the_other_goes_on(run: Run) -> None:
     two = run.start("m2", "--join", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m2")
     two.says("joined")
     one.says("met m2")
-    rumor("roster", "revoke", run.roster("m1"), "m2", *run.owner)
+    rumor("keys", "revoke", run.roster("m1"), "m2", *run.owner)
     one.says("m2 is let in no more: its key was revoked")
     one.process.terminate()
     assert one.report()["state"] == "left"
@@ -189,7 +189,7 @@ def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(run: Run) -
         one.says(f"met {name}")
     ledger = run.folder / "out-m3" / "ledger.jsonl"
     one.wait_for(lambda: ledger.exists() and ledger.stat().st_size > 20_000)
-    rumor("roster", "revoke", run.roster("m1"), "m3", *run.owner)
+    rumor("keys", "revoke", run.roster("m1"), "m3", *run.owner)
     for member in (one, others[0]):
         member.says("m3 is let in no more: its key was revoked")
     # Nobody talks to it any more, not even to tell it why; what it still had is lost with it.

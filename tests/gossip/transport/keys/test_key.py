@@ -61,7 +61,7 @@ def test_a_key_is_never_overwritten(path: Path) -> None:
 def test_what_is_no_key_is_refused_in_words(path: Path, content: str) -> None:
     path.write_text(content)
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match=r"m1\.key is no key of `rumor keygen`"):
+    with pytest.raises(ConfigError, match=r"m1\.key is no key of `rumor keys make`"):
         Key.read(path)
 
 

@@ -33,7 +33,7 @@ def test_a_roster_comes_back_from_its_text() -> None:
 def test_whom_it_lists_it_lets_in_and_of_others_it_says_what_to_do() -> None:
     eve = Key.generate("eve-*")
     assert not with_bob().why_not(BOB)
-    told = f"rumor roster add ROSTER 'eve-*' {key_text(eve.public)} --key OWNER.key"
+    told = f"rumor keys add ROSTER 'eve-*' {key_text(eve.public)} --key OWNER.key"
     assert told in with_bob().why_not(eve)
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
-from rumor.sim.kernel.faults.storms import STORMS, read_storm
 from rumor.sim.models.network import network_of
+from rumor.sim.storm import STORMS, read_storm
 from rumor.train.faults.schedule import LIVE_KINDS, Fault
 
 HOUR_S = 3600.0
@@ -199,7 +199,7 @@ def test_arguments_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_the_table_of_the_docs_is_that_of_the_files() -> None:
-    page = Path(__file__).parents[4] / "docs" / "reference" / "faults.md"
+    page = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
     if not page.exists():
         pytest.skip("the docs are not beside these tests")
     table = page.read_text().split("<!-- storms:")[1].split("<!-- end of storms")[0]

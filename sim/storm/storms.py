@@ -12,17 +12,18 @@ from bisect import insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
 import numpy as np
 
-from ....gossip.errors import ConfigError, did_you_mean
-from ....gossip.types import stream
-from ....train.faults.schedule import Fault, check_faults, read_faults
-from ...models.network import PRESETS
-from ...models.tables import from_table
+from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.types import stream
+from ...train.faults.schedule import Fault, check_faults, read_faults
+from ..models.network import PRESETS
+from ..models.tables import from_table
 
-__all__ = ["STORMS", "Drawn", "Event", "Storm", "StormNetwork", "read_storm"]
+__all__ = ["STORMS", "Drawn", "Event", "Storm", "StormNetwork", "list_storms", "read_storm"]
 
 _FOLDER: Final = Path(__file__).with_name("presets")
 
@@ -287,6 +288,19 @@ def read_storm(text: str) -> Storm:
         raise ConfigError(f"storm {path} cannot be read: {error.strerror}") from error
     except (ValueError, ConfigError) as error:  # no TOML, no UTF-8, or of another form
         raise ConfigError(f"storm {path}: {error}") from None
+
+
+def list_storms() -> str:
+    """All storms that come with this package, and what they model, for a terminal."""
+    width = max(map(len, STORMS)) + 2
+    return "\n".join(
+        fill(
+            f"{name:{width}}{' '.join(read_storm(name).what.split())}",
+            80,
+            subsequent_indent=" " * width,
+        )
+        for name in STORMS
+    )
 
 
 def _moments(

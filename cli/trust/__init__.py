@@ -1,3 +1,0 @@
-"""Keys and rosters on the command line."""
-
-__all__: list[str] = []

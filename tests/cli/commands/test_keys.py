@@ -1,0 +1,101 @@
+"""``rumor keys``: what it makes, and what it refuses in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+
+
+def rumor(*words: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rumor("keys", "make", "m1.key")
+    rumor("keys", "init", "roster", "--key", "m1.key")
+    return tmp_path
+
+
+def listed() -> list[str]:
+    shown = json.loads(rumor("keys", "show", "roster", "--json").splitlines()[-1])
+    return [each["name"] for each in shown["machines"]]
+
+
+def test_lines_that_were_printed_are_added_and_revoked(folder: Path) -> None:
+    lines = rumor("keys", "make", "m2.key", "m3.key").splitlines()
+    assert [line.split()[0] for line in lines] == ["m2", "m3"]
+    told = rumor("keys", "add", "roster", *" ".join(lines).split(), "--key", "m1.key")
+    assert told.splitlines()[0] == "version 2, signed by m1" and told.splitlines()[2:] == lines
+    assert told == rumor("keys", "show", "roster")
+    rumor("keys", "revoke", "roster", "m2", lines[1].split()[1], "--key", "m1.key")
+    assert listed() == ["m1"]
+    for name in ("m1.key", "m2.key"):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_programs_read_what_was_made(folder: Path) -> None:
+    (told,) = json.loads(rumor("keys", "make", "x.key", "--name", "peer-*", "--json"))["keys"]
+    assert (told["file"], told["name"]) == ("x.key", "peer-*")
+    rumor("keys", "add", "roster", "peer-*", told["key"], "--key", "m1.key")
+    assert listed() == ["m1", "peer-*"]
+
+
+def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
+    told = rumor("keys", "revoke", "roster", "m1", "--key", "m1.key")
+    assert told.startswith("version 2, signed by ") and not listed()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("keys", "init", "roster", "--key", "m1.key"), "is there already"),
+        (("keys", "init", "other", "--key", "nobody.key"), "cannot be read"),
+        (("keys", "add", "roster", "m2", "--key", "m1.key"), "needs NAME KEY, as `rumor"),
+        (("keys", "add", "roster", "m2", "x", "--key", "m1.key"), "is no public key"),
+        (("keys", "revoke", "roster", "m2", "--key", "m1.key"), "no machine is called 'm2'"),
+        (("keys", "show", "nowhere"), "cannot be read"),
+        (("keys", "show", "m1.key"), "is no roster"),
+        (("keys", "make", "m1.key"), "never overwritten"),
+        (("keys", "make", "a.key", "b.key", "--name", "m"), "--name is for one"),
+        (("keys", "make", "m.key", "--name", "a b"), "no peer can be called 'a b'"),
+        (("peer", "--key", "m1.key"), "key and roster belong together"),
+        (("peer", "--key", "roster", "--roster", "roster"), "run chmod 600"),
+        (("calibrate", "--join", "a:1", "--key", "m1.key"), "belong together"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(folder: Path, words: tuple[str, ...], said: str) -> None:
+    told = rumor(*words, status=2)
+    assert said in told and told.startswith("error: ") and len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("init", "other", "m2", "--key", "m1.key"), "unexpected extra argument"),
+        (("add", "roster", "--key", "m1.key"), "Missing argument 'NAME KEY'"),
+        (("revoke", "roster", "--key", "m1.key"), "Missing argument 'NAME'"),
+        (("revoke", "roster", "m1"), "Missing option '--key'"),
+    ],
+)
+def test_what_is_missing_is_named(folder: Path, words: tuple[str, ...], said: str) -> None:
+    told = rumor("keys", *words, status=2)
+    assert said in told
+
+
+def test_a_roster_that_cannot_be_written_is_status_1(folder: Path) -> None:
+    told = rumor("keys", "init", "no/where", "--key", "m1.key", status=1)
+    assert told.startswith("error: ") and "no/where" in told
+
+
+def test_a_launch_needs_a_key_for_all_its_peers(folder: Path) -> None:
+    keys = ("--key", "m1.key", "--roster", "roster")
+    told = rumor("launch", "--peers", "2", "--out", "run", *keys, status=2)
+    assert "lists --key m1.key as m1" in told and "its owner adds the key as 'peer-*'" in told
+    assert not (folder / "run").exists()

@@ -1,0 +1,157 @@
+"""``python -m rumor.sim.fuzz``: what it prints, its exit status, and that its commands repeat a
+failure."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rumor.gossip import ConfigError
+from rumor.sim.fuzz import OPTIONS, Campaign, CampaignConfig, Progress, run_campaign
+from rumor.sim.fuzz import __main__ as command
+from rumor.sim.fuzz.campaign import parse_seeds
+
+from .mutants import MUTANTS
+
+ON_MUTANT = ["--seeds", "3-1002", "--failures-max", "1"]
+
+
+class Done(NamedTuple):
+    status: int | str | None
+    stdout: str
+    stderr: str
+
+
+Fuzz = Callable[..., Done]
+
+
+@pytest.fixture
+def fuzz(capsys: pytest.CaptureFixture[str]) -> Fuzz:
+    """Runs the command in this process."""
+
+    def run(*arguments: str) -> Done:
+        try:
+            status: int | str | None = command.main(["--processes", "1", *arguments])
+        except SystemExit as ended:
+            status = ended.code
+        return Done(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command run a protocol with a known bug."""
+
+    def run(config: CampaignConfig, progress: Progress) -> Campaign:
+        return run_campaign(replace(config, mutant=MUTANTS["no-deduplication"]), progress)
+
+    monkeypatch.setattr(command, "run_campaign", run)
+
+
+def test_a_campaign_without_a_violation_ends_with_status_0_and_one_line_of_json(
+    fuzz: Fuzz,
+) -> None:
+    done = fuzz("--seeds", "0-2", "--workers", "2", "--json")
+    assert done.status == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    told = json.loads(line)
+    assert {"seeds", "violations", "events", "coverage"} <= set(told)
+    assert (told["seeds"], told["violations"]) == (3, [])
+    assert told["coverage"]["founding"] == 1.0 and told["events"] > 0
+
+
+def test_a_person_reads_a_table_of_what_was_met_and_that_nothing_broke(fuzz: Fuzz) -> None:
+    done = fuzz("--seeds", "0-9", "--workers", "2")
+    assert done.status == 0, done.stderr
+    assert "donor lost in mid-join" in done.stdout and "Nothing broke." in done.stdout
+    assert "Seeds: 10, events: " in done.stdout
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("planted")
+def test_a_violation_ends_with_status_1_and_a_command_that_repeats_it(fuzz: Fuzz) -> None:
+    done = fuzz(*ON_MUTANT, "--json")
+    assert done.status == 1
+    (violation,) = json.loads(done.stdout)["violations"]
+    assert violation["shrunk"] and len(violation["faults"]) <= 3
+    # Told as soon as it is found; where seeds take long, their number was told before.
+    *before, news = done.stderr.splitlines()
+    assert news.startswith(f"seed {violation['seed']} broke {violation['invariant']} at ")
+    assert all(re.match(r"\d+ s: [\d,]+ of 1,000 seeds, 0 failed", line) for line in before)
+    python, _, module, *arguments = shlex.split(violation["command"])
+    assert (python, module) == ("python", "rumor.sim.fuzz")
+    again = fuzz(*arguments, "--json")
+    assert again.status == 1
+    (repeated,) = json.loads(again.stdout)["violations"]
+    same = ("seed", "invariant", "what", "at_s", "workers", "without", "faults", "trace")
+    assert {key: repeated[key] for key in same} == {key: violation[key] for key in same}
+    shown = fuzz(*arguments).stdout
+    assert f"Seed {violation['seed']} broke {violation['invariant']} at" in shown
+    assert shown.endswith(f" Once more:\n{violation['command']}\n")
+
+
+def test_faults_can_be_given_as_a_file(fuzz: Fuzz, tmp_path: Path) -> None:
+    path = tmp_path / "faults.json"
+    path.write_text('[{"at_s": 2, "kind": "crash", "peer": "p1"}]', encoding="utf-8")
+    done = fuzz("--seeds", "3", "--workers", "3", "--faults", str(path), "--json")
+    assert done.status == 0, done.stderr
+    assert json.loads(done.stdout)["coverage"]["fault: crash"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "many"], "seeds is 'many': 'many' is neither a number nor FIRST-LAST"),
+        (["--seeds", "9-3"], "seeds is '9-3': '9-3' runs backwards"),
+        (["--seeds", "0-99999999"], "these are more than 10,000,000"),
+        (["--seeds", "1,,2"], "'' is neither a number nor FIRST-LAST"),
+        (["--workers", "1"], "workers is 1: it must be from 2 to 64"),
+        (["--processes", "0"], "processes is 0: it must be at least 1"),
+        (["--without", "shard"], "unknown option 'shard': options are founders, "),
+        (["--faults", "nowhere.json"], "nowhere.json cannot be read: No such file"),
+        (["--faults", '[{"at_s": 1}]'], "fault 1 needs kind"),
+        (
+            ["--faults", '[{"at_s": 1e9, "kind": "leave", "peer": 0}]'],
+            "fault 1: at_s is 1e+09: here it must be at most 3600",
+        ),
+        (["--faults", '[{"at_s": 1, "kind": "leave", "peer": "p9"}]'], "'p9' is no peer of this"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_a_line_and_status_2(
+    fuzz: Fuzz, arguments: list[str], message: str
+) -> None:
+    done = fuzz("--seeds", "0", *arguments)
+    assert (done.status, done.stdout) == (2, "")
+    assert message in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("17", (17,)),
+        ("0-3", (0, 1, 2, 3)),
+        ("5, 1-2,5", (5, 1, 2)),
+        ("7-7", (7,)),
+    ],
+)
+def test_seeds_are_numbers_and_ranges_each_once(text: str, seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1.5", "0x10", "1-2-3"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"such as 17, 0-999 or 3,10-20"):
+        parse_seeds(text)
+
+
+def test_the_help_names_every_option_and_every_part_of_a_swarm(fuzz: Fuzz) -> None:
+    plain = fuzz("--help").stdout
+    for name in ("seeds", "workers", "without", "faults", "liars", "no-shrink", "failures-max"):
+        assert f"--{name}" in plain
+    assert all(name in re.sub(r"-\s+", "-", plain) for name in OPTIONS)
