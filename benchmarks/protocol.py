@@ -9,26 +9,20 @@ from functools import partial
 
 import msgpack
 
-from rumor.gossip import (
-    ONE,
-    Envelope,
-    GoSGD,
-    Member,
-    Phase,
-    Protocol,
-    ProtocolConfig,
-    Schema,
-    TensorSpec,
-    stream,
-)
+from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Inspect, Send
 from rumor.gossip.effects.events import Event
 from rumor.gossip.membership.static import StaticMembership
+from rumor.gossip.protocol.protocol import Protocol
+from rumor.gossip.types import stream
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import decode, encode
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Hello, Offer
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Envelope, Hello, Member, Offer, Phase
+from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.gc import paused, settled
 from rumor.sim.models.topology import WorkerTopology
-from rumor.topology import LiveTopology, parse
+from rumor.topology import parse
+from rumor.topology.live import LiveTopology
 
 from .harness import Result, Row, medians, timed
 

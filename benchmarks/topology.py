@@ -18,7 +18,8 @@ from typing import Any, Final
 import networkx as nx
 import numpy as np
 
-from rumor.topology import LiveTopology, Topology, facts, over, parse
+from rumor.topology import Topology, facts, over, parse
+from rumor.topology.live import LiveTopology
 
 from .harness import Result, Row, medians, timed
 

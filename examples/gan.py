@@ -27,8 +27,8 @@ by_discriminator = torch.optim.Adam(discriminator.parameters(), lr=2e-4, betas=(
 real, made = torch.ones(32, 1), torch.zeros(32, 1)
 
 with (
-    Peer(generator, name="generator") as generates,
-    Peer(discriminator, name="discriminator") as judges,
+    Peer(generator, swarm="generator") as generates,
+    Peer(discriminator, swarm="discriminator") as judges,
 ):
     for _ in range(arguments.steps):
         batch = images[torch.randint(len(images), (32,))]
@@ -46,4 +46,4 @@ with (
         # Both here: between a forward pass and its backward pass no parameter may change.
         judges.step(loss=loss)
         generates.step(loss=fooled)
-print(f"generator with {generates.live}, discriminator with {judges.live}")
+print(f"generator with {generates.members}, discriminator with {judges.members}")

@@ -32,7 +32,7 @@ for fold in range(arguments.folds):
     training = order[~torch.isin(order, held_out)][told.index :: told.count]
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    peer = Peer(model, name=f"fold-{fold}")
+    peer = Peer(model, swarm=f"fold-{fold}")
     if peer.config.checkpoint is not None:
         peer.register(optimizer=optimizer)  # so that `rumor run --resume` can continue
     with peer:

@@ -36,7 +36,7 @@ model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 with Peer(model, bind=arguments.bind, join=arguments.join) as peer:
-    print(f"peer {peer.id} at {peer.address}, with {', '.join(peer.live)}", flush=True)
+    print(f"peer {peer.id} at {peer.address}, with {', '.join(peer.members)}", flush=True)
     try:
         for step in range(arguments.steps):
             batch = torch.randint(1437, (32,))
@@ -52,6 +52,6 @@ with Peer(model, bind=arguments.bind, join=arguments.join) as peer:
         peer.leave()
 
 accuracy = (model(inputs[held_out]).argmax(1) == targets[held_out]).float().mean().item()
-print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.counters.mixed}")
+print(f"accuracy {accuracy:.3f} on held-out digits, shares mixed in: {peer.stats().counters.mixed}")
 if peer.merged and peer.merged.distance is not None:
     print(f"models differed by {peer.merged.distance:.2g} of their norm in the last exchange")

@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from rumor.gossip import GoSGD
 from rumor.train import environment
 from rumor.train.integrations.lightning import RumorCallback
 
@@ -63,7 +64,7 @@ class Net(lightning.LightningModule):
 
 
 lightning.seed_everything(told.seed + told.index, verbose=False)
-callback = RumorCallback(push_probability=0.1, **place)
+callback = RumorCallback(rule=GoSGD(p=0.1), **place)
 kept = ModelCheckpoint(f"{out}/trainer", every_n_train_steps=50, save_last=True)
 trainer = lightning.Trainer(
     max_steps=arguments.steps,

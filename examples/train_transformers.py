@@ -16,6 +16,7 @@ import argparse
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from rumor.gossip import GoSGD
 from rumor.train import environment
 from rumor.train.integrations.transformers import RumorCallback
 
@@ -49,7 +50,7 @@ model = GPT2LMHeadModel(
         eos_token_id=None,
     )
 )
-callback = RumorCallback(push_probability=0.1, **place)
+callback = RumorCallback(rule=GoSGD(p=0.1), **place)
 trainer = Trainer(
     model,
     TrainingArguments(

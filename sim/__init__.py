@@ -10,37 +10,23 @@ import typing
 from ..gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
-    from .batched.schedule import Progress
-    from .batched.vector_tasks import VectorTask, consensus, noise
     from .config import SimulationConfig
     from .models.network import NetworkConfig
-    from .replay.replay import replay
-    from .replay.result import Replay
     from .results.run import Run
     from .simulate import simulate
     from .testing import Swarm
 
 __all__ = [
     "NetworkConfig",
-    "Progress",
-    "Replay",
     "Run",
     "SimulationConfig",
     "Swarm",
-    "VectorTask",
-    "consensus",
-    "noise",
-    "replay",
     "simulate",
 ]
 
 _HOMES = {
-    "batched.schedule": ("Progress",),
-    "batched.vector_tasks": ("VectorTask", "consensus", "noise"),
     "config": ("SimulationConfig",),
     "models.network": ("NetworkConfig",),
-    "replay.replay": ("replay",),
-    "replay.result": ("Replay",),
     "results.run": ("Run",),
     "simulate": ("simulate",),
     "testing": ("Swarm",),

@@ -8,14 +8,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..gossip import Schema, TrainingError
+from ..gossip import TrainingError
 from ..gossip.errors import ConfigError, did_you_mean
 from ..gossip.protocol.rule import require_topology, requirements_of
 from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
+from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
 from ..train.faults.schedule import KINDS, Fault, check_faults, faults_of, resolve
-from ..train.loggers import LoggerSpec
+from ..train.loggers.logger import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
 from .batched.cores import Cores, usable_cores

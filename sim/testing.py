@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..gossip import Audit, ConfigError, PeerId, Phase, ProtocolConfig, Rule
+from ..gossip import Audit, ConfigError, ProtocolConfig, Rule
 from ..gossip.effects.effects import Effect, EndTraining, Halt, Snapshot, TakeSketch
 from ..gossip.effects.events import Event, PeerRefused
 from ..gossip.protocol.rule import require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
-from ..gossip.types import Incarnation, frozen
+from ..gossip.types import Incarnation, PeerId, frozen
 from ..gossip.weight import UNIT, founders
 from ..gossip.wire.formats import parse_wire
-from ..gossip.wire.messages import is_name
+from ..gossip.wire.messages import Phase, is_name
 from ..topology import over
 from ..train.faults.schedule import (
     ATTACKS,

@@ -108,7 +108,7 @@ def test_pages_that_the_code_names_exist(module: str) -> None:
 
 
 def test_a_module_or_a_file_that_is_gone_is_seen() -> None:
-    assert not names_nothing("`rumor.gossip.Protocol` of gossip/protocol/protocol.py, `sim/fuzz`")
+    assert not names_nothing("`rumor.gossip.Rule` of gossip/protocol/rule.py, `sim/fuzz`")
     assert names_nothing(
         "rumor.gossip.agenda, rumor.gossip.Diary, (gossip/agenda.py) `sim/torture`"
     ) == [*("rumor.gossip.agenda", "rumor.gossip.Diary", "gossip/agenda.py", "sim/torture")]

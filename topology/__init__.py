@@ -7,21 +7,17 @@ from .advise import Advice, advise
 from .analysis.facts import Facts, facts
 from .errors import TopologyError
 from .families.registry import FAMILIES
-from .live import LiveTopology, neighbors, over
-from .schedules.mixing import MIXINGS
+from .live import over
 from .topology import Topology, parse
 
 __all__ = [
     "FAMILIES",
-    "MIXINGS",
     "Advice",
     "Facts",
-    "LiveTopology",
     "Topology",
     "TopologyError",
     "advise",
     "facts",
-    "neighbors",
     "over",
     "parse",
 ]

@@ -174,16 +174,7 @@ def with_own_names(model: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]
 def state_dict(model: nn.Module) -> dict[str, Any]:
     """The model's state dict, of tensors that each have memory of their own.
 
-    Inside a swarm the parameters of a model are views into one flat tensor, and `torch.save` of one
-    of them writes all of it; of these it writes what it is given. Names are those of the model that
-    `torch.compile` or `DistributedDataParallel` wraps, so that one that is not wrapped loads it.
-
-    Args:
-        model: Any module, a peer's or not.
-
-    Returns:
-        Detached copies, on the devices and in the memory formats of the originals; extra state as
-        the modules give it.
+    See `Peer.model_state_dict`.
 
     Raises:
         TrainingError: A parameter is spread over several processes.

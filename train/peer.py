@@ -15,21 +15,24 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
 
 from torch import nn
+from torch.optim import Optimizer
 
-from ..gossip import LocalProtocolError, Protocol, Rule, RumorError, TransportError
+from ..gossip import ConfigError, Rule, RumorError, TransportError
+from ..gossip.errors import LocalProtocolError
 from ..gossip.protocol.leave import STOPPED
+from ..gossip.protocol.protocol import Protocol
 from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.weight import founders
 from .config import PeerConfig
-from .loggers.logger import LoggerSpec
-from .loop.average import Average, AverageEvaluation, Evaluate, average
+from .loop.average import Average, Evaluate, average
+from .loop.backward import BackwardSteps
 from .loop.metrics import Loss
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry
-from .model import require_own_process
+from .model import require_own_process, state_dict
 from .runtime import join, shutdown
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
@@ -43,7 +46,6 @@ from .runtime.telling.stats import PeerStats, protocol_stats
 from .storage.checkpointer import Stateful
 from .storage.inputs import Call
 from .storage.journal import Journal
-from .tasks.live_partition import training_of
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
@@ -62,30 +64,32 @@ class Peer:
     """One member of a swarm, around a model that is trained in the caller's own loop.
 
     ``with Peer(model) as peer:`` returns when the swarm is founded or joined; a newcomer's model
-    then is a copy of its donor's. After each ``optimizer.step()`` call `step`. Leaving the block
-    waits for the others to finish, for ``linger_s`` at most, and merges with them. Without a block,
+    then is a copy of its donor's. After each ``optimizer.step()`` call `step`. Without a block,
     `start` and `close` do the same. A peer works in the process that started it alone: forked
     children, such as a data loader's workers, neither end it nor can use it.
+
+    A peer ends in one of three ways. The end of the block, or `close`, is for a loop that is
+    through: the peer merges with the others, which takes ``linger_s`` at most, and leaves. `leave`
+    is for a loop that stops while others train on: the peer hands its weight on and does not wait
+    for them. `merge` is for what is to be done with the swarm's average before the end of the
+    block; the peer stays a member, and takes no more steps.
 
     Args:
         model: Any module, on its final device and in its final dtype. Parameters that require
             gradients and floating buffers are averaged; an optimizer of any kind may be made
             before or after.
-        config: All settings. The arguments below change some of them.
+        config: All settings. The arguments below, up to *out*, change some of them.
         join: Address of any member, or several; none to found a swarm.
         bind: Where to listen, such as ``"tcp://0.0.0.0:7700"``.
         topology: Spec of the graph that says who may push to whom.
-        rule: The algorithm, such as ``GoSGD(p=0.01)``.
-        seed: Of this peer's random choices.
+        rule: The algorithm, such as ``GoSGD(p=0.01)``, for this peer alone. ``make_rule(spec)``
+            makes one from what the command line takes.
+        name: What this peer is called, unique in its swarm (`PeerConfig.id`).
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
-        name: What its swarm is called where a process makes several peers, each of another swarm:
-            a GAN's two models, or one for each fold. All processes make peers of the same names;
+        swarm: Name of its swarm where a process makes several peers, each of another swarm: a
+            GAN's two models, or one for each fold. All processes make peers of the same swarms;
             without names, peers of all processes that were made first belong together, then those
             that were made second, and so on.
-        signals: Whether SIGTERM, SIGINT and SIGUSR1 make it leave, see `PeerConfig.signals`.
-        local: Names of tensors, or of modules, that are each peer's own, see `PeerConfig.local`.
-        loggers: Where metrics go besides, such as ``("tensorboard",)``.
-        metrics_port: Where Prometheus finds metrics; 0 for a free port, which the log tells.
         evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
         evaluate_every: Steps between two such evaluations; both or neither of the two.
         checkpoints: Whether any are written into *out*; False where others keep its `state_dict`.
@@ -105,37 +109,37 @@ class Peer:
         join: str | Sequence[str] | None = None,
         bind: str | None = None,
         topology: str | None = None,
-        rule: Rule | str | None = None,
-        seed: int | None = None,
-        out: Path | str | None = None,
+        rule: Rule | None = None,
         name: str | None = None,
-        signals: bool | None = None,
-        local: str | Sequence[str] | None = None,
-        loggers: Sequence[LoggerSpec] | None = None,
-        metrics_port: int | None = None,
+        out: Path | str | None = None,
+        swarm: str | None = None,
         evaluate: Evaluate | None = None,
         evaluate_every: int | None = None,
         checkpoints: bool = True,
     ) -> None:
-        given: Any = {"join": join, "bind": bind, "topology": topology, "rule": rule, "seed": seed}
-        given |= {"out": out, "signals": signals, "loggers": loggers, "metrics_port": metrics_port}
-        given |= {"local": local}
+        if isinstance(rule, str):
+            raise ConfigError(
+                f"rule is {rule!r}: give a rule, such as GoSGD(p=0.1), or make_rule({rule!r})"
+            )
+        given: dict[str, Any] = {"id": name, "join": join, "bind": bind, "topology": topology}
+        given |= {"rule": rule, "out": out}
         told = environment()
         before = peers_before(told)
         meet = told.fields.get("rendezvous")
-        told, swarm = told.of_swarm(name, before)
+        told, swarm = told.of_swarm(swarm, before)
         self.config = resolve_config(config, given, told)
+        """All settings, those of the environment among them."""
         if checkpoints:
             self.config = self.config.in_folder()
         self.id = self.config.named()
-        self.rule = self.config.make_rule()
-        """The algorithm."""
+        """What the peer is called; after `resume`, what it was called before."""
+        self._rule = self.config.make_rule()
         require_own_process(model)
         self._model = model
-        wire, requirements = self.config.protocol.wire, requirements_of(self.rule)
-        self.vector = Vector(
+        wire, requirements = self.config.protocol.wire, requirements_of(self._rule)
+        self._vector = Vector(
             model,
-            self.rule.registers,
+            self._rule.registers,
             shards=self.config.shards,
             scattered=requirements.scattered,
             local=self.config.local,
@@ -144,29 +148,30 @@ class Peer:
             sends_topk=requirements.notes_sent(wire),
             memory_models_max=math.inf if requirements.waits else self.config.memory_models,
         )
-        self._check = ModelCheck(self.vector, wire, self.config.frozen_may_differ)
-        self.stop = threading.Event()
-        """Set it, on any thread, to give up searching, or waiting within a step or at the end."""
-        self.journaled: Mapping[str, Any] | None = None
-        """What a replay needs to know of the training; set before the start, it keeps a journal."""
-        self.notes: Mapping[str, Any] = {}
+        self._check = ModelCheck(self._vector, wire, self.config.frozen_may_differ)
+        # From here to `_opens`: rumor's own loops set these before the start, a script does not.
+        self._stop = threading.Event()
+        """Once set, on any thread, nothing is waited for any more: neither a swarm nor its members
+        within a step or at the end."""
+        self._journaled: Mapping[str, Any] | None = None
+        """What a replay needs to know of the training, for a peer that keeps a journal."""
+        self._notes: Mapping[str, Any] = {}
         """What else goes into its folder at its start: values that JSON has, by the file's name."""
-        self.opens: Callable[[PeerConfig], Transport] = partial(
+        self._opens: Callable[[PeerConfig], Transport] = partial(
             open_transport, network_faults=told.network_faults
         )
-        """Opens its sockets; set it before the peer starts, to open others."""
-        self.counters = Counters()
-        """What was sent, mixed and refused so far."""
-        self._folder = PeerFolder(self.config, model, self.vector, self._check.require_constant)
+        """Opens its sockets."""
+        self._counters = Counters()
+        self._folder = PeerFolder(self.config, model, self._vector, self._check.require_constant)
         self._session: PeerSession | None = None
         self.merged: MergeResult | None = None
         """How the last `merge` ended, that at the end of the block included; None before."""
         self._left, self._pace_s, self._told = False, _PACE_S, told
         self._stepped_s: float | None = None
         self._telemetry = Telemetry(
-            *(self.config, model, self.vector, evaluate, evaluate_every, told.ready)
+            *(self.config, model, self._vector, evaluate, evaluate_every, told.ready)
         )
-        self._signals = SignalHandling(self.stop)
+        self._signals = SignalHandling(self._stop)
         self._on_start: list[Callable[[], object]] = []
         self._pid = os.getpid()
         before.append(swarm)
@@ -253,7 +258,7 @@ class Peer:
         Raises:
             ConfigError: An address or the metrics' port cannot be bound, the folder cannot be
                 written, or holds checkpoints that were not resumed from.
-            TransportError: No swarm was found in time, or before `stop` was set.
+            TransportError: No swarm was found in time, or before a signal came.
             IncompatiblePeer: The swarm trains another model; the first difference is named.
             LocalProtocolError: The peer was started before, or this process still imports the
                 script that started it.
@@ -267,7 +272,7 @@ class Peer:
                 'script does below `if __name__ == "__main__":`'
             )
         if self.config.signals:
-            self._signals = SignalHandling(self.stop)
+            self._signals = SignalHandling(self._stop)
             self._signals.install()
         self._pid = os.getpid()
         _running.append(self)
@@ -295,10 +300,10 @@ class Peer:
 
     def _begin(self) -> None:
         made = Made(
-            *(self.id, self.config, self.rule, self._model, self.vector, self.counters),
-            journaled=self.journaled,
-            notes=self.notes,
-            opens=self.opens,
+            *(self.id, self.config, self._rule, self._model, self._vector, self._counters),
+            journaled=self._journaled,
+            notes=self._notes,
+            opens=self._opens,
             measured=self._telemetry.measured,
             goes_on=self._told.resume,
             order=self._order,
@@ -307,17 +312,17 @@ class Peer:
             if self._told.resume and self._folder.may_resume:
                 self.resume()
             self._check.begin()
-            self._folder.require_ready(self.rule)
+            self._folder.require_ready(self._rule)
             self._telemetry.serve(self.stats)
             if self._order is not None:
                 self._order.note()
                 self._order.require_alike()
             if (meet := self.config.rendezvous) is not None and self._folder.past is None:
                 initial_model.begin_alike(
-                    *(self._model, self.vector.schema, meet, self._told.index, self._told.count),
-                    *(self.stop, self.config.join_timeout_s, self._order),
+                    *(self._model, self._vector.schema, meet, self._told.index, self._told.count),
+                    *(self._stop, self.config.join_timeout_s, self._order),
                 )
-            self._session = join.begin(made, self._folder, self.stop)
+            self._session = join.begin(made, self._folder, self._stop)
             for callback in self._on_start:
                 callback()
             self._telemetry.begin(self.stats)
@@ -332,10 +337,11 @@ class Peer:
         self.close(error)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Wait for the others to finish, for ``linger_s`` at most, merge with them, and leave.
+        """End as the end of the block does: wait for the others to finish, for ``linger_s`` at
+        most, merge with them, leave, and write checkpoint and model, where there is a folder.
 
-        Called again, or in a forked child, it does nothing. A peer that is not closed when the
-        interpreter ends is closed then.
+        After `leave` it only closes sockets and files. Called again, or in a forked child, it does
+        nothing. A peer that is not closed when the interpreter ends is closed then.
 
         Args:
             error: What ended training; given one, the peer leaves without merging.
@@ -361,7 +367,7 @@ class Peer:
             try:
                 self._end(quietly=has_failed)
             finally:
-                caught, early = self._signals.caught is not None, went_early or self.stop.is_set()
+                caught, early = self._signals.caught is not None, went_early or self._stop.is_set()
                 self._telemetry.end(
                     *(self.stats, error, self.merged), caught=caught, left=self._left, early=early
                 )
@@ -397,48 +403,36 @@ class Peer:
             self._close()
 
     @property
-    def journal(self) -> Journal | None:
+    def _journal(self) -> Journal | None:
         """The journal, where one is kept; it is made when the peer starts."""
         return None if self._session is None else self._session.journal
-
-    @property
-    def has_left(self) -> bool:
-        """Whether it went before the others were done, or is going."""
-        return self._left
 
     @property
     def steps(self) -> int:
         """Optimizer steps of this peer, those before the checkpoint it resumed from included."""
         return self._folder.steps
 
-    @property
-    def metrics_url(self) -> str | None:
-        """Where Prometheus finds its metrics; None where they are not served, or not now."""
-        return self._telemetry.metrics_url
-
     def stats(self) -> PeerStats:
         """All its figures as they are now; on any thread, before its start and after its end."""
         stats = PeerStats(
             id=self.id,
-            rule=self.rule.name,
-            p=getattr(self.rule, "p", None),
+            rule=self._rule.name,
+            p=getattr(self._rule, "p", None),
             topology=self.config.topology,
-            address=self.address,
             steps=self.steps,
             weights=(0,) * self.config.shards,
-            counters=replace(self.counters),
-            memory=self.vector.memory.use(),
+            counters=replace(self._counters),
+            memory=self._vector.memory.use(),
             measured=self._telemetry.measured(),
+            averaged=self._telemetry.averaged,
+            metrics_url=self._telemetry.metrics_url,
+            has_left=self._left,
         )
         if (session := self._session) is None:
             return stats
         known = self._running().look(protocol_stats)
-        return replace(stats, **known, met=session.met, ended_by=self.ended_by)
-
-    @property
-    def swarm(self) -> str:
-        """Hash of its swarm's first model, 32 hexadecimal digits; empty before it is in one."""
-        return self._look(lambda protocol: protocol.swarm, b"").hex()
+        known |= {"addresses": session.addresses, "met": session.met, "ended_by": self.ended_by}
+        return replace(stats, **known)
 
     @property
     def swarm_steps(self) -> int:
@@ -447,38 +441,24 @@ class Peer:
 
     @property
     def ended_by(self) -> str:
-        """Whose end is to be that of your loop, too: a peer's, under a rule such as
-        ``seasgd:progress=fastest``, or ``rumor stop``; empty while that is so of nobody."""
+        """Id of the peer whose end is to end this loop, too, under a rule such as
+        ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop is to go on."""
         return "" if self._session is None else self._session.runtime.ended_by
-
-    def progress(self, total_steps: int) -> float:
-        """How much of so many steps the swarm has taken, in [0, 1]."""
-        return min(1.0, self.swarm_steps / total_steps)
 
     @property
     def weight(self) -> float:
-        """What this peer holds, in founders; with shards, the mean over them."""
+        """Averaging weight that this peer holds, in founders; with shards, the mean over them."""
         return founders(sum(self._held())) / self.config.shards
 
     @property
-    def live(self) -> tuple[str, ...]:
-        """Ids of everybody who is believed to run, this peer included, sorted."""
+    def members(self) -> tuple[str, ...]:
+        """Ids of all members of the swarm that are believed to run, this peer included, sorted."""
         return self._running().look(lambda p: tuple(member.id for member in p.live()))
 
     @property
-    def training(self) -> dict[str, int]:
-        """Steps of everybody in `live` who takes optimizer steps, by id."""
-        return self._running().look(training_of)
-
-    @property
     def address(self) -> str | None:
-        """Where others reach this peer; the first of `addresses`, None where it only dials out."""
-        return self.addresses[0] if self.addresses else None
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """All addresses that others are told to dial."""
-        return () if self._session is None else self._session.addresses
+        """First of `PeerStats.addresses`, which others dial; None if this peer only dials out."""
+        return None if self._session is None else next(iter(self._session.addresses), None)
 
     def step(
         self, *, loss: Loss | None = None, samples: int | None = None, lr: float | None = None
@@ -511,16 +491,16 @@ class Peer:
             self._signals.exit()
         # If a process runs several peers, the first one alone slows their steps down.
         if self._told.slow > 1 and self._stepped_s is not None and _running[:1] == [self]:
-            self.stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
-        require_samples(self.rule, samples)
+            self._stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
+        require_samples(self._rule, samples)
         require_lr(lr)
-        lr = lr if requirements_of(self.rule).lr else None
+        lr = lr if requirements_of(self._rule).lr else None
         now = time.monotonic()
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._check.after_step(self.steps + 1, self._pace_s)
-        session.runtime.step(trained=True, stop=self.stop, samples=samples, lr=lr)
+        session.runtime.step(trained=True, stop=self._stop, samples=samples, lr=lr)
         self._folder.stepped(session)
         exchange_s = time.monotonic() - now
         apart_s = self._telemetry.stepped(
@@ -533,20 +513,39 @@ class Peer:
         elif self.config.signals and self.ended_by == STOPPED:
             self._stop_early()
 
-    def trained_shard(self, shard: int) -> None:
-        """Let a rule such as ``gosgd:layers=8`` push a shard that a step that goes on is through
-        with; errors are those of `step`."""
+    def overlap(self, optimizer: Optimizer) -> BackwardSteps:
+        """Take *optimizer*'s steps within the backward pass, and let a rule such as
+        ``gosgd:layers=8`` push each shard as soon as the step is through with it.
+
+        Call ``finish()`` of the result in place of ``optimizer.step()``.
+        """
+        return BackwardSteps(self._model, optimizer, self._vector.schema, self._trained_shard)
+
+    def _trained_shard(self, shard: int) -> None:
         self._running().call(Call("trained_shard", {"shard": shard}))
 
-    def evaluated(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Tell what was measured on held-out data: the fraction that is right, the mean loss."""
+    def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
+        """Note what was measured on held-out data, for metrics, loggers and `stats`.
+
+        Args:
+            accuracy: The fraction that is right, in [0, 1].
+            loss: The mean loss; that of a training batch goes to `step`.
+        """
         self._current_session()
         self._telemetry.evaluated(accuracy, loss)
 
-    @property
-    def averaged(self) -> AverageEvaluation | None:
-        """What this peer has measured last of the average of all; see *evaluate*."""
-        return self._telemetry.averaged
+    def model_state_dict(self) -> dict[str, Any]:
+        """The model's state dict, of tensors that each have memory of their own.
+
+        While a peer runs, its model's parameters are views into one flat tensor, and `torch.save`
+        of one of them would write all of it. Names are those of the model that `torch.compile` or
+        `DistributedDataParallel` wraps, so that one that is not wrapped loads it.
+
+        Returns:
+            Detached copies, on the devices and in the memory formats of the originals; extra state
+            as the modules give it.
+        """
+        return state_dict(self._model)
 
     def save_model(self, path: Path | str) -> None:
         """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
@@ -559,19 +558,16 @@ class Peer:
         path = Path(path)
         # Drafts of one name would be torn between the peers that write them.
         own, with_frozen = path.with_name(f"{path.name}.{self.id}"), self.config.save_frozen
-        save_peer_model(self.stats(), self._model, self.vector, own, with_frozen=with_frozen)
+        save_peer_model(self.stats(), self._model, self._vector, own, with_frozen=with_frozen)
         own.replace(path)
 
-    def wait(self, timeout_s: float) -> None:
-        """Sleep until something has come since this was last called, or for so many seconds."""
-        self._running().wait_for_share(timeout_s)
-
     def merge(self, timeout_s: float = 30.0) -> MergeResult:
-        """Take no more steps, wait for the others to finish, and agree with them.
+        """Take no more steps, wait for the others to finish, and agree with them, before the end
+        of the block: the peer stays a member, so that its model can be measured and written.
 
         The model then is the swarm's average, to within `ProtocolConfig.merge_tolerance`: peers
         compare their models. Where it is not, the result is false and the log says why. This call
-        ends after *timeout_s* seconds, or when `stop` is set.
+        ends after *timeout_s* seconds, or when a signal comes.
 
         Raises:
             TrainingError: A parameter is not finite, and was not sent; the model is not what it was
@@ -581,7 +577,7 @@ class Peer:
             self.merged = MergeResult(complete=False)
         else:
             self._check.require_sound()
-            self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self.stop)
+            self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self._stop)
         return self.merged
 
     def average(self, timeout_s: float = 10.0) -> Average:
@@ -604,12 +600,14 @@ class Peer:
         runtime = self._running()
         if self._left:
             raise LocalProtocolError("the peer has left: read the average before")
-        return average(runtime, self.vector, timeout_s, self.stop)
+        return average(runtime, self._vector, timeout_s, self._stop)
 
     def leave(self) -> None:
-        """Leave the swarm: resolve the escrow and hand the weight to a neighbor.
+        """Leave the swarm while others train on: resolve the escrow and hand the weight to a
+        neighbor, without waiting for anyone to finish. The peer takes no more steps; `close`, or
+        the end of the block, does not merge any more.
 
-        Takes ``leave_s`` at most, and gives up after seconds where nobody answers. A model that is
+        Takes ``leave_s`` at most, and gives up after seconds where no peer answers. A model that is
         not finite hands nothing on; its weight is burned. A checkpoint is written before, if any.
 
         Raises:
@@ -621,7 +619,7 @@ class Peer:
 
     def _stop_early(self) -> NoReturn:
         """End the process in order; merged, where the rule lets peers end after unequal steps."""
-        if requirements_of(self.rule).waits:
+        if requirements_of(self._rule).waits:
             self.leave()
         else:
             self.merge(self.config.linger_s)
@@ -631,7 +629,7 @@ class Peer:
     def _leave(self) -> None:
         runtime, self._left = self._running(), True
         runtime.settle()
-        shutdown.leave(runtime, self.counters, self.config.leave_s, self._pace_s, self.vector)
+        shutdown.leave(runtime, self._counters, self.config.leave_s, self._pace_s, self._vector)
 
     def _running(self) -> PeerRuntime:
         return self._current_session().runtime
@@ -662,6 +660,6 @@ class Peer:
             if self._session is not None:
                 self._session.close()
         finally:
-            self.vector.layout.part()
+            self._vector.layout.part()
             self._folder.close()
             self._telemetry.stop_serving()

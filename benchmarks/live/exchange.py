@@ -12,7 +12,8 @@ from typing import Final
 
 import torch
 
-from rumor.gossip import ONE, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip import GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.tensors.buffers import keep_pages
 
@@ -204,7 +205,7 @@ def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:
     peer.step()
     while rule.wanted:
         # The answer to the share before is still on its way.
-        peer.wait(_NAP_S)
+        peer._running().wait_for_share(_NAP_S)
         peer.step()
     return float(other.hear()) - rule.pushed_s
 
@@ -228,9 +229,9 @@ def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> No
 
 def _mix(peer: Peer, model: Flat) -> float:
     """Step until one more share was mixed; when that was, seconds, monotonic."""
-    before = peer.counters.mixed
-    while peer.counters.mixed == before:
-        peer.wait(_NAP_S)
+    before = peer.stats().counters.mixed
+    while peer.stats().counters.mixed == before:
+        peer._running().wait_for_share(_NAP_S)
         peer.step()
     settled(model.flat)
     return time.monotonic()

@@ -249,7 +249,7 @@ def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
         made = Peer(model, config)
         pipe.send("made")
         pipe.recv()
-        trace = _Trace(made.vector.memory.use, before_bytes)
+        trace = _Trace(made._vector.memory.use, before_bytes)
         with made as peer:
             pipe.send((time.monotonic(), peer.address))
             while not pipe.poll(step_s):

@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from rumor.gossip import ONE, Audit, GoSGD, ProtocolConfig, audit, in_units
+from rumor.gossip import Audit, GoSGD, ProtocolConfig, audit
 from rumor.gossip.config import timing
 from rumor.gossip.effects.ledger import Life
+from rumor.gossip.weight import ONE, in_units
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
 

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean, median
 from typing import Any, Final
@@ -144,12 +144,13 @@ def _measure(
             settled(model.flat)
 
         def gossiping() -> list[Burst]:
-            before = replace(peer.counters)
+            before = peer.stats().counters
             other.say(steps)
             burst = _train(gossip, work, steps)
             other.hear()
+            counters = peer.stats().counters
             for what in ("pushes", "skipped", "mixed"):
-                setattr(burst, what, getattr(peer.counters, what) - getattr(before, what))
+                setattr(burst, what, getattr(counters, what) - getattr(before, what))
             return [burst]
 
         found = alternate({"with": gossiping, "bare": lambda: [_train(None, work, steps)]}, rounds)

@@ -14,10 +14,11 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import setting
-from ...topology import MIXINGS, Facts, Topology, TopologyError, facts, parse
+from ...topology import Facts, Topology, TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.family import Family
 from ...topology.families.registry import CATALOG
+from ...topology.schedules.mixing import MIXINGS
 from ...topology.spec import read
 from ..reports.console import plain_table, print_json
 from ..settings.options import Json, Source, given, option, options_of

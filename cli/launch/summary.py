@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...gossip import Account, Audit, audit
+from ...gossip import Audit, audit
+from ...gossip.effects.ledger import Account
 from ...gossip.errors import TrainingError
 from ...gossip.weight import founders, in_units
 from ...train.model import travelling, with_own_names

@@ -49,7 +49,9 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
         TrainingError: A peer left files that cannot be read.
         OSError: A process cannot be started.
     """
-    from ...train.loggers import LoggedRun, LogWriter, make_loggers
+    from ...train.loggers import LoggedRun
+    from ...train.loggers.registry import make_loggers
+    from ...train.loggers.writer import LogWriter
 
     if fleet is None:
         require_files()

@@ -9,7 +9,7 @@ from math import log
 import numpy as np
 from table import show
 
-from rumor.gossip import stream
+from rumor.gossip.types import stream
 from rumor.topology import Topology, parse
 
 BASE_K = ((25, 1), (25, 2), (48, 1), (48, 3), (100, 1), (100, 2), (100, 4))

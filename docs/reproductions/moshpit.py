@@ -13,8 +13,9 @@ from statistics import mean, stdev
 import numpy as np
 from table import show
 
-from rumor.gossip import stream
-from rumor.sim import consensus, simulate
+from rumor.gossip.types import stream
+from rumor.sim import simulate
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.topology import parse
 
 PEERS, ROUNDS_MAX, SEEDS = 512, 50, 20

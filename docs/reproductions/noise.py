@@ -9,7 +9,8 @@ from statistics import mean, stdev
 
 from table import show
 
-from rumor.sim import noise, simulate
+from rumor.sim import simulate
+from rumor.sim.batched.vector_tasks import noise
 
 WORKERS, SEEDS = 8, 8
 

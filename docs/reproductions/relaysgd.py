@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from table import show
 
-from rumor.sim import VectorTask, simulate
+from rumor.sim import simulate
+from rumor.sim.batched.vector_tasks import VectorTask
 
 WORKERS, DIM, MU, TARGET = 32, 10, 0.5, 1e-6
 POINTS, POINTS_MAX = 1000, {False: 10_000, True: 70_000}

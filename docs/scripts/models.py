@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from rumor.gossip import GoSGD, ProtocolConfig, RumorError
-from rumor.train import Peer, PeerConfig, state_dict
-from rumor.train.model import named_tensors
+from rumor.train import Peer, PeerConfig
+from rumor.train.model import named_tensors, state_dict
 
 __all__ = ["KINDS", "MARKER", "PAGE", "Kind", "main", "outcome", "row"]
 
@@ -481,22 +481,22 @@ def _train(kind: Kind) -> str:
                 newcomer.step()
                 time.sleep(0.002)
             state = state_dict(model)
-            for name, tensor in newcomer.vector.layout.tensors(newcomer.vector.flats).items():
+            for name, tensor in newcomer._vector.layout.tensors(newcomer._vector.flats).items():
                 assert torch.equal(state[name], tensor), f"{name} is not what peers average"
     return "trains with others"
 
 
 def _shared(peer: Peer) -> dict[str, Tensor]:
-    names = {tensor.name for tensor in peer.vector.schema.tensors if tensor.shared}
+    names = {tensor.name for tensor in peer._vector.schema.tensors if tensor.shared}
     return {
         name: t.detach()
-        for name, t in named_tensors(peer.vector.layout.module).items()
+        for name, t in named_tensors(peer._vector.layout.module).items()
         if name in names
     }
 
 
 def _exchanged(*peers: Peer) -> bool:
-    return all(peer.counters.mixed > 0 for peer in peers)
+    return all(peer.stats().counters.mixed > 0 for peer in peers)
 
 
 @contextmanager

@@ -18,14 +18,14 @@ from rumor.gossip import ProtocolConfig
 from rumor.gossip.specs.parameter import Parameter, settings_of
 from rumor.sim import SimulationConfig
 from rumor.sim.study.metrics import FACTS, METRICS
-from rumor.train import CheckpointConfig, PeerConfig, RunConfig
+from rumor.train import CheckpointConfig, PeerConfig
 from rumor.train.runtime.telling.stats import METRICS as PEER_METRICS
 
 __all__ = ["CONFIGS", "FOLDER", "commands", "config", "main", "metrics", "pages"]
 
 FOLDER = Path("docs/reference")
 
-CONFIGS = (PeerConfig, RunConfig, CheckpointConfig, ProtocolConfig, SimulationConfig)
+CONFIGS = (PeerConfig, CheckpointConfig, ProtocolConfig, SimulationConfig)
 """The public configuration classes, in the order of the page."""
 
 MARKER = "<!-- Written by docs/scripts/reference.py: run `make reference` instead of editing. -->"

@@ -11,7 +11,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from rumor.train import Peer, environment
+from rumor.train import Peer, PeerConfig, environment
 
 STEPS = int(os.environ.get("STEPS", "20000"))
 
@@ -23,12 +23,12 @@ targets = torch.tensor(digits.target, device=told.device)
 model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).to(told.device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
-peer = Peer(model, signals=True)
+peer = Peer(model, PeerConfig(signals=True))
 if told.out is not None:
     peer.register(optimizer=optimizer)
 
 with peer:
-    print(f"{peer.id} at {peer.address}, with {', '.join(peer.live)}", flush=True)
+    print(f"{peer.id} at {peer.address}, with {', '.join(peer.members)}", flush=True)
     while peer.steps < STEPS:
         batch = torch.randint(1437, (32,), device=told.device)
         optimizer.zero_grad()
@@ -37,7 +37,9 @@ with peer:
         optimizer.step()
         peer.step(loss=loss)
         if peer.steps % 500 == 0:
-            print(f"step {peer.steps}: loss {loss.item():.3f}, {len(peer.live)} live", flush=True)
+            print(
+                f"step {peer.steps}: loss {loss.item():.3f}, {len(peer.members)} live", flush=True
+            )
 
 accuracy = (model(inputs[1437:]).argmax(1) == targets[1437:]).float().mean().item()
 print(f"accuracy {accuracy:.3f} on held-out digits after {peer.steps} steps")

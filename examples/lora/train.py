@@ -104,12 +104,11 @@ if told.index == 0 and not is_back:
 
 with peer:
     began_s, before = time.monotonic(), peer.steps
-    came = peer.counters.bytes_received
+    came = peer.stats().counters.bytes_received
     print(f"{peer.id} trains from step {before} on, {came} bytes have come to it", flush=True)
     while peer.steps < arguments.steps:
-        optimizer.param_groups[0]["lr"] = arguments.lr * (
-            1 - peer.progress(arguments.steps * told.count)
-        )
+        progress = peer.swarm_steps / (arguments.steps * told.count)
+        optimizer.param_groups[0]["lr"] = arguments.lr * max(0.0, 1 - progress)
         batch = samples(own, arguments.batch)
         loss = model(input_ids=batch, labels=batch).loss
         loss.backward()
@@ -117,8 +116,11 @@ with peer:
         optimizer.zero_grad()
         peer.step(loss=loss)
     step_s = (time.monotonic() - began_s) / max(1, peer.steps - before)
-    sent, shares = peer.counters.bytes_sent, peer.counters.pushes
-    print(f"{step_s:.2f} s a step; {sent} bytes sent, with {shares} shares", flush=True)
+    sent = peer.stats().counters
+    print(
+        f"{step_s:.2f} s a step; {sent.bytes_sent} bytes sent, with {sent.pushes} shares",
+        flush=True,
+    )
 
 # Leaving the block has merged: the model is now the swarm's average.
 model.save_pretrained(out / "adapter")

@@ -101,7 +101,7 @@ def encoded_bytes(envelope: Envelope) -> int:
     The checksum of a frame is taken for a number of 64 bits: of four billion frames one has a
     smaller one, which msgpack writes in 4 bytes less.
 
-    >>> from rumor.gossip import ONE
+    >>> from rumor.gossip.weight import ONE
     >>> from rumor.gossip.wire.messages import Ack
     >>> ack = Envelope(swarm=b"", schema=bytes(16), source="a", source_incarnation=1,
     ...                destination="b", destination_incarnation=1, body=Ack(7, ONE))

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...gossip import ConfigError, PeerId
+from ...gossip import ConfigError
+from ...gossip.types import PeerId
 from ...train.tasks.data import Loader, Sampler, make_loader
 from ...train.tasks.live_partition import Deal, Epoch, LiveSampler, live_passes
 from ...train.tasks.partition import Partition

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.effects.registers import is_pattern
+from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
 from ...train.tasks.live_partition import Deal

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip import Audit, PeerId
+from ...gossip import Audit
+from ...gossip.types import PeerId
 from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip import PeerId
 from ...gossip.effects.effects import X
 from ...gossip.effects.registers import OnDemand
-from ...gossip.types import stream
+from ...gossip.types import PeerId, stream
 from ...gossip.wire.formats import NATIVE, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tasks.live_partition import Deal

@@ -10,10 +10,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from ...gossip import PeerId, Rule
+from ...gossip import Rule
 from ...gossip.effects.registers import is_pattern
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_fit, requirements_of
+from ...gossip.types import PeerId
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.loop.batch_sizes import batch_sizes

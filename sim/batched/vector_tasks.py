@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ...gossip import PeerId, stream
 from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.types import PeerId, stream
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.program import Combine, Level, Operation
 from .cores import ONE_CORE, Cores

@@ -25,7 +25,7 @@ def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
     Args:
         weights: What each worker holds of each shard, axes ``(worker, shard)``.
 
-    >>> from rumor.gossip import UNIT
+    >>> from rumor.gossip.weight import UNIT
     >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
     (array([[3],
            [1]]), array([[0.5]]))

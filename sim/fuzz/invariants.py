@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ...gossip import Account, Entry, Kind, PeerId, Phase, ProtocolConfig, audit
+from ...gossip import ProtocolConfig, audit
 from ...gossip.effects.effects import (
     Combine,
     Effect,
@@ -35,11 +35,12 @@ from ...gossip.effects.events import (
     StaleIncarnation,
     SwarmGivenUp,
 )
+from ...gossip.effects.ledger import Account, Entry, Kind
 from ...gossip.protocol.leave import widest_distance
-from ...gossip.types import ShareId
+from ...gossip.types import PeerId, ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import Chunk, Envelope, Offer, Query, Refer
+from ...gossip.wire.messages import Chunk, Envelope, Offer, Phase, Query, Refer
 from .peers import FuzzPeer, Peers
 from .scenario.byzantine import Outside
 from .trace import canonical, tell

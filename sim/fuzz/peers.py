@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...gossip import Account, PeerId, Protocol, ProtocolConfig, Rule
+from ...gossip import ProtocolConfig, Rule
+from ...gossip.effects.ledger import Account
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.state import Neighbors
-from ...gossip.types import Incarnation
+from ...gossip.types import Incarnation, PeerId
 from ...topology.hashing import key, uniform
 from ..kernel.worker import Worker
 from .vector import SIZE, Values, Vector

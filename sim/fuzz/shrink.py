@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ...gossip import PeerId
+from ...gossip.types import PeerId
 from ...train.faults.schedule import KINDS, Fault, joining, names_of_newcomers
 from .scenario import OPTIONS, WORKERS_MIN, draw
 from .trial import Mutant, Trial, attempt

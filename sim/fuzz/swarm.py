@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from ...gossip import Account, Envelope, PeerId, Phase, Protocol, RemoteProtocolError, stream
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -33,11 +32,14 @@ from ...gossip.effects.effects import (
     TakeSketch,
 )
 from ...gossip.effects.events import Event, StaleIncarnation
+from ...gossip.effects.ledger import Account
+from ...gossip.errors import RemoteProtocolError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of, shards_of
-from ...gossip.types import Incarnation, ShareId
+from ...gossip.types import Incarnation, PeerId, ShareId, stream
 from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import Body, Describe, Offer, later_life
+from ...gossip.wire.messages import Body, Describe, Envelope, Offer, Phase, later_life
 from ...topology.hashing import key, uniform
 from ...train.faults.schedule import Fault
 from ..kernel.clock import Priority

@@ -11,9 +11,10 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
-from ...gossip import PeerId, Phase, Protocol, stream
+from ...gossip.protocol.protocol import Protocol
+from ...gossip.types import PeerId, stream
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import Read
+from ...gossip.wire.messages import Phase, Read
 from ...train.faults.schedule import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip import Schema, TensorSpec
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -30,7 +29,7 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.formats import Form, Wire, parse_wire
-from ...gossip.wire.schema import ALIGNMENT_BYTES
+from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema, TensorSpec
 from .violation import Violation
 
 __all__ = [

@@ -1,6 +1,7 @@
 """The error that reports a broken invariant."""
 
-from ...gossip import PeerId, RumorError
+from ...gossip import RumorError
+from ...gossip.types import PeerId
 
 __all__ = ["LIVENESS", "Violation"]
 

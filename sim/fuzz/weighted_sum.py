@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...gossip import ONE, Account, Entry, Kind, PeerId
-from ...gossip.types import Incarnation, SnapshotId
+from ...gossip.effects.ledger import Account, Entry, Kind
+from ...gossip.types import Incarnation, PeerId, SnapshotId
+from ...gossip.weight import ONE
 from .vector import Values, Vector
 from .violation import Violation
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip import PeerId
+from ...gossip.types import PeerId
 from ...train.tasks.live_partition import Deal, Epoch, LiveSampler, training_of
 from .worker import Worker
 

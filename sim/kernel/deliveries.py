@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...gossip import Envelope, PeerId
 from ...gossip.effects.effects import Greet
+from ...gossip.types import PeerId
 from ...gossip.wire.codec import encoded_bytes
-from ...gossip.wire.messages import Hello, Leave
+from ...gossip.wire.messages import Envelope, Hello, Leave
 from ...train.faults.network import NetworkFaults
 from ..models.cables import FairSharing
 from ..models.links import Links, Port, Sizes, address_of

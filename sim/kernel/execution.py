@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ...gossip import Envelope
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -25,6 +24,7 @@ from ...gossip.effects.effects import (
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
 from ...gossip.types import ShareId, SharePart
+from ...gossip.wire.messages import Envelope
 from .plan import Traffic
 from .program import Cut, Program, Slot
 from .worker import Handler, Harness, Observer, Payload, Worker

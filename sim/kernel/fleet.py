@@ -12,11 +12,13 @@ from dataclasses import replace
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from ...gossip import Audit, Envelope, LocalProtocolError, PeerId, RemoteProtocolError
+from ...gossip import Audit
 from ...gossip.effects.effects import Greet, Measure
+from ...gossip.errors import LocalProtocolError, RemoteProtocolError
 from ...gossip.membership.static import StaticMembership
-from ...gossip.types import ShareId
+from ...gossip.types import PeerId, ShareId
 from ...gossip.wire.formats import parse_wire
+from ...gossip.wire.messages import Envelope
 from .clock import Clock, Priority
 from .deliveries import Deliveries, Mailbox
 from .execution import EffectExecutor

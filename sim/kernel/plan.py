@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...gossip import PeerId, ProtocolConfig, Rule, Schema
+from ...gossip import ProtocolConfig, Rule
 from ...gossip.protocol.state import Neighbors
-from ...gossip.types import frozen
+from ...gossip.types import PeerId, frozen
 from ...gossip.wire.messages import ClockRow
+from ...gossip.wire.schema import Schema
 from ...train.faults.schedule import Fault, joining, names_of_newcomers
 from ..models.links import Links
 from ..models.step_time import StepTime

@@ -12,8 +12,9 @@ from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ...gossip import PeerId, Phase
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
+from ...gossip.types import PeerId
+from ...gossip.wire.messages import Phase
 from ...topology.hashing import key, uniform
 from ...train.faults.network import NetworkFaults
 from ...train.faults.schedule import KINDS, Fault

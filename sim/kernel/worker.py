@@ -7,12 +7,15 @@ from functools import partial
 from typing import Any, NamedTuple
 from typing import Protocol as Structural
 
-from ...gossip import Account, Audit, Envelope, PeerId, Protocol, audit
+from ...gossip import Audit, audit
 from ...gossip.effects.effects import Effect, Measure, Stage
 from ...gossip.effects.events import Event
+from ...gossip.effects.ledger import Account
 from ...gossip.membership.static import StaticMembership
-from ...gossip.types import Incarnation, ShareId, SnapshotId, stream
+from ...gossip.protocol.protocol import Protocol
+from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId, stream
 from ...gossip.wire.formats import parse_wire
+from ...gossip.wire.messages import Envelope
 from ..models.links import address_of
 from .plan import Checkpoint, FleetPlan
 from .program import Slot

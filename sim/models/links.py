@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...gossip import Envelope, PeerId
 from ...gossip.errors import ConfigError
+from ...gossip.types import PeerId
 from ...gossip.wire.codec import encoded_bytes
-from ...gossip.wire.messages import Hello, Member
+from ...gossip.wire.messages import Envelope, Hello, Member
 from ...topology.hashing import key, uniform
 from .cables import Cable, Connection
 from .network import ALL, Cut, Link, NetworkConfig

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from ...gossip import ConfigError, PeerId, Rule
+from ...gossip import ConfigError, Rule
 from ...gossip.protocol.rule import requirements_of
-from ...topology import LiveTopology, Topology, over
+from ...gossip.types import PeerId
+from ...topology import Topology, over
+from ...topology.live import LiveTopology
 
 __all__ = ["LiveWorkerTopology", "WorkerTopology", "machines_of", "require_machines"]
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from numpy.random import Generator as Random
 from torch import nn
 
-from ...gossip import LocalProtocolError, RemoteProtocolError, Rule, stream
+from ...gossip import Rule
 from ...gossip.effects.effects import (
     Combine,
     Drop,
@@ -24,9 +24,9 @@ from ...gossip.effects.effects import (
     Stage,
 )
 from ...gossip.effects.events import Event, ShareMixed
-from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.errors import ConfigError, LocalProtocolError, RemoteProtocolError, TrainingError
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.types import ShareId, SharePart, SnapshotId
+from ...gossip.types import ShareId, SharePart, SnapshotId, stream
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
 from ...gossip.wire.messages import Offer

@@ -7,8 +7,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
-from ...train.loggers import LoggedRun, LoggerSpec, LogWriter, make_loggers
-from ...train.loggers.logger import SWARM
+from ...train.loggers import LoggedRun
+from ...train.loggers.logger import SWARM, LoggerSpec
+from ...train.loggers.registry import make_loggers
+from ...train.loggers.writer import LogWriter
 from ...train.tasks.partition import partition_name
 from ..batched.schedule import Progress, Window
 from ..config import SimulationConfig

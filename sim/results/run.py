@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...gossip import Audit, PeerId, Rule
+from ...gossip import Audit, Rule
 from ...gossip.errors import ConfigError
+from ...gossip.types import PeerId
 from ...gossip.weight import founders, in_units
 from ...train.faults.schedule import Fault, faults_as_json
 from ...train.storage.files import check_folder

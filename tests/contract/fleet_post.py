@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from rumor.gossip import Envelope
 from rumor.gossip.effects.effects import Greet
+from rumor.gossip.wire.messages import Envelope
 from rumor.sim.kernel.clock import Clock
 from rumor.sim.kernel.deliveries import Deliveries, Mailbox
 from rumor.sim.kernel.fleet import Fleet

@@ -6,8 +6,7 @@ A message is either bulk (a frame of a share) or control (an answer); both carry
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from rumor.gossip import Envelope
-from rumor.gossip.wire.messages import Ack, Chunk
+from rumor.gossip.wire.messages import Ack, Chunk, Envelope
 
 __all__ = ["CONNECTS", "End", "Letter", "Post", "letter", "numbers"]
 

@@ -5,24 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rumor.gossip import (
-    Envelope,
-    Member,
-    PeerId,
-    Phase,
-    Protocol,
-    ProtocolConfig,
-    Rule,
-    RuleContext,
-    Schema,
-    stream,
-)
+from rumor.gossip import ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
 from rumor.gossip.effects.events import Event
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.state import Neighbors
-from rumor.gossip.types import ShareId, SnapshotId
-from rumor.gossip.wire.messages import Body, Hello, Offer
+from rumor.gossip.types import PeerId, ShareId, SnapshotId, stream
+from rumor.gossip.wire.messages import Body, Envelope, Hello, Member, Offer, Phase
+from rumor.gossip.wire.schema import Schema
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
 

@@ -130,7 +130,7 @@ def forged_ack(run: Run) -> bool:
     other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
     assert other is not None
     for _ in range(40):
-        first = run.v.peer.counters.pushes
+        first = run.v.peer.stats().counters.pushes
         for seq in range(first, first + 60):  # numbers of pushes are easily guessed
             stranger.say(ACK, [seq, 0, 0], name=other.id, incarnation=other.incarnation)
         run.heard(stranger)
@@ -176,9 +176,9 @@ def fence(run: Run) -> bool:
 
 
 def _goes_on_mixing(run: Run) -> bool:
-    mixed = run.v.peer.counters.mixed
+    mixed = run.v.peer.stats().counters.mixed
     within_s = SOON_S if run.keys is None else LIMIT_S
-    return run.happens(lambda: run.v.peer.counters.mixed > mixed + 5, within_s)
+    return run.happens(lambda: run.v.peer.stats().counters.mixed > mixed + 5, within_s)
 
 
 def copy(run: Run) -> bool:
@@ -204,7 +204,7 @@ def no_messages(run: Run) -> bool:
     """Whatever is no message: other magic, nests of arrays, numbers that nothing can hold."""
     stranger = run.stranger()
     whole = stranger.parts(HELLO, stranger.hello(member(stranger.name)))[0]
-    errors = run.v.peer.counters.errors
+    errors = run.v.peer.stats().counters.errors
     for parts in (
         *([b""], [b"", b"", b""], [b"RMR"], [b"GET / HTTP/1.1\r\n\r\n"], [b"\0" * 2_000_000]),
         *([whole[:-1]], [whole + b"\0"], [whole[:4] + bytes(4) + whole[8:]], [whole] * 3),
@@ -214,7 +214,7 @@ def no_messages(run: Run) -> bool:
         stranger.send(parts)
     run.heard(stranger)
     run.exchange()
-    return run.v.peer.counters.errors == errors or not run.v.is_well
+    return run.v.peer.stats().counters.errors == errors or not run.v.is_well
 
 
 def _packed(header: bytes) -> list[bytes]:
@@ -260,12 +260,12 @@ def never_done(run: Run) -> bool:
 def impostor(run: Run) -> bool:
     """Speak to the victim in its own name."""
     stranger = run.stranger()
-    errors = run.v.peer.counters.errors
+    errors = run.v.peer.stats().counters.errors
     stranger.say(HELLO, stranger.hello(member(run.v.peer.id, phase=LEFT)), name=run.v.peer.id)
     stranger.say(LEAVE, [True], name=run.v.peer.id, incarnation=stranger.incarnation)
     run.heard(stranger)
     run.exchange()
-    return run.v.peer.counters.errors < errors + 2 or not run.v.is_well
+    return run.v.peer.stats().counters.errors < errors + 2 or not run.v.is_well
 
 
 ATTACKS: Final[dict[str, Attack]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from rumor.gossip import Protocol
+from rumor.gossip.protocol.protocol import Protocol
 
 from .attacks import ATTACKS
 from .client import ASK, HELLO, LEAVE, QUERY, member
@@ -28,7 +28,7 @@ def test_an_attack_achieves_what_is_claimed(name: str, keys: bool, tmp_path: Pat
 def test_whoever_has_no_key_of_the_roster_is_not_heard(tmp_path: Path) -> None:
     """Whatever it says, in its own or in a member's name."""
     with Run(tmp_path, keys=True) as run:
-        errors, known = run.v.peer.counters.errors, run.v.look(Protocol.known)
+        errors, known = run.v.peer.stats().counters.errors, run.v.look(Protocol.known)
         outsider = run.stranger(has_key=False)
         outsider.socket.setsockopt(zmq.SNDTIMEO, 100)
         for name in ("m", "w", "x"):
@@ -42,5 +42,5 @@ def test_whoever_has_no_key_of_the_roster_is_not_heard(tmp_path: Path) -> None:
                     outsider.say(kind, body, name=name)
         run.exchange(20)
         assert outsider.drain() == []
-        assert run.v.peer.counters.errors == errors
+        assert run.v.peer.stats().counters.errors == errors
         assert [m.id for m in run.v.look(Protocol.known)] == [m.id for m in known] == ["w"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ONE
+from rumor.gossip.weight import ONE
 
 from .client import (
     ACK,
@@ -128,8 +128,8 @@ def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
                 run.assert_well()
         stranger.drain()
         run.heard(stranger)
-        mixed = run.w.peer.counters.mixed
-        run.wait(lambda: run.w.peer.counters.mixed > mixed)
+        mixed = run.w.peer.stats().counters.mixed
+        run.wait(lambda: run.w.peer.stats().counters.mixed > mixed)
         steps = run.v.peer.steps
         run.wait(lambda: run.v.peer.steps > steps)
         stranger.close()

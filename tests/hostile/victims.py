@@ -12,7 +12,8 @@ import torch
 import zmq
 from torch import nn
 
-from rumor.gossip import Audit, Protocol, ProtocolConfig, audit
+from rumor.gossip import Audit, ProtocolConfig, audit
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.transport.addresses import key_in, without_key
 from rumor.gossip.transport.keys.key import Key, key_bytes
 from rumor.train import Peer, PeerConfig
@@ -72,7 +73,7 @@ class Victim:
     @property
     def norm(self) -> float:
         """Of its model."""
-        flats = self.peer.vector.flats
+        flats = self.peer._vector.flats
         return float(sum(flat.double().norm() ** 2 for flat in flats) ** 0.5)
 
     def halt(self) -> None:
@@ -171,10 +172,10 @@ class Run:
 
     def exchange(self, more: int = 5) -> None:
         """Wait until each has mixed some more shares: what was said before has been heard then."""
-        before = [each.peer.counters.mixed for each in self.victims]
+        before = [each.peer.stats().counters.mixed for each in self.victims]
         self.wait(
             lambda: all(
-                each.peer.counters.mixed >= mixed + more
+                each.peer.stats().counters.mixed >= mixed + more
                 for each, mixed in zip(self.victims, before, strict=True)
             )
         )

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rumor.gossip import ONE, Audit
+from rumor.gossip import Audit
+from rumor.gossip.weight import ONE
 
 from ..hosts import hosts
 from ..waiting import until

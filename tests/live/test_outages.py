@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ONE
+from rumor.gossip.weight import ONE
 
 from ..hosts import HostsError
 from .scenes import (

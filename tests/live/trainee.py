@@ -19,10 +19,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from rumor.gossip import GoSGD, PeerId, ProtocolConfig
+from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.gossip.config import timing
 from rumor.gossip.exchange.flow_control import messages_max
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.types import PeerId
 from rumor.gossip.wire.codec import Buffer
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import MetricsLog
@@ -100,8 +101,8 @@ def train(orders: Orders) -> None:
     Path(orders.out).mkdir(parents=True, exist_ok=True)
     flat = nn.Parameter(torch.ones(orders.size_bytes // 4))
     peer = Peer(nn.ParameterList([flat]), orders.peer_config())
-    peer.stop = stop
-    peer.opens = lambda config: _Relayed(config, orders.relays)
+    peer._stop = stop
+    peer._opens = lambda config: _Relayed(config, orders.relays)
     log = MetricsLog(Path(orders.out) / "steps.jsonl")
     with peer:
         log.write(_row(peer, time.monotonic(), 0.0, 0.0))
@@ -133,9 +134,9 @@ def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str,
         "ended_s": time.monotonic(),
         "gossip_s": gossip_s,
         "gossip_cpu_s": cpu_s,
-        "live": list(peer.live),
-        "mixed": peer.counters.mixed,
-        "pushes": peer.counters.pushes,
+        "live": list(peer.members),
+        "mixed": peer.stats().counters.mixed,
+        "pushes": peer.stats().counters.pushes,
         "address": peer.address,
     }
 

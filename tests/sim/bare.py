@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rumor.gossip import ProtocolConfig, Rule
-from rumor.sim import NetworkConfig, VectorTask
+from rumor.sim import NetworkConfig
 from rumor.sim.batched.schedule import Reading, Scheduler
-from rumor.sim.batched.vector_tasks import VectorRows
+from rumor.sim.batched.vector_tasks import VectorRows, VectorTask
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FleetPlan
 from rumor.sim.models.links import Links

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rumor.gossip import ProtocolConfig, Schema, TensorSpec
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.config import timing
 from rumor.gossip.rules.registry import make_rule
+from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from rumor.sim.kernel.program import Slot

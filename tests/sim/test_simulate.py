@@ -13,11 +13,13 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from rumor.gossip import ConfigError
-from rumor.sim import Progress, SimulationConfig, Swarm, consensus, simulate
+from rumor.sim import SimulationConfig, Swarm, simulate
+from rumor.sim.batched.schedule import Progress
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.config import ENGINES
 from rumor.sim.storm import read_storm
 from rumor.topology import TopologyError
-from rumor.train import LoaderContext
+from rumor.train.tasks.sources import LoaderContext
 from rumor.train.tasks.task import Task
 
 from ..train.loggers.fakes import Collected, Failing

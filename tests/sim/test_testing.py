@@ -15,20 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from rumor.gossip import (
-    ONE,
-    UNIT,
-    ConfigError,
-    GoSGD,
-    Phase,
-    ProtocolConfig,
-    RuleContext,
-    TrainingError,
-    stream,
-)
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, TrainingError
 from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, ShareMixed
 from rumor.gossip.rules.registry import make_rule
+from rumor.gossip.types import stream
+from rumor.gossip.weight import ONE, UNIT
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig, Swarm
 from rumor.sim.testing import (
     LinkCut,

@@ -22,7 +22,7 @@ NAMES_AND_NEIGHBORS = "\n".join(
         "from rumor.topology.families import CATALOG; [f.summary for f in CATALOG.values()]",
         "from rumor.topology.spec import read; read('spanning-tree:of=torus:rows=4')",
         "from rumor.topology import over; over('exponential', 0, 'abcd').neighbors(0)",
-        "from rumor.topology import LiveTopology as T; T('torus', 0)('abcdefgh', 'a', 1)",
+        "from rumor.topology.live import LiveTopology as T; T('torus', 0)('abcdefgh', 'a', 1)",
         "from rumor.topology import parse; parse('one-peer-exponential', 8).neighbors(3, 2)",
         "from rumor.topology import over; over('random-matching', 0, 'a').neighbors(0)",
     ]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rumor.topology import LiveTopology, Topology, TopologyError, neighbors, over, parse
+from rumor.topology import Topology, TopologyError, over, parse
 from rumor.topology.families.registry import CATALOG
+from rumor.topology.live import LiveTopology, neighbors
 from rumor.topology.spec import read
 
 from .samples import DOUBLY, LIVE, STREETS, dense, ids, is_connected, some_rounds

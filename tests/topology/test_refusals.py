@@ -2,7 +2,8 @@
 
 import pytest
 
-from rumor.topology import FAMILIES, LiveTopology, TopologyError, over, parse
+from rumor.topology import FAMILIES, TopologyError, over, parse
+from rumor.topology.live import LiveTopology
 
 from .samples import BRIDGE
 

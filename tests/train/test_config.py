@@ -7,7 +7,8 @@ import pytest
 from torch import nn
 
 from rumor.gossip import ConfigError
-from rumor.train import CheckpointConfig, Peer, PeerConfig, RunConfig
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train.config import RunConfig
 from rumor.train.runtime.search import Rendezvous, advertised
 
 

@@ -85,7 +85,7 @@ if __name__ == "__main__":
             assert "cannot be pickled" in str(error)
         fork.Process(target=sleep, daemon=True).start()
         peer.step()
-    print("steps", peer.steps, "state", peer.has_left, flush=True)
+    print("steps", peer.steps, "state", peer.stats().has_left, flush=True)
 """
 
 

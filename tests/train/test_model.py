@@ -14,7 +14,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
 from rumor.gossip import ConfigError, TrainingError
-from rumor.train import state_dict
 from rumor.train.model import (
     deep_copy,
     frozen_tensors,
@@ -24,6 +23,7 @@ from rumor.train.model import (
     plain_names,
     require_own_process,
     sort_out,
+    state_dict,
     travelling,
     with_own_names,
 )

@@ -12,16 +12,16 @@ import torch
 from torch import nn
 
 from rumor.gossip import (
-    ONE,
     ConfigError,
     GoSGD,
     IncompatiblePeer,
-    LocalProtocolError,
     ProtocolConfig,
     TrainingError,
     TransportError,
     audit,
 )
+from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.runtime import peer_folder
 from rumor.train.storage.ledger_file import read_ledger
@@ -99,7 +99,7 @@ def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
         for i in range(4)
     ]
     try:
-        until(lambda: all(member.peer.counters.mixed > 0 for member in members))
+        until(lambda: all(member.peer.stats().counters.mixed > 0 for member in members))
     finally:
         end_all(members)
     assert [member.error for member in members] == [None] * 4
@@ -114,8 +114,10 @@ def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Pat
     newcomer = Member(linear(9.0), config("b", join=(founder.peer.address,), out=tmp_path / "b"))
     assert newcomer.inside.wait(LIMIT_S)
     assert newcomer.error is None
-    assert torch.equal(newcomer.peer.vector.flats[0], founder.peer.vector.flats[0])
-    until(lambda: founder.peer.counters.mixed > 0 and newcomer.peer.counters.mixed > 0)
+    assert torch.equal(newcomer.peer._vector.flats[0], founder.peer._vector.flats[0])
+    until(
+        lambda: founder.peer.stats().counters.mixed > 0 and newcomer.peer.stats().counters.mixed > 0
+    )
     end_all([founder, newcomer])
     account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
     assert account.balanced and account.founded == 1 * ONE
@@ -130,7 +132,7 @@ def test_a_large_model_travels_in_frames(tmp_path: Path) -> None:
         for i in range(2)
     ]
     try:
-        until(lambda: all(member.peer.counters.mixed > 3 for member in members))
+        until(lambda: all(member.peer.stats().counters.mixed > 3 for member in members))
     finally:
         end_all(members)
 
@@ -150,7 +152,7 @@ def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> Non
         for i in range(2)
     ]
     try:
-        until(lambda: all(member.peer.counters.mixed > 3 for member in members))
+        until(lambda: all(member.peer.stats().counters.mixed > 3 for member in members))
     finally:
         end_all(members)
     account = audit(
@@ -165,7 +167,9 @@ def test_a_peer_that_only_dials_out_is_a_full_member(founder: Member) -> None:
     hidden = Member(linear(1.0), config("b", bind=None, join=(founder.peer.address,)))
     assert hidden.inside.wait(LIMIT_S)
     assert hidden.peer.address is None
-    until(lambda: founder.peer.counters.mixed > 3 and hidden.peer.counters.mixed > 3)
+    until(
+        lambda: founder.peer.stats().counters.mixed > 3 and hidden.peer.stats().counters.mixed > 3
+    )
     founder.halt.set()
     hidden.end()
     assert hidden.error is None
@@ -186,7 +190,7 @@ def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path)
     with Peer(linear(0.0), config("b", join=(founder.peer.address,), out=tmp_path / "b")) as peer:
         peer.leave()
         assert peer.stats().weight_units == 0
-    until(lambda: founder.peer.live == ("a",))
+    until(lambda: founder.peer.members == ("a",))
     founder.end()
     account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
     assert account.balanced and account.held == 1 * ONE
@@ -205,8 +209,8 @@ def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
         while True:
             peer.step()
             time.sleep(0.001)
-    until(lambda: founder.peer.live == ("a",))
-    assert torch.isfinite(founder.peer.vector.flats[0]).all()
+    until(lambda: founder.peer.members == ("a",))
+    assert torch.isfinite(founder.peer._vector.flats[0]).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -227,7 +231,7 @@ def test_one_who_is_alone_notices_within_a_hundred_steps_or_at_the_end(
             peer.step()
             taken += 1
     assert taken == min(steps, 98), "the call for the hundredth step raises, or leaving the block"
-    assert peer.counters.pushes == 0
+    assert peer.stats().counters.pushes == 0
 
 
 def test_a_newcomer_that_finds_nobody_says_so_and_gives_up() -> None:
@@ -325,7 +329,7 @@ def test_a_merge_names_members_that_died() -> None:
 
         until(has_joined)
         runtime = member.peer._running()
-        member.peer.stop.set()
+        member.peer._stop.set()
         runtime.stop()  # without a word, as a crash
         result = founder.merge(timeout_s=LIMIT_S)
     assert result and list(result.missing) == ["b"]
@@ -341,7 +345,7 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
         runtime._transport.poll = lambda timeout_s: fail("gone")  # type: ignore
         runtime._transport.wake()
         while runtime.is_sound:
-            peer.wait(0.1)
+            peer._running().wait_for_share(0.1)
         peer.step()
     assert not runtime.is_sound and "the network thread failed" in caplog.text
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...gossip import PeerId
+from ...gossip.types import PeerId
 from ...topology.hashing import key, uniform
 from .schedule import RANDOM_KINDS, Fault
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
-from ...gossip import PeerId
 from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.types import PeerId
 from ..storage.files import with_distinct_keys
 
 __all__ = [

@@ -27,7 +27,7 @@ def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
     Raises:
         ConfigError: The accelerator belongs to a group of processes, or trains with DeepSpeed.
     """
-    require_whole(peer.vector.layout.module, accelerator.num_processes)
+    require_whole(peer._vector.layout.module, accelerator.num_processes)
     if str(accelerator.distributed_type).endswith("DEEPSPEED"):
         raise ConfigError(
             "DeepSpeed trains weights of its own, which no share would reach: leave it out"

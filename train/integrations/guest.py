@@ -14,7 +14,6 @@ from torch import nn
 from ...gossip import ConfigError, TransportError
 from ...gossip.errors import did_you_mean
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.rules.registry import make_rule
 from ..config import PeerConfig
 from ..loop.average import Evaluate
 from ..loop.metrics import Loss
@@ -34,14 +33,11 @@ _ALONE: Final = (
 )
 
 
-def settings_of(
-    config: PeerConfig | None, push_probability: float | None, settings: Mapping[str, Any]
-) -> PeerConfig:
+def settings_of(config: PeerConfig | None, settings: Mapping[str, Any]) -> PeerConfig:
     """The settings that a callback was given.
 
     Args:
         config: Those that are changed; None for the defaults.
-        push_probability: Of the rule, which is GoSGD unless it is named; None to leave it alone.
         settings: Fields of a `PeerConfig`.
 
     Raises:
@@ -50,7 +46,6 @@ def settings_of(
     known = [each.name for each in fields(PeerConfig) if not each.name.startswith("_")]
     for name in settings:
         if name not in known:
-            known.append("push_probability")
             hint = did_you_mean(name, known, ": it takes the fields of PeerConfig")
             raise ConfigError(f"the callback takes no {name!r}{hint}")
     config = config or PeerConfig()
@@ -58,14 +53,6 @@ def settings_of(
     for name in _FOLDERS:
         if isinstance(changes.get(name), str):
             changes[name] = Path(changes[name])
-    if push_probability is not None:
-        rule = changes.get("rule", config.rule)
-        if not isinstance(rule, str):
-            raise ConfigError(
-                f"push_probability is {push_probability}: rule {rule.name!r} is an object, which "
-                "has its own; give one of the two"
-            )
-        changes["rule"] = make_rule(rule, p=push_probability)
     config = replace(config, **changes)
     if config.checkpoint is not None:
         raise ConfigError(
@@ -131,15 +118,14 @@ class Guest:
         asked = resolve_config(config, {"signals": self._asked}, environment()).signals
         peer = Peer(
             model,
-            config,
-            signals=False,
+            replace(config, signals=False),
             evaluate=self._evaluate,
             evaluate_every=self._evaluate_every,
             checkpoints=False,
         )
         if state is not None:
             peer.load_state_dict(state)
-        signals = SignalHandling(peer.stop)
+        signals = SignalHandling(peer._stop)
         if asked:
             signals.install()
         try:
@@ -152,7 +138,7 @@ class Guest:
         self.peer, self._signals, self.is_inside = peer, signals, True
         self._pid = os.getpid()
         atexit.register(self._abandon)
-        _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.live))
+        _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.members))
         return peer
 
     def about_to_step(self, groups: Sequence[Mapping[str, Any]]) -> None:
@@ -163,7 +149,7 @@ class Guest:
         """
         self._lr = float(groups[0]["lr"])
         if self.peer is not None:
-            require_one_lr(self.peer.rule, groups)
+            require_one_lr(self.peer._rule, groups)
 
     def stepped(self, loss: Loss | None = None, samples: int | None = None) -> bool:
         """Mix and push after a step of the optimizer.
@@ -180,7 +166,7 @@ class Guest:
         """
         peer = self._inside()
         if not self.was_called:
-            by_samples = requirements_of(peer.rule).by_samples
+            by_samples = requirements_of(peer._rule).by_samples
             peer.step(loss=loss, samples=samples if by_samples else None, lr=self._lr)
         return self.was_called or bool(peer.ended_by)
 
@@ -200,7 +186,7 @@ class Guest:
         found = {"accuracy": metrics.get(accuracy), "loss": metrics.get(loss)}
         told = {name: float(value) for name, value in found.items() if value is not None}
         if told and self.is_inside:
-            self._inside().evaluated(**told)
+            self._inside().log(**told)
 
     def end(self, error: BaseException | None = None) -> None:
         """Merge with the others, unless training has failed or a signal has come, and leave.

@@ -35,13 +35,13 @@ class RumorCallback(Callback):
 
     Args:
         config: All settings; the others here change some of them.
-        push_probability: Of a push after each step, in (0, 1].
         accuracy_metric: What the module logs on validation, told to the peer's metrics.
         loss_metric: Likewise.
         samples: How many a step takes, for rules that weigh steps by them.
         evaluate: Measures the average of all peers' models, see `Peer`.
         evaluate_every: Steps between two such measurements.
-        settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"``.
+        settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"`` and
+            ``rule=GoSGD(p=0.1)``.
 
     Raises:
         ConfigError: There is no such field, or its value is out of range. When training begins: the
@@ -52,7 +52,6 @@ class RumorCallback(Callback):
         self,
         config: PeerConfig | None = None,
         *,
-        push_probability: float | None = None,
         accuracy_metric: str = "val_acc",
         loss_metric: str = "val_loss",
         samples: int | None = None,
@@ -62,7 +61,7 @@ class RumorCallback(Callback):
     ) -> None:
         super().__init__()
         self._guest = Guest(
-            settings_of(config, push_probability, settings),
+            settings_of(config, settings),
             signals=settings.get("signals"),
             evaluate=evaluate,
             evaluate_every=evaluate_every,

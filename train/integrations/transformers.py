@@ -42,12 +42,12 @@ class RumorCallback(TrainerCallback):
 
     Args:
         config: All settings; the others here change some of them.
-        push_probability: Of a push after each step, in (0, 1].
         accuracy_metric: Of `Trainer.evaluate`, told to the peer's metrics where it is there.
         loss_metric: Likewise.
         evaluate: Measures the average of all peers' models, see `Peer`.
         evaluate_every: Steps between two such measurements.
-        settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"``.
+        settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"`` and
+            ``rule=GoSGD(p=0.1)``.
 
     Raises:
         ConfigError: There is no such field, or its value is out of range. When training begins: the
@@ -58,7 +58,6 @@ class RumorCallback(TrainerCallback):
         self,
         config: PeerConfig | None = None,
         *,
-        push_probability: float | None = None,
         accuracy_metric: str = "eval_accuracy",
         loss_metric: str = "eval_loss",
         evaluate: Evaluate | None = None,
@@ -66,7 +65,7 @@ class RumorCallback(TrainerCallback):
         **settings: Any,
     ) -> None:
         self._guest = Guest(
-            settings_of(config, push_probability, settings),
+            settings_of(config, settings),
             signals=settings.get("signals"),
             evaluate=evaluate,
             evaluate_every=evaluate_every,

@@ -1,15 +1,5 @@
 """Where rows of metrics go besides metrics.jsonl: TensorBoard, Trackio, W&B, MLflow, your own."""
 
-from .logger import LoggedRun, Logger, LoggerSpec
-from .registry import LOGGERS, check_loggers, make_loggers
-from .writer import LogWriter
+from .logger import LoggedRun, Logger
 
-__all__ = [
-    "LOGGERS",
-    "LogWriter",
-    "LoggedRun",
-    "Logger",
-    "LoggerSpec",
-    "check_loggers",
-    "make_loggers",
-]
+__all__ = ["LoggedRun", "Logger"]

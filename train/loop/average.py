@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from ...gossip import ConfigError, Protocol
+from ...gossip import ConfigError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import ShareId
 from ...gossip.weight import UNIT, founders
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from ..runtime.runner import PeerRuntime
-from ..runtime.telling.stats import PeerStats
+from ..runtime.telling.stats import AverageEvaluation, PeerStats
 from ..storage.inputs import Call
 from ..tasks.task import Evaluation
 from ..tensors.layout import Part
@@ -27,7 +28,6 @@ from ..tensors.vector import Flats, Vector
 
 __all__ = [
     "Average",
-    "AverageEvaluation",
     "AverageEvaluator",
     "Evaluate",
     "average",
@@ -35,8 +35,7 @@ __all__ = [
 ]
 
 Evaluate = Callable[[nn.Module], Mapping[str, float]]
-"""Measures a model on held-out data: ``accuracy``, ``loss`` or both, as `Peer.evaluated` takes
-them."""
+"""Measures a model on held-out data: ``accuracy``, ``loss`` or both, as `Peer.log` takes them."""
 
 # A question may be lost, or come before the peer that is asked holds anything.
 _AGAIN_S: Final = 0.25
@@ -67,29 +66,6 @@ class Average:
     go, or neither of the two can dial the other. Sorted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AverageEvaluation:
-    """The average on held-out data, at some step of the peer that measured it."""
-
-    step: int
-    evaluation: Evaluation
-    peers: int
-    """How many models it was made of."""
-    missing: tuple[str, ...]
-    """As `Average.missing`."""
-    wall_s: float
-    """How long it took to read, average and measure, seconds."""
-
-    def as_row(self) -> dict[str, Any]:
-        """What a row of metrics says of it."""
-        return {
-            "average_accuracy": self.evaluation.accuracy,
-            "average_test_loss": self.evaluation.loss,
-            "average_peers": self.peers,
-            "average_missing": list(self.missing),
-        }
-
-
 class AverageEvaluator:
     """Measures the average now and then, on a model of its own.
 
@@ -113,7 +89,7 @@ class AverageEvaluator:
 
     def is_due(self, step: int, stats: Callable[[], PeerStats]) -> bool:
         """Whether it is time, and it is for this peer to do it: the first of those who live."""
-        return step % self._every == 0 and (now := stats()).id == min(now.live)
+        return step % self._every == 0 and (now := stats()).id == min(now.members)
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
         """Read the average and measure it.

@@ -12,11 +12,10 @@ from torch import Tensor
 from ...gossip.errors import ConfigError
 from ...gossip.types import stream
 from ..loggers.writer import LogWriter
-from ..runtime.telling.stats import METRICS, PeerStats
+from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
 from ..storage.jsonl import JsonlLog, Means
 from ..tasks.live_partition import Seen
 from ..tasks.task import Evaluation
-from .average import AverageEvaluation
 
 __all__ = ["Loss", "RandomProjection", "Recorder"]
 

@@ -87,7 +87,7 @@ class ModelCheck:
         for name in changed:
             raise TrainingError(
                 f"{name} is frozen, and was changed after the peer started: neither newcomers nor "
-                f"checkpoints would have its values. Name it in Peer(model, "
+                f"checkpoints would have its values. Name it in PeerConfig("
                 f"local=({_module_of(name, self._module, frozen)!r},)) at all peers; or set "
                 "frozen_may_differ at all peers, and each keeps its own"
             )

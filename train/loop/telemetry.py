@@ -15,10 +15,10 @@ from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from ..runtime.shutdown import MergeResult
-from ..runtime.telling.stats import PeerStats
+from ..runtime.telling.stats import AverageEvaluation, PeerStats
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
-from .average import Average, AverageEvaluation, AverageEvaluator, Evaluate, evaluation_of
+from .average import Average, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
 from .metrics import Loss, Recorder
 from .report import State, logged_run, report_of, save_peer_model

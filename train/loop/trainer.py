@@ -25,10 +25,10 @@ from ..config import (
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from ..peer import Peer
+from ..runtime.telling.stats import AverageEvaluation
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..tasks.partition import partition_as_json
 from ..tasks.task import require_optimizer
-from .average import AverageEvaluation
 from .learner import Learner
 from .metrics import Recorder
 from .report import Report, State, logged_run, report_of
@@ -74,7 +74,7 @@ def run(
         raise ConfigError("a journal needs a folder: say where with out")
     loggers = LogWriter(make_loggers(peer_config.loggers))
     training = _Training(config, _placed(config, peer_config), loggers, peer_config.log_every)
-    training.peer.stop = stop = stop or training.peer.stop
+    training.peer._stop = stop = stop or training.peer._stop
     try:
         state = training.run(stop)
         return training.report(state)
@@ -114,9 +114,9 @@ class _Training:
             evaluate_every=every,
         )
         if config.journal:
-            self.peer.journaled = _settings(config, self.learner)
+            self.peer._journaled = _settings(config, self.learner)
         if config.options is not None:
-            self.peer.notes = {OPTIONS: config.options}
+            self.peer._notes = {OPTIONS: config.options}
         self._before_s = 0.0
         self._recorder: Recorder | None = None
         self._resumed = False
@@ -125,12 +125,13 @@ class _Training:
             self._resumed = config.resume and self.peer.resume()
         self._steps_before = self.learner.taken
         self._wall_s = 0.0
-        requirements = requirements_of(self.peer.rule)
+        requirements = requirements_of(self.peer._rule)
         self._by_samples = requirements.by_samples
         self._waits = requirements.waits
         if requirements.overlaps:
-            self.learner.overlap(self.peer.vector.schema, self.peer.trained_shard)
+            self.learner.overlap(self.peer._vector.schema, self.peer._trained_shard)
         self._exchange_s = 0.0
+        self._has_averaged = False
         self._averaged: AverageEvaluation | None = None
         self._checkpoint = Recurrence(parse_interval(config.checkpoint_every), self.learner.taken)
 
@@ -163,7 +164,7 @@ class _Training:
             self._recorder = Recorder(
                 path if self._log_every else None,
                 peer.stats,
-                peer.vector.flats,
+                peer._vector.flats,
                 self._log_every or 1,
                 before_s=self._before_s,
                 loggers=self._loggers,
@@ -186,14 +187,14 @@ class _Training:
             by = f", as {peer.ended_by} has ended training" if peer.ended_by else ""
             _log.info("finished %d steps%s, merging with the others", learner.taken, by)
         # Told to stop while it waited for them, it has handed its weight on.
-        return "left" if stop.is_set() and peer.has_left else "finished"
+        return "left" if stop.is_set() and peer.stats().has_left else "finished"
 
     def _step(self, recorder: Recorder) -> None:
         began_s, learner = time.perf_counter(), self.learner
         loss = float(self._train())
         evaluation = learner.evaluation()
         if evaluation is not None:
-            self.peer.evaluated(accuracy=evaluation.accuracy, loss=evaluation.loss)
+            self.peer.log(accuracy=evaluation.accuracy, loss=evaluation.loss)
         if self._averaged is not None:
             began_s += self._averaged.wall_s  # that belongs to no step
         rest_s = self._config.step_s_min - (time.perf_counter() - began_s)
@@ -218,6 +219,7 @@ class _Training:
             self._save_checkpoint()
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
+        self._has_averaged = True
         measured = asdict(self.learner.task.evaluate(model))
         return {name: value for name, value in measured.items() if value is not None}
 
@@ -233,10 +235,10 @@ class _Training:
             self._checkpoint.done(self.learner.taken)
 
     def _train(self) -> Tensor:
-        journal, swarm_steps = self.peer.journal, self.peer.swarm_steps
+        journal, swarm_steps = self.peer._journal, self.peer.swarm_steps
         live = self.learner.live
         if live is not None and live.is_due(swarm_steps):
-            dealt = live.look(swarm_steps, self.peer.training, self.learner.taken)
+            dealt = live.look(swarm_steps, self.peer.stats().training, self.learner.taken)
             if journal is not None:
                 journal.dealt(dealt.epoch, dealt.members)
         if journal is None:
@@ -252,10 +254,10 @@ class _Training:
         return loss
 
     def _exchange(self, loss: Tensor) -> None:
-        began_s, before = time.perf_counter(), self.peer.averaged
+        began_s, self._has_averaged = time.perf_counter(), False
         samples = self.learner.samples if self._by_samples else None
         self.peer.step(loss=loss, samples=samples, lr=self.learner.lr)
-        self._averaged = self.peer.averaged if self.peer.averaged is not before else None
+        self._averaged = self.peer.stats().averaged if self._has_averaged else None
         apart_s = self._averaged.wall_s if self._averaged else 0.0
         self._exchange_s = time.perf_counter() - began_s - apart_s
 

@@ -10,10 +10,12 @@ from typing import IO, Any, Final
 
 from torch import Tensor, nn
 
-from ...gossip import ConfigError, LocalProtocolError, PeerId, Phase, Rule, TrainingError
+from ...gossip import ConfigError, Rule, TrainingError
+from ...gossip.errors import LocalProtocolError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.addresses import parse_address
-from ...gossip.types import Incarnation
+from ...gossip.types import Incarnation, PeerId
+from ...gossip.wire.messages import Phase
 from ..config import Interval, PeerConfig, Recurrence
 from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng
 from ..storage.files import WriterThread

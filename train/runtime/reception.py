@@ -5,8 +5,8 @@ from functools import partial
 from typing import Final, TypeVar
 from typing import Protocol as Interface
 
-from ...gossip import Envelope, Protocol, RemoteProtocolError
-from ...gossip.errors import IncompatiblePeer
+from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.wire.codec import (
@@ -16,6 +16,7 @@ from ...gossip.wire.codec import (
     version_notice,
 )
 from ...gossip.wire.messages import (
+    Envelope,
     Stop,
     Stopping,
 )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from ...gossip import Envelope, Protocol, RemoteProtocolError, TrainingError, TransportError
+from ...gossip import TrainingError, TransportError
 from ...gossip.effects.effects import (
     Attach,
     Combine,
@@ -41,13 +41,16 @@ from ...gossip.effects.effects import (
     Wait,
 )
 from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet, PeerRefused
+from ...gossip.errors import RemoteProtocolError
 from ...gossip.protocol.leave import STOPPED
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
 from ...gossip.wire.messages import (
     Chunk,
     Describe,
+    Envelope,
     Grant,
     Hello,
     Leave,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ...gossip import IncompatiblePeer, Phase, TransportError
+from ...gossip import IncompatiblePeer, TransportError
 from ...gossip.effects.events import Event, PeerDied, PeerRefused, StaleIncarnation
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.transport.addresses import (
@@ -24,6 +24,7 @@ from ...gossip.transport.keys.key import key_text
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import local_host
 from ...gossip.types import Incarnation
+from ...gossip.wire.messages import Phase
 from ..config import PeerConfig
 from ..storage.inputs import Call
 from .runner import PeerRuntime

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ...gossip import Envelope
 from ...gossip.effects.effects import Dismiss, Greet, Meet, Part, Release, Send
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId, SnapshotId
 from ...gossip.wire.codec import Buffer, encode
-from ...gossip.wire.messages import Chunk, Hello, Leave, Offer, Query
+from ...gossip.wire.messages import Chunk, Envelope, Hello, Leave, Offer, Query
 from ..tensors.store import TensorStore
 from .telling.counters import Counters
 

@@ -15,33 +15,26 @@ from typing import Any, Final, ParamSpec, TypeVar
 import numpy as np
 from torch import nn
 
-from ...gossip import (
-    Account,
-    ConfigError,
-    PeerId,
-    Phase,
-    Protocol,
-    Rule,
-    TrainingError,
-    TransportError,
-    stream,
-)
+from ...gossip import ConfigError, Rule, TrainingError, TransportError
 from ...gossip.effects.events import (
     Event,
     Founded,
     Joined,
     PeerMet,
 )
+from ...gossip.effects.ledger import Account
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.leave import STOPPED
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import spec_of
 from ...gossip.transport.keys.key import covers
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import Incarnation, SnapshotId
+from ...gossip.types import Incarnation, PeerId, SnapshotId, stream
 from ...gossip.wire.formats import NATIVE, Form
-from ...topology import LiveTopology
+from ...gossip.wire.messages import Phase
+from ...topology.live import LiveTopology
 from ..config import PeerConfig
 from ..model import travelling_tensors
 from ..storage.checkpointer import Past
@@ -115,10 +108,10 @@ class Made:
     """What a replay needs to know of the training; None to keep no journal."""
 
     notes: Mapping[str, Any]
-    """See `Peer.notes`."""
+    """What else goes into its folder at its start: values that JSON has, by the file's name."""
 
     opens: Callable[[PeerConfig], Transport] = open_transport
-    """See `Peer.opens`."""
+    """Opens its sockets."""
 
     measured: Callable[[], Mapping[str, float]] = dict
     """See `PeerStats.measured`."""

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from ...gossip import Member, Phase, Protocol
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.weight import founders
+from ...gossip.wire.messages import Member, Phase
 from ..storage.inputs import Call
 from ..tensors.blocks import all_finite
 from ..tensors.vector import Vector

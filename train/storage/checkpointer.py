@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...gossip import ConfigError, PeerId, Schema, TrainingError
-from ...gossip.wire.schema import FrozenTensor, TensorSpec
+from ...gossip import ConfigError, TrainingError
+from ...gossip.types import PeerId
+from ...gossip.wire.schema import FrozenTensor, Schema, TensorSpec
 from ..config import CheckpointConfig
 from ..model import local_tensor, travelling_tensors
 from ..tensors.blocks import is_finite_tensor

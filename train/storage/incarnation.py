@@ -12,9 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
-from ...gossip import ConfigError, Member, PeerId
+from ...gossip import ConfigError
 from ...gossip.transport.addresses import parse_address
-from ...gossip.types import Incarnation
+from ...gossip.types import Incarnation, PeerId
+from ...gossip.wire.messages import Member
 from .files import forget_in_children, read_json, write_json
 
 __all__ = [

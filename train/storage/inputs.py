@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ...gossip import Protocol, RemoteProtocolError
 from ...gossip.effects.effects import Effect
 from ...gossip.effects.events import Event
+from ...gossip.errors import RemoteProtocolError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import ShareId
 from ...gossip.wire.codec import Buffer, decode_header
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...gossip import Account, ConfigError, Protocol, ProtocolConfig, Rule, Schema, stream
+from ...gossip import ConfigError, ProtocolConfig, Rule
 from ...gossip.effects.effects import (
     Combine,
     Effect,
@@ -36,12 +36,16 @@ from ...gossip.effects.effects import (
     Snapshot,
 )
 from ...gossip.effects.events import Event
+from ...gossip.effects.ledger import Account
 from ...gossip.errors import TrainingError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule, spec_of
+from ...gossip.types import stream
 from ...gossip.wire.codec import HEADER_BYTES_MAX
 from ...gossip.wire.messages import is_name
-from ...topology import LiveTopology
+from ...gossip.wire.schema import Schema
+from ...topology.live import LiveTopology
 from ..config import PeerConfig
 from ..model import fingerprint
 from ..tensors.vector import Vector

@@ -298,9 +298,14 @@ class _Viewed(Protocol):
     def swarm_steps(self) -> int:
         """Of all peers, as known at the last turn."""
 
+    def stats(self) -> "_Stats":
+        """Its figures."""
+
+
+class _Stats(Protocol):
     @property
     def training(self) -> Mapping[PeerId, int]:
-        """Steps of everybody who trains."""
+        """Steps of all who take optimizer steps, by id."""
 
 
 class LiveBatches:
@@ -343,6 +348,6 @@ class LiveBatches:
         while True:
             swarm_steps = self._peer.swarm_steps
             if self._sampler.is_due(swarm_steps):
-                self._sampler.look(swarm_steps, self._peer.training, self._step)
+                self._sampler.look(swarm_steps, self._peer.stats().training, self._step)
             yield self._sampler.batch(self._step).tolist()
             self._step += 1

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.random import fork_rng
 
-from ....gossip import PeerId
 from ....gossip.errors import ConfigError
+from ....gossip.types import PeerId
 from ....train.tasks.random_state import kept_random_state
 from ....train.tasks.task import Task
 from ..batches import Batches

@@ -12,7 +12,7 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from ....gossip import PeerId
+from ....gossip.types import PeerId
 from ....train.tasks.lr_schedule import FullRates
 from ....train.tasks.precision import descend, make_scaler
 from ....train.tasks.random_state import kept_random_state, seed_of

@@ -14,8 +14,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ....gossip import PeerId
 from ....gossip.errors import ConfigError
+from ....gossip.types import PeerId
 from ....train.model import deep_copy
 from ....train.tasks.random_state import seed_of
 from ....train.tasks.task import Task

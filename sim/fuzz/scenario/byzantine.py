@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ....gossip import ONE, Audit, Entry, Envelope, Kind, PeerId, Phase, stream
-from ....gossip.weight import FOUNDERS_MAX, WEIGHT_MAX
+from ....gossip import Audit
+from ....gossip.effects.ledger import Entry, Kind
+from ....gossip.types import PeerId, stream
+from ....gossip.weight import FOUNDERS_MAX, ONE, WEIGHT_MAX
 from ....gossip.wire.formats import Form
 from ....gossip.wire.messages import (
     HEARTBEAT_MAX,
@@ -20,12 +22,14 @@ from ....gossip.wire.messages import (
     Ask,
     Body,
     Chunk,
+    Envelope,
     Grant,
     Hello,
     Leave,
     Member,
     Offer,
     Pending,
+    Phase,
     Push,
     Query,
     Read,

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.random import Generator as Random
 
-from ....gossip import PeerId
+from ....gossip.types import PeerId
 from ....train.faults.schedule import RANDOM_KINDS, Fault
 from .scenario import FAULTS_S
 

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from numpy.random import Generator as Random
 
-from ....gossip import ConfigError, stream
+from ....gossip import ConfigError
+from ....gossip.types import stream
 from ....gossip.wire.formats import NATIVE, parse_wire
 from ....train.faults.schedule import Fault
 from ..vector import SIZE

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from ....gossip import ConfigError, GoSGD, PeerId, ProtocolConfig, Rule, RuleContext
+from ....gossip import ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
 from ....gossip.effects.effects import Wait
 from ....gossip.protocol.rule import Requirements
 from ....gossip.protocol.state import Neighbors
 from ....gossip.rules.registry import make_rule
+from ....gossip.types import PeerId
 from ....gossip.weight import coarse
 from ....train.faults.schedule import (
     ATTACKS,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....gossip import Audit, Envelope
+from ....gossip import Audit
 from ....gossip.effects.effects import X
 from ....gossip.protocol.rule import requirements_of
 from ....gossip.rules.asynchronous.gosgd import GoSGD
@@ -17,7 +17,7 @@ from ....gossip.types import stream
 from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
 from ....gossip.wire.codec import encoded_bytes
 from ....gossip.wire.formats import Form
-from ....gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Push, Query
+from ....gossip.wire.messages import Ack, Body, Chunk, Envelope, Grant, Offer, Pending, Push, Query
 from ....topology import Topology
 from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ....gossip import ConfigError, Envelope, PeerId, Rule
+from ....gossip import ConfigError, Rule
 from ....gossip.protocol.rule import requirements_of
 from ....gossip.protocol.state import has_weights
+from ....gossip.types import PeerId
 from ....gossip.wire.formats import parse_wire
-from ....gossip.wire.messages import Ack, Offer, Push
+from ....gossip.wire.messages import Ack, Envelope, Offer, Push
 from ....train.faults.schedule import KINDS, Fault
 from ..clock import Priority
 from ..plan import Attack, FleetPlan

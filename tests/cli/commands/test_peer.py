@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.commands import peer as peer_command
 from rumor.cli.commands.peer import stop_on_signals
-from rumor.train import PeerConfig, RunConfig
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
 
 
 @pytest.mark.parametrize(

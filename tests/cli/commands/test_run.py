@@ -382,17 +382,17 @@ from rumor.train import Peer, PeerConfig, environment
 
 config = PeerConfig(protocol=ProtocolConfig(suspect_s=3600, dead_s=7200))
 with Peer(torch.nn.Linear(4, 1), config) as peer:
-    while len(peer.live) < 3:
+    while len(peer.members) < 3:
         peer.step()
-        peer.wait(0.01)
+        peer._running().wait_for_share(0.01)
     for step in range(20):
         peer.step()
-        peer.wait(0.01)
+        peer._running().wait_for_share(0.01)
     if environment().index == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    while len(peer.live) > 2:
+    while len(peer.members) > 2:
         peer.step()
-        peer.wait(0.01)
+        peer._running().wait_for_share(0.01)
 """
 
 
@@ -501,8 +501,8 @@ from rumor.train import Peer, environment
 torch.manual_seed(environment().index)
 for name in (None, None, "last"):
     model = nn.Linear(4, 1)
-    with Peer(model, name=name) as peer:
-        print(model.weight[0, 0].item(), peer.live)
+    with Peer(model, swarm=name) as peer:
+        print(model.weight[0, 0].item(), peer.members)
         while peer.steps < 20:
             peer.step()
 """
@@ -551,7 +551,7 @@ from rumor.train import Peer, environment
 
 told = environment()
 with Peer(nn.Linear(4, 1)) as peer:
-    (told.out / "swarm").write_text(f"{peer.swarm} {peer.live}")
+    (told.out / "swarm").write_text(f"{peer.stats().swarm} {peer.members}")
     while peer.steps < int(sys.argv[1]):
         peer.step()
 """

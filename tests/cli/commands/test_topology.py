@@ -12,8 +12,9 @@ from rumor.cli.app import app
 from rumor.cli.commands.topology import check_path
 from rumor.cli.reports.topology import describe
 from rumor.gossip.errors import ConfigError
-from rumor.topology import FAMILIES, MIXINGS, facts, parse
+from rumor.topology import FAMILIES, facts, parse
 from rumor.topology.families.registry import CATALOG
+from rumor.topology.schedules.mixing import MIXINGS
 
 KEYS = {
     *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.cli.launch.monitor import Monitor
-from rumor.gossip import ONE
+from rumor.gossip.weight import ONE
 from rumor.sim.replay.replay import replay
 from rumor.train.faults.schedule import NETWORK_KINDS
 from rumor.train.observe.stop import SwarmStop

@@ -17,7 +17,8 @@ from rumor.cli.launch.summary import (
     read_outcome,
     summarize,
 )
-from rumor.gossip import ONE, UNIT, Account, Entry, Kind
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.weight import ONE, UNIT
 
 
 def account(id: str, *entries: Entry, life: int = 1) -> Account:

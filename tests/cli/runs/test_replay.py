@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.reports import console
 from rumor.gossip.errors import ConfigError
-from rumor.train import PeerConfig, RunConfig, run
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 
 from ..launch.fakes import places_of
 

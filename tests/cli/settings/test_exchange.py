@@ -11,7 +11,8 @@ from rumor.cli.commands import peer as peer_command
 from rumor.cli.settings.exchange import ExchangeConfig, parse_rate
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.specs.parameter import typed
-from rumor.train import PeerConfig, RunConfig
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
 
 from ..launch.fakes import places_of
 

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, ConfigError, GoSGD, Member, Phase, ProtocolConfig, Rule, RuleContext
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.effects import Effect, Mix, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
 from rumor.gossip.protocol.rule import require_fit
 from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ask, Hello, Offer, Push
+from rumor.gossip.wire.messages import Ask, Hello, Member, Offer, Phase, Push
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
 
 from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene

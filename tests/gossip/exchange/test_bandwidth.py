@@ -5,9 +5,10 @@ from typing import Any, TypeGuard
 
 import pytest
 
-from rumor.gossip import ONE, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip import GoSGD, ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Effect, Send
 from rumor.gossip.effects.events import Event, PushSkipped
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Offer, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Record, Release, Send
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Leave, Offer
 
 from ..scene import WIDE, Scene

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, Phase, ProtocolConfig, RuleContext
+from rumor.gossip import ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.events import Event
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Push, Query
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Phase, Push, Query
 
 from ..scene import SMALL, WIDE, Scene
 

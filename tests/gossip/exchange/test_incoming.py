@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Phase, ProtocolConfig, RemoteProtocolError
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import WEIGHT_MAX
+from rumor.gossip.weight import ONE, WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Push, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, ProtocolConfig, RemoteProtocolError, RuleContext
+from rumor.gossip import ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import (
     Attach,
     Drop,
@@ -17,7 +17,10 @@ from rumor.gossip.effects.effects import (
     Stage,
 )
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Offer, Pending, Query
 
 from ..scene import SMALL, WIDE, Scene

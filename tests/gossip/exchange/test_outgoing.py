@@ -5,8 +5,11 @@ from itertools import pairwise
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, RemoteProtocolError, RuleContext
+from rumor.gossip import RuleContext
 from rumor.gossip.effects.effects import Record, Release, Send, Snapshot
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Pending, Phase, Push, Query
 
 from ..scene import SMALL, WIDE, Scene

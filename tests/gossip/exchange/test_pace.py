@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE
 from rumor.gossip.effects.events import ShareRefused
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Hello, Offer, Pending, Query
 from rumor.sim.fuzz.vector import schema_of
 

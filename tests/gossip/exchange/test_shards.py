@@ -5,24 +5,26 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    SGP,
-    Entry,
-    Envelope,
-    GoSGD,
-    Kind,
-    Phase,
-    ProtocolConfig,
-    RemoteProtocolError,
-    RuleContext,
-)
+from rumor.gossip import SGP, GoSGD, ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, PushSkipped, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import WEIGHT_MIN, coarse
+from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Leave, Push, Query
+from rumor.gossip.wire.messages import (
+    Ack,
+    Ask,
+    Body,
+    Describe,
+    Envelope,
+    Hello,
+    Leave,
+    Phase,
+    Push,
+    Query,
+)
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import ANCHOR, SMALL, Scene

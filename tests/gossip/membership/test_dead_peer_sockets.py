@@ -2,11 +2,10 @@
 
 import pytest
 
-from rumor.gossip import Member, Phase
 from rumor.gossip.effects.effects import Meet, Part, Send
 from rumor.gossip.effects.events import PeerRecovered
 from rumor.gossip.membership import dialing
-from rumor.gossip.wire.messages import Hello
+from rumor.gossip.wire.messages import Hello, Member, Phase
 
 from ..scene import Scene
 

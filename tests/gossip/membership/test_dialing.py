@@ -2,11 +2,11 @@
 
 import pytest
 
-from rumor.gossip import Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Dismiss, Effect, Greet
 from rumor.gossip.effects.events import Event, Founded, Joined
 from rumor.gossip.membership.dialing import DIALED_MAX, ReconnectBackoff, SeedDialer
-from rumor.gossip.wire.messages import Hello
+from rumor.gossip.wire.messages import Hello, Member, Phase
 
 from ..scene import Scene
 

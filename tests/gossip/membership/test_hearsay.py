@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Phase
 from rumor.gossip.effects.effects import Effect, Halt, Meet, Part, Send
 from rumor.gossip.effects.events import Event, PeerLeft, PeerRecovered, StaleIncarnation
 from rumor.gossip.membership.table import MemberTable
-from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Query
+from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Phase, Query
 
 from ..scene import Scene
 from .test_swarm_steps import BRIEF, live_on, member, quiet, tells, together

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from rumor.gossip import ONE, Kind, Member, Phase
 from rumor.gossip.effects.effects import Effect, Record
 from rumor.gossip.effects.events import Event, PeerDied
-from rumor.gossip.wire.messages import Ack, Hello, Leave, Push
+from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Hello, Leave, Member, Phase, Push
 
 from ..scene import Scene
 

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from rumor.gossip import ONE, Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect
 from rumor.gossip.effects.events import Event, Founded, Joined, PeerRefused, SwarmGivenUp
-from rumor.gossip.wire.messages import Ask, Hello
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ask, Hello, Member, Phase
 
 from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
 

@@ -1,11 +1,11 @@
 """The steps of a whole swarm: all count the same, those of the dead and the returned, too."""
 
-from rumor.gossip import Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Send
 from rumor.gossip.effects.events import Event
 from rumor.gossip.types import Incarnation
 from rumor.gossip.wire.codec import decode, encode
-from rumor.gossip.wire.messages import STEPS_MAX, ClockRow, Hello, Push
+from rumor.gossip.wire.messages import STEPS_MAX, ClockRow, Hello, Member, Phase, Push
 
 from ..scene import ANCHOR, OTHER_ANCHOR, Scene
 

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Reclaim, Record
 from rumor.gossip.effects.events import Event, Joined, ShareRefused, SwarmGivenUp
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Offer, Push
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Member, Offer, Phase, Push
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, WIDE, Scene

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Halt, Record, Send
 from rumor.gossip.effects.events import (
     Event,
@@ -16,8 +16,10 @@ from rumor.gossip.effects.events import (
     PeerSuspected,
     StaleIncarnation,
 )
+from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.types import Incarnation
-from rumor.gossip.wire.messages import ClockRow, Hello, Query, Refer
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import ClockRow, Hello, Member, Phase, Query, Refer
 
 from ..scene import ANCHOR, OTHER_ANCHOR, Scene
 

@@ -4,12 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rumor.gossip import ONE, UNIT, LocalProtocolError, PeerId, RuleContext, Share
+from rumor.gossip import RuleContext, Share
 from rumor.gossip.effects.effects import Combine, Drop, Halt, Mix, Snapshot
 from rumor.gossip.effects.events import PushSkipped, ShareRefused
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.exchange.outgoing import Returned
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Ack, Hello, Push
 from rumor.sim.fuzz.peers import complete
 

@@ -6,12 +6,26 @@ from math import ceil, log2
 
 import pytest
 
-from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig, RuleContext
+from rumor.gossip import ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, ShareRefused
+from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.protocol.join import NEWCOMERS_MAX
 from rumor.gossip.types import ShareId
-from rumor.gossip.wire.messages import Ack, Ask, Chunk, Grant, Hello, Leave, Offer, Push, Refer
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import (
+    Ack,
+    Ask,
+    Chunk,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Offer,
+    Phase,
+    Push,
+    Refer,
+)
 
 from ..membership.test_swarm_steps import member, tells
 from ..scene import SMALL, WIDE, Scene

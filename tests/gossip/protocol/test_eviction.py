@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Kind, Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Meet, Part, Record
 from rumor.gossip.effects.events import Event, PeerDied, PeerMet, ViewFull
+from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.membership.dialing import OPEN_MAX
-from rumor.gossip.wire.messages import Hello, Query
+from rumor.gossip.wire.messages import Hello, Member, Phase, Query
 
 from ..scene import Scene
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Member, Phase, ProtocolConfig
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Greet, Mix, Send
 from rumor.gossip.effects.events import Event, Founded, Joined
-from rumor.gossip.weight import WEIGHT_MIN
+from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Push
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Member, Phase, Push
 
 from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
 

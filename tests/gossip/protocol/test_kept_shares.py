@@ -5,9 +5,10 @@ from typing import TypeVar
 
 import pytest
 
-from rumor.gossip import LocalProtocolError, ProtocolConfig, RuleContext
+from rumor.gossip import ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Combine, Effect, Release, Send, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.share import Kept
 from rumor.gossip.wire.formats import Form

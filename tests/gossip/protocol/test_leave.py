@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import DPSGD, ONE, GoSGD, Member, Phase, ProtocolConfig, RuleContext
+from rumor.gossip import DPSGD, GoSGD, ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Halt
 from rumor.gossip.effects.events import PeerLeft
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Push
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Member, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, ProtocolConfig, RemoteProtocolError, RuleContext
+from rumor.gossip import ProtocolConfig, RuleContext
 from rumor.gossip.effects.effects import Drop, Effect, Mix, Reclaim, Send, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer, Push, Read
 
 from ..scene import SMALL, WIDE, Scene

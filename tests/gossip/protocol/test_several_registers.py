@@ -6,21 +6,14 @@ from functools import partial
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    ConfigError,
-    Entry,
-    GoSGD,
-    Kind,
-    LocalProtocolError,
-    ProtocolConfig,
-    RuleContext,
-    Share,
-)
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
 from rumor.gossip.effects.effects import Attach, Combine, Effect, Record, Snapshot, Stage
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.rule import Requirements, require_fit
 from rumor.gossip.types import ShareId, SharePart
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import REGISTERS_MAX, Form
 from rumor.gossip.wire.messages import Chunk, Offer, Push
 

@@ -5,21 +5,26 @@ from functools import partial
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    Envelope,
-    GoSGD,
-    Member,
-    Phase,
-    ProtocolConfig,
-    RemoteProtocolError,
-    Schema,
-    TensorSpec,
-    stream,
-)
+from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Meet
 from rumor.gossip.effects.events import Event, PeerMet, PeerRefused, SwarmGivenUp
-from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Leave, Offer, Query
+from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.types import stream
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import (
+    Ack,
+    Ask,
+    Body,
+    Describe,
+    Envelope,
+    Hello,
+    Leave,
+    Member,
+    Offer,
+    Phase,
+    Query,
+)
+from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm

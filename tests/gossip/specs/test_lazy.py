@@ -11,7 +11,7 @@ import rumor.train
 
 def test_a_name_is_imported_when_it_is_asked_for() -> None:
     assert rumor.train.PeerConfig.__module__ == "rumor.train.config"
-    assert callable(rumor.sim.replay), "the module of that name does not hide the function"
+    assert callable(rumor.sim.simulate), "the module of that name does not hide the function"
 
 
 def test_a_name_that_is_not_there_is_refused() -> None:

@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
-from rumor.sim import consensus, simulate
+from rumor.sim import simulate
 from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
 from rumor.sim.batched.schedule import Window
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.train.tasks.task import Task
 
 from .test_prefetch import source

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rumor.gossip import stream
+from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import Form
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.stepper import WorkerCheckpoints

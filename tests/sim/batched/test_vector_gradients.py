@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rumor.sim import VectorTask, simulate
+from rumor.sim import simulate
+from rumor.sim.batched.vector_tasks import VectorTask
 
 Array = NDArray[np.float64]
 CENTERS = np.array([[1.0, -2.0, 0.5], [3.0, 0.0, 0.25], [-1.0, 4.0, 2.0]])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, UNIT, from_units
+from rumor.gossip.weight import ONE, UNIT, from_units
 from rumor.sim import simulate
 from rumor.sim.batched.weights import as_units, in_proportion
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from rumor.gossip import Entry, Kind, Member, PeerId, Phase, Protocol
 from rumor.gossip.effects.effects import Drop, Mix, Part, Reclaim
 from rumor.gossip.effects.events import PeerDied
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.exchange.escrow import EscrowEvent
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.state import ShardState
-from rumor.gossip.types import Incarnation, ShareId
-from rumor.gossip.wire.messages import Ack, Envelope, Offer, Query
+from rumor.gossip.types import Incarnation, PeerId, ShareId
+from rumor.gossip.wire.messages import Ack, Envelope, Member, Offer, Phase, Query
 from rumor.sim.fuzz.trial import Mutant
 from rumor.sim.fuzz.weighted_sum import Life
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, ConfigError, Entry, Kind
+from rumor.gossip import ConfigError
 from rumor.gossip.effects.effects import Halt
-from rumor.gossip.effects.ledger import Audit
+from rumor.gossip.effects.ledger import Audit, Entry, Kind
+from rumor.gossip.weight import ONE
 from rumor.sim.fuzz import CampaignConfig, Violation, attempt, draw, run_campaign
 from rumor.sim.fuzz.scenario.byzantine import LIARS_MAX, Outside
 from rumor.sim.fuzz.trial import run, swarm_of

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import ConfigError, Protocol, RumorError
+from rumor.gossip import ConfigError, RumorError
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.sim.fuzz import CampaignConfig, Trial, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rumor.gossip import ONE, Kind, Phase
-from rumor.gossip.effects.ledger import Entry
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
+from rumor.gossip.wire.messages import Phase
 from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rumor.gossip import Phase, Protocol
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.state import State
+from rumor.gossip.wire.messages import Phase
 from rumor.sim.fuzz import CampaignConfig, run_campaign
 from rumor.sim.fuzz.violation import LIVENESS
 

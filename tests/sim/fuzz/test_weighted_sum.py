@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, Account, Entry, Kind
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.weight import ONE
 from rumor.sim.fuzz import Violation
 from rumor.sim.fuzz.vector import Vector
 from rumor.sim.fuzz.weighted_sum import WeightedSum

@@ -6,9 +6,12 @@ from functools import partial
 
 import pytest
 
-from rumor.gossip import ONE, GoSGD, Phase, Rule, RuleContext, Schema, TensorSpec, audit
+from rumor.gossip import GoSGD, Rule, RuleContext, audit
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.rules.registry import make_rule
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
+from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FleetPlan, Stop
 from rumor.sim.models.links import Links

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import ONE, Phase
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.program import Keep, Release, Snapshot, Start
 from rumor.sim.kernel.worker import Worker

@@ -13,8 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from rumor.gossip import ConfigError, TrainingError
-from rumor.sim import Run, consensus, simulate
+from rumor.sim import Run, simulate
 from rumor.sim.batched.batches import Batches
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.results.plots import draw, fault_labels
 from rumor.train.tasks.task import Task
 

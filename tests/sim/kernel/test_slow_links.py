@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import Envelope
+from rumor.gossip.wire.messages import Envelope
 from rumor.sim import Run, simulate
 from rumor.sim.kernel.fast_path.choice import unsupported_reason
 from rumor.sim.kernel.fleet import Fleet

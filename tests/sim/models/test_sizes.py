@@ -2,9 +2,8 @@
 
 import pytest
 
-from rumor.gossip import Envelope, Phase
 from rumor.gossip.wire.codec import encoded_bytes
-from rumor.gossip.wire.messages import Body, Hello, Leave, Member
+from rumor.gossip.wire.messages import Body, Envelope, Hello, Leave, Member, Phase
 from rumor.sim.models.links import Sizes
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from rumor.gossip import ProtocolConfig
 from rumor.sim.replay.replay import replay
-from rumor.train import PeerConfig, RunConfig, run
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 
 # A test changes what the frozen layer consists of.
 TASK = """

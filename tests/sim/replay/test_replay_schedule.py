@@ -7,7 +7,9 @@ import pytest
 from rumor.gossip import ProtocolConfig
 from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Verdict
-from rumor.train import PeerConfig, RunConfig, load_task, run
+from rumor.train import PeerConfig, load_task
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.tasks.lr_schedule import parse_lr_schedule
 

@@ -16,7 +16,8 @@ from rumor.gossip.effects.effects import Halt, Wait, X
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
-from rumor.sim import NetworkConfig, Run, VectorTask, consensus, noise, simulate
+from rumor.sim import NetworkConfig, Run, simulate
+from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 from rumor.topology import parse
 
 from ..bare import STEP_S, Point, run_bare

@@ -10,7 +10,8 @@ from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.outer.local_sgd import LocalSGD
 from rumor.gossip.rules.registry import make_rule, spec_of
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
-from rumor.sim import consensus, simulate
+from rumor.sim import simulate
+from rumor.sim.batched.vector_tasks import consensus
 
 from ..bare import Floats, run_bare
 

@@ -8,8 +8,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from rumor.topology import LiveTopology, Topology, TopologyError, over, parse
+from rumor.topology import Topology, TopologyError, over, parse
 from rumor.topology.families.files import forget_files
+from rumor.topology.live import LiveTopology
 
 from ..samples import BRIDGE, STREETS, WIRES, dense, is_connected
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rumor.topology import FAMILIES, LiveTopology, TopologyError, advise, facts, over, parse
+from rumor.topology import FAMILIES, TopologyError, advise, facts, over, parse
 from rumor.topology.drawing import headline
 from rumor.topology.families import CATALOG, Family, Site, register, unregister
 from rumor.topology.families.family import Values, count, counts, whole
 from rumor.topology.layout import place
+from rumor.topology.live import LiveTopology
 from rumor.topology.schedules.cayley import Cayley, circulant
 from rumor.topology.spec import read
 

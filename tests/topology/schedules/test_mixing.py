@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rumor.topology import FAMILIES, MIXINGS, Topology, parse
+from rumor.topology import FAMILIES, Topology, parse
+from rumor.topology.schedules.mixing import MIXINGS
 
 from ..cases import cases
 from ..samples import dense, out_degrees, some_rounds

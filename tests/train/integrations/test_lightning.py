@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from rumor.gossip import ConfigError, ProtocolConfig
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
 from rumor.train.storage.jsonl import read_metrics
 
 from .restart import SAVED, kill_and_resume
@@ -82,12 +82,12 @@ def trainer(out: Path, *callbacks: Any, **changes: Any) -> Any:
 
 
 def test_it_validates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
-    rumor = callback(out=tmp_path / "peer", log_every=1, push_probability=0.5)
+    rumor = callback(out=tmp_path / "peer", log_every=1, rule=GoSGD(p=0.5))
     loop = trainer(tmp_path / "t", rumor, accumulate_grad_batches=3)
     loop.fit(Net(), data(), data())
     # Steps of the optimizer, not batches.
     assert loop.global_step == rumor.peer.steps == 20
-    assert rumor.peer.rule.p == 0.5
+    assert rumor.peer._rule.p == 0.5
     names = {path.name for path in (tmp_path / "t").iterdir()}
     assert names == {"step=10.ckpt", "step=20.ckpt"}
     kept = torch.load(tmp_path / "t" / "step=10.ckpt", weights_only=False)["callbacks"]["rumor"]
@@ -112,7 +112,7 @@ def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped
     again = Net()
     back = callback()
     trainer(tmp_path / "t", back).fit(again, data(), ckpt_path=tmp_path / "t" / "step=10.ckpt")
-    assert back.peer.id == rumor.peer.id and back.peer.swarm == rumor.peer.swarm
+    assert back.peer.id == rumor.peer.id and back.peer.stats().swarm == rumor.peer.stats().swarm
     assert back.peer.state_dict()["incarnation"] > rumor.peer.state_dict()["incarnation"]
     assert back.peer.steps == 20
     for name, tensor in whole.state_dict().items():

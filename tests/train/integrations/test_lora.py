@@ -114,7 +114,7 @@ def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
 def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: str) -> None:
     base, first = llama().state_dict(), adapters(with_adapters(1))
     models, peers = trained(tmp_path, wire)
-    assert all(peer.merged and peer.counters.mixed for peer in peers)
+    assert all(peer.merged and peer.stats().counters.mixed for peer in peers)
     one, other = map(adapters, models)
     assert one.keys() == first.keys() and all("lora_" in name for name in one)
     for name, tensor in one.items():
@@ -130,7 +130,7 @@ def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: s
 
 def test_only_adapters_travel_and_are_saved(tmp_path: Path) -> None:
     models, peers = trained(tmp_path, "bfloat16")
-    shared = {tensor.name for tensor in peers[0].vector.schema.tensors}
+    shared = {tensor.name for tensor in peers[0]._vector.schema.tensors}
     assert shared == adapters(models[0]).keys()
     for peer in peers:
         files = [tmp_path / peer.id / "model.safetensors"]

@@ -12,9 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.gossip import ONE
 from rumor.gossip.effects.ledger import audit
-from rumor.gossip.weight import UNIT
+from rumor.gossip.weight import ONE, UNIT
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...waiting import LIMIT_S, until

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from rumor.train.loggers import LoggedRun, LogWriter, make_loggers
+from rumor.train.loggers import LoggedRun
+from rumor.train.loggers.registry import make_loggers
+from rumor.train.loggers.writer import LogWriter
 
 CONFIG = {"seed": 3, "exchange": {"wire": "int8"}}
 SUMMARY = {"seed": 3, "loss": 0.125, "state": "finished", "peers_detail": [{"id": "peer-0"}]}

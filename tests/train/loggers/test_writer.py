@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from rumor.train.loggers import LoggedRun, LogWriter
+from rumor.train.loggers import LoggedRun
+from rumor.train.loggers.writer import LogWriter
 
 from ...waiting import LIMIT_S
 from .fakes import Collected, Failing, Stuck

@@ -16,18 +16,12 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import (
-    ConfigError,
-    GoSGD,
-    LocalProtocolError,
-    Phase,
-    ProtocolConfig,
-    RuleContext,
-    audit,
-)
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, audit
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.rule import Requirements
-from rumor.train import Average, Peer, PeerConfig
-from rumor.train.loop.average import AverageEvaluator
+from rumor.gossip.wire.messages import Phase
+from rumor.train import Peer, PeerConfig
+from rumor.train.loop.average import Average, AverageEvaluator
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.stats import PeerStats
 from rumor.train.storage.jsonl import read_metrics
@@ -206,8 +200,11 @@ def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, An
             assert torch.equal(found.state[name], own[name])
         for each, state in zip(every, states, strict=True):
             assert all(torch.equal(v, state[n]) for n, v in each.model.state_dict().items())
-            copies = 0 if each is first else each.peer.vector.schema.shards
-            assert (each.peer.counters.mixed, each.peer.counters.refusals) == (copies, 0)
+            copies = 0 if each is first else each.peer._vector.schema.shards
+            assert (each.peer.stats().counters.mixed, each.peer.stats().counters.refusals) == (
+                copies,
+                0,
+            )
             assert each.peer.stats().queue == 0
 
 
@@ -331,8 +328,9 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
             peer.step(loss=1.0)
             time.sleep(0.001)
         steps = peer.steps
-        assert peer.averaged is not None and peer.averaged.step == steps and steps % 3 == 0
-        assert peer.averaged.evaluation.loss == 2.5 and peer.averaged.peers == 2
+        averaged = peer.stats().averaged
+        assert averaged is not None and averaged.step == steps and steps % 3 == 0
+        assert averaged.evaluation.loss == 2.5 and averaged.peers == 2
         over.set()
         while thread.is_alive():
             peer.step()
@@ -347,9 +345,11 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
 
 def test_of_those_who_live_the_first_by_id_measures() -> None:
     evaluator = AverageEvaluator(nn.Linear(1, 1), lambda model: {}, 5)
-    stats = PeerStats(id="b", live=("b", "c"), counters=Counters(), memory=MemoryUse(model_bytes=0))
+    stats = PeerStats(
+        id="b", members=("b", "c"), counters=Counters(), memory=MemoryUse(model_bytes=0)
+    )
     assert evaluator.is_due(10, lambda: stats)
-    assert not evaluator.is_due(10, lambda: replace(stats, live=("a", "b", "c")))
+    assert not evaluator.is_due(10, lambda: replace(stats, members=("a", "b", "c")))
     assert not evaluator.is_due(11, lambda: pytest.fail("it is asked in vain"))
 
 
@@ -393,7 +393,7 @@ model = torch.nn.Linear(40, 30)
 protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, inline_bytes_max=1)
 given = dict(protocol=protocol, rule=GoSGD(p=0.0), founders=3, rendezvous=Path(folder))
 with Peer(model, PeerConfig(id=f"p{index}", **given)) as peer:
-    while len(peer.live) < 3:
+    while len(peer.members) < 3:
         peer.step(); time.sleep(0.01)
     with torch.no_grad():
         model.bias.fill_(2.0 ** index)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from rumor.gossip.errors import ConfigError
-from rumor.train import RunConfig
+from rumor.train.config import RunConfig
 from rumor.train.loop.backward import BackwardSteps
 from rumor.train.loop.learner import Learner
 from rumor.train.tensors.vector import Vector

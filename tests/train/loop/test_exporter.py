@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,19 +53,19 @@ def taken() -> Iterator[int]:
 
 
 def test_a_scrape_has_what_the_peer_has_counted(caplog: pytest.LogCaptureFixture) -> None:
-    with Peer(nn.Linear(2, 1), PeerConfig(id="solo", linger_s=0), metrics_port=0) as peer:
+    with Peer(nn.Linear(2, 1), PeerConfig(id="solo", linger_s=0, metrics_port=0)) as peer:
         url = url_in(caplog.text)
         before = scraped(url)
         for _ in range(3):
             peer.step(loss=torch.tensor(0.25, requires_grad=True))
-        peer.evaluated(accuracy=0.5)
-        peer.counters.pushes, peer.counters.bytes_sent = 7, 1000
-        peer.counters.mixed, peer.counters.staleness_steps = 4, -2
+        peer.log(accuracy=0.5)
+        peer._counters.pushes, peer._counters.bytes_sent = 7, 1000
+        peer._counters.mixed, peer._counters.staleness_steps = 4, -2
         after = scraped(url)
         assert (before["rumor_steps"].type, after["rumor_weight"].type) == ("counter", "gauge")
         (info,) = after["rumor_peer_info"].samples
         expected = {"peer": "solo", "rule": "gosgd", "topology": "exponential"}
-        assert info.labels == {**expected, "swarm": peer.swarm}
+        assert info.labels == {**expected, "swarm": peer.stats().swarm}
         assert "rumor_loss" not in before and values(before)["rumor_steps_total"] == 0
         told = values(after)
         assert (told["rumor_steps_total"], told["rumor_swarm_steps"]) == (3, 3)
@@ -78,7 +79,7 @@ def test_a_scrape_has_what_the_peer_has_counted(caplog: pytest.LogCaptureFixture
 
 
 def test_names_follow_the_conventions_of_prometheus(caplog: pytest.LogCaptureFixture) -> None:
-    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0), metrics_port=0) as peer:
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, metrics_port=0)) as peer:
         peer.step()
         found = scraped(url_in(caplog.text))
     own = {name: family for name, family in found.items() if name.startswith("rumor_")}
@@ -94,15 +95,15 @@ def test_names_follow_the_conventions_of_prometheus(caplog: pytest.LogCaptureFix
 def test_a_peer_that_looks_for_a_swarm_is_scraped_and_one_that_gave_up_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    nobody = PeerConfig(id="late", join=("tcp://127.0.0.1:9",))
-    peer = Peer(nn.Linear(2, 1), nobody, metrics_port=0)
-    opened, usual = threading.Event(), peer.opens
+    nobody = PeerConfig(id="late", join=("tcp://127.0.0.1:9",), metrics_port=0)
+    peer = Peer(nn.Linear(2, 1), nobody)
+    opened, usual = threading.Event(), peer._opens
 
     def opens(config: PeerConfig) -> Transport:
         opened.set()
         return usual(config)
 
-    peer.opens = opens
+    peer._opens = opens
     errors: list[BaseException] = []
 
     def enter() -> None:
@@ -116,7 +117,7 @@ def test_a_peer_that_looks_for_a_swarm_is_scraped_and_one_that_gave_up_is_not(
     thread.start()
     assert opened.wait(LIMIT_S)
     found = scraped(url_in(caplog.text))
-    peer.stop.set()
+    peer._stop.set()
     thread.join(LIMIT_S)
     assert errors and {name for name in found if name.startswith("rumor_")} == {"rumor_peer_info"}
     with pytest.raises(OSError):
@@ -124,7 +125,7 @@ def test_a_peer_that_looks_for_a_swarm_is_scraped_and_one_that_gave_up_is_not(
 
 
 def test_a_port_in_use_is_an_error_before_the_peer_starts(taken: int) -> None:
-    peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0), metrics_port=taken)
+    peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, metrics_port=taken))
     with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{taken} .*choose another"), peer:
         pytest.fail("it began")
     assert peer.address is None
@@ -154,7 +155,7 @@ def test_metrics_are_served_to_this_machine_alone_unless_told_otherwise(host: st
     config = PeerConfig(id="ann", bind="tcp://0.0.0.0:*", metrics_port=0, signals=False)
     assert config.metrics_host == "127.0.0.1"
     with Peer(nn.Linear(2, 1), replace(config, metrics_host=host)) as peer:
-        assert peer.metrics_url is not None and peer.metrics_url.startswith(f"http://{host}:")
+        assert (peer.stats().metrics_url or "").startswith(f"http://{host}:")
 
 
 @pytest.mark.live
@@ -163,10 +164,11 @@ def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) 
     may_step, done, model = threading.Event(), threading.Event(), nn.Linear(2, 1)
 
     def train(name: str) -> None:
-        config = PeerConfig(id=name, founders=2, rendezvous=tmp_path, rule="allreduce")
-        with Peer(deepcopy(model), config, metrics_port=0) as peer:
-            assert peer.metrics_url is not None
-            urls[name] = peer.metrics_url
+        given: dict[str, Any] = {"founders": 2, "rendezvous": tmp_path, "rule": "allreduce"}
+        with Peer(deepcopy(model), PeerConfig(id=name, metrics_port=0, **given)) as peer:
+            url = peer.stats().metrics_url
+            assert url is not None
+            urls[name] = url
             if name == "late":
                 assert may_step.wait(LIMIT_S)
             peer.step()

@@ -36,7 +36,7 @@ def test_rows_have_step_weight_live_and_the_mean_of_the_losses(tmp_path: Path) -
 def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) -> None:
     with Peer(nn.Linear(2, 1), config(), out=str(tmp_path)) as peer:
         peer.step(loss=torch.tensor(float("nan")))
-        peer.evaluated(accuracy=0.75)
+        peer.log(accuracy=0.75)
     told = json.loads((tmp_path / "peer.json").read_text())
     assert (told["state"], told["steps"], told["accuracy"]) == ("finished", 1, 0.75)
     assert told["merge"] == {
@@ -73,7 +73,7 @@ def test_several_peers_write_one_file_and_it_is_whole(
 def test_a_model_names_its_swarm_and_whom_its_peer_has_met(tmp_path: Path) -> None:
     with Peer(nn.Linear(2, 1), config(), out=tmp_path) as peer:
         peer.step()
-        swarm = peer.swarm
+        swarm = peer.stats().swarm
     (met,) = open_model(tmp_path / "model.safetensors").met
     assert met[0] == "solo" and met[1] > 0
     assert open_model(tmp_path / "model.safetensors").swarm == swarm != ""
@@ -155,12 +155,12 @@ def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:
 
 def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> None:
     own = Collected()
-    with Peer(nn.Linear(2, 1), config(), loggers=(own,), rule="sgp") as peer:
+    with Peer(nn.Linear(2, 1), config(loggers=(own,), rule="sgp")) as peer:
         for loss in (1.0, 2.0, 4.0, 8.0):
             peer.step(loss=loss)
-        peer.evaluated(accuracy=0.75)
+        peer.log(accuracy=0.75)
         assert own.summaries == []
-        swarm = peer.swarm
+        swarm = peer.stats().swarm
     assert own.run is not None and len(swarm) == 32
     assert (own.run.name, own.run.peer, own.run.folder) == (f"swarm-{swarm[:8]}", "solo", None)
     assert (own.run.config["rule"], own.run.config["topology"]) == ("sgp", "exponential")
@@ -176,7 +176,7 @@ def test_a_logger_that_fails_changes_no_bit_of_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing = Failing("log", "close")
-    with Peer(nn.Linear(2, 1), config(), out=tmp_path, loggers=(failing,)) as peer:
+    with Peer(nn.Linear(2, 1), config(loggers=(failing,)), out=tmp_path) as peer:
         for _ in range(4):
             peer.step(loss=1.0)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 4]
@@ -186,7 +186,7 @@ def test_a_logger_that_fails_changes_no_bit_of_training(
 
 def test_a_loop_that_raises_closes_its_loggers_with_what_went_wrong() -> None:
     own = Collected()
-    with pytest.raises(TrainingError), Peer(nn.Linear(2, 1), config(), loggers=(own,)):
+    with pytest.raises(TrainingError), Peer(nn.Linear(2, 1), config(loggers=(own,))):
         raise TrainingError("no more")
     (summary,) = own.summaries
     assert (summary["state"], summary["error"]) == ("failed", "TrainingError: no more")

@@ -12,8 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rumor.gossip import ONE, ConfigError, TrainingError
-from rumor.train import PeerConfig, RunConfig, Task, run
+from rumor.gossip import ConfigError, TrainingError
+from rumor.gossip.weight import ONE
+from rumor.train import PeerConfig, Task
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from rumor.gossip import ONE, audit
+from rumor.gossip import audit
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.weight import ONE
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.loop.signals import SignalHandling
 from rumor.train.storage.jsonl import read_metrics
@@ -32,9 +33,9 @@ asked, out = [], Path(os.environ["RUMOR_OUT"])
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ["EARLIER"]:
     signal.signal(signal.SIGUSR1, ask)
-config = PeerConfig(checkpoint=CheckpointConfig(folder=out / "kept", every_s=None))
+kept = CheckpointConfig(folder=out / "kept", every_s=None)
 try:
-    with Peer(nn.Linear(8, 8), config, signals=True) as peer:
+    with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
         while not (out.parent / "over").exists() and not asked:
             time.sleep(0.005)
             peer.step(loss=1.0)
@@ -101,7 +102,7 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
 
 def test_handlers_are_put_back_after_the_block() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0), signals=True):
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=True)):
         assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
     assert {number: signal.getsignal(number) for number in before} == before
 
@@ -128,14 +129,14 @@ def test_a_signal_while_a_peer_looks_for_its_swarm_ends_the_search() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     config = PeerConfig(join=("tcp://127.0.0.1:9",), signals=True)
     peer = Peer(nn.Linear(2, 1), config)
-    opens = peer.opens
+    opens = peer._opens
 
     def opens_and_is_called(given: PeerConfig) -> Transport:
         # By now the signal is handled.
         os.kill(os.getpid(), signal.SIGTERM)
         return opens(given)
 
-    peer.opens = opens_and_is_called
+    peer._opens = opens_and_is_called
     try:
         with pytest.raises(SystemExit) as ended, peer:
             pass

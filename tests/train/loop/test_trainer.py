@@ -11,10 +11,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from rumor.gossip import ONE, ConfigError, TrainingError
-from rumor.train import PeerConfig, RunConfig, load_task, run
+from rumor.gossip import ConfigError, TrainingError
+from rumor.gossip.weight import ONE
+from rumor.train import PeerConfig, load_task
+from rumor.train.config import RunConfig
 from rumor.train.loop import learner as module
 from rumor.train.loop.learner import Learner
+from rumor.train.loop.trainer import run
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tasks.data import Sampler

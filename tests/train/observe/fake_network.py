@@ -5,9 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rumor.gossip import Envelope
 from rumor.gossip.wire.codec import Buffer, decode, encode
-from rumor.gossip.wire.messages import Body, Inquire, Member, Phase, Sighting, Standing, Status
+from rumor.gossip.wire.messages import (
+    Body,
+    Envelope,
+    Inquire,
+    Member,
+    Phase,
+    Sighting,
+    Standing,
+    Status,
+)
 
 __all__ = ["FakeNetwork", "FakePeer", "a_member", "sighting"]
 

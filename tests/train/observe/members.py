@@ -70,7 +70,7 @@ class Member:
     def end(self) -> None:
         """Tell it to end, and wait until it has."""
         self.halt.set()
-        self.peer.stop.set()
+        self.peer._stop.set()
         self.thread.join(LIMIT_S)
         assert not self.thread.is_alive()
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from rumor.gossip import Envelope, Phase
-from rumor.gossip import Member as Entry
 from rumor.gossip.transport.zmq_transport import Transport
-from rumor.gossip.wire.messages import Hello
+from rumor.gossip.wire.messages import Envelope, Hello, Phase
+from rumor.gossip.wire.messages import Member as Entry
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
     Diagnosis,
@@ -72,9 +71,9 @@ def causes(found: Diagnosis) -> list[str]:
 
 
 def test_where_all_is_well_it_says_what_works(pair: list[Member]) -> None:
-    found = found_at(pair[0], replace(HERE, schema=pair[0].peer.vector.schema))
+    found = found_at(pair[0], replace(HERE, schema=pair[0].peer._vector.schema))
     assert found.can_join and not found.findings
-    assert (found.peer, found.swarm) == ("p0", pair[0].peer.swarm)
+    assert (found.peer, found.swarm) == ("p0", pair[0].peer.stats().swarm)
     assert found.model == ("2 tensors from weight (3, 4) float32 to bias (3,) float32, 128 bytes")
     assert sorted(member.id for member in found.members) == ["p0", "p1"]
     assert found.link is not None and found.link.bytes_s > 0
@@ -83,7 +82,7 @@ def test_where_all_is_well_it_says_what_works(pair: list[Member]) -> None:
 def test_nobody_there_remembers_who_asked(pair: list[Member]) -> None:
     units = [member.peer.stats().weight_units for member in pair]
     found_at(pair[0])
-    assert pair[0].peer.live == pair[1].peer.live == ("p0", "p1")
+    assert pair[0].peer.members == pair[1].peer.members == ("p0", "p1")
     events = (pair[0].peer.config.out or Path()) / "events.jsonl"
     assert "sounder" not in events.read_text()
     assert len(units) == 2
@@ -177,7 +176,7 @@ from torch import nn
 with Peer(nn.Linear(4, 3), PeerConfig(bind=os.environ["BIND"], linger_s=0)) as peer:
     open("there", "w").close()
     while True:
-        peer.wait(0.1)
+        peer._running().wait_for_share(0.1)
         peer.step()
 """
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Envelope, TransportError
+from rumor.gossip import TransportError
 from rumor.gossip.wire.codec import encode
 from rumor.gossip.wire.messages import (
+    Envelope,
     EventNote,
     Hello,
     LinkStatus,

@@ -54,7 +54,7 @@ def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> No
     with Observer(trio[1].address.removeprefix("tcp://")) as observer:
         view = watched(observer, have_stepped)
     assert [peer.id for peer in view.peers] == ["p0", "p1", "p2"]
-    assert view.swarm == trio[0].peer.swarm
+    assert view.swarm == trio[0].peer.stats().swarm
     for peer, member in zip(view.peers, trio, strict=True):
         assert (peer.state, peer.source) == ("training", "self")
         assert peer.address == member.address.removeprefix("tcp://")
@@ -63,7 +63,7 @@ def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> No
         assert 0 < peer.step <= member.peer.steps + 1
         assert peer.figures["loss"] == 0.5
         assert peer.figures["model_bytes"] and "memory_bytes" in peer.figures
-        assert peer.figures["pushes"] <= member.peer.counters.pushes
+        assert peer.figures["pushes"] <= member.peer.stats().counters.pushes
     assert view.swarm_step >= max(peer.step for peer in view.peers)
     assert view.alive == 3 and view.odd == 0
 
@@ -80,7 +80,7 @@ def test_how_far_models_are_apart_is_seen(trio: list[Member]) -> None:
         moves = cycle((0.1, -0.1))
 
         def is_apart(view: SwarmView) -> bool:
-            trio[0].peer._running().look(lambda _: trio[0].peer.vector.flats[0].add_(next(moves)))
+            trio[0].peer._running().look(lambda _: trio[0].peer._vector.flats[0].add_(next(moves)))
             return bool(view.consensus_distance)
 
         view = watched(observer, is_apart)
@@ -124,9 +124,9 @@ def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
         for _ in range(5):
             watched(observer, lambda view: view.answered > 0)
     for member in trio:
-        assert member.peer.live == ("p0", "p1", "p2")
-        assert member.peer.counters.errors == 0
-        assert set(member.peer.counters.links) <= {"p0", "p1", "p2"}
+        assert member.peer.members == ("p0", "p1", "p2")
+        assert member.peer.stats().counters.errors == 0
+        assert set(member.peer.stats().counters.links) <= {"p0", "p1", "p2"}
         for name in ("events.jsonl", "ledger.jsonl"):
             text = (member.peer.config.out or Path(), name)
             rows = map(json.loads, Path(*text).read_text().splitlines())

@@ -38,7 +38,7 @@ def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) ->
         found = sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < found.roundtrip_s <= found.roundtrip_s_mean
     assert found.bytes_s > 0
-    assert found.share_bytes == pair[0].peer.vector.schema.share_bytes
+    assert found.share_bytes == pair[0].peer._vector.schema.share_bytes
 
 
 @pytest.mark.parametrize("held_up", [[0], [1], [0, 3], [4, 5]])
@@ -65,15 +65,15 @@ def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
         # Answered later than all that was asked before.
         sounder.hello(pair[1].address)
     for member in pair:
-        assert member.peer.live == ("p0", "p1")
+        assert member.peer.members == ("p0", "p1")
         events = (member.peer.config.out or Path()) / "events.jsonl"
         told = [json.loads(line) for line in events.read_text().splitlines()]
         assert {row["peer"] for row in told} <= {None, "p0", "p1"}
-    assert sum(member.peer.counters.errors for member in pair) == 0
+    assert sum(member.peer.stats().counters.errors for member in pair) == 0
 
 
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
-    counters = pair[0].peer.counters
+    counters = pair[0].peer.stats().counters
     with Probe(timeout_s=LIMIT_S) as sounder:
         # It is answered with the model's schema.
         sounder.sound(pair[0].address, bytes_max=1 << 20)

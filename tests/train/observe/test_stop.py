@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from rumor.gossip import ONE, Account, Phase, TransportError
+from rumor.gossip import TransportError
+from rumor.gossip.effects.ledger import Account
 from rumor.gossip.transport.keys.keyring import read_keyring
-from rumor.gossip.wire.messages import Stopping
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase, Stopping
 from rumor.train.observe import stop as stopping
 from rumor.train.observe.stop import End, SwarmStop
 from rumor.train.observe.view import PeerView, State, SwarmView

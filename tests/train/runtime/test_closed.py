@@ -6,8 +6,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def referred(peer: Peer) -> list[weakref.ref[Any]]:
     """What is large of a peer, and what holds it."""
     session = peer._session
     assert session is not None
-    vector, store = peer.vector, session.runtime._store
+    vector, store = peer._vector, session.runtime._store
     held = (peer, session, session.runtime, store, vector, vector.staging, vector.snapshots)
     return [weakref.ref(each) for each in held]
 
@@ -66,9 +67,11 @@ def open_segments() -> int:
     return found
 
 
-def alone(**given: Any) -> list[weakref.ref[Any]]:
+def alone(
+    settings: Mapping[str, Any] = MappingProxyType({}), **given: Any
+) -> list[weakref.ref[Any]]:
     """A life without neighbors."""
-    with Peer(nn.Linear(100, ROWS), config("solo"), **given) as peer:
+    with Peer(nn.Linear(100, ROWS), config("solo", **settings), **given) as peer:
         for _ in range(3):
             peer.step(loss=1.0)
         return referred(peer)
@@ -76,10 +79,10 @@ def alone(**given: Any) -> list[weakref.ref[Any]]:
 
 def journaled(out: Path) -> list[weakref.ref[Any]]:
     peer = Peer(nn.Linear(100, ROWS), config("solo"), out=out)
-    peer.journaled = {}
+    peer._journaled = {}
     with peer:
         peer.step()
-        assert peer.journal is not None
+        assert peer._journal is not None
         return referred(peer)
 
 
@@ -98,7 +101,7 @@ def failed(raises: Callable[[Peer], None]) -> list[weakref.ref[Any]]:
 
 def diverges(peer: Peer) -> None:
     with torch.no_grad():
-        peer.vector.flats[0].fill_(float("nan"))
+        peer._vector.flats[0].fill_(float("nan"))
     peer.merge()
 
 
@@ -142,7 +145,7 @@ def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
             def have_exchanged() -> bool:
                 founder.step()
                 joining.step()
-                return bool(founder.counters.mixed and joining.counters.mixed > 1)
+                return bool(founder.stats().counters.mixed and joining.stats().counters.mixed > 1)
 
             until(have_exchanged)
             return referred(founder) + referred(joining)
@@ -164,10 +167,8 @@ def test_a_peer_leaves_nothing(tmp_path: Path) -> None:
 def test_a_peer_that_was_measured_leaves_nothing(tmp_path: Path) -> None:
     rows = Collected()
     measured = {"metrics_port": 0, "loggers": (rows,)}
-    assert (
-        left(alone(out=tmp_path, evaluate=lambda _: {"loss": 1.0}, evaluate_every=1, **measured))
-        == []
-    )
+    evaluates = {"evaluate": lambda _: {"loss": 1.0}, "evaluate_every": 1}
+    assert left(alone(measured, out=tmp_path, **evaluates)) == []
 
 
 @pytest.mark.parametrize("raises", [diverges, loses_its_network, cannot_write])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from rumor.gossip import ConfigError, GoSGD
+from rumor.gossip import DPSGD, ConfigError, GoSGD
 from rumor.train import Peer, PeerConfig, environment
 from rumor.train.runtime.script.environment import resolve_config
 from rumor.train.runtime.script.order import SwarmOrder
@@ -61,9 +61,13 @@ def test_what_the_script_says_counts_and_that_is_told(caplog: pytest.LogCaptureF
 def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in TOLD.items():
         monkeypatch.setenv(name, value)
-    peer = Peer(nn.Linear(2, 1), rule="dpsgd", seed=3, signals=False)
-    assert (peer.config.rule, peer.config.seed, peer.config.signals) == ("dpsgd", 3, False)
-    assert peer.id == "anna"
+    rule = DPSGD()
+    peer = Peer(nn.Linear(2, 1), PeerConfig(seed=3, signals=False, topology="star"), rule=rule)
+    config = peer.config
+    assert (config.rule, config.seed, config.signals, config.topology) == (rule, 3, False, "star")
+    assert peer.id == "anna" and Peer(nn.Linear(2, 1), name="berta").id == "berta"
+    with pytest.raises(ConfigError, match=r"rule is 'dpsgd': .* make_rule\('dpsgd'\)"):
+        Peer(nn.Linear(2, 1), rule="dpsgd")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_each_further_peer_of_a_process_has_places_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "checkpoints", "taken"])
 def test_a_name_of_a_swarm_that_cannot_be_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"name is {name!r}")):
+    with pytest.raises(ConfigError, match=re.escape(f"swarm is {name!r}")):
         environment(TOLD).of_swarm(name, ["taken"])
 
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import Account, GoSGD, ProtocolConfig, audit
+from rumor.gossip import GoSGD, ProtocolConfig, audit
 from rumor.gossip.config import timing
-from rumor.train import PeerConfig, RunConfig, run
+from rumor.gossip.effects.ledger import Account
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ONE, UNIT, ConfigError, ProtocolConfig, TrainingError, audit
+from rumor.gossip import ConfigError, ProtocolConfig, TrainingError, audit
 from rumor.gossip.effects.effects import Exchange
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.weight import ONE, UNIT
 from rumor.train import Peer, PeerConfig
 from rumor.train.runtime.segments import SharedSegments
 from rumor.train.storage.ledger_file import read_ledger
@@ -327,7 +328,7 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
     finally:
         for member in members:
             member.steps = 0
-            member.peer.stop.set()
+            member.peer._stop.set()
         for member in members:
             member.thread.join(LIMIT_S)
     assert not any(member.thread.is_alive() for member in members)

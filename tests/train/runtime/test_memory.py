@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, audit
+from rumor.gossip import DPSGD, ConfigError, GoSGD, ProtocolConfig, audit
+from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
@@ -125,8 +126,8 @@ def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, pea
             for id in "bcd"
         ]
         peers = [founder, *others]
-        until(lambda: all(peer.counters.mixed > 10 for peer in peers))
-        until(lambda: any(peer.counters.no_memory for peer in peers))
+        until(lambda: all(peer.stats().counters.mixed > 10 for peer in peers))
+        until(lambda: any(peer.stats().counters.no_memory for peer in peers))
     assert all(0 < most <= 3.0 for most in peaks.models.values()), peaks.models
     accounts = [each for id in "abcd" for each in read_ledger(tmp_path / id / "ledger.jsonl")]
     account = audit(accounts)
@@ -149,8 +150,8 @@ def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with Trained() as swarm:
         founder = swarm.enter(member("a", tmp_path))
         newcomer = swarm.enter(member("b", tmp_path, founder.address))
-        assert founder.swarm == newcomer.swarm
-    assert len(hashed) == 1 and hashed[0] is founder.vector
+        assert founder.stats().swarm == newcomer.stats().swarm
+    assert len(hashed) == 1 and hashed[0] is founder._vector
 
 
 def test_memory_that_was_not_used_for_a_while_is_freed(
@@ -161,7 +162,7 @@ def test_memory_that_was_not_used_for_a_while_is_freed(
     monkeypatch.setattr(Memory.free_idle, "__defaults__", (0.2,))
     monkeypatch.setattr(buffers, "give_pages_back", lambda: given_back.append(None))
     with Peer(nn.Linear(100, ROWS), PeerConfig(linger_s=0)) as peer:
-        pool = peer.vector.snapshots
+        pool = peer._vector.snapshots
         pool.take_back(pool.lend(1 << 20))
         assert peer.stats().memory.idle_bytes == 1 << 20
         until(lambda: peer.stats().memory.idle_bytes == 0)
@@ -169,7 +170,7 @@ def test_memory_that_was_not_used_for_a_while_is_freed(
 
 
 def test_a_rule_that_waits_has_all_the_memory_it_needs() -> None:
-    assert not Peer(nn.Linear(2000, 2000), rule="dpsgd").vector.memory.is_bounded
-    assert Peer(nn.Linear(2000, 2000)).vector.memory.is_bounded
+    assert not Peer(nn.Linear(2000, 2000), rule=DPSGD())._vector.memory.is_bounded
+    assert Peer(nn.Linear(2000, 2000))._vector.memory.is_bounded
     with pytest.raises(ConfigError, match=r"memory_models is 1: it must be at least 2"):
         PeerConfig(memory_models=1)

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError, GoSGD, LocalProtocolError, ProtocolConfig
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
+from rumor.gossip.errors import LocalProtocolError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.incarnation import next_incarnation, note_incarnation
 from rumor.train.storage.jsonl import read_metrics
@@ -237,7 +238,7 @@ def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) ->
         protocol_now = second.peer._running().protocol
         assert protocol_now.swarm == swarm
         if wire == "int8":
-            assert protocol_now.is_anchored and second.peer.vector.kept_anchor() == swarm
+            assert protocol_now.is_anchored and second.peer._vector.kept_anchor() == swarm
 
 
 @contextmanager
@@ -277,7 +278,6 @@ def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path
             assert second.peer.weight == donor.peer.weight == 0.5
             assert second.peer.steps == 5 and len(second.train(6)) == 1
             assert second.peer.swarm_steps > 6
-            assert 0 < second.peer.progress(10**6) < second.peer.progress(10) == 1
             second.peer.leave()
 
 
@@ -311,7 +311,7 @@ def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
             two.train(1)
             assert folder._writer.wait()
             two.peer.leave()
-        until(lambda: one.peer.live == ("a",))
+        until(lambda: one.peer.members == ("a",))
     noted = (tmp_path / "b" / "peers.json").read_text()
     assert one.peer.address is not None and one.peer.address in noted
     events = [row["event"] for row in read_metrics(tmp_path / "a" / "events.jsonl")]

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import LocalProtocolError, ProtocolConfig, TrainingError, audit
+from rumor.gossip import ProtocolConfig, TrainingError, audit
+from rumor.gossip.errors import LocalProtocolError
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
 
@@ -82,7 +83,7 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
         back = Peer(nn.Linear(2, 2), config(id="two", protocol=patient))
         back.load_state_dict(state)
         with back:
-            assert back.live == ("one", "two") and back.swarm == one.swarm
+            assert back.members == ("one", "two") and back.stats().swarm == one.stats().swarm
     finally:
         over.set()
         thread.join(LIMIT_S)
@@ -94,8 +95,8 @@ def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:
     (anchor,) = state["anchor"]
     back = Peer(nn.Linear(2, 2), wired)
     back.load_state_dict(state)
-    assert back.vector.anchor_flats is not None
-    assert torch.equal(back.vector.anchor_flats[0], anchor)
+    assert back._vector.anchor_flats is not None
+    assert torch.equal(back._vector.anchor_flats[0], anchor)
     assert trained(back, 1)["swarm"] == state["swarm"]
     other = Peer(nn.Linear(30, 30), wired)
     with pytest.raises(TrainingError, match="its anchor is another"):

@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
-from rumor.gossip import Member, Phase, TransportError
+from rumor.gossip import TransportError
 from rumor.gossip.protocol.leave import STOPPED
+from rumor.gossip.wire.messages import Member, Phase
 from rumor.train import PeerConfig
 from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.search import Search

@@ -128,7 +128,7 @@ def test_peers_find_one_another_by_a_name_and_whoever_comes_for_one_that_was_los
         with each:
             while not over.is_set():
                 each.step()
-                each.wait(0.01)
+                each._running().wait_for_share(0.01)
 
     over = threading.Event()
     names.hosts = ["127.0.0.2", "127.0.0.3"]
@@ -137,8 +137,8 @@ def test_peers_find_one_another_by_a_name_and_whoever_comes_for_one_that_was_los
     try:
         for thread in threads:
             thread.start()
-        until(lambda: all(each.swarm and len(each.live) == 2 for each in peers))
-        assert peers[0].swarm == peers[1].swarm != ""
+        until(lambda: all(each.stats().swarm and len(each.members) == 2 for each in peers))
+        assert peers[0].stats().swarm == peers[1].stats().swarm != ""
         # One that nobody knows, and who knows nobody, is greeted once somebody is lost.
         asked = names.asked
         names.hosts.append("127.0.0.4")
@@ -151,6 +151,6 @@ def test_peers_find_one_another_by_a_name_and_whoever_comes_for_one_that_was_los
     finally:
         over.set()
         for each in peers:
-            each.stop.set()
+            each._stop.set()
         for thread in threads:
             thread.join(LIMIT_S)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rumor.gossip import ONE, Envelope, Member, Phase, Protocol
 from rumor.gossip.effects.effects import Record
 from rumor.gossip.effects.events import (
     PeerDied,
@@ -16,13 +15,18 @@ from rumor.gossip.effects.events import (
     ShareRefused,
 )
 from rumor.gossip.effects.ledger import Entry, Kind, Outstanding
+from rumor.gossip.protocol.protocol import Protocol
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import HEADER_BYTES_MAX, decode, encode
 from rumor.gossip.wire.messages import (
     EVENTS_TOLD_MAX,
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
+    Envelope,
     Hello,
     Inquire,
+    Member,
+    Phase,
     Standing,
     Status,
 )

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from torch import nn
 
-from rumor.gossip import ONE, GoSGD, ProtocolConfig, TransportError, audit
+from rumor.gossip import GoSGD, ProtocolConfig, TransportError, audit
 from rumor.gossip.protocol.context import RuleContext
-from rumor.train import MergeResult, Peer, PeerConfig, RunConfig, load_task, run
+from rumor.gossip.weight import ONE
+from rumor.train import MergeResult, Peer, PeerConfig, load_task
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.runtime import join as join_module
 from rumor.train.runtime.session import PeerSession
 from rumor.train.storage.ledger_file import read_ledger
@@ -47,12 +50,12 @@ def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
         for _ in range(20):
             founder.step()
             time.sleep(0.01)
-        assert not over.is_set() and not peer.has_left
-        peer.stop.set()
+        assert not over.is_set() and not peer.stats().has_left
+        peer._stop.set()
         while not over.wait(0.005):
             founder.step()
         thread.join()
-        assert peer.has_left and peer.stats().weight_units == 0
+        assert peer.stats().has_left and peer.stats().weight_units == 0
         assert founder.weight == 1.0
         founder.leave()
 
@@ -116,7 +119,7 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
     with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **given)) as founder:
         join = (founder.address or "",)
         newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **given))
-        newcomer.stop = stop = OnceItHolds(sessions)
+        newcomer._stop = stop = OnceItHolds(sessions)
         errors = list[BaseException]()
 
         def enter() -> None:

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from rumor.gossip import ConfigError
-from rumor.train import CheckpointConfig, Peer, PeerConfig, state_dict
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train.model import state_dict
 from rumor.train.storage.files import WriterThread
 from rumor.train.tensors.state import flatten_state
 
@@ -62,10 +63,10 @@ def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path
 
     with peer(0.5) as first:
         first.step()
-        kept = state_dict(first.vector.layout.module)
+        kept = state_dict(first._vector.layout.module)
     again = peer(0.5)
     assert again.resume() and again.steps == 1
-    assert torch.equal(state_dict(again.vector.layout.module)["1.weight"], kept["1.weight"])
+    assert torch.equal(state_dict(again._vector.layout.module)["1.weight"], kept["1.weight"])
     again._folder.close()
     with pytest.raises(ConfigError, match=r"0\.weight .* of checksum .* in it: load the same"):
         peer(0.25).resume()

@@ -48,10 +48,12 @@ TRAINS = """
 import os, sys
 os.umask(int(sys.argv[1], 8))
 from pathlib import Path
-from rumor.train import PeerConfig, RunConfig, run
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 out = Path(sys.argv[2]) / "peer"
-run(RunConfig(task="quadratic", steps=6, checkpoint_every="2steps", journal=True, out=out),
-    PeerConfig())
+run(RunConfig(task="quadratic", steps=6, checkpoint_every="2steps", journal=True),
+    PeerConfig(out=out))
 """
 
 

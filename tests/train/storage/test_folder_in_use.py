@@ -26,11 +26,11 @@ def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
         (tmp_path / "checkpoint-000002.safetensors.draft").write_text("growing")
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         second = peer(tmp_path)
-        values = second.vector.flats[0].clone()
+        values = second._vector.flats[0].clone()
         with pytest.raises(ConfigError, match="is in use"):
             second.resume()
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-        assert torch.equal(second.vector.flats[0], values)
+        assert torch.equal(second._vector.flats[0], values)
 
 
 def test_who_has_resumed_keeps_others_out(tmp_path: Path) -> None:

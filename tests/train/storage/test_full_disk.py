@@ -14,8 +14,12 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from rumor.gossip import ONE, Account, Entry, GoSGD, Kind, ProtocolConfig, TrainingError
-from rumor.train import Peer, PeerConfig, RunConfig, run
+from rumor.gossip import GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.weight import ONE
+from rumor.train import Peer, PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
@@ -190,9 +194,9 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
         turning = threading.Thread(target=turn)
         turning.start()
         with pytest.raises(TrainingError, match=WHY), b:
-            b.wait(0)
+            b._running().wait_for_share(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
-            while not b.counters.pushes:
+            while not b.stats().counters.pushes:
                 b.step()
             failed = b._current_session().runtime
             until(lambda: not failed.is_sound)

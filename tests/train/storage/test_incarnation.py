@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ConfigError, Entry, Kind, Member, Phase, audit
-from rumor.gossip.effects.ledger import Account
+from rumor.gossip import ConfigError, audit
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.wire.messages import Member, Phase
 from rumor.train.config import Interval, Recurrence, parse_interval
 from rumor.train.storage.incarnation import (
     PeerTable,

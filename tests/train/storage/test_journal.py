@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.gossip import ConfigError, Envelope, GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
 from rumor.gossip.effects.effects import (
     Combine,
     Drop,
@@ -30,8 +30,10 @@ from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.codec import encode
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Push
-from rumor.train import PeerConfig, RunConfig, run
+from rumor.gossip.wire.messages import Ack, Envelope, Push
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 from rumor.train.model import fingerprint
 from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import JOURNAL, Head, Journal, JournalFile, rule_settings

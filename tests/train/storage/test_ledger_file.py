@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ONE, UNIT, Account, Entry, Kind, TrainingError
+from rumor.gossip import TrainingError
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.weight import ONE, UNIT
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
 
 ENTRIES = [

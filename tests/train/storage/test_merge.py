@@ -273,7 +273,7 @@ def test_shards_are_merged_in_the_order_in_which_their_numbers_lay(
         save_model(
             path, state, header | units | {"shard_units": ",".join(map(str, weights[index]))}
         )
-        models.append((open_model(path), peer.vector))
+        models.append((open_model(path), peer._vector))
     (one, ours), (two, theirs) = models
     assert one.orders["0.weight"] == (0, 2, 3, 1) and one.orders["2.weight"] == (1, 0)
     for shard in range(shards):

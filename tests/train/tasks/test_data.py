@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rumor.train import PeerConfig, RunConfig, run
+from rumor.train import PeerConfig
+from rumor.train.config import RunConfig
 from rumor.train.loop.learner import Learner
+from rumor.train.loop.trainer import run
 from rumor.train.tasks.data import Loader, Sampler
 from rumor.train.tasks.sources import SampledSource
 

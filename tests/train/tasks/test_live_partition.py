@@ -137,6 +137,9 @@ class FakePeer:
     def __init__(self) -> None:
         self.training = {"ada": 0, "bob": 0}
 
+    def stats(self) -> "FakePeer":
+        return self
+
 
 def test_batches_for_a_loop_of_ones_own_follow_the_peer() -> None:
     peer = FakePeer()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rumor.gossip import ConfigError
-from rumor.train import RunConfig
+from rumor.train.config import RunConfig
 from rumor.train.loop.learner import Learner
 from rumor.train.tasks.lr_schedule import LrSchedule, parse_lr_schedule
 

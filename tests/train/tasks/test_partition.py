@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rumor.gossip.errors import ConfigError
-from rumor.train import RunConfig
+from rumor.train.config import RunConfig
 from rumor.train.tasks.partition import partition_as_json, partition_name, split
 
 LABELS = np.arange(1000) % 10

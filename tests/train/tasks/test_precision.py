@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig, simulate
-from rumor.train import RunConfig, load_task
+from rumor.train import load_task
+from rumor.train.config import RunConfig
 from rumor.train.loop import learner as module
 from rumor.train.loop.learner import Learner
 from rumor.train.tasks.precision import autocast, descend, make_scaler

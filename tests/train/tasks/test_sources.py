@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from rumor.gossip.errors import ConfigError, TrainingError
-from rumor.train import Evaluation, LoaderContext, RunConfig, Task
+from rumor.train import Evaluation, Task
+from rumor.train.config import RunConfig
 from rumor.train.loop import learner as module
 from rumor.train.loop.learner import Learner
 from rumor.train.tasks.data import Loader, make_loader
-from rumor.train.tasks.sources import batch_length, map_tensors
+from rumor.train.tasks.sources import LoaderContext, batch_length, map_tensors
 
 CPU = torch.device("cpu")
 X = torch.arange(40.0).reshape(20, 2)

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import TrainingError, stream
+from rumor.gossip import TrainingError
 from rumor.gossip.effects.effects import Combine, Drop, Mix, Reclaim, Release, Send, Snapshot, Stage
-from rumor.gossip.types import ShareId
+from rumor.gossip.types import ShareId, stream
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.cuda import DONE, CudaQueue, Held, Mark, Marks, queue_of

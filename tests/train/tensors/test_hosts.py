@@ -35,12 +35,12 @@ LOOP = """
     with Peer(nn.Linear(8, 2), config, bind=bind, join=join, rule=GoSGD(p=0.5)) as peer:
         print("at", peer.address, flush=True)
         try:
-            while peer.counters.mixed < 20 or not join:
+            while peer.stats().counters.mixed < 20 or not join:
                 peer.step()
                 time.sleep(0.002)
         except KeyboardInterrupt:
             pass
-    print("mixed", peer.counters.mixed, flush=True)
+    print("mixed", peer.stats().counters.mixed, flush=True)
 """
 
 

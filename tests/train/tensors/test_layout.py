@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from rumor.gossip import TrainingError, stream
+from rumor.gossip import TrainingError
+from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import Form
 from rumor.train.tensors.layout import Segment
 from rumor.train.tensors.vector import Vector

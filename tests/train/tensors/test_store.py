@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rumor.gossip import LocalProtocolError, TrainingError, stream
+from rumor.gossip import TrainingError
 from rumor.gossip.effects.effects import (
     Attach,
     Combine,
@@ -25,7 +25,8 @@ from rumor.gossip.effects.effects import (
     Snapshot,
     Stage,
 )
-from rumor.gossip.types import ShareId, SharePart
+from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.types import ShareId, SharePart, stream
 from rumor.gossip.wire.formats import Form, parse_wire
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.layout import SLICE_SIZE

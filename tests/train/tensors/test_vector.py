@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from rumor.gossip import ConfigError, LocalProtocolError, TrainingError, stream
+from rumor.gossip import ConfigError, TrainingError
+from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import WIRES, Form
 from rumor.train.storage.shard_runs import runs_of
 from rumor.train.tensors.layout import SLICE_SIZE

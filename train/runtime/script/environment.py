@@ -72,12 +72,12 @@ class Environment:
     task: ClusterTask | None = None
     """The task from which ``placed`` follows."""
 
-    def of_swarm(self, name: str | None, before: Sequence[str]) -> tuple[Self, str]:
+    def of_swarm(self, swarm: str | None, before: Sequence[str]) -> tuple[Self, str]:
         """Derive the environment of one more peer of this process, which belongs to a swarm of its
         own: with a rendezvous, a folder and ports that no earlier peer uses.
 
         Args:
-            name: Name of the swarm; default: from its number.
+            swarm: Name of the swarm; default: from its number.
             before: Names of the swarms of the peers that were made before.
 
         Returns:
@@ -87,16 +87,16 @@ class Environment:
             ConfigError: The name cannot be one, or is taken.
         """
         number = len(before)
-        if name is not None and (not is_name(name) or name[0] == "." or name == CHECKPOINTS):
+        if swarm is not None and (not is_name(swarm) or swarm[0] == "." or swarm == CHECKPOINTS):
             raise ConfigError(
-                f"name is {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-', must not "
-                f"begin with '.', and must not be {CHECKPOINTS!r}"
+                f"swarm is {swarm!r}: it must be 1 to 64 letters, digits, '.', '_' or '-', must "
+                f"not begin with '.', and must not be {CHECKPOINTS!r}"
             )
-        swarm = name or (f"swarm-{number + 1}" if number else "")
+        swarm = swarm or (f"swarm-{number + 1}" if number else "")
         if swarm in before:
             raise ConfigError(
-                f"name is {swarm!r}: this process has made a peer of that name already; give each "
-                "peer another name"
+                f"swarm is {swarm!r}: this process has made a peer of that swarm already; give "
+                "each peer a swarm of its own"
             )
         told, placed = dict(self.fields), self.placed
         for each in {"out", "rendezvous"} & {*told} if swarm else ():

@@ -5,15 +5,40 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from ....gossip import Protocol
+from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import Incarnation, PeerId
 from ....gossip.weight import Units, founders, in_units
+from ...tasks.live_partition import training_of
+from ...tasks.task import Evaluation
 from .counters import Counters
 
 if TYPE_CHECKING:
     from ...tensors.buffers import MemoryUse
 
-__all__ = ["METRICS", "Metric", "PeerStats", "protocol_stats"]
+__all__ = ["METRICS", "AverageEvaluation", "Metric", "PeerStats", "protocol_stats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AverageEvaluation:
+    """The average on held-out data, at some step of the peer that measured it."""
+
+    step: int
+    evaluation: Evaluation
+    peers: int
+    """How many models it was made of."""
+    missing: tuple[str, ...]
+    """Live peers that are not in it, see `Peer.average`."""
+    wall_s: float
+    """How long it took to read, average and measure, seconds."""
+
+    def as_row(self) -> dict[str, Any]:
+        """What a row of metrics says of it."""
+        return {
+            "average_accuracy": self.evaluation.accuracy,
+            "average_test_loss": self.evaluation.loss,
+            "average_peers": self.peers,
+            "average_missing": list(self.missing),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +57,10 @@ class PeerStats:
     """The rule's parameter of that name, where it has one."""
     topology: str = ""
     """Spec of the graph."""
-    address: str | None = None
-    """Where others reach it; None where it only dials out."""
+    addresses: tuple[str, ...] = ()
+    """All that others are told to dial; none where it only dials out."""
+    metrics_url: str | None = None
+    """Where Prometheus finds its metrics; None where they are not served, or not now."""
     swarm: str = ""
     """Hash of its swarm's first model, 32 hexadecimal digits; empty before it is in one."""
     steps: int = 0
@@ -46,12 +73,23 @@ class PeerStats:
     """Pushed and not settled yet, of all shards, in quanta."""
     queue: int = 0
     """Shares that have come, or are coming, and are not mixed yet."""
-    live: tuple[PeerId, ...] = ()
-    """Ids of all members that are believed to run, this peer included."""
+    members: tuple[PeerId, ...] = ()
+    """Ids of all that are believed to run, this peer included, sorted."""
+    training: Mapping[PeerId, int] = field(default_factory=dict)
+    """Steps of those among them that take optimizer steps, by id."""
     met: frozenset[tuple[PeerId, Incarnation]] = frozenset()
     """All that have been in its swarm while it was, itself included."""
+    averaged: AverageEvaluation | None = None
+    """What this peer measured last of the average of all; see *evaluate* of `Peer`."""
     ended_by: str = ""
     """See `Peer.ended_by`."""
+    has_left: bool = False
+    """Whether it left before the others were done, or is leaving."""
+
+    @property
+    def address(self) -> str | None:
+        """Where others reach it; the first of `addresses`."""
+        return self.addresses[0] if self.addresses else None
 
     @property
     def weight(self) -> float:
@@ -66,7 +104,7 @@ class PeerStats:
     @property
     def weight_units(self) -> Units:
         """What it holds of all shards together, without escrow, exactly: a number of units where
-        that is whole, else text such as ``"5/2^30"``, see `gossip.from_units`."""
+        that is whole, else text such as ``"5/2^30"``, see `gossip.weight.from_units`."""
         return in_units(sum(self.weights))
 
 
@@ -78,7 +116,8 @@ def protocol_stats(protocol: Protocol) -> dict[str, Any]:
         "weights": tuple(account.weight for account in protocol.accounts),
         "escrowed": sum(o.escrow for a in protocol.accounts for o in a.outstanding.values()),
         "queue": protocol.staged,
-        "live": tuple(member.id for member in protocol.live()),
+        "members": tuple(member.id for member in protocol.live()),
+        "training": training_of(protocol),
     }
 
 
@@ -116,7 +155,7 @@ METRICS: Final = {
         Metric("queue", "shares", "Shares that came and are not mixed yet.", attrgetter("queue")),
         Metric(
             *("live", "members", "Members believed to run, with this one."),
-            lambda stats: len(stats.live),
+            lambda stats: len(stats.members),
         ),
         _counter("pushes", "shares", "Shares pushed."),
         _counter("skipped", "pushes", "Pushes due without weight, neighbor, credit or memory."),

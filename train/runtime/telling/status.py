@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from ....gossip import Envelope, Member, Phase, Protocol
+from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import PeerId
 from ....gossip.wire.messages import (
     EVENTS_TOLD_MAX,
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
+    Envelope,
     EventNote,
     Inquire,
     LinkStatus,
+    Member,
+    Phase,
     Sighting,
     Standing,
     Status,

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule
+from rumor.gossip import ConfigError, ProtocolConfig, Rule
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz import Scenario, attempt
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM
-from rumor.topology import LiveTopology
+from rumor.topology.live import LiveTopology
 from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, Crowd, starts

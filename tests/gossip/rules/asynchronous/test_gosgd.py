@@ -5,14 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.protocol.rule import require_samples, requirements_of
 from rumor.gossip.rules.asynchronous.sgp import SGP
+from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm
-from rumor.topology import LiveTopology
+from rumor.topology.live import LiveTopology
 
 from ...crowd import run_until_agreed
 from ...scene import Scene

@@ -7,17 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule, RuleContext, Share
+from rumor.gossip import ConfigError, ProtocolConfig, Rule, RuleContext, Share
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.sgp import SGP
-from rumor.gossip.weight import WEIGHT_MIN, coarse, founders
-from rumor.gossip.wire.messages import Ack, Push
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse, founders
+from rumor.gossip.wire.messages import Ack, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import Values
-from rumor.topology import LiveTopology
+from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, LR, PATIENT, Crowd, gradient, run_until_agreed, starts
 from ...scene import Scene

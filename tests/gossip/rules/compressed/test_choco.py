@@ -7,22 +7,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, Rule
+from rumor.gossip import ConfigError, Rule
 from rumor.gossip.effects.effects import Combine, Effect, Send
 from rumor.gossip.effects.events import Event, ShareRefused
 from rumor.gossip.rules.compressed.choco import ESTIMATE, MEAN, Choco
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.letters import EPOCH
-from rumor.gossip.types import ShareId
+from rumor.gossip.types import PeerId, ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form, parse_wire
-from rumor.gossip.wire.messages import Offer, Push
+from rumor.gossip.wire.messages import Offer, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
 from rumor.sim.kernel.worker import Worker
-from rumor.topology import LiveTopology, over
+from rumor.topology import over
+from rumor.topology.live import LiveTopology
 from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts

@@ -7,9 +7,10 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, Entry, Kind, Rule, RuleContext
+from rumor.gossip import ConfigError, Rule, RuleContext
 from rumor.gossip.effects.effects import Effect, Record, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol.rule import require_lr, requirements_of
 from rumor.gossip.rules.heterogeneous.d2 import D2
 from rumor.gossip.rules.heterogeneous.decentlam import DecentLaM
@@ -32,7 +33,8 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
 from rumor.sim.kernel.worker import Worker
-from rumor.topology import LiveTopology, over
+from rumor.topology import over
+from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, LR, PATIENT, Crowd, gradient, starts
 from ...scene import Scene

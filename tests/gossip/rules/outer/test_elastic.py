@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, UNIT, Audit, PeerId, Phase, Rule, audit
+from rumor.gossip import Audit, Rule, audit
 from rumor.gossip.rules.outer.diloco import DiLoCo
 from rumor.gossip.rules.outer.gasloc import GASLoC
 from rumor.gossip.rules.outer.local_sgd import LocalSGD
 from rumor.gossip.rules.outer.noloco import NoLoCo
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, UNIT
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, spread
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.models.network import Cut
-from rumor.topology import LiveTopology
+from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, run_until_agreed, starts
 

@@ -17,7 +17,8 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
-from rumor.topology import LiveTopology, over
+from rumor.topology import over
+from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 

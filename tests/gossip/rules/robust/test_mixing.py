@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, SGP, UNIT, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
+from rumor.gossip import SGP, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
 from rumor.gossip.effects.effects import Effect, Measure, Mix, Snapshot
 from rumor.gossip.protocol.rule import (
     Requirements,
@@ -11,6 +11,7 @@ from rumor.gossip.protocol.rule import (
     requirements_of,
 )
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE, UNIT
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete
 from rumor.sim.fuzz.swarm import FuzzSwarm

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rumor.gossip import ONE, Rule, RuleContext
+from rumor.gossip import Rule, RuleContext
 from rumor.gossip.effects.effects import Combine, Halt, Measure, Mix
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Account
@@ -12,6 +12,7 @@ from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.letters import EPOCH
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Push
 
 from ...scene import Scene, Scripted

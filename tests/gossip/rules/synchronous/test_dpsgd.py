@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, PeerId, Phase, Rule
+from rumor.gossip import Rule
 from rumor.gossip.effects.effects import Halt, Wait
 from rumor.gossip.rules.robust.registry import parse_robust
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.rounds import Rounds
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
 from rumor.sim.models.network import Cut
-from rumor.topology import LiveTopology, over
+from rumor.topology import over
+from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE
 from rumor.gossip.rules.synchronous.swap import Swap
+from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import ring
 from rumor.sim.fuzz.swarm import CALM
-from rumor.topology import LiveTopology, over
+from rumor.topology import over
+from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rumor.gossip import ProtocolConfig, Schema, TensorSpec
+from rumor.gossip import ProtocolConfig
 from rumor.gossip.rules.registry import make_rule
+from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.plan import FleetPlan, names_of
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig
