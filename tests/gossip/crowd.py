@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from rumor.gossip import PeerId, ProtocolConfig, Rule, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import EndTraining, Halt, Wait
-from rumor.gossip.protocol.rule import Requirements, has_start, requirements_of
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Requirements, Rule, has_start, requirements_of
 from rumor.gossip.protocol.state import Neighbors
+from rumor.gossip.types import PeerId
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import FuzzPeer, Peers, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm

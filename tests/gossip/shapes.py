@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rumor.gossip import PeerId, RuleContext, Share
 from rumor.gossip.effects.effects import Wait, X
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.share import Share
+from rumor.gossip.types import PeerId
 from rumor.gossip.weight import token
 
 __all__ = ["D2"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import stream
+from rumor.gossip.types import stream
 
 
 def test_the_same_name_opens_the_same_stream() -> None:

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, Parameter, RuleContext, checked
 from rumor.gossip.effects.effects import Wait
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.rules.registry import (
     RULES,
@@ -20,6 +21,7 @@ from rumor.gossip.rules.registry import (
     rules_help,
     spec_of,
 )
+from rumor.gossip.specs.parameter import Parameter, checked
 
 
 class EveryNth:

@@ -1,6 +1,6 @@
 """Cheap frozen values behave as frozen dataclasses do, except that nothing stops a change."""
 
-from rumor.gossip import UNIT
+from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.messages import Ack, Pending, Push, Query
 
 

@@ -1,6 +1,5 @@
 """Effects and messages as lines that a person can read and a diff can show."""
 
-from rumor.gossip import Entry, Envelope, Kind
 from rumor.gossip.effects.effects import (
     Attach,
     Drop,
@@ -18,10 +17,11 @@ from rumor.gossip.effects.effects import (
     Stage,
 )
 from rumor.gossip.effects.events import Event
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import founders
 from rumor.gossip.wire.formats import NATIVE, Form
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer
+from rumor.gossip.wire.messages import Ack, Chunk, Envelope, Grant, Hello, Leave, Offer
 
 __all__ = ["line_of"]
 

@@ -1,9 +1,9 @@
 """Effects come out in the order in which they were asked for."""
 
-from rumor.gossip import Account, Entry, Kind
 from rumor.gossip.effects.effect_log import EffectLog
 from rumor.gossip.effects.effects import Record, Send
 from rumor.gossip.effects.events import Founded
+from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.wire.messages import Ack
 
 

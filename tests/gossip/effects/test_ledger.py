@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import UNIT, Account, Audit, Entry, Kind, LocalProtocolError, audit
+from rumor.gossip.effects.ledger import Account, Audit, Entry, Kind, audit
+from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.weight import UNIT
 
 
 def account(id: str, *entries: Entry, incarnation: int = 1) -> Account:

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ONE, Account, Entry, Kind, RemoteProtocolError
 from rumor.gossip.effects.effect_log import EffectLog
 from rumor.gossip.effects.effects import Effect, Reclaim, Record, Release
 from rumor.gossip.effects.events import Event
+from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.escrow import STRANDED, EscrowEvent, EscrowState
 from rumor.gossip.exchange.flow_control import LinkEstimators, RateLimiter
 from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox, diagram
 from rumor.gossip.exchange.transfer import SnapshotRefs
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Offer, Push
 
 from ..scene import WIDE

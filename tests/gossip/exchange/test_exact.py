@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, Phase, ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.events import Event
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Push, Query
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Phase, Push, Query
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, of
 
 EXACT = replace(SMALL, exact=True)
 HALF = ONE // 2
@@ -19,7 +22,7 @@ def pushed(config: ProtocolConfig = EXACT, weight: int = HALF) -> Scene:
     """A push of a to b; the mail stays in the bag."""
     scene = Scene(config)
     scene.founded("a", "b", "c", "d", "e")
-    assert not [e for e in scene.push("a", "b", weight) if isinstance(e, Release)]
+    assert not of(scene.push("a", "b", weight), Release)
     return scene
 
 
@@ -89,7 +92,7 @@ def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
     for peer in ("b", "c"):
         scene.receive(scene.letter(peer, "a", Ack(1, 0)))
     effects = scene.step("a")
-    assert [e for e in effects if isinstance(e, Reclaim)] == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
+    assert of(effects, Reclaim) == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
     assert effects[-1] == Release(1) and scene.peers["a"].account.weight == ONE
 
 
@@ -148,7 +151,7 @@ def stranded(scene: Scene) -> None:
     """Let b be considered dead."""
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
-        assert not [e for e in scene.wake("a") if isinstance(e, Release)]
+        assert not of(scene.wake("a"), Release)
         scene.mail.clear()
 
 
@@ -170,7 +173,7 @@ def long_stranded(scene: Scene) -> list[Effect | Event]:
     effects: list[Effect | Event] = []
     until_s = scene.now + KEPT_S
     while scene.now < until_s:
-        assert not [e for e in effects if isinstance(e, Release)]
+        assert not of(effects, Release)
         scene.wait(1.0)
         effects = scene.wake("a")
         scene.mail.clear()
@@ -222,7 +225,7 @@ def test_one_that_is_heard_in_time_brings_its_values_however_often_it_died_befor
         stranded(scene)
         for _ in range(round(KEPT_S) - 40):
             scene.wait(1.0)
-            assert not [e for e in scene.wake("a") if isinstance(e, Release)]
+            assert not of(scene.wake("a"), Release)
             scene.mail.clear()
         scene.receive(scene.letter("b", "a", Query(9)))
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
@@ -243,7 +246,7 @@ def test_values_of_an_escrow_that_is_written_off_are_let_go() -> None:
     effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
     assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
     assert Release(1) in effects
-    assert not [e for e in scene.step("a") if isinstance(e, Reclaim)]
+    assert not of(scene.step("a"), Reclaim)
 
 
 def test_a_death_does_not_strand_what_is_about_to_be_mixed_back() -> None:

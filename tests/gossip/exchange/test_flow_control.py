@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.exchange.flow_control import (
     FRAMES_MAX,
     LinkEstimator,

@@ -4,23 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Phase, ProtocolConfig, RemoteProtocolError
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import WEIGHT_MAX
+from rumor.gossip.weight import ONE, WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Push, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Pending, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene
+from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene, a_push, an_offer, of
 
-OFFER = Offer(
-    seq=1, escrow=ONE // 2, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0
-)
+OFFER = an_offer(escrow=ONE // 2)
 SHARE = ShareId("a", 1, 1)
-PUSH = Push(seq=1, escrow=ONE // 2, size_bytes=64, epoch=0, round=0, note=0, step=0)
+PUSH = a_push(escrow=ONE // 2)
 
 
 def scene(config: ProtocolConfig = WIDE) -> Scene:
@@ -85,7 +84,7 @@ def test_frames_that_belong_to_nothing_are_dropped() -> None:
     get(made, OFFER)
     get(made, Chunk(1, 0, 0), frame_bytes=16)
     again = made.receive(made.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
-    assert not [effect for effect in again if isinstance(effect, Stage)]
+    assert not of(again, Stage)
 
 
 def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, ProtocolConfig, RemoteProtocolError, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import (
     Attach,
     Drop,
@@ -17,10 +17,13 @@ from rumor.gossip.effects.effects import (
     Stage,
 )
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Offer, Pending, Query
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, of
 
 HERE, THERE = b"one-host-of-many", b"another-machine!"
 SHARE = ShareId("a", 1, 1)
@@ -198,7 +201,7 @@ def test_memory_that_one_considered_dead_may_still_read_is_never_used_again() ->
     scene = stranded()
     effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
     assert Record(Entry(Kind.SETTLED, ONE // 2, "b", 1, 1)) in effects
-    assert not [effect for effect in effects if isinstance(effect, Release)]
+    assert not of(effects, Release)
 
 
 def test_of_an_abandoned_share_nothing_can_be_sent_any_more() -> None:
@@ -214,18 +217,14 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
     scene = Scene(replace(WIDE, query_s_max=1e9, query_s_min=1e9))
     scene.founded("a", "b", "c", host=HERE)
 
-    def push_both(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5)
-
-    scene.act("a", push_both)
+    scene.push("a", "bc")
     scene.mail.clear()
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
         scene.receive(scene.letter("c", "a", Pending(1)))
         effects = scene.wake("a")
         scene.mail.clear()
-        assert not [effect for effect in effects if isinstance(effect, Release)]
+        assert not of(effects, Release)
     effects = scene.receive(scene.letter("c", "a", Ack(1, 5)))
     assert effects[-1] == Release(1, abandoned=True)
 
@@ -243,7 +242,7 @@ def test_a_share_that_is_not_finite_is_dropped_wherever_it_lies() -> None:
     effects = scene.peers["b"].inspected(SHARE, scene.now, finite=False)
     assert Drop(SHARE) in effects and ShareRefused("a", "not finite") in effects
     assert sends(effects) == ["Ack"]
-    assert not [effect for effect in effects if isinstance(effect, Stage)]
+    assert not of(effects, Stage)
 
 
 def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:

@@ -5,11 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, RemoteProtocolError, RuleContext
 from rumor.gossip.effects.effects import Record, Release, Send, Snapshot
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Pending, Phase, Push, Query
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, hello, of
 
 
 def pushed(scene: Scene) -> Scene:
@@ -27,12 +29,8 @@ def test_two_pushes_of_one_call_share_a_snapshot_that_outlives_both() -> None:
     scene = Scene()
     scene.founded("a", "b", "c")
 
-    def push_both(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5)
-
-    effects = scene.act("a", push_both)
-    assert [effect for effect in effects if isinstance(effect, Snapshot)] == [Snapshot(1, "x")]
+    effects = scene.push("a", "bc")
+    assert of(effects, Snapshot) == [Snapshot(1, "x")]
     assert [e.snapshot for e in effects if isinstance(e, Send)] == [1, 1]
     assert effects[-1] == Release(1)
 
@@ -147,7 +145,7 @@ def test_a_peer_about_to_go_is_asked_at_once() -> None:
 def test_what_is_stranded_at_a_peer_that_left_is_asked_for_but_counts_as_stranded() -> None:
     scene = pushed(Scene())
     scene.receive(scene.letter("b", "a", Leave(True)))
-    effects = scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    effects = scene.receive(scene.letter("b", "a", hello()))
     assert scene.sent(effects, Query) == [Query(1)]
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     assert settled(ONE // 2) in scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE
 from rumor.gossip.effects.events import ShareRefused
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Hello, Offer, Pending, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import WIDE, Scene
+from ..scene import WIDE, Scene, an_offer
 
-OFFER = Offer(
-    seq=1, escrow=ONE // 2, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0
-)
+OFFER = an_offer(escrow=ONE // 2)
 
 
 WIDER = replace(WIDE, window_bytes=128)

@@ -5,27 +5,32 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    SGP,
-    Entry,
-    Envelope,
-    GoSGD,
-    Kind,
-    Phase,
-    ProtocolConfig,
-    RemoteProtocolError,
-    RuleContext,
-)
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, PushSkipped, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import WEIGHT_MIN, coarse
+from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Leave, Push, Query
+from rumor.gossip.wire.messages import (
+    Ack,
+    Ask,
+    Body,
+    Describe,
+    Envelope,
+    Hello,
+    Leave,
+    Phase,
+    Push,
+    Query,
+)
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import ANCHOR, SMALL, Scene
+from ..scene import ANCHOR, SMALL, Scene, a_push, hello, of
 
 THREE = schema_of(24, shards=3)
 
@@ -72,12 +77,12 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     scene = gossiping(replace(SMALL, shards_per_push=2))
     effects = scene.step("a")
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
-    snapshots = [e for e in effects if isinstance(e, Snapshot)]
+    snapshots = of(effects, Snapshot)
     assert snapshots == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
     assert Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1)) in effects
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
     scene.deliver()
-    mixed = [e for e in scene.step("b", trained=False) if isinstance(e, Mix)]
+    mixed = of(scene.step("b", trained=False), Mix)
     # It pushed half of its own before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
 
@@ -180,7 +185,7 @@ def test_a_question_fences_its_own_shard_only() -> None:
     scene.founded("a", "b", shards=3)
     effects = scene.receive(letter(scene, "a", "b", Query(1), shard=2))
     assert Record(Entry(Kind.ACCEPTED, 0, "a", 1, 1, shard=2)) in effects
-    share = Push(seq=1, escrow=5, size_bytes=64, epoch=0, round=0, note=0, step=0)
+    share = a_push(escrow=5)
     scene.receive(letter(scene, "a", "b", share, frame_bytes=64))
     assert scene.peers["b"].staged == 1
 
@@ -197,7 +202,7 @@ def test_a_peer_about_to_go_is_asked_about_every_shard() -> None:
 def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
     scene = Scene()
     scene.founded("a", "b", shards=3)
-    for body in (Query(1), Describe(THREE), Hello(members=(), rooted=True, reply=False)):
+    for body in (Query(1), Describe(THREE), hello()):
         with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
             scene.receive(letter(scene, "a", "b", body, shard=3))
     described = scene.letter("a", "b", Describe(THREE), shard=3)
@@ -269,9 +274,7 @@ def test_one_that_got_a_part_of_a_copy_takes_what_is_missing_from_another_donor(
     scene.deliver()
     scene.wait(0.2)
     scene.wake("b")
-    share = Push(
-        seq=1, escrow=9, size_bytes=64, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
+    share = a_push(form=Form(copy=True))
     first = replace(share, size_bytes=128)
 
     def give(donor: str) -> None:
@@ -296,9 +299,7 @@ def test_one_that_got_a_part_of_a_copy_takes_what_is_missing_from_another_donor(
 def test_further_copies_do_not_keep_their_donor_from_giving_what_is_missing() -> None:
     scene = Scene()
     joining(scene)
-    share = Push(
-        seq=1, escrow=9, size_bytes=64, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
+    share = a_push(form=Form(copy=True))
     scene.introduce("c", "b", schema=THREE)
     scene.receive(letter(scene, "a", "b", share, frame_bytes=64, shard=1))
     scene.step("b", trained=False)
@@ -323,5 +324,5 @@ def test_a_peer_wakes_for_whichever_shard_is_due_first(shard: int) -> None:
     scene.act("a", lambda context: context.push("b", 5, shard=shard))
     assert scene.now < scene.peers["a"].deadline() < 10.0
     scene.now = scene.peers["a"].deadline()
-    (query,) = [e for e in scene.wake("a") if isinstance(e, Send)]
+    (query,) = of(scene.wake("a"), Send)
     assert (query.envelope.body, query.envelope.shard) == (Query(1), shard)

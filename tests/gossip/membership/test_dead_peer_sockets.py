@@ -2,30 +2,16 @@
 
 import pytest
 
-from rumor.gossip import Member, Phase
 from rumor.gossip.effects.effects import Meet, Part, Send
 from rumor.gossip.effects.events import PeerRecovered
 from rumor.gossip.membership import dialing
-from rumor.gossip.wire.messages import Hello
+from rumor.gossip.wire.messages import Member
 
-from ..scene import Scene
-
-
-def entry(id: str, heartbeat: int = 1, incarnation: int = 1) -> Member:
-    return Member(
-        id=id,
-        incarnation=incarnation,
-        heartbeat=heartbeat,
-        phase=Phase.TRAINING,
-        step=0,
-        addresses=(f"tcp://{id}:7700",),
-    )
+from ..scene import Scene, member
 
 
-def says(scene: Scene, member: Member) -> list[object]:
-    hello = Hello(members=(member,), rooted=False, reply=False)
-    letter = scene.letter(member.id, "a", hello, incarnation=member.incarnation)
-    return list(scene.receive(letter))
+def a_peer(id: str, **what: int) -> Member:
+    return member(id, addresses=(f"tcp://{id}:7700",), **what)
 
 
 @pytest.fixture
@@ -36,7 +22,7 @@ def bereaved(monkeypatch: pytest.MonkeyPatch) -> Scene:
     scene.enter("a")
     scene.join("a")
     for id in "bcd":
-        says(scene, entry(id))
+        scene.says("a", a_peer(id))
     parted = []
     for _ in range(40):
         scene.wait(1.0)
@@ -59,7 +45,7 @@ def test_beyond_a_few_each_trial_opens_speaks_and_parts(bereaved: Scene) -> None
 
 
 def test_one_that_is_heard_again_has_its_sockets_again(bereaved: Scene) -> None:
-    effects = says(bereaved, entry("c", heartbeat=50))
+    effects = bereaved.says("a", a_peer("c", heartbeat=50))
     assert PeerRecovered("c") in effects and Meet("c", ("tcp://c:7700",)) in effects
     assert Meet("d", ("tcp://d:7700",)) not in effects
     for _ in range(10):
@@ -68,5 +54,5 @@ def test_one_that_is_heard_again_has_its_sockets_again(bereaved: Scene) -> None:
 
 
 def test_a_new_life_of_one_that_was_parted_from_is_met(bereaved: Scene) -> None:
-    effects = says(bereaved, entry("d", incarnation=2))
+    effects = bereaved.says("a", a_peer("d", incarnation=2))
     assert Meet("d", ("tcp://d:7700",)) in effects

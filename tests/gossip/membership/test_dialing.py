@@ -2,28 +2,17 @@
 
 import pytest
 
-from rumor.gossip import Member, Phase, ProtocolConfig
-from rumor.gossip.effects.effects import Dismiss, Effect, Greet
-from rumor.gossip.effects.events import Event, Founded, Joined
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Dismiss, Greet
+from rumor.gossip.effects.events import Founded, Joined
 from rumor.gossip.membership.dialing import DIALED_MAX, ReconnectBackoff, SeedDialer
-from rumor.gossip.wire.messages import Hello
+from rumor.gossip.wire.messages import Phase
 
-from ..scene import Scene
+from ..scene import Effects, Scene, member
 
 BRIEF = ProtocolConfig(found_alone_s=3.0, redial_s_max=8.0)
 
 MANY = tuple(f"ghost-{index:03}" for index in range(300))
-
-
-def member(id: str, *addresses: str, phase: Phase = Phase.TRAINING) -> Member:
-    return Member(
-        id=id, incarnation=1, heartbeat=1, phase=phase, step=0, addresses=addresses or (id,)
-    )
-
-
-def says_hello(scene: Scene, id: str, *addresses: str, to: str = "a") -> list[Effect | Event]:
-    hello = Hello(members=(member(id, *addresses),), rooted=True, reply=False)
-    return scene.receive(scene.letter(id, to, hello))
 
 
 class Dialled:
@@ -34,7 +23,7 @@ class Dialled:
         self.most = 0
         self.greeted: list[str] = []
 
-    def take(self, effects: list[Effect | Event]) -> list[Effect | Event]:
+    def take(self, effects: Effects) -> Effects:
         for effect in effects:
             if isinstance(effect, Greet):
                 self.open[effect.address] = None
@@ -45,11 +34,9 @@ class Dialled:
         return effects
 
 
-def passes(
-    scene: Scene, seconds: float, dialled: Dialled, *, step_s: float = 0.2
-) -> list[Effect | Event]:
+def passes(scene: Scene, seconds: float, dialled: Dialled, *, step_s: float = 0.2) -> Effects:
     """Let time pass at a, whose letters nobody gets."""
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     for _ in range(round(seconds / step_s)):
         scene.wait(step_s)
         effects += dialled.take(scene.wake("a"))
@@ -88,7 +75,7 @@ def test_the_one_that_lives_among_many_is_found_and_its_sockets_are_kept() -> No
     dialled.take(scene.join("a", *MANY, "b"))
     effects = passes(scene, 5 * 5.0 - 0.2, dialled)
     assert "b" in dialled.open
-    effects += says_hello(scene, "b") + passes(scene, 10.0, dialled)
+    effects += scene.says("a", member("b")) + passes(scene, 10.0, dialled)
     assert Dismiss("b") not in effects
 
 
@@ -142,7 +129,7 @@ def test_each_try_of_a_member_lasts_long_enough_to_connect_and_be_answered() -> 
 
 def test_a_member_dials_no_seed_whose_peer_it_knows() -> None:
     scene, dialled = a_member("b", "c")
-    effects = says_hello(scene, "b")
+    effects = scene.says("a", member("b"))
     effects += passes(scene, 30.0, dialled, step_s=1.0)
     assert Dismiss("b") not in effects and Dismiss("c") in effects
 
@@ -172,7 +159,7 @@ def test_a_newcomer_that_joins_lets_go_of_the_others_it_had_greeted() -> None:
     scene.founded("z")
     scene.enter("a")
     dialled.take(scene.join("a", "z", *MANY[:20]))
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     for _ in range(40):
         scene.wait(0.2)
         for id in ("z", "a"):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rumor.gossip import ONE, GoSGD
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Pending, Push
 
 from ..scene import Scene

@@ -2,25 +2,20 @@
 
 from dataclasses import replace
 
-from rumor.gossip import ONE, Kind, Member, Phase
-from rumor.gossip.effects.effects import Effect, Record
-from rumor.gossip.effects.events import Event, PeerDied
-from rumor.gossip.wire.messages import Ack, Hello, Leave, Push
+from rumor.gossip.effects.effects import Record
+from rumor.gossip.effects.events import PeerDied
+from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Hello, Leave, Phase, Push
 
-from ..scene import Scene
-
-
-def met(scene: Scene, id: str, of: str, phase: Phase) -> None:
-    """Let *of* learn from *id* itself in which phase that is."""
-    entry = Member(id=id, incarnation=1, heartbeat=99, phase=phase, step=0)
-    scene.receive(scene.letter(id, of, Hello(members=(entry,), rooted=True, reply=False)))
+from ..scene import Effects, Scene, hello, member
 
 
-def beats(scene: Scene, id: str, of: str, heartbeat: int) -> list[Effect | Event]:
+def beats(scene: Scene, id: str, of: str, heartbeat: int) -> Effects:
     """Let *of* hear of *id*, from a leaving c, that it still lives."""
-    teller = Member(id="c", incarnation=1, heartbeat=heartbeat, phase=Phase.LEAVING, step=0)
+    teller = member("c", Phase.LEAVING, heartbeat=heartbeat, addresses=())
     entry = replace(teller, id=id, phase=Phase.TRAINING)
-    body = Hello(members=(teller, entry), rooted=True, reply=False)
+    body = hello(teller, entry)
     return scene.receive(scene.letter("c", of, body))
 
 
@@ -38,9 +33,9 @@ def heirs(scene: Scene, id: str = "a") -> list[str]:
     return [peer for peer, _ in scene.peers[id].account.outstanding]
 
 
-def by_deadline(scene: Scene, id: str, until_s: float) -> list[Effect | Event]:
+def by_deadline(scene: Scene, id: str, until_s: float) -> Effects:
     """Wake a peer only when it says that it has something to do."""
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     while scene.peers[id].deadline() <= until_s:
         scene.now = max(scene.now, scene.peers[id].deadline())
         effects += scene.wake(id)
@@ -66,7 +61,7 @@ def test_a_leaver_asks_no_more_than_some_of_a_thousand() -> None:
 
 def test_a_leaver_whose_first_answer_is_the_word_of_an_heir_that_just_spoke_does_not_wait() -> None:
     scene = left_alone("a", "b", "c")
-    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("b", "a", hello()))
     scene.leave("a")
     assert heirs(scene) == ["b"], "heard at this very moment"
 
@@ -94,7 +89,7 @@ def test_a_leaver_waits_for_no_answer_where_its_credit_is_used_up() -> None:
     for peer in "bc":
         scene.push("a", peer, ONE // 4)
     scene.leave("a")
-    scene.receive(scene.letter("d", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("d", "a", hello()))
     assert sorted(heirs(scene)) == ["b", "c", "d"]
     assert scene.peers["a"].account.weight == 0
 
@@ -105,18 +100,18 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     scene.push("a", "b", ONE // 2)
     scene.mail.clear()
     scene.leave("a")
-    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("c", "a", hello()))
     a = scene.peers["a"]
     assert a.account.weight == 0 and a.phase is Phase.LEAVING
     scene.receive(scene.letter("c", "a", Ack(1, ONE // 2)))
     assert a.account.outstanding.keys() == {("b", 1)} and a.phase is Phase.LEAVING
     # Weight and model are safe. It stays only until the silent one is considered dead.
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     since_s = scene.now
     while not a.done and scene.now < since_s + 60.0:
         scene.wait(1.0)
         effects += scene.wake("a")
-        met(scene, "c", "a", Phase.TRAINING)
+        scene.says("a", member("c", Phase.TRAINING, heartbeat=99, addresses=()))
     assert PeerDied("b") in effects and a.done and scene.now <= since_s + 32.0
     assert a.account.outstanding["b", 1].stranded and a.account.burned == 0
     assert scene.sent(effects, Leave) == [Leave(True)]
@@ -126,7 +121,7 @@ def test_a_leaver_prefers_one_that_answers_to_one_that_is_only_believed_to_live(
     for seed in range(5):
         scene = left_alone("a", "b", "c", "d", *(f"e{n}" for n in range(seed)))
         scene.leave("a")
-        scene.receive(scene.letter("d", "a", Hello(members=(), rooted=True, reply=False)))
+        scene.receive(scene.letter("d", "a", hello()))
         assert heirs(scene) == ["d"]
 
 
@@ -144,7 +139,7 @@ def test_hearsay_of_an_heir_is_no_answer() -> None:
 def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_death() -> None:
     for answers in (False, True):
         scene = left_alone("a", "b")
-        effects: list[Effect | Event] = []
+        effects: Effects = []
         for _ in range(15):
             scene.wait(1.0)
             scene.wake("a")
@@ -155,7 +150,7 @@ def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_dea
         a = scene.peers["a"]
         assert heirs(scene) == [] and a.account.weight == ONE, "it is not burned yet"
         if answers:
-            scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+            scene.receive(scene.letter("b", "a", hello()))
             assert heirs(scene) == ["b"]
         else:
             for _ in range(20):
@@ -166,9 +161,9 @@ def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_dea
 
 def test_weight_is_burned_only_where_nobody_is_left() -> None:
     scene = left_alone("a", "b", "c")
-    met(scene, "b", "a", Phase.QUIET)
+    scene.says("a", member("b", Phase.QUIET, heartbeat=99, addresses=()))
     effects = scene.leave("a")
-    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("c", "a", hello()))
     assert heirs(scene) == ["c"]
     scene.receive(scene.letter("c", "a", Leave(True)))
     effects += scene.receive(scene.letter("c", "a", Ack(1, 0)))
@@ -183,9 +178,7 @@ def test_one_that_only_dials_out_hands_on_to_one_that_can_be_dialled() -> None:
     scene.enter("a", addresses=())
     scene.join("a")
     for id, addresses in (("b", ()), ("c", ("c",))):
-        entry = Member(
-            id=id, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=addresses
-        )
+        entry = member(id, addresses=addresses)
         scene.receive(scene.letter(id, "a", Hello(members=(entry,), rooted=False, reply=False)))
     scene.wait(0.5)
     effects = scene.leave("a")
@@ -206,7 +199,7 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
     scene = left_alone("a", "b", "c")
     scene.push("a", "b", ONE // 2)
     scene.leave("a")
-    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("b", "a", hello()))
     assert heirs(scene) == ["b"], "c may answer yet"
     by_deadline(scene, "a", scene.now + 2 * scene.config.gossip_s)
     assert sorted(heirs(scene)) == ["b", "c"]
@@ -228,9 +221,9 @@ def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> 
     a, since_s = scene.peers["a"], scene.now + 1.0
     assert not a.is_worth_waiting(since_s)
     scene.wait(2.0)
-    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("c", "a", hello()))
     assert not a.is_worth_waiting(since_s), "c owes nothing"
-    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    scene.receive(scene.letter("b", "a", hello()))
     assert a.is_worth_waiting(since_s) and not a.is_worth_waiting(scene.now + 1.0)
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert not a.is_worth_waiting(since_s)

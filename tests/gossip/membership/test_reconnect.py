@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import stream
 from rumor.gossip.membership.dialing import ReconnectBackoff
+from rumor.gossip.types import stream
 
 
 def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> ReconnectBackoff[str]:

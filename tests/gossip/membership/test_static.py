@@ -3,11 +3,15 @@
 from dataclasses import replace
 from functools import partial
 
-from rumor.gossip import ONE, GoSGD, Member, Phase, Protocol, ProtocolConfig, stream
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Greet, Inspect, Mix, Send
 from rumor.gossip.effects.events import Event
 from rumor.gossip.membership.static import StaticMembership, StaticMemberTable
-from rumor.gossip.wire.messages import Hello, Leave, Offer
+from rumor.gossip.protocol.protocol import Protocol
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.types import stream
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Hello, Leave, Member, Offer, Phase
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Member, Phase, ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PeerDied, PeerRecovered, PeerSuspected
 from rumor.gossip.membership.table import Change, MemberTable
+from rumor.gossip.wire.messages import Member, Phase
 
 
 def member(id: str, heartbeat: int = 1, incarnation: int = 1) -> Member:

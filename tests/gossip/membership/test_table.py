@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import Member, Phase, ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Meet, Part
 from rumor.gossip.effects.events import PeerDied, PeerLeft, PeerMet, StaleIncarnation
 from rumor.gossip.membership.table import Change, MemberTable
-from rumor.gossip.wire.messages import HEARTBEAT_MAX
+from rumor.gossip.wire.messages import HEARTBEAT_MAX, Member, Phase
 
 
 def member(id: str, heartbeat: int = 1, incarnation: int = 1) -> Member:

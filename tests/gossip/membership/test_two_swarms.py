@@ -4,22 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Entry, Kind, Member, Phase, ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Reclaim, Record
 from rumor.gossip.effects.events import Event, Joined, ShareRefused, SwarmGivenUp
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Offer, Push
+from rumor.gossip.wire.messages import Ack, Ask, Hello
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, WIDE, Scene
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, WIDE, Scene, a_push, an_offer, member, of
 
 
 def hello(*ids: str, rooted: bool = True) -> Hello:
     """Of members that train; the first is the sender."""
-    members = [
-        Member(id=id, incarnation=1, heartbeat=9, phase=Phase.TRAINING, step=0, addresses=(id,))
-        for id in ids
-    ]
+    members = [member(id, heartbeat=9) for id in ids]
     return Hello(members=tuple(members), rooted=rooted, reply=False)
 
 
@@ -44,7 +43,7 @@ def test_escrow_of_a_swarm_that_was_given_up_is_burned_when_it_comes_back(exact:
     assert SwarmGivenUp() in effects and Record(Entry(Kind.BURNED, ONE // 2)) in effects
     effects = scene.receive(scene.letter("c", "a", Ack(1, ONE // 8), swarm=ANCHOR))
     assert Record(Entry(Kind.BURNED, ONE // 2 - ONE // 8)) in effects
-    assert not [e for e in scene.step("a", trained=False) if isinstance(e, Reclaim)]
+    assert not of(scene.step("a", trained=False), Reclaim)
     account = scene.peers["a"].account
     assert (account.weight, account.burned) == (0, ONE - ONE // 8)
     assert not account.outstanding
@@ -123,17 +122,7 @@ def test_a_share_that_is_on_its_way_to_one_that_gives_its_swarm_up_is_sent_back(
     scene.enter("a")
     scene.join("a")
     scene.introduce("c", "a")
-    offer = Offer(
-        seq=1,
-        escrow=9,
-        size_bytes=64,
-        frame_bytes=16,
-        form=Form(),
-        epoch=0,
-        round=0,
-        note=0,
-        step=0,
-    )
+    offer = an_offer(form=Form())
     scene.receive(scene.letter("c", "a", offer))
     assert scene.peers["a"].staged == 1
     effects = scene.receive(scene.letter("b", "a", hello("b"), swarm=OTHER_ANCHOR))
@@ -161,7 +150,7 @@ def test_one_that_starts_over_with_a_part_of_a_copy_needs_every_shard_of_the_oth
         """What the newcomer does when this copy has come."""
         form = Form(copy=True)
         size = form.size_bytes(two, shard)
-        push = Push(seq=1, escrow=9, size_bytes=size, form=form, epoch=0, round=0, note=0, step=0)
+        push = a_push(size_bytes=size, form=form)
         letter = scene.letter(
             sender, "a", push, swarm=swarm, schema=two.hash, frame_bytes=size, shard=shard
         )

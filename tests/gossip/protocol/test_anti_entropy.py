@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Halt, Record, Send
 from rumor.gossip.effects.events import (
     Event,
@@ -16,60 +16,16 @@ from rumor.gossip.effects.events import (
     PeerSuspected,
     StaleIncarnation,
 )
-from rumor.gossip.types import Incarnation
-from rumor.gossip.wire.messages import ClockRow, Hello, Query, Refer
+from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Hello, Phase, Query, Refer
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene, hello, member, of, to
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
 FAR = 10**9
 """A life that cannot be yet: it is eleven days ahead."""
-
-
-def member(
-    id: str,
-    *,
-    incarnation: Incarnation = 1,
-    heartbeat: int = 1,
-    step: int = 0,
-    phase: Phase = Phase.TRAINING,
-    addresses: tuple[str, ...] | None = None,
-) -> Member:
-    return Member(
-        id=id,
-        incarnation=incarnation,
-        heartbeat=heartbeat,
-        phase=phase,
-        step=step,
-        addresses=(id,) if addresses is None else addresses,
-    )
-
-
-def hello(*members: Member, clock: tuple[ClockRow, ...] = (), reply: bool = False) -> Hello:
-    return Hello(members=members, clock=clock, rooted=True, reply=reply)
-
-
-def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect | Event]:
-    """Let the first of these say hello, and tell of the others."""
-    life = members[0].incarnation
-    body = hello(*members, reply=reply)
-    return scene.receive(scene.letter(members[0].id, to, body, incarnation=life))
-
-
-def addressed(effects: list[Effect | Event], kind: type[object] = Hello) -> list[str]:
-    """To whom messages of one kind go."""
-    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [e.destination for e in envelopes if isinstance(e.body, kind)]
-
-
-def quiet(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
-    """Let time pass at a peer that hears nobody."""
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds)):
-        scene.wait(1.0)
-        effects += scene.wake(id)
-    return effects
 
 
 def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
@@ -79,22 +35,13 @@ def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
     return scene
 
 
-def live_on(scene: Scene, seconds: int, *ids: str) -> None:
-    """Let time pass while these talk with one another."""
-    for _ in range(seconds):
-        scene.wait(1.0)
-        for id in ids:
-            scene.wake(id)
-        scene.deliver()
-
-
 def written(effects: list[Effect | Event], kind: Kind) -> list[int]:
     return [e.entry.weight for e in effects if isinstance(e, Record) and e.entry.kind is kind]
 
 
 def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> None:
     scene = together("a", "b")
-    effects = quiet(scene, "a", 30.0)
+    effects = scene.passes("a", 30.0)
     events = [e for e in effects if isinstance(e, PeerSuspected | PeerDied | PeerRecovered)]
     assert events == [PeerSuspected("b"), PeerDied("b")]
     asked = effects[effects.index(PeerSuspected("b")) + 1]
@@ -106,16 +53,16 @@ def test_one_that_answers_recovers_once_and_its_escrow_is_asked_about() -> None:
     scene = together("a", "b")
     scene.push("a", "b", 5)
     scene.mail.clear()
-    quiet(scene, "a", 20.0)
+    scene.passes("a", 20.0)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
-    effects = tells(scene, "a", member("b", heartbeat=99))
-    assert effects.count(PeerRecovered("b")) == 1 and addressed(effects, Query) == ["b"]
-    assert PeerRecovered("b") not in tells(scene, "a", member("b", heartbeat=100))
+    effects = scene.says("a", member("b", heartbeat=99))
+    assert effects.count(PeerRecovered("b")) == 1 and to(effects, Query) == ["b"]
+    assert PeerRecovered("b") not in scene.says("a", member("b", heartbeat=100))
 
 
 def test_any_message_is_a_sign_of_life() -> None:
     scene = together("a", "b")
-    quiet(scene, "a", 20.0)
+    scene.passes("a", 20.0)
     effects = scene.receive(scene.letter("b", "a", Query(1)))
     assert effects.count(PeerRecovered("b")) == 1
     assert [m.id for m in scene.peers["a"].live()] == ["a", "b"]
@@ -125,30 +72,30 @@ def test_hearsay_brings_a_dead_peer_back_once() -> None:
     scene = together("a", "b", "c")
     for _ in range(20):
         scene.wait(1.0)
-        tells(scene, "a", member("c", heartbeat=round(scene.now) + 50))
+        scene.says("a", member("c", heartbeat=round(scene.now) + 50))
         scene.wake("a")
     before = scene.peers["a"].known()
     assert [m.id for m in before] == ["b", "c"], "the dead are remembered"
     assert [m.id for m in scene.peers["a"].live()] == ["a", "c"]
-    effects = tells(scene, "a", member("c", heartbeat=98), member("b", heartbeat=99))
+    effects = scene.says("a", member("c", heartbeat=98), member("b", heartbeat=99))
     assert effects.count(PeerRecovered("b")) == 1
     assert [m.id for m in scene.peers["a"].live()] == ["a", "b", "c"]
 
 
 def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
     scene = together("a", "b")
-    quiet(scene, "a", 12.0)
-    dials = [addressed(quiet(scene, "a", 60.0)).count("b") for _ in range(5)]
+    scene.passes("a", 12.0)
+    dials = [to(scene.passes("a", 60.0), Hello).count("b") for _ in range(5)]
     # The first ones come soon; later, waits of 8 s in the mean, between half of that and half more.
     assert dials[0] >= max(dials[1:]) and all(5 <= count <= 15 for count in dials[1:])
 
 
 def test_many_dead_are_not_dialled_all_at_once() -> None:
     scene = together("a", *(f"p{index:02}" for index in range(20)))
-    quiet(scene, "a", 10.0)
+    scene.passes("a", 10.0)
     dialled = Counter[str]()
     for _ in range(30):
-        once = addressed(quiet(scene, "a", 1.0))
+        once = to(scene.passes("a", 1.0), Hello)
         assert len(once) <= 8
         dialled.update(once)
     assert len(dialled) == 20, "and nobody is forgotten"
@@ -165,7 +112,7 @@ def test_a_seed_that_does_not_answer_is_greeted_for_ever_but_ever_more_rarely() 
 
     def greeted() -> int:
         scene.lines.clear()
-        quiet(scene, "a", 60.0)
+        scene.passes("a", 60.0)
         return sum("greet typo" in line for line in scene.lines)
 
     # Three times in each try, or nothing would be sent on what the first of them opens.
@@ -178,12 +125,12 @@ def test_two_that_only_dial_out_are_never_written_to_one_another() -> None:
     a = scene.enter("a", addresses=())
     scene.join("a")
     silent = member("c", addresses=())
-    effects = tells(scene, "a", member("b"), silent)
-    effects += tells(scene, "a", member("b", heartbeat=2), replace(silent, heartbeat=2))
-    effects += tells(scene, "a", member("b", heartbeat=3), replace(silent, heartbeat=3))
+    effects = scene.says("a", member("b"), silent)
+    effects += scene.says("a", member("b", heartbeat=2), replace(silent, heartbeat=2))
+    effects += scene.says("a", member("b", heartbeat=3), replace(silent, heartbeat=3))
     assert [m.id for m in a.live()] == ["a", "b", "c"]
-    effects += scene.step("a") + scene.finish("a") + quiet(scene, "a", 60.0)
-    assert "b" in addressed(effects) and "c" not in addressed(effects)
+    effects += scene.step("a") + scene.finish("a") + scene.passes("a", 60.0)
+    assert "b" in to(effects, Hello) and "c" not in to(effects, Hello)
     assert PeerDied("c") in effects
 
 
@@ -195,10 +142,10 @@ def test_a_life_from_far_ahead_changes_nothing(direct: bool) -> None:
     account, known = replace(a.account), a.known()
     ahead = member("b", incarnation=FAR, heartbeat=999, step=10**6, phase=Phase.LEFT)
     if direct:
-        effects = tells(scene, "a", ahead)
+        effects = scene.says("a", ahead)
         assert [type(e) for e in effects] == [PeerRefused]
     else:
-        effects = tells(scene, "a", member("c", heartbeat=99), ahead)
+        effects = scene.says("a", member("c", heartbeat=99), ahead)
     assert not written(effects, Kind.WRITTEN_OFF)
     assert a.account.outstanding == account.outstanding and a.account.weight == account.weight
     assert [m for m in a.known() if m.id == "b"] == [m for m in known if m.id == "b"]
@@ -216,7 +163,7 @@ def test_a_referral_to_a_life_from_far_ahead_is_not_believed() -> None:
 def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
     scene = together("a", "b")
     scene.push("a", "b", 5)
-    effects = tells(scene, "a", member("b", incarnation=2))
+    effects = scene.says("a", member("b", incarnation=2))
     assert len(written(effects, Kind.WRITTEN_OFF)) == 1 and PeerMet("b") in effects
 
 
@@ -224,14 +171,14 @@ def test_one_that_seeks_learns_that_somebody_outlived_it() -> None:
     scene = Scene()
     scene.enter("a")
     scene.join("a", "b")
-    effects = tells(scene, "a", member("b"), member("a", incarnation=5))
-    assert StaleIncarnation(5) in effects and not [e for e in effects if isinstance(e, Halt)]
+    effects = scene.says("a", member("b"), member("a", incarnation=5))
+    assert StaleIncarnation(5) in effects and not of(effects, Halt)
 
 
 def test_one_that_was_outlived_later_stops() -> None:
     scene = together("a", "b")
-    effects = tells(scene, "a", member("b", heartbeat=99), member("a", incarnation=5))
-    (halt,) = [e for e in effects if isinstance(e, Halt)]
+    effects = scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
+    (halt,) = of(effects, Halt)
     assert StaleIncarnation(5) in effects
     assert halt.reason == ("another peer called a has started since: each needs a name of its own")
 
@@ -240,8 +187,8 @@ def test_one_that_was_outlived_gets_away_although_nobody_takes_its_word_any_more
     """All answer its hellos, so that nobody ever seems dead, and none of them its questions."""
     scene = together("a", "b", "c")
     for id in "bc":
-        tells(scene, id, member("a", incarnation=5))
-    tells(scene, "a", member("b", heartbeat=99), member("a", incarnation=5))
+        scene.says(id, member("a", incarnation=5))
+    scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
     scene.leave("a")
     for _ in range(60):
         scene.wait(1.0)
@@ -256,9 +203,9 @@ def test_one_that_was_outlived_gets_away_although_nobody_takes_its_word_any_more
 
 def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:
     scene = together("a", "b")
-    tells(scene, "b", member("a", incarnation=4))
+    scene.says("b", member("a", incarnation=4))
     scene.mail.clear()
-    effects = tells(scene, "b", member("a", incarnation=3), reply=True)
+    effects = scene.says("b", member("a", incarnation=3), reply=True)
     ((answer, life),) = [
         (e.envelope.body, e.envelope.destination_incarnation)
         for e in effects
@@ -266,23 +213,23 @@ def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:
     ]
     assert isinstance(answer, Hello) and life == 3 and not answer.reply
     assert [(m.id, m.incarnation) for m in answer.members] == [("b", 1), ("a", 4)]
-    assert not tells(scene, "b", member("a", incarnation=3)), "unless it wants no answer"
+    assert not scene.says("b", member("a", incarnation=3)), "unless it wants no answer"
     assert not scene.receive(scene.letter("a", "b", Query(1), incarnation=3))
 
 
 def outlived_by_none() -> Scene:
     """A peer a that considers a life of b dead, after which b came back with a smaller number."""
     scene = together("a", "b")
-    tells(scene, "a", member("b", incarnation=7))
+    scene.says("a", member("b", incarnation=7))
     scene.push("a", "b", 5)
-    quiet(scene, "a", 30.0)
+    scene.passes("a", 30.0)
     assert scene.peers["a"].account.outstanding["b", 7].stranded
     return scene
 
 
 def comes_back(scene: Scene, heartbeat: int) -> list[Effect | Event]:
     """Let the life of b that has the smaller number say hello."""
-    return tells(scene, "a", member("b", incarnation=3, heartbeat=heartbeat), reply=True)
+    return scene.says("a", member("b", incarnation=3, heartbeat=heartbeat), reply=True)
 
 
 def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after_a_while() -> None:
@@ -290,14 +237,14 @@ def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after
     scene = outlived_by_none()
     for heartbeat in range(1, 12):
         effects = comes_back(scene, heartbeat)
-        assert addressed(effects) == ["b"] and PeerMet("b") not in effects, "it is told so far"
+        assert to(effects, Hello) == ["b"] and PeerMet("b") not in effects, "it is told so far"
         assert [m.id for m in scene.peers["a"].live()] == ["a"]
-        quiet(scene, "a", 1.0)
+        scene.passes("a", 1.0)
     effects = comes_back(scene, 12)
     assert PeerMet("b") in effects and len(written(effects, Kind.WRITTEN_OFF)) == 1
     assert [(m.id, m.incarnation) for m in scene.peers["a"].live()] == [("a", 1), ("b", 3)]
     assert scene.receive(scene.letter("b", "a", Query(1), incarnation=3)), "it is listened to"
-    effects = tells(scene, "a", member("b", incarnation=7, heartbeat=99))
+    effects = scene.says("a", member("b", incarnation=7, heartbeat=99))
     assert PeerMet("b") in effects, "a larger number is a later life as ever"
     assert not scene.receive(scene.letter("b", "a", Query(1), incarnation=3))
 
@@ -307,9 +254,9 @@ def test_messages_of_an_earlier_life_that_come_late_bring_it_not_back() -> None:
     before = scene.peers["a"].known()
     for _ in range(20):  # the same one over and over
         comes_back(scene, 5)
-        quiet(scene, "a", 1.0)
+        scene.passes("a", 1.0)
     for heartbeat in range(6, 20):  # of another life, many at once
-        tells(scene, "a", member("b", incarnation=2, heartbeat=heartbeat))
+        scene.says("a", member("b", incarnation=2, heartbeat=heartbeat))
     scene.receive(scene.letter("b", "a", Query(1), incarnation=3))
     assert scene.peers["a"].known() == before
     assert scene.peers["a"].account.outstanding["b", 7].stranded
@@ -318,11 +265,11 @@ def test_messages_of_an_earlier_life_that_come_late_bring_it_not_back() -> None:
 def test_an_earlier_life_waits_again_where_the_later_one_has_spoken_in_between() -> None:
     scene = outlived_by_none()
     comes_back(scene, 1)
-    quiet(scene, "a", 9.0)
-    tells(scene, "a", member("b", incarnation=7, heartbeat=50))
-    quiet(scene, "a", 30.0)
+    scene.passes("a", 9.0)
+    scene.says("a", member("b", incarnation=7, heartbeat=50))
+    scene.passes("a", 30.0)
     assert PeerMet("b") not in comes_back(scene, 2)
-    quiet(scene, "a", 11.0)
+    scene.passes("a", 11.0)
     assert PeerMet("b") in comes_back(scene, 3)
 
 
@@ -330,8 +277,8 @@ def test_nobody_brings_an_earlier_life_back_by_telling_of_it() -> None:
     scene = outlived_by_none()
     for heartbeat in range(1, 30):
         told = member("b", incarnation=3, heartbeat=heartbeat)
-        tells(scene, "a", member("c", heartbeat=heartbeat), told)
-        quiet(scene, "a", 1.0)
+        scene.says("a", member("c", heartbeat=heartbeat), told)
+        scene.passes("a", 1.0)
     assert [(m.id, m.incarnation) for m in scene.peers["a"].known()] == [("b", 7), ("c", 1)]
 
 
@@ -339,7 +286,7 @@ def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_
     None
 ):
     scene = together("b", "c")
-    tells(scene, "b", member("a", incarnation=7))
+    scene.says("b", member("a", incarnation=7))
     scene.enter("a", incarnation=3)
     effects = scene.join("a", "b")
     for _ in range(4):
@@ -364,10 +311,10 @@ def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_
 
 def test_all_that_are_remembered_are_the_peer_table() -> None:
     scene = together("a", "b", "c", "d")
-    tells(scene, "a", member("d", heartbeat=99, phase=Phase.LEFT))
+    scene.says("a", member("d", heartbeat=99, phase=Phase.LEFT))
     for _ in range(20):
         scene.wait(1.0)
-        tells(scene, "a", member("c", heartbeat=round(scene.now) + 50))
+        scene.says("a", member("c", heartbeat=round(scene.now) + 50))
         scene.wake("a")
     a = scene.peers["a"]
     assert [m.id for m in a.live()] == ["a", "c"]
@@ -379,9 +326,9 @@ def crowd(count: int) -> Scene:
     scene = Scene(BRIEF)
     scene.enter("a")
     scene.join("a")
-    tells(scene, "a", *(member(f"p{index:03}") for index in range(count)))
+    scene.says("a", *(member(f"p{index:03}") for index in range(count)))
     for index in range(count):
-        tells(scene, "a", member(f"p{index:03}", heartbeat=2))
+        scene.says("a", member(f"p{index:03}", heartbeat=2))
     scene.mail.clear()
     return scene
 
@@ -390,17 +337,17 @@ def crowd(count: int) -> Scene:
 def test_of_a_crowd_only_some_are_told_of_a_change_of_phase_at_once(count: int, told: int) -> None:
     scene = crowd(count)
     assert len(scene.peers["a"].live()) == 1 + count
-    to = addressed(scene.finish("a"))
-    assert len(set(to)) == len(to) == told
+    whom = to(scene.finish("a"), Hello)
+    assert len(set(whom)) == len(whom) == told
 
 
 def test_of_a_crowd_that_is_heard_of_nobody_is_spoken_to_at_once() -> None:
     for count, spoken_to in ((3, 3), (200, 0)):
         scene = crowd(count)
         new = [member(f"q{index}") for index in range(3)]
-        effects = tells(scene, "a", member("p000", heartbeat=9), *new)
-        assert len([e for e in effects if isinstance(e, PeerMet)]) == 3
-        assert len(addressed(effects)) == spoken_to
+        effects = scene.says("a", member("p000", heartbeat=9), *new)
+        assert len(of(effects, PeerMet)) == 3
+        assert len(to(effects, Hello)) == spoken_to
 
 
 def test_who_is_only_asked_after_tells_of_itself_alone() -> None:

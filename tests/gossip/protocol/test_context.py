@@ -4,16 +4,20 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rumor.gossip import ONE, UNIT, LocalProtocolError, PeerId, RuleContext, Share
 from rumor.gossip.effects.effects import Combine, Drop, Halt, Mix, Snapshot
 from rumor.gossip.effects.events import PushSkipped, ShareRefused
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.exchange.outgoing import Returned
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.share import Share
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Ack, Hello, Push
 from rumor.sim.fuzz.peers import complete
 
-from ..scene import Scene
+from ..scene import Scene, of
 
 
 def two() -> Scene:
@@ -389,7 +393,7 @@ def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
         for id in "abc":
             scene.wake(id)
     scene.deliver()
-    (halt,) = [effect for effect in scene.step("c") if isinstance(effect, Halt)]
+    (halt,) = of(scene.step("c"), Halt)
     assert halt.reason == (
         "a and b only dial out, so that neither can reach the other, and dpsgd needs every link: "
         "give one of them an address, or use a rule that waits for nobody, such as gosgd"

@@ -6,15 +6,29 @@ from math import ceil, log2
 
 import pytest
 
-from rumor.gossip import ONE, Kind, Member, Phase, ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
 from rumor.gossip.effects.events import Event, Joined, ShareRefused
+from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.join import NEWCOMERS_MAX
 from rumor.gossip.types import ShareId
-from rumor.gossip.wire.messages import Ack, Ask, Chunk, Grant, Hello, Leave, Offer, Push, Refer
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import (
+    Ack,
+    Ask,
+    Chunk,
+    Grant,
+    Hello,
+    Leave,
+    Member,
+    Offer,
+    Phase,
+    Push,
+    Refer,
+)
 
-from ..membership.test_swarm_steps import member, tells
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, a_push, an_offer, member, of
 
 PATIENT = replace(WIDE, stall_s=1000.0, query_s_max=1000.0, query_s_min=1000.0)
 """Nobody asks a second time unless it is told to."""
@@ -81,7 +95,7 @@ def test_every_copy_is_of_one_donor_alone() -> None:
     scene, effects = gathered(9), list[Effect | Event]()
     for _ in range(4):
         effects += generation(scene)
-    mixes = [e for e in effects if isinstance(e, Mix)]
+    mixes = of(effects, Mix)
     assert [mix.fraction for mix in mixes] == [1.0] * 9
     donors = {e.donor for e in effects if isinstance(e, Joined)}
     assert len(donors) > 2, "those who have just joined give, too"
@@ -211,26 +225,10 @@ def test_one_that_has_the_copy_is_referred_to_once() -> None:
     assert not [m for m in scene.mail if isinstance(m.body, Refer)]
 
 
-def entry(id: str, phase: Phase, heartbeat: int = 1, *, outward: bool = False) -> Member:
-    return Member(
-        id=id,
-        incarnation=1,
-        heartbeat=heartbeat,
-        phase=phase,
-        step=0,
-        addresses=() if outward else (id,),
-    )
-
-
-def says(scene: Scene, to: str, member: Member) -> list[Effect | Event]:
-    hello = Hello(members=(member,), rooted=True, reply=False)
-    return scene.receive(scene.letter(member.id, to, hello))
-
-
 def asked_by(scene: Scene, *newcomers: Member) -> None:
     """Let these say hello to a, and ask it for a copy."""
     for newcomer in newcomers:
-        says(scene, "a", newcomer)
+        scene.says("a", newcomer)
         scene.receive(scene.letter(newcomer.id, "a", Ask()))
 
 
@@ -243,24 +241,24 @@ def alone() -> Scene:
 def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out() -> None:
     for outward, referred in ((True, []), (False, ["e"])):
         scene = alone()
-        asked_by(scene, *(entry(id, Phase.JOINING, outward=True) for id in "cde"))
+        asked_by(scene, *(member(id, Phase.JOINING, addresses=()) for id in "cde"))
         assert copies(scene.step("a")) == ["c"]
-        effects = says(scene, "a", entry("c", Phase.TRAINING, 2, outward=outward))
+        effects = scene.says("a", member("c", heartbeat=2, addresses=() if outward else ("c",)))
         envelopes = [e.envelope for e in effects if isinstance(e, Send)]
         assert [e.destination for e in envelopes if isinstance(e.body, Refer)] == referred
 
 
 def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
     scene = alone()
-    asked_by(scene, *(entry(id, Phase.JOINING) for id in "cde"))
-    says(scene, "a", entry("c", Phase.TRAINING, 2))
+    asked_by(scene, *(member(id, Phase.JOINING) for id in "cde"))
+    scene.says("a", member("c", heartbeat=2))
     scene.receive(scene.letter("d", "a", Leave(True)))
     assert copies(scene.step("a")) == ["e"]
 
 
 def test_a_donor_passes_on_to_the_next_where_a_newcomer_falls_away_in_the_middle() -> None:
     scene = alone()
-    asked_by(scene, entry("c", Phase.JOINING), entry("d", Phase.JOINING))
+    asked_by(scene, member("c", Phase.JOINING), member("d", Phase.JOINING))
     assert copies(scene.step("a")) == ["c"]
     scene.receive(scene.letter("c", "a", Leave(True)))
     assert copies(scene.step("a")) == ["d"]
@@ -269,9 +267,9 @@ def test_a_donor_passes_on_to_the_next_where_a_newcomer_falls_away_in_the_middle
 
 def test_where_nobody_waits_nobody_is_referred() -> None:
     scene = alone()
-    asked_by(scene, entry("c", Phase.JOINING))
+    asked_by(scene, member("c", Phase.JOINING))
     scene.step("a")
-    assert not scene.sent(says(scene, "a", entry("c", Phase.TRAINING, 2)), Refer)
+    assert not scene.sent(scene.says("a", member("c", heartbeat=2)), Refer)
 
 
 def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
@@ -279,10 +277,10 @@ def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
     scene = Scene(config)
     scene.enter("n")
     scene.join("n", "b")
-    effects = says(scene, "n", entry("b", Phase.TRAINING))
+    effects = scene.says("n", member("b"))
     assert scene.sent(effects, Ask)
     for donor in donors:
-        says(scene, "n", entry(donor, Phase.TRAINING))
+        scene.says("n", member(donor))
     scene.mail.clear()
     return scene
 
@@ -301,7 +299,7 @@ def asks(effects: list[Effect | Event]) -> list[str]:
 
 
 COPY_BYTES = 128
-OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0)
+OFFER = an_offer()
 
 
 def offer_of(scene: Scene, donor: str, seq: int = 1) -> list[Effect | Event]:
@@ -320,7 +318,7 @@ def frames_of(scene: Scene, donor: str, count: int, seq: int = 1, start: int = 0
 
 def test_a_referred_newcomer_asks_the_new_donor_at_once() -> None:
     scene = newcomer()
-    refer = Refer((entry("c", Phase.TRAINING),))
+    refer = Refer((member("c"),))
     effects = scene.receive(scene.letter("b", "n", refer))
     assert asks(effects) == ["c"] and scene.sent(effects, Hello)[0].reply
     assert set(asks(passes(scene, 5.0))) <= {"c"}
@@ -328,45 +326,45 @@ def test_a_referred_newcomer_asks_the_new_donor_at_once() -> None:
 
 def test_a_referral_of_somebody_who_was_not_asked_is_only_news() -> None:
     scene = newcomer(WIDE, "c")
-    effects = scene.receive(scene.letter("c", "n", Refer((entry("d", Phase.TRAINING),))))
+    effects = scene.receive(scene.letter("c", "n", Refer((member("d"),))))
     assert asks(effects) == []
 
 
 @pytest.mark.parametrize("phase", [Phase.JOINING, Phase.QUIET, Phase.LEAVING])
 def test_a_referral_to_one_that_has_nothing_to_give_is_not_followed(phase: Phase) -> None:
     scene = newcomer()
-    assert asks(scene.receive(scene.letter("b", "n", Refer((entry("c", phase),))))) == []
+    assert asks(scene.receive(scene.letter("b", "n", Refer((member("c", phase),))))) == []
     assert asks(scene.receive(scene.letter("b", "n", Refer(())))) == []
 
 
 def test_a_referral_that_comes_after_the_copy_has_set_out_is_not_followed() -> None:
     scene = newcomer()
     offer_of(scene, "b")
-    effects = scene.receive(scene.letter("b", "n", Refer((entry("c", Phase.TRAINING),))))
+    effects = scene.receive(scene.letter("b", "n", Refer((member("c"),))))
     assert asks(effects) == []
 
 
 def test_a_member_follows_no_referral() -> None:
     scene = alone()
-    says(scene, "a", entry("b", Phase.TRAINING))
-    refer = Refer((entry("c", Phase.TRAINING),))
+    scene.says("a", member("b"))
+    refer = Refer((member("c"),))
     assert asks(scene.receive(scene.letter("b", "a", refer))) == []
 
 
 def test_a_referred_newcomer_whose_new_donor_dies_asks_another() -> None:
     scene = newcomer()
-    scene.receive(scene.letter("b", "n", Refer((entry("c", Phase.TRAINING),))))
+    scene.receive(scene.letter("b", "n", Refer((member("c"),))))
     # Nothing is heard of c.
     asked: list[str] = []
     for beat in range(20):
-        says(scene, "n", entry("b", Phase.TRAINING, 2 + beat))
+        scene.says("n", member("b", heartbeat=2 + beat))
         asked += asks(passes(scene, 1.0))
     assert asked[-1] == "b"
 
 
 def test_a_referred_newcomer_whose_new_donor_leaves_asks_another_at_once() -> None:
     scene = newcomer()
-    scene.receive(scene.letter("b", "n", Refer((entry("c", Phase.TRAINING),))))
+    scene.receive(scene.letter("b", "n", Refer((member("c"),))))
     scene.receive(scene.letter("c", "n", Leave(False)))
     assert asks(passes(scene, 0.4)) == ["b"]
 
@@ -379,11 +377,11 @@ def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
     offer_of(scene, "b")
     assert asks(passes(scene, 5.0)) == []
     scene = alone()
-    asked_by(scene, entry("c", Phase.JOINING))
+    asked_by(scene, member("c", Phase.JOINING))
     for _ in range(5):
         scene.receive(scene.letter("c", "a", Ask()))
     assert copies(scene.step("a")) == ["c"]
-    says(scene, "a", entry("c", Phase.TRAINING, 2))
+    scene.says("a", member("c", heartbeat=2))
     scene.receive(scene.letter("c", "a", Ack(1, 0)))
     assert copies(scene.step("a")) == []
 
@@ -402,7 +400,7 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
     frames_of(scene, "b", 2)
     asked: list[str] = []
     for beat in range(10):
-        says(scene, "n", entry("c", Phase.TRAINING, 2 + beat))
+        scene.says("n", member("c", heartbeat=2 + beat))
         asked += asks(passes(scene, 2.0))
     assert asked[0] == "c", "one that broke off is asked again only where there is nobody else"
     offer_of(scene, "c")
@@ -427,7 +425,7 @@ def test_where_there_is_nobody_else_the_same_donor_is_asked_again() -> None:
     frames_of(scene, "b", 1)
     asked: list[str] = []
     for beat in range(10):
-        says(scene, "n", entry("b", Phase.TRAINING, 2 + beat))
+        scene.says("n", member("b", heartbeat=2 + beat))
         asked += asks(passes(scene, 2.0))
     assert asked and set(asked) == {"b"}
 
@@ -436,7 +434,7 @@ def test_a_newcomer_whose_donor_came_back_in_a_later_life_takes_one_copy_only() 
     scene = newcomer(WIDE, "c")
     offer_of(scene, "b")
     frames_of(scene, "b", 2)
-    later = replace(entry("b", Phase.SEEKING), incarnation=2)
+    later = replace(member("b", Phase.SEEKING), incarnation=2)
     hello = Hello(members=(later,), rooted=True, reply=False)
     effects = scene.receive(scene.letter("b", "n", hello, incarnation=2))
     effects += passes(scene, 0.4)
@@ -448,19 +446,10 @@ def test_two_copies_that_come_at_once_are_not_blended() -> None:
     scene = newcomer(SMALL, "c")
     for donor in "bc":
         form = OFFER.form._replace(copy=True)
-        push = Push(
-            seq=1,
-            escrow=9,
-            size_bytes=offer_size(scene),
-            form=form,
-            epoch=0,
-            round=0,
-            note=0,
-            step=0,
-        )
+        push = a_push(size_bytes=offer_size(scene), form=form)
         scene.receive(scene.letter(donor, "n", push, frame_bytes=push.size_bytes))
     effects = scene.step("n", trained=False)
-    mixes = [e for e in effects if isinstance(e, Mix)]
+    mixes = of(effects, Mix)
     assert [(mix.share.sender, mix.fraction) for mix in mixes] == [("b", 1.0)]
 
 
@@ -471,10 +460,10 @@ def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
     scene.founded("a", "b", host=host)
     for index in range(200):
         newcomer = replace(member(f"n{index}", phase=Phase.JOINING), host=host)
-        tells(scene, "a", newcomer)
+        scene.says("a", newcomer)
         scene.receive(scene.letter(newcomer.id, "a", Ask()))
     effects = scene.step("a")
     pushed = [e for e in effects if isinstance(e, Record) and e.entry.kind is Kind.PUSHED]
     assert len(pushed) == NEWCOMERS_MAX
-    assert not [e for e in scene.step("a") if isinstance(e, Record)]
+    assert not of(scene.step("a"), Record)
     assert scene.peers["a"].weight >= ONE >> (NEWCOMERS_MAX + 1)

@@ -4,40 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, Member, Phase, ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Greet, Mix, Send
-from rumor.gossip.effects.events import Event, Founded, Joined
-from rumor.gossip.weight import WEIGHT_MIN
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Greet, Mix
+from rumor.gossip.effects.events import Founded, Joined
+from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Push
+from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
-
-
-def greeted(effects: list[Effect | Event]) -> list[str]:
-    return [effect.address for effect in effects if isinstance(effect, Greet)]
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene, a_push, hello, member, of, to
 
 
-def asked(effects: list[Effect | Event]) -> list[str]:
-    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [e.destination for e in envelopes if isinstance(e.body, Ask)]
-
-
-def hello(*members: Member) -> Hello:
-    return Hello(members=members, rooted=False, reply=False)
-
-
-def member(id: str, phase: Phase, heartbeat: int = 1) -> Member:
-    return Member(id=id, incarnation=1, heartbeat=heartbeat, phase=phase, step=0)
-
-
-def passes(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
-    """Let time pass at one peer, and return all it asks for."""
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds / 0.2)):
-        scene.wait(0.2)
-        effects += scene.wake(id)
-    return effects
+def greeted(effects: Effects) -> list[str]:
+    return [effect.address for effect in of(effects, Greet)]
 
 
 def test_a_peer_without_addresses_founds_at_once() -> None:
@@ -51,11 +29,9 @@ def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
     scene = Scene()
     scene.enter("a")
     assert greeted(scene.join("a", "b")) == ["b"]
-    assert greeted(passes(scene, "a", 1.0)) == ["b"] * 5
-    scene.receive(
-        scene.letter("b", "a", hello(replace(member("b", Phase.SEEKING), addresses=("b",))))
-    )
-    assert greeted(passes(scene, "a", 1.0)) == []
+    assert greeted(scene.passes("a", 1.0, 0.2)) == ["b"] * 5
+    scene.says("a", member("b", Phase.SEEKING), rooted=False)
+    assert greeted(scene.passes("a", 1.0, 0.2)) == []
 
 
 def test_a_greeting_names_nobody_for_nobody_is_known_there() -> None:
@@ -70,18 +46,18 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member()
     scene.enter("a")
     scene.join("a", "b")
     scene.join("a", "c")
-    assert greeted(passes(scene, "a", 0.2)) == ["b", "c"]
+    assert greeted(scene.passes("a", 0.2, 0.2)) == ["b", "c"]
     scene.enter("d")
     scene.join("d")
     assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
-    assert greeted(passes(scene, "d", 2.0)) == ["e"]
+    assert greeted(scene.passes("d", 2.0, 0.2)) == ["e"]
 
 
 def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:
     scene = Scene()
     scene.enter("a")
-    assert not passes(scene, "a", 1.0)
+    assert not scene.passes("a", 1.0, 0.2)
     assert scene.peers["a"].phase is Phase.SEEKING
 
 
@@ -89,7 +65,7 @@ def test_a_lonely_newcomer_never_founds() -> None:
     scene = Scene()
     scene.enter("a")
     scene.join("a", "typo")
-    assert Founded() not in passes(scene, "a", 100.0)
+    assert Founded() not in scene.passes("a", 100.0, 0.2)
 
 
 def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_founds() -> None:
@@ -97,9 +73,11 @@ def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_fou
         scene = Scene()
         scene.enter(id)
         scene.join(id, other)
-        scene.receive(scene.letter(other, id, hello(member(other, Phase.SEEKING)), swarm=b""))
-        assert Founded() not in passes(scene, id, 4.8)
-        assert (Founded() in passes(scene, id, 0.4)) is founds
+        scene.receive(
+            scene.letter(other, id, hello(member(other, Phase.SEEKING), rooted=False), swarm=b"")
+        )
+        assert Founded() not in scene.passes(id, 4.8, 0.2)
+        assert (Founded() in scene.passes(id, 0.4, 0.2)) is founds
 
 
 def test_a_roll_call_founds_together_when_all_are_there() -> None:
@@ -113,8 +91,8 @@ def test_a_roll_call_does_not_wait_for_ever() -> None:
     scene = Scene(ProtocolConfig(roll_s=2.0))
     scene.enter("a")
     scene.join("a", "b", founders=2)
-    assert Founded() not in passes(scene, "a", 1.8)
-    assert Founded() in passes(scene, "a", 0.4)
+    assert Founded() not in scene.passes("a", 1.8, 0.2)
+    assert Founded() in scene.passes("a", 0.4, 0.2)
 
 
 def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are_given() -> None:
@@ -122,9 +100,9 @@ def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are
     scene.enter("a")
     effects = scene.join("a", "b", founders=2)
     for address in ("c", "d", "e"):
-        effects += passes(scene, "a", 0.6) + scene.join("a", address)
+        effects += scene.passes("a", 0.6, 0.2) + scene.join("a", address)
     assert Founded() not in effects
-    assert Founded() in passes(scene, "a", 0.4)
+    assert Founded() in scene.passes("a", 0.4, 0.2)
 
 
 def test_one_that_gave_its_swarm_up_founds_no_other_when_it_is_told_to_join_again() -> None:
@@ -153,7 +131,7 @@ def test_a_newcomer_becomes_a_copy_of_its_donor_and_takes_half_of_its_weight() -
     scene.join("a")
     scene.join("b", "a")
     scene.deliver()
-    passes(scene, "b", 0.2)
+    scene.passes("b", 0.2, 0.2)
     scene.deliver()
     scene.step("a")
     scene.deliver()
@@ -171,9 +149,7 @@ def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
     scene.join("a", "b")
     heard = scene.letter("b", "a", hello(member("c", Phase.TRAINING)), swarm=b"")
     assert scene.sent(scene.receive(heard), Ask)
-    push = Push(
-        seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
+    push = a_push(escrow=5, size_bytes=128, form=Form(copy=True))
     scene.receive(scene.letter("c", "a", push, swarm=OTHER_ANCHOR, frame_bytes=128))
     scene.step("a", trained=False)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
@@ -184,10 +160,12 @@ def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -
     scene.enter("a")
     scene.join("a", "b")
     donors = [member(id, Phase.TRAINING) for id in "bcdef"]
-    first = asked(scene.receive(scene.letter("b", "a", hello(*donors))))
+    first = to(scene.says("a", *donors, rooted=False), Ask)
     assert len(first) == 1
-    assert set(asked(passes(scene, "a", 9.6))) == set(first), "the question may have been lost"
-    second = asked(passes(scene, "a", 0.8))
+    assert set(to(scene.passes("a", 9.6, 0.2), Ask)) == set(first), (
+        "the question may have been lost"
+    )
+    second = to(scene.passes("a", 0.8, 0.2), Ask)
     assert len(second) == 1 and second != first
 
 
@@ -195,7 +173,7 @@ def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
     scene = Scene(replace(SMALL, gossip_s=50.0))
     b = scene.enter("b")
     scene.join("b", "a")
-    scene.receive(scene.letter("a", "b", hello(member("a", Phase.TRAINING))))
+    scene.says("b", member("a", Phase.TRAINING), rooted=False)
     assert b.phase is Phase.JOINING
     assert b.deadline() <= scene.now + scene.config.seek_s
 
@@ -206,11 +184,9 @@ def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
     scene.join("a", "b")
     heard = scene.letter("b", "a", hello(member("b", Phase.TRAINING)))
     assert scene.sent(scene.receive(heard), Ask)
-    push = Push(
-        seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
+    push = a_push(escrow=5, size_bytes=128, form=Form(copy=True))
     scene.receive(scene.letter("b", "a", push, frame_bytes=128))
-    assert not scene.sent(passes(scene, "a", 2.0), Ask)
+    assert not scene.sent(scene.passes("a", 2.0, 0.2), Ask)
 
 
 def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
@@ -229,7 +205,7 @@ def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
 def test_a_donor_with_its_hands_full_gives_later() -> None:
     scene = Scene()
     scene.founded("a", "b")
-    scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
+    scene.says("a", member("c", Phase.JOINING), rooted=False)
     scene.receive(scene.letter("c", "a", Ask()))
     scene.act("a", lambda context: None)
     scene.receive(scene.letter("c", "a", Ask()))
@@ -241,28 +217,11 @@ def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
     scene = Scene()
     scene.founded("a", "b")
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
-    scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
+    scene.says("a", member("c", Phase.JOINING), rooted=False)
     scene.receive(scene.letter("c", "a", Ask()))
     assert not scene.sent(scene.step("a"), Push)
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert [push.escrow for push in scene.sent(scene.step("a"), Push)] == [ONE // 2]
-
-
-def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect | Event]:
-    """Let time pass at all peers, which talk, and return all that they ask for."""
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds / 0.2)):
-        scene.wait(0.2)
-        for id, peer in scene.peers.items():
-            effects += scene.wake(id)
-            if turns:
-                effects += scene.step(id, trained=peer.phase is Phase.TRAINING)
-        # HELLOs go to an address, whose incarnation is not known yet.
-        for _ in range(len(scene.mail)):
-            letter = scene.mail.popleft()
-            if letter.destination in scene.peers:
-                effects += scene.receive(letter)
-    return effects
 
 
 def test_one_of_a_roll_call_does_not_count_another_swarms_steps() -> None:
@@ -271,7 +230,7 @@ def test_one_of_a_roll_call_does_not_count_another_swarms_steps() -> None:
     scene.join("a", "b", founders=3)
     body = replace(hello(replace(member("z", Phase.TRAINING), step=7000)), clock=(("y", 10**6),))
     scene.receive(scene.letter("z", "a", body, swarm=OTHER_ANCHOR))
-    assert Founded() in passes(scene, "a", 2.4)
+    assert Founded() in scene.passes("a", 2.4, 0.2)
     assert a.clock.total == 3
 
 
@@ -281,7 +240,7 @@ def test_newcomers_who_only_see_one_another_found_one_swarm() -> None:
         scene.enter(id)
     for id in "abcd":
         scene.join(id, *(other for other in "abcd" if other != id))
-    assert goes_on(scene, 15.0).count(Founded()) == 1
+    assert scene.go_on(15.0, step_s=0.2, turns=True).count(Founded()) == 1
     assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
 
 
@@ -289,10 +248,10 @@ def test_one_that_only_dials_out_asks_nobody_who_only_dials_out() -> None:
     scene = Scene()
     scene.enter("a", addresses=())
     scene.join("a", "b")
-    others = [member(id, Phase.TRAINING) for id in "cd"]
+    others = [member(id, addresses=()) for id in "cd"]
     effects = scene.receive(scene.letter("b", "a", hello(member("b", Phase.JOINING), *others)))
-    assert not scene.sent(effects + passes(scene, "a", 3.0), Ask)
-    listens = replace(member("d", Phase.TRAINING, 2), addresses=("d",))
+    assert not scene.sent(effects + scene.passes("a", 3.0, 0.2), Ask)
+    listens = replace(member("d", heartbeat=2), addresses=("d",))
     effects = scene.receive(scene.letter("d", "a", hello(listens)))
     assert scene.sent(effects, Ask)
 
@@ -301,11 +260,11 @@ def test_a_newcomer_asks_nobody_whom_it_cannot_reach_where_there_is_another() ->
     scene = Scene()
     scene.enter("a")
     scene.join("a", "b")
-    scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
+    scene.says("a", member("b", Phase.TRAINING), rooted=False)
     ask = next(letter for letter in scene.mail if isinstance(letter.body, Ask))
     scene.unsent(ask)
     scene.mail.clear()
-    scene.receive(scene.letter("c", "a", hello(member("c", Phase.TRAINING))))
+    scene.says("a", member("c", Phase.TRAINING), rooted=False)
     asked = [letter.destination for letter in scene.mail if isinstance(letter.body, Ask)]
     assert asked == ["c"], "at once: nothing can come of the first question"
 
@@ -314,10 +273,10 @@ def test_where_no_donor_can_be_reached_just_now_one_is_asked_all_the_same() -> N
     scene = Scene()
     scene.enter("a")
     scene.join("a", "b")
-    scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
+    scene.says("a", member("b", Phase.TRAINING), rooted=False)
     ask = next(letter for letter in scene.mail if isinstance(letter.body, Ask))
     scene.unsent(ask)
-    assert scene.sent(passes(scene, "a", 0.4), Ask)
+    assert scene.sent(scene.passes("a", 0.4, 0.2), Ask)
 
 
 @pytest.mark.parametrize("own", [ANCHOR, OTHER_ANCHOR, b"a-smaller-anchor"])
@@ -335,6 +294,6 @@ def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: byte
         scene.receive(scene.letter("z", id, hello(member("z", Phase.TRAINING))))
         scene.receive(scene.letter("z", id, Leave(True)))
     scene.mail.clear()
-    assert goes_on(scene, 15.0).count(Founded()) == 1
+    assert scene.go_on(15.0, step_s=0.2, turns=True).count(Founded()) == 1
     assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
     assert {peer.swarm for peer in scene.peers.values()} == {own}

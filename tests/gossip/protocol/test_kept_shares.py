@@ -5,15 +5,17 @@ from typing import TypeVar
 
 import pytest
 
-from rumor.gossip import LocalProtocolError, ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Combine, Effect, Release, Send, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.share import Kept
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Offer, Push
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, a_push, of
 
 _T = TypeVar("_T")
 
@@ -31,7 +33,7 @@ def table(
 
 
 def of_kind(effects: list[Effect | Event], kind: type[_T]) -> list[_T]:
-    return [effect for effect in effects if isinstance(effect, kind)]
+    return of(effects, kind)
 
 
 def keep(scene: Scene, **how: bool) -> tuple[Kept, list[Effect | Event]]:
@@ -132,7 +134,7 @@ def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> 
     scene.founded("a", "b")
     form = Form(wire, bare=True)
     size = form.size_bytes(scene.peers["b"]._state.schema, 0)
-    push = Push(seq=1, escrow=5, size_bytes=size, form=form, epoch=0, round=0, note=0, step=0)
+    push = a_push(escrow=5, size_bytes=size, form=form)
     effects = scene.receive(scene.letter("a", "b", push, frame_bytes=size))
     assert ShareRefused("a", "in a format that scripted cannot use") in effects
 

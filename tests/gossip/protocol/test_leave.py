@@ -4,21 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import DPSGD, ONE, GoSGD, Member, Phase, ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Halt
 from rumor.gossip.effects.events import PeerLeft
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Push
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 
-from ..scene import Scene
-
-
-def met(scene: Scene, id: str, of: str, phase: Phase) -> None:
-    """Let *of* learn from *id* itself in which phase that is."""
-    entry = Member(id=id, incarnation=1, heartbeat=99, phase=phase, step=0)
-    scene.receive(scene.letter(id, of, Hello(members=(entry,), rooted=True, reply=False)))
+from ..scene import Scene, member, of
 
 
 def test_a_leaver_hands_its_weight_on_and_says_goodbye() -> None:
@@ -188,13 +186,13 @@ def test_who_leaves_because_its_rule_cannot_go_on_says_why(reason: str, told: st
         scene.wait(1.0)
         for id in "ac":
             scene.wake(id)
-    assert not [effect for effect in scene.step("c") if isinstance(effect, Halt)]
+    assert not of(scene.step("c"), Halt)
     scene.step("a")
     farewells = scene.sent(scene.leave("a"), Leave)
     assert farewells and {farewell.reason for farewell in farewells} == {told}
     scene.deliver()
     # It is not the one that left without which the other cannot go on.
-    assert [effect for effect in scene.step("c") if isinstance(effect, Halt)] == [Halt(told)]
+    assert of(scene.step("c"), Halt) == [Halt(told)]
 
 
 def test_a_goodbye_is_heard_once() -> None:
@@ -224,7 +222,7 @@ def test_a_peer_is_done_when_nobody_else_takes_shares_any_more() -> None:
     scene.founded("a", "b")
     a = scene.peers["a"]
     scene.finish("a")
-    met(scene, "b", "a", Phase.QUIET)
+    scene.says("a", member("b", Phase.QUIET, heartbeat=99, addresses=()))
     scene.step("a", trained=False)
     assert a.phase is Phase.QUIET and a.done
 
@@ -234,7 +232,7 @@ def test_a_peer_falls_quiet_only_when_its_escrow_is_settled() -> None:
     scene.founded("a", "b")
     a = scene.peers["a"]
     scene.finish("a")
-    met(scene, "b", "a", Phase.QUIET)
+    scene.says("a", member("b", Phase.QUIET, heartbeat=99, addresses=()))
     scene.act("a", lambda context: context.push("b", 5), trained=False)
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.FINISHED, False)
@@ -255,7 +253,7 @@ def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() ->
     scene.step("a", trained=False)
     assert a.account.outstanding["b", 1].stranded
     assert a.phase is Phase.QUIET and a.done
-    met(scene, "b", "a", Phase.QUIET)
+    scene.says("a", member("b", Phase.QUIET, heartbeat=99, addresses=()))
     assert not a.account.outstanding["b", 1].stranded and not a.done
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert a.done
@@ -265,8 +263,8 @@ def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -
     scene = Scene()
     scene.founded("a", "b")
     scene.push("a", "b", ONE)
-    later = Member(id="a", incarnation=5, heartbeat=1, phase=Phase.TRAINING, step=0)
-    entry = Member(id="b", incarnation=1, heartbeat=99, phase=Phase.TRAINING, step=0)
+    later = member("a", incarnation=5, addresses=())
+    entry = member("b", heartbeat=99, addresses=())
     hello = Hello(members=(entry, later), rooted=True, reply=False)
     scene.receive(scene.letter("b", "a", hello))
     scene.leave("a")
@@ -278,9 +276,9 @@ def test_a_newcomer_that_comes_too_late_keeps_nobody(phase: Phase) -> None:
     scene = Scene(ProtocolConfig(merge_rounds=1))
     scene.founded("a", "b")
     scene.finish("a")
-    met(scene, "b", "a", Phase.QUIET)
+    scene.says("a", member("b", Phase.QUIET, heartbeat=99, addresses=()))
     scene.step("a", trained=False)
-    met(scene, "c", "a", phase)
+    scene.says("a", member("c", phase, heartbeat=99, addresses=()))
     assert scene.peers["a"].done
 
 

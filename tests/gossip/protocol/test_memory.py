@@ -2,12 +2,13 @@
 
 import pytest
 
-from rumor.gossip import ONE, RuleContext
 from rumor.gossip.effects.effects import Effect, Snapshot
 from rumor.gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareRefused
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer
 
 from ..scene import ANCHOR, WIDE, Scene

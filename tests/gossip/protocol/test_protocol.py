@@ -5,18 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    GoSGD,
-    LocalProtocolError,
-    Phase,
-    Protocol,
-    RemoteProtocolError,
-    stream,
-)
 from rumor.gossip.effects.effects import Inspect, Record, Send, Wait
 from rumor.gossip.effects.ledger import Kind
-from rumor.gossip.wire.messages import Ack, Hello, Leave, Push
+from rumor.gossip.errors import LocalProtocolError, RemoteProtocolError
+from rumor.gossip.protocol.protocol import Protocol
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.types import stream
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Hello, Leave, Phase, Push
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA
 

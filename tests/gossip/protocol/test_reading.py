@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ONE, ProtocolConfig, RemoteProtocolError, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Drop, Effect, Mix, Reclaim, Send, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer, Push, Read
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, a_push, of
 
 
 def read(scene: Scene, id: str, other: str = "") -> list[Effect | Event]:
@@ -27,7 +30,7 @@ def founded(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
 
 def pushed(effects: list[Effect | Event]) -> list[Offer]:
     sent = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
-    return [body for body in sent if isinstance(body, Offer)]
+    return of(sent, Offer)
 
 
 @pytest.mark.parametrize("config", [SMALL, WIDE, replace(SMALL, exact=True)])
@@ -211,7 +214,7 @@ def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything() -> None:
     scene.deliver()
     scene.leave("a")
     scene.deliver()
-    assert not pushed([e for e in scene.step("b") if isinstance(e, Send)])
+    assert not pushed(of(scene.step("b"), Send))
     scene.leave("b")
     read(scene, "b", "c")
     read(scene, "c", "nobody")
@@ -275,7 +278,7 @@ def test_one_who_leaves_shows_nothing() -> None:
 @pytest.mark.parametrize(("escrow", "held"), [(0, 0), (ONE, ONE)])
 def test_a_share_has_weight_or_is_shown(escrow: int, held: int) -> None:
     scene = founded()
-    push = Push(seq=1, escrow=escrow, size_bytes=64, epoch=0, round=0, note=0, step=0, held=held)
+    push = a_push(escrow=escrow, held=held)
     letter = replace(scene.letter("b", "a", push), frame_bytes=64)
     with pytest.raises(RemoteProtocolError, match="a share "):
         scene.receive(letter)

@@ -6,25 +6,21 @@ from functools import partial
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    ConfigError,
-    Entry,
-    GoSGD,
-    Kind,
-    LocalProtocolError,
-    ProtocolConfig,
-    RuleContext,
-    Share,
-)
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Attach, Combine, Effect, Record, Snapshot, Stage
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import ConfigError, LocalProtocolError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements, require_fit
+from rumor.gossip.protocol.share import Share
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId, SharePart
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import REGISTERS_MAX, Form
 from rumor.gossip.wire.messages import Chunk, Offer, Push
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, a_push, of
 
 PAIR = ("x", "y")
 TWO = Requirements(share_registers=2)
@@ -53,7 +49,7 @@ def arrived(config: ProtocolConfig = SMALL) -> Scene:
 
 
 def snapshots(effects: list[Effect | Event]) -> list[Snapshot]:
-    return [effect for effect in effects if isinstance(effect, Snapshot)]
+    return of(effects, Snapshot)
 
 
 def test_two_registers_are_one_share_with_one_escrow() -> None:
@@ -133,9 +129,7 @@ def test_one_register_is_the_same_however_it_is_given() -> None:
 def test_who_takes_one_register_refuses_two() -> None:
     scene = Scene()
     scene.founded("a", "b")
-    push = Push(
-        seq=1, escrow=5, size_bytes=128, form=Form(registers=2), epoch=0, round=0, note=0, step=0
-    )
+    push = a_push(escrow=5, size_bytes=128, form=Form(registers=2))
     effects = scene.receive(scene.letter("a", "b", push, frame_bytes=128))
     assert ShareRefused("a", "of 2 registers, and scripted takes 1") in effects
 
@@ -171,7 +165,7 @@ def test_in_frames_the_share_is_let_in_as_one() -> None:
     while scene.mail:
         envelope = scene.mail.popleft()
         effects = scene.receive(envelope)
-        staged += [effect for effect in effects if isinstance(effect, Stage)]
+        staged += of(effects, Stage)
         assert not isinstance(envelope.body, Chunk) or staged[-1].form == Form(registers=2)
     assert [stage.offset_bytes for stage in staged] == [*range(0, 128, 16)]
     seen: list[int] = []

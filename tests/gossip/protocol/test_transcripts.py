@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ONE
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Hello, Push
 
 from ..scene import SMALL, WIDE, Scene

@@ -5,29 +5,33 @@ from functools import partial
 
 import pytest
 
-from rumor.gossip import (
-    ONE,
-    Envelope,
-    GoSGD,
-    Member,
-    Phase,
-    ProtocolConfig,
-    RemoteProtocolError,
-    Schema,
-    TensorSpec,
-    stream,
-)
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Meet
 from rumor.gossip.effects.events import Event, PeerMet, PeerRefused, SwarmGivenUp
-from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Leave, Offer, Query
+from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.types import stream
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import (
+    Ack,
+    Ask,
+    Body,
+    Describe,
+    Envelope,
+    Hello,
+    Leave,
+    Phase,
+    Query,
+)
+from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, member
 
-OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=64, epoch=0, round=0, note=0, step=0)
+OFFER = an_offer(frame_bytes=64)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
 
 
@@ -40,7 +44,7 @@ def alone() -> Scene:
 
 
 def hello(*, rooted: bool, reply: bool = True) -> Hello:
-    b = Member(id="b", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=("b",))
+    b = member("b")
     return Hello(members=(b,), rooted=rooted, reply=reply)
 
 
@@ -243,7 +247,7 @@ def test_a_swarm_is_not_given_up_for_a_life_from_far_ahead() -> None:
 
 def test_a_life_a_little_ahead_is_welcome() -> None:
     scene = alone()
-    later = Member(id="b", incarnation=10**6, heartbeat=1, phase=Phase.TRAINING, step=0)
+    later = member("b", incarnation=10**6, addresses=())
     body = Hello(members=(later,), rooted=False, reply=False)
     effects = scene.receive(scene.letter("b", "a", body, incarnation=10**6))
     assert Meet("b", ()) in effects and PeerMet("b") in effects
@@ -302,7 +306,7 @@ def test_a_founder_does_not_yield_to_the_mere_name_of_a_swarm() -> None:
     """A newcomer may still speak for a swarm whose last member has died."""
     scene = alone()
     for phase, gives_up in ((Phase.SEEKING, False), (Phase.JOINING, False), (Phase.TRAINING, True)):
-        entry = Member(id="b", incarnation=1, heartbeat=1, phase=phase, step=0, addresses=("b",))
+        entry = member("b", phase)
         body = Hello(members=(entry,), rooted=False, reply=False)
         effects = scene.receive(scene.letter("b", "a", body, swarm=b"\0" * 16))
         assert (SwarmGivenUp() in effects) is gives_up
@@ -323,7 +327,7 @@ def test_one_that_holds_nothing_goes_to_whoever_holds_something(
     scene = Scene()
     scene.enter("a")
     scene.join("a", "z")
-    entry = Member(id="c", incarnation=1, heartbeat=1, phase=Phase.SEEKING, step=0)
+    entry = member("c", Phase.SEEKING, addresses=())
     scene.receive(scene.letter("c", "a", Hello(members=(entry,), rooted=False, reply=False)))
     assert scene.peers["a"].swarm == ANCHOR
     entry = replace(entry, id="b", phase=phase)

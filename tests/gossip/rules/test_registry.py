@@ -2,8 +2,9 @@
 
 import pytest
 
-from rumor.gossip import ConfigError, GoSGD
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.registry import RULES, make_rule, takers_of
 
 

@@ -5,7 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, UNIT, PeerId, ProtocolConfig, Rule
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.protocol.rule import Rule
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, UNIT
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import FuzzPeer, Peers, ring
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from rumor.gossip import ConfigError, Parameter
-from rumor.gossip.specs.parameter import parameters_of
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.specs.parameter import Parameter, parameters_of
 
 
 def ranged(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import ConfigError, Schema, TensorSpec
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.wire.formats import INT8_BLOCK, WIRES, Form, parse_wire
-from rumor.gossip.wire.schema import ITEMSIZES
+from rumor.gossip.wire.schema import ITEMSIZES, Schema, TensorSpec
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
 TEXTS = ["float32", "bfloat16", "float16", "int8", "topk:0.01", "topk:0.5", "topk:1"]

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import ConfigError, Schema, TensorSpec
-from rumor.gossip.wire.schema import ALIGNMENT_BYTES, ITEMSIZES, FrozenTensor, Piece
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.wire.schema import (
+    ALIGNMENT_BYTES,
+    ITEMSIZES,
+    FrozenTensor,
+    Piece,
+    Schema,
+    TensorSpec,
+)
 
 WEIGHT = TensorSpec("weight", (3, 5), "float32")
 COUNT = TensorSpec("count", (), "int64", shared=False)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, Phase
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.rules.asynchronous.easgd import EASGD
-from rumor.gossip.weight import WEIGHT_MIN
-from rumor.gossip.wire.messages import Ack, Push
+from rumor.gossip.weight import ONE, WEIGHT_MIN
+from rumor.gossip.wire.messages import Ack, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM

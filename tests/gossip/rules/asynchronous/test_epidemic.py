@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, PeerId, RuleContext
 from rumor.gossip.effects.effects import Wait
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.asynchronous.epidemic import Epidemic
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM

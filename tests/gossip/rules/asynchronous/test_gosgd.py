@@ -5,10 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
-from rumor.gossip.protocol.rule import require_samples, requirements_of
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Rule, require_samples, requirements_of
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
+from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import ONE, ConfigError, Envelope, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
 from rumor.gossip.effects.events import Event, PushSkipped
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import outstanding_max_of, overlaps, requirements_of
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
-from rumor.gossip.wire.messages import Ack, Push
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Ack, Envelope, Push
 from rumor.sim import simulate
 from rumor.sim.batched.vector_tasks import noise
 from rumor.sim.fuzz.peers import Peers, spread

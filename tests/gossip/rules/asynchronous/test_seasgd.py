@@ -6,11 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, Rule
 from rumor.gossip.effects.effects import EndTraining, Exchange, Halt, Snapshot
-from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule, requirements_of
 from rumor.gossip.rules.asynchronous.easgd import EASGD
 from rumor.gossip.rules.asynchronous.seasgd import SEASGD
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM

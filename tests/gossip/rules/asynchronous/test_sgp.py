@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, ProtocolConfig, Rule, RuleContext, Share
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Rule
+from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.asynchronous.sgp import SGP
-from rumor.gossip.weight import WEIGHT_MIN, coarse, founders
-from rumor.gossip.wire.messages import Ack, Push
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse, founders
+from rumor.gossip.wire.messages import Ack, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import FuzzSwarm

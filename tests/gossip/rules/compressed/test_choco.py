@@ -7,16 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, Rule
 from rumor.gossip.effects.effects import Combine, Effect, Send
 from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.compressed.choco import ESTIMATE, MEAN, Choco
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.letters import EPOCH
-from rumor.gossip.types import ShareId
+from rumor.gossip.types import PeerId, ShareId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form, parse_wire
-from rumor.gossip.wire.messages import Offer, Push
+from rumor.gossip.wire.messages import Offer, Phase, Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
@@ -26,7 +28,7 @@ from rumor.topology import LiveTopology, over
 from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
-from ...scene import Scene
+from ...scene import Scene, a_push
 
 ROUNDS = 7
 WIRES = ("float32", "bfloat16", "float16", "int8", "topk:0.3")
@@ -211,7 +213,7 @@ def test_a_peer_that_was_told_something_else_is_named() -> None:
     scene.step("b")
     form = Form("float16", bare=True)
     size = form.size_bytes(scene.peers["b"]._state.schema, 0)
-    push = Push(seq=7, escrow=9, size_bytes=size, form=form, epoch=1, round=1, note=0, step=1)
+    push = a_push(seq=7, size_bytes=size, form=form, epoch=1, round=1, step=1)
     scene.receive(scene.letter("a", "b", push, frame_bytes=size))
     effects = scene.step("b", trained=False)
     assert "is float16, and int8 here: give all peers the same wire" in str(effects[-1])
@@ -221,7 +223,7 @@ def test_a_difference_that_belongs_to_no_round_is_sent_back() -> None:
     scene = Scene()
     scene.founded("a", "b", rules={peer: Choco() for peer in "ab"})
     form = Form(bare=True)
-    push = Push(seq=1, escrow=9, size_bytes=64, form=form, epoch=0, round=0, note=0, step=0)
+    push = a_push(form=form)
     scene.receive(scene.letter("a", "b", push, frame_bytes=64))
     effects = scene.step("b", trained=False)
     assert ShareRefused("a", "of a difference, and of no round") in effects

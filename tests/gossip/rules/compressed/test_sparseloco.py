@@ -6,10 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, Rule
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.compressed.sparseloco import ERROR, PHI, SparseLoCo
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import parse_wire
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM

@@ -7,10 +7,12 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, Entry, Kind, Rule, RuleContext
 from rumor.gossip.effects.effects import Effect, Record, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
-from rumor.gossip.protocol.rule import require_lr, requirements_of
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Rule, require_lr, requirements_of
 from rumor.gossip.rules.heterogeneous.d2 import D2
 from rumor.gossip.rules.heterogeneous.decentlam import DecentLaM
 from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
@@ -27,7 +29,6 @@ from rumor.gossip.rules.synchronous.mixing import (
 )
 from rumor.gossip.rules.synchronous.rounds import SYNCHRONOUS
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Push
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
@@ -35,7 +36,7 @@ from rumor.sim.kernel.worker import Worker
 from rumor.topology import LiveTopology, over
 
 from ...crowd import BAD, LR, PATIENT, Crowd, gradient, starts
-from ...scene import Scene
+from ...scene import Scene, a_push
 
 ROUNDS = 8
 
@@ -265,7 +266,7 @@ def test_two_registers_that_belong_to_no_round_are_sent_back() -> None:
     scene = Scene()
     scene.founded("a", "b", rules={peer: GradientTracking() for peer in "ab"})
     form = Form(registers=2)
-    push = Push(seq=1, escrow=9, size_bytes=128, form=form, epoch=0, round=0, note=0, step=0)
+    push = a_push(size_bytes=128, form=form)
     scene.receive(scene.letter("a", "b", push, frame_bytes=128))
     effects = scene.step("b", trained=False)
     assert ShareRefused("a", "of several registers, and of no round") in effects

@@ -7,12 +7,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, Rule
-from rumor.gossip.protocol.rule import require_topology
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule, require_topology
 from rumor.gossip.rules.heterogeneous.relaysgd import RelaySGD
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import parse_wire
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM

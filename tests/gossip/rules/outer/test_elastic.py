@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, UNIT, Audit, PeerId, Phase, Rule, audit
+from rumor.gossip.effects.ledger import Audit, audit
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.outer.diloco import DiLoCo
 from rumor.gossip.rules.outer.gasloc import GASLoC
 from rumor.gossip.rules.outer.local_sgd import LocalSGD
 from rumor.gossip.rules.outer.noloco import NoLoCo
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE, UNIT
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, spread
 from rumor.sim.fuzz.swarm import CALM

@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, ConfigError, PeerId, Phase, RuleContext
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.outer.hybrid import Hybrid
 from rumor.gossip.rules.outer.rule import Came
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, spread
 from rumor.sim.fuzz.swarm import CALM

@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, Rule
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.outer.diloco import DiLoCo
 from rumor.gossip.rules.outer.gasloc import GASLoC
 from rumor.gossip.rules.outer.local_sgd import LocalSGD

@@ -3,14 +3,20 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, SGP, UNIT, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Measure, Mix, Snapshot
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import (
     Requirements,
     require_fit,
     requirements_of,
 )
+from rumor.gossip.protocol.share import Share
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
+from rumor.gossip.weight import ONE, UNIT
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete
 from rumor.sim.fuzz.swarm import FuzzSwarm

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, PeerId, Phase, Rule, RuleContext
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import ring
 from rumor.sim.fuzz.swarm import CALM

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE, PeerId, Phase, Rule
 from rumor.gossip.effects.effects import Halt, Wait
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.robust.registry import parse_robust
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.rounds import Rounds
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete, ring, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ONE
 from rumor.gossip.rules.synchronous.swap import Swap
+from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import ring
 from rumor.sim.fuzz.swarm import CALM
