@@ -429,36 +429,6 @@ def test_large_digraphs_are_followed_by_their_second_eigenvalue(
     assert guessed == pytest.approx(exact, rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("spec", "n", "directed"),
-    [
-        ("exponential", 3, False),
-        ("exponential", 4, True),
-        ("one-peer-exponential", 2, False),
-        ("one-peer-exponential", 3, True),
-        ("p-peer-exponential:p=6", 7, False),
-        ("d-equi-static:m=6", 7, False),
-        ("epidemic:s=4", 5, False),
-        ("epidemic:s=3", 5, True),
-        ("epidemic-local:s=4", 5, False),
-        ("epidemic-local:s=3", 5, True),
-        ("od-equi-dyn:m=1", 2, False),
-        ("od-equi-dyn:m=2", 5, True),
-        ("epidemic", 1, False),
-    ],
-)
-def test_directed_means_that_some_push_is_not_answered(spec: str, n: int, directed: bool) -> None:
-    topology = parse(spec, n)
-    assert topology.directed is directed
-    one_way = any(
-        node not in topology.neighbors(other, round)
-        for round in range(topology.period or 8)
-        for node in range(n)
-        for other in topology.neighbors(node, round)
-    )
-    assert one_way is directed
-
-
 def test_an_even_split_on_a_large_expander_needs_no_factors() -> None:
     found = facts(parse("random-regular:d=4", 600, mixing="uniform"))
     same = facts(parse("random-regular:d=4", 600))

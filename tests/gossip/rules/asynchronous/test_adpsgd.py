@@ -9,7 +9,6 @@ import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
-from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.types import PeerId
@@ -17,7 +16,7 @@ from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz import Scenario, attempt
-from rumor.sim.fuzz.peers import complete, ring, spread
+from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.topology import LiveTopology
 from rumor.train.faults.schedule import Fault
@@ -30,16 +29,6 @@ WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
 def rule(peer: PeerId) -> ADPSGD:
     return ADPSGD()
-
-
-@pytest.mark.parametrize("arguments", [{"p": -0.1}, {"p": 1.5}, {"answers_max": 0}])
-def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
-        ADPSGD(**arguments)
-
-
-def test_it_is_a_rule() -> None:
-    assert isinstance(ADPSGD(), Rule)
 
 
 def silence(crowd: Crowd) -> None:
@@ -119,30 +108,14 @@ def exchanges(crowd: Crowd, peer: PeerId) -> int:
     return sum(last for last, _ in account.decided.values())
 
 
-@WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
-def test_all_end_together_with_the_weight_they_brought(
-    neighbors: Any, n: int, weather: NetworkConfig
-) -> None:
-    crowd = Crowd(rule, n, neighbors, weather, steps=15)
+def test_all_end_together_at_the_mean_of_what_they_brought(neighbors: Any, n: int) -> None:
+    crowd = Crowd(rule, n, neighbors, BAD, steps=15)
     crowd.run(1000.0)
     assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
-    assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
     kept = starts(n).mean(axis=0) + crowd.moved / n
     np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
-
-
-def test_merging_brings_them_close_together() -> None:
-    crowd = Crowd(rule, 8, complete, steps=1, descend=False)
-    crowd.run(1000.0)
-    assert spread(crowd.hosts) < 0.05
-
-
-def test_alone_it_skips_its_exchanges_and_ends() -> None:
-    crowd = Crowd(rule, 1, complete, steps=5)
-    crowd.run(100.0)
-    assert not crowd.swarm.running()
 
 
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
