@@ -10,8 +10,9 @@ from rumor.gossip.wire.messages import Member
 from ..scene import Scene, member
 
 
-def a_peer(id: str, **what: int) -> Member:
-    return member(id, addresses=(f"tcp://{id}:7700",), **what)
+def a_peer(id: str, heartbeat: int = 1, incarnation: int = 1) -> Member:
+    addresses = (f"tcp://{id}:7700",)
+    return member(id, heartbeat=heartbeat, incarnation=incarnation, addresses=addresses)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Halt, Meet, Part
 from rumor.gossip.effects.events import PeerLeft, PeerRecovered, StaleIncarnation
-from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Incarnation, Member, Phase, Query
+from rumor.gossip.types import Incarnation
+from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Member, Phase, Query
 
 from ..scene import Effects, Scene, letters, member, of
 

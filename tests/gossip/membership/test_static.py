@@ -63,7 +63,7 @@ def test_everybody_founds_at_the_first_call_at_step_zero_and_says_nothing() -> N
     ada = peers["ada"]
     assert ada.clock.rows() == {"ada": 0} and ada.clock.total == 0
     assert [one.id for one in ada.last_heard()] == ["bob", "cyd"]
-    assert ada.known() == ada.departed() == ()
+    assert ada.known() == () and ada.departed() == ()
 
 
 def test_a_share_travels_between_two_of_a_static_membership_and_none_of_a_stranger() -> None:

@@ -216,22 +216,22 @@ def asked_by(*newcomers: Member) -> Scene:
     return scene
 
 
-def joining(*ids: str, **what: tuple[str, ...]) -> list[Member]:
-    return [member(id, Phase.JOINING, **what) for id in ids]
+def joining(ids: str, addresses: tuple[str, ...] | None = None) -> list[Member]:
+    return [member(id, Phase.JOINING, addresses=addresses) for id in ids]
 
 
 @pytest.mark.parametrize(("addresses", "referred"), [((), []), (("c",), ["e"])])
 def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out(
     addresses: tuple[str, ...], referred: list[str]
 ) -> None:
-    scene = asked_by(*joining(*"cde", addresses=()))
+    scene = asked_by(*joining("cde", ()))
     assert copies(scene.step("a")) == ["c"]
     effects = scene.says("a", member("c", heartbeat=2, addresses=addresses))
     assert to(effects, Refer) == referred
 
 
 def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
-    scene = asked_by(*joining(*"cde"))
+    scene = asked_by(*joining("cde"))
     scene.says("a", member("c", heartbeat=2))
     scene.receive(scene.letter("d", "a", Leave(True)))
     assert copies(scene.step("a")) == ["e"]

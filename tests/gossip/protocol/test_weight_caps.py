@@ -7,16 +7,16 @@ from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Leave
 
-from ..scene import Scene, a_push, of
+from ..scene import Effects, Scene, a_push, of
 
 SHARE_BYTES = 64
 
 
-def offered(scene: Scene, weight: int) -> list[object]:
+def offered(scene: Scene, weight: int) -> Effects:
     """Let a stranger push so much weight to a, which mixes what has come."""
     body = a_push(escrow=weight, size_bytes=SHARE_BYTES)
     scene.receive(scene.letter("s", "a", body, frame_bytes=SHARE_BYTES))
-    return list(scene.mix_all("a"))
+    return scene.mix_all("a")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_of_a_share_no_more_weight_is_accepted_than_one_may_have(
     scene.introduce("s", "a")
     effects = offered(scene, weight)
     (mixed,) = of(effects, Mix)
-    (ack,) = [body for body in scene.sent(effects, Ack)]  # type: ignore[arg-type]
+    (ack,) = [body for body in scene.sent(effects, Ack)]
     assert ack.accepted == accepted == scene.peers["a"].weight - own
     assert mixed.fraction == accepted / (own + accepted)
 
