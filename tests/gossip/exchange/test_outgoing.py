@@ -11,6 +11,7 @@ from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Leave, Offer, Pending, Phase, Query
+from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import SMALL, WIDE, Effects, Scene, letters, member, of
 
@@ -68,6 +69,21 @@ def test_nobody_may_grant_more_than_a_window_or_accept_more_than_was_sent(
     answers(scene, Ack(1, 0))
     sizes = [body.frame_bytes for body in scene.sent(scene.push("a", "b"), Offer)]
     assert sizes == [config.frame_bytes if config is WIDE else 0]
+
+
+def test_grants_tell_at_which_pace_a_share_is_taken() -> None:
+    sizes = {"frame_bytes_min": 8, "frame_bytes": 8, "frame_bytes_max": 64}
+    scene = Scene(replace(WIDE, window_bytes=64, frame_s=1.0, **sizes))
+    schema = schema_of(64)
+    for id in "ab":
+        scene.enter(id, schema=schema)
+    scene.found("a", "b")
+    scene.push("a", "b")
+    for wait_s, body in ((0.0, Grant(1, 32)), (0.8, Grant(1, 64)), (0.0, Ack(1, 0))):
+        scene.wait(wait_s)
+        scene.receive(scene.letter("b", "a", body, schema=schema.hash))
+    (after,) = scene.sent(scene.push("a", "b"), Offer)
+    assert after.frame_bytes == 32, "40 bytes a second, and a second for each frame"
 
 
 def test_answers_to_other_questions_are_ignored() -> None:
