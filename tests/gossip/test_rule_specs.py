@@ -106,11 +106,6 @@ def test_a_parameter_is_given_once() -> None:
         make_rule("gosgd:fast")
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_the_spec_of_a_rule_makes_it_again(name: str) -> None:
-    assert spec_of(make_rule(name)) == name
-
-
 def test_short_forms_stand_apart() -> None:
     spec = read_rule("gosgd:outstanding_max=3", 0.5, "per-second")
     found = spec.short_forms()
@@ -202,13 +197,6 @@ def test_a_spec_is_split_without_importing_anything() -> None:
 def unnameable(given: object) -> object:
     """Takes what no text stands for."""
     return given
-
-
-def test_a_rule_that_another_class_hides_has_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = EveryNth()
-    monkeypatch.setattr(sys.modules[__name__], "EveryNth", Demanding)
-    with pytest.raises(ConfigError, match=r"is another class|it needs p="):
-        spec_of(rule)
 
 
 def test_a_module_that_raises_is_named_with_the_line(

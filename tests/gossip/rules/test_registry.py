@@ -3,9 +3,10 @@
 import pytest
 
 from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.rules.registry import RULES, make_rule, takers_of
+from rumor.gossip.rules.registry import RULES, make_rule, spec_of, takers_of
 
 
 def test_a_rule_takes_its_settings() -> None:
@@ -23,7 +24,8 @@ def test_without_settings_a_rule_has_its_own() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_name_makes_the_rule_of_that_name(name: str) -> None:
-    assert make_rule(name).name == name
+    rule = make_rule(name)
+    assert isinstance(rule, Rule) and rule.name == spec_of(rule) == name
 
 
 def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
