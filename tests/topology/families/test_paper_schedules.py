@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rumor.topology import Topology, parse
 from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
 
-from ..samples import dense, is_uniform, out_degrees
+from ..samples import dense, is_uniform, out_degrees, some_rounds
 
 Matrix = NDArray[np.float64]
 
