@@ -72,8 +72,8 @@ def test_nobody_may_grant_more_than_a_window_or_accept_more_than_was_sent(
 
 
 def test_grants_tell_at_which_pace_a_share_is_taken() -> None:
-    sizes = {"frame_bytes_min": 8, "frame_bytes": 8, "frame_bytes_max": 64}
-    scene = Scene(replace(WIDE, window_bytes=64, frame_s=1.0, **sizes))
+    config = replace(WIDE, window_bytes=64, frame_s=1.0, frame_bytes_max=64)
+    scene = Scene(replace(config, frame_bytes_min=8, frame_bytes=8))
     schema = schema_of(64)
     for id in "ab":
         scene.enter(id, schema=schema)
