@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.specs.parameter import Parameter, parameters_of
+from rumor.gossip.specs.parameter import Parameter, checked, parameters_of
 
 
 def ranged(
@@ -83,3 +83,13 @@ def test_a_default_is_told_where_there_is_one() -> None:
         "a number; default: all",
         "at most 1; must be given",
     ]
+
+
+def test_a_constructor_whose_annotations_are_strings_is_checked_too() -> None:
+    @checked
+    def build(every: "Annotated[int, Parameter(low=1)]") -> None:
+        """As in a module that imports annotations from `__future__`."""
+
+    build(1)
+    with pytest.raises(ConfigError, match="every"):
+        build(0)
