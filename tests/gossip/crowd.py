@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from rumor.gossip import ProtocolConfig, Rule, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import EndTraining, Halt, Wait
-from rumor.gossip.protocol.rule import Requirements, has_start, requirements_of
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Requirements, Rule, has_start, requirements_of
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.types import PeerId
 from rumor.sim import NetworkConfig

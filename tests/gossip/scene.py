@@ -1,25 +1,33 @@
 """A few protocols on a table: every message waits until the test lets it through, or loses it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from rumor.gossip import ProtocolConfig, Rule, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
 from rumor.gossip.effects.events import Event
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.protocol import Protocol
-from rumor.gossip.protocol.rule import Requirements
+from rumor.gossip.protocol.rule import Requirements, Rule
 from rumor.gossip.protocol.state import Neighbors
-from rumor.gossip.types import PeerId, ShareId, SnapshotId, stream
-from rumor.gossip.wire.messages import Body, Envelope, Hello, Member, Offer, Phase
+from rumor.gossip.types import Incarnation, PeerId, ShareId, SnapshotId, stream
+from rumor.gossip.wire.messages import Body, ClockRow, Envelope, Hello, Member, Offer, Phase, Push
 from rumor.gossip.wire.schema import Schema
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
 
 from .transcript import line_of
 
-__all__ = ["ANCHOR", "OTHER_ANCHOR", "SMALL", "WIDE", "Scene", "Scripted"]
+__all__ = [
+    *("ANCHOR", "OTHER_ANCHOR", "SMALL", "WIDE", "Effects", "Scene", "Scripted"),
+    *("a_push", "an_offer", "hello", "letters", "member", "of", "to"),
+]
+
+Effects = list[Effect | Event]
+
+_T = TypeVar("_T")
 
 ANCHOR = b"the-first-anchor"
 OTHER_ANCHOR = b"the-other-anchor"
@@ -34,6 +42,66 @@ WIDE = ProtocolConfig(
 
 
 _BY_WEIGHT = Requirements(whole=False)
+
+
+def member(
+    id: PeerId,
+    phase: Phase = Phase.TRAINING,
+    *,
+    incarnation: Incarnation = 1,
+    heartbeat: int = 1,
+    step: int = 0,
+    addresses: tuple[str, ...] | None = None,
+    host: bytes = b"",
+) -> Member:
+    """What is told of a peer, whose address is its id unless given."""
+    return Member(
+        id=id,
+        incarnation=incarnation,
+        heartbeat=heartbeat,
+        phase=phase,
+        step=step,
+        addresses=(id,) if addresses is None else addresses,
+        host=host,
+    )
+
+
+def hello(
+    *members: Member, rooted: bool = True, reply: bool = False, clock: tuple[ClockRow, ...] = ()
+) -> Hello:
+    """Names members, of whom the first is its sender."""
+    return Hello(members=members, clock=clock, rooted=rooted, reply=reply)
+
+
+_SHARE: dict[str, Any] = {
+    **{"seq": 1, "escrow": 9, "size_bytes": 64},
+    **dict.fromkeys(("epoch", "round", "note", "step"), 0),
+}
+
+
+def an_offer(**fields: Any) -> Offer:
+    """A share of 64 bytes in frames of 16, but for what is given."""
+    return Offer(**_SHARE | {"frame_bytes": 16} | fields)
+
+
+def a_push(**fields: Any) -> Push:
+    """A share of 64 bytes in one message, but for what is given."""
+    return Push(**_SHARE | fields)
+
+
+def of(effects: Iterable[Effect | Event], kind: type[_T]) -> list[_T]:
+    """Those of one kind."""
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def letters(effects: Iterable[Effect | Event], kind: Any = object) -> list[Any]:
+    """Messages with bodies of one kind that effects ask for."""
+    return [e.envelope for e in of(effects, Send) if isinstance(e.envelope.body, kind)]
+
+
+def to(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
+    """To whom they go."""
+    return [envelope.destination for envelope in letters(effects, kind)]
 
 
 class Scripted:
@@ -71,6 +139,8 @@ class Scene:
         self.rules: dict[PeerId, Scripted] = {}
         self.mail: deque[Envelope] = deque()
         self.lines: list[str] = []
+        self._addresses: dict[PeerId, tuple[str, ...]] = {}
+        self._schemas: dict[PeerId, Schema] = {}
         self.sketches: dict[PeerId, tuple[float, ...]] = {}
         """Of models; alike unless given."""
 
@@ -91,6 +161,8 @@ class Scene:
     ) -> Protocol:
         """Make a peer, which does not join yet; its address is its id."""
         self.rules[id] = Scripted(requirements=self.requirements)
+        self._addresses[id] = addresses = (id,) if addresses is None else addresses
+        self._schemas[id] = schema
         self.peers[id] = Protocol(
             id=id,
             incarnation=incarnation,
@@ -100,7 +172,7 @@ class Scene:
             neighbors=neighbors,
             rng=lambda purpose: stream(0, f"{id}/{incarnation}", purpose),
             config=config or self.config,
-            addresses=(id,) if addresses is None else addresses,
+            addresses=addresses,
             keeps_anchor=keeps_anchor,
             host=host,
             clock=clock,
@@ -115,21 +187,27 @@ class Scene:
         shards: int = 1,
         keeps_anchor: bool = False,
         host: bytes = b"",
+        outward: Container[PeerId] = (),
     ) -> None:
-        """Let these peers found together and know one another, each by its own rule if given."""
+        """Let these peers found together, each by its own rule if given; some only dial out."""
         schema = schema_of(8 * shards, shards) if shards > 1 else SCHEMA
         for id in ids:
-            rule = rules[id] if rules else None
             self.enter(
                 id,
                 schema=schema,
                 neighbors=neighbors,
-                rule=rule,
+                rule=rules[id] if rules else None,
+                addresses=() if id in outward else (id,),
                 keeps_anchor=keeps_anchor,
                 host=host,
             )
+        self.found(*ids)
+
+    def found(self, *ids: PeerId) -> None:
+        """Let peers that have entered found together and know one another."""
+        listening = [address for id in ids for address in self._addresses[id]]
         for id in ids:
-            self.join(id, *(other for other in ids if other != id), founders=len(ids))
+            self.join(id, *(other for other in listening if other != id), founders=len(ids))
         for _ in range(4):
             self.deliver()
             self.wait(1.0)
@@ -138,26 +216,70 @@ class Scene:
         self.deliver()
         self.lines.clear()
 
-    def join(
-        self, id: PeerId, *seeds: str, founders: int = 1, returning: bool = False
-    ) -> list[Effect | Event]:
+    def join(self, id: PeerId, *seeds: str, founders: int = 1, returning: bool = False) -> Effects:
         """Start a peer."""
         return self._do(
             id, "joins", lambda p, now: p.join(now, seeds, founders, returning=returning)
         )
 
-    def wake(self, id: PeerId) -> list[Effect | Event]:
+    def ask(self, id: PeerId, donor: PeerId) -> None:
+        """Let a newcomer enter, unless it has, and ask a donor for a copy."""
+        if id not in self.peers:
+            self.enter(id, schema=self._schemas[donor])
+        self.join(id, donor)
+        self.deliver()
+        self.wait(0.2)
+        self.wake(id)
+
+    def wake(self, id: PeerId) -> Effects:
         """Let time do its work at a peer."""
         return self._do(id, "wakes", lambda p, now: p.wake(now))
 
-    def fill(self, id: PeerId, *, is_full: bool = True) -> list[Effect | Event]:
+    def passes(self, id: PeerId, seconds: float, step_s: float = 1.0) -> Effects:
+        """Let time pass at one peer, and return all it asks for."""
+        effects: Effects = []
+        for _ in range(round(seconds / step_s)):
+            self.wait(step_s)
+            effects += self.wake(id)
+        return effects
+
+    def go_on(
+        self, seconds: float, *ids: PeerId, step_s: float = 1.0, turns: bool = False
+    ) -> Effects:
+        """Let time pass at all peers or at these, which talk, and return all that they ask for.
+
+        Args:
+            seconds: How long.
+            ids: Who is woken; what the others send is still let through.
+            step_s: After how long each of them is woken.
+            turns: Whether they take turns, too.
+        """
+        effects: Effects = []
+        for _ in range(round(seconds / step_s)):
+            self.wait(step_s)
+            for id in ids or tuple(self.peers):
+                effects += self.wake(id)
+                if turns:
+                    trains = self.peers[id].phase is Phase.TRAINING
+                    effects += self.step(id, trained=trains)
+            effects += self.deliver()
+        return effects
+
+    def strand(self, source: PeerId, peer: PeerId) -> Effects:
+        """Let a peer consider dead whom it has pushed to; returns what it asks for at last."""
+        last: Effects = []
+        while not self.peers[source].account.outstanding[peer, 1].stranded:
+            self.wait(1.0)
+            last = self.wake(source)
+            self.mail.clear()
+        return last
+
+    def fill(self, id: PeerId, *, is_full: bool = True) -> Effects:
         """Tell a peer whether it has memory for another share."""
         what = "is full" if is_full else "has room again"
         return self._do(id, what, lambda p, now: p.filled(now, is_full=is_full))
 
-    def step(
-        self, id: PeerId, *, trained: bool = True, samples: int | None = None
-    ) -> list[Effect | Event]:
+    def step(self, id: PeerId, *, trained: bool = True, samples: int | None = None) -> Effects:
         """Let a peer take a turn."""
         effects = self._do(
             id, "takes a turn", lambda p, now: p.step(now, trained=trained, samples=samples)
@@ -169,7 +291,7 @@ class Scene:
 
     def act(
         self, id: PeerId, act: Callable[[RuleContext], object], *, trained: bool = True
-    ) -> list[Effect | Event]:
+    ) -> Effects:
         """Let a peer take a turn in which its rule does this."""
 
         def once(context: RuleContext) -> None:
@@ -178,11 +300,16 @@ class Scene:
         self.rules[id].next = once
         return self.step(id, trained=trained)
 
-    def push(self, source: PeerId, to: PeerId, weight: int) -> list[Effect | Event]:
-        """Let a peer push so much weight."""
-        return self.act(source, lambda context: context.push(to, weight))
+    def push(self, source: PeerId, to: Iterable[PeerId], weight: int = 5) -> Effects:
+        """Let a peer push so much weight to each of these, whose ids are letters."""
 
-    def mix_all(self, id: PeerId, *, trained: bool = True) -> list[Effect | Event]:
+        def push_all(context: RuleContext) -> None:
+            for peer in to:
+                context.push(peer, weight)
+
+        return self.act(source, push_all)
+
+    def mix_all(self, id: PeerId, *, trained: bool = True) -> Effects:
         """Let a peer mix whatever has come."""
 
         def mix(context: RuleContext) -> None:
@@ -191,7 +318,7 @@ class Scene:
 
         return self.act(id, mix, trained=trained)
 
-    def refuse_all(self, id: PeerId) -> list[Effect | Event]:
+    def refuse_all(self, id: PeerId) -> Effects:
         """Let a peer send back whatever has come."""
 
         def refuse(context: RuleContext) -> None:
@@ -200,7 +327,7 @@ class Scene:
 
         return self.act(id, refuse)
 
-    def finish(self, id: PeerId) -> list[Effect | Event]:
+    def finish(self, id: PeerId) -> Effects:
         """Let a peer take no more steps."""
         return self._do(id, "finishes", lambda p, now: p.finish(now))
 
@@ -211,11 +338,11 @@ class Scene:
                 self.act(id, lambda context: context.may_close(True), trained=False)
             self.deliver()
 
-    def leave(self, id: PeerId, *, burn: bool = False) -> list[Effect | Event]:
+    def leave(self, id: PeerId, *, burn: bool = False) -> Effects:
         """Let a peer leave."""
         return self._do(id, "leaves", lambda p, now: p.leave(now, burn=burn))
 
-    def attached(self, id: PeerId, share: ShareId, *, usable: bool) -> list[Effect | Event]:
+    def attached(self, id: PeerId, share: ShareId, *, usable: bool) -> Effects:
         """Tell a peer whether it can read a share where it lies."""
         effects = self._do(
             id,
@@ -224,11 +351,11 @@ class Scene:
         )
         return effects + self._inspect(id, effects, finite=True)
 
-    def measured(self, id: PeerId, distances: Mapping[ShareId, float]) -> list[Effect | Event]:
+    def measured(self, id: PeerId, distances: Mapping[ShareId, float]) -> Effects:
         """Tell a peer how far shares are from its model."""
         return self._do(id, "has measured", lambda p, now: p.measured(distances, now))
 
-    def unsent(self, envelope: Envelope) -> list[Effect | Event]:
+    def unsent(self, envelope: Envelope) -> Effects:
         """Tell the sender of a message that it can never arrive."""
         return self._do(envelope.source, "hears", lambda p, now: p.unsent(envelope, now))
 
@@ -236,20 +363,27 @@ class Scene:
         """Let time pass."""
         self.now += seconds
 
-    def receive(self, envelope: Envelope, *, finite: bool = True) -> list[Effect | Event]:
+    def receive(self, envelope: Envelope, *, finite: bool = True) -> Effects:
         """Hand a message to its peer, whether it was ever sent or not."""
         to, what = envelope.destination, line_of(envelope)
         effects = self._do(to, f"gets {what}", lambda p, now: p.receive(envelope, now))
         return effects + self._inspect(to, effects, finite=finite)
 
-    def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> None:
-        """Let mail through until there is none.
+    def says(self, to: PeerId, *members: Member, swarm: bytes = ANCHOR, **what: Any) -> Effects:
+        """Let the first of these say hello to a peer, and tell of the others."""
+        life = members[0].incarnation
+        body = hello(*members, **what)
+        return self.receive(self.letter(members[0].id, to, body, incarnation=life, swarm=swarm))
+
+    def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> Effects:
+        """Let mail through until there is none, and return what is asked for.
 
         Args:
             kinds: What is let through, everything unless given; the rest stays.
             lose: What is lost.
         """
         kept: list[Envelope] = []
+        effects: Effects = []
         while self.mail:
             envelope = self.mail.popleft()
             if isinstance(envelope.body, lose):
@@ -257,8 +391,9 @@ class Scene:
             elif kinds and not isinstance(envelope.body, kinds):
                 kept.append(envelope)
             elif envelope.destination in self.peers:
-                self.receive(envelope)
+                effects += self.receive(envelope)
         self.mail.extend(kept)
+        return effects
 
     def letter(
         self,
@@ -296,32 +431,27 @@ class Scene:
         phase: Phase = Phase.TRAINING,
     ) -> None:
         """Let *to* hear hello of a peer that is not on the table."""
-        member = Member(id=source, incarnation=incarnation, heartbeat=1, phase=phase, step=0)
-        hello = Hello(members=(member,), rooted=False, reply=False)
-        envelope = self.letter(source, to, hello, incarnation=incarnation, schema=schema.hash)
-        self.receive(envelope)
+        entry = member(source, phase, incarnation=incarnation, addresses=())
+        body = hello(entry, rooted=False)
+        self.receive(self.letter(source, to, body, incarnation=incarnation, schema=schema.hash))
 
     def sent(self, effects: Iterable[Effect | Event], kind: type[Any]) -> list[Any]:
         """Bodies of one kind among the messages that effects ask for."""
         bodies = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
         return [body for body in bodies if isinstance(body, kind)]
 
-    def _inspect(
-        self, id: PeerId, effects: list[Effect | Event], *, finite: bool
-    ) -> list[Effect | Event]:
+    def _inspect(self, id: PeerId, effects: Effects, *, finite: bool) -> Effects:
         shares = [effect.share for effect in effects if isinstance(effect, Inspect)]
         return [e for share in shares for e in self._inspected(id, share, finite=finite)]
 
-    def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> list[Effect | Event]:
+    def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> Effects:
         return self._do(
             id,
             "finds it finite" if finite else "finds it not finite",
             lambda p, now: p.inspected(share, now, finite=finite),
         )
 
-    def _do(
-        self, id: PeerId, what: str, event: Callable[[Protocol, float], list[Effect | Event]]
-    ) -> list[Effect | Event]:
+    def _do(self, id: PeerId, what: str, event: Callable[[Protocol, float], Effects]) -> Effects:
         effects = event(self.peers[id], self.now)
         self.lines.append(f"{self.now:5.2f} {id} {what}")
         for effect in effects:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.errors import ConfigError
 
 
 @pytest.mark.parametrize(

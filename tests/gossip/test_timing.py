@@ -4,8 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from rumor.gossip import ConfigError, ProtocolConfig
-from rumor.gossip.config import TIMINGS, Timing, timing
+from rumor.gossip.config import TIMINGS, ProtocolConfig, Timing, timing
+from rumor.gossip.errors import ConfigError
 
 NAMES = ("local", "lan", "wan")
 

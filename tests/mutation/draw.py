@@ -1,38 +1,33 @@
-"""Draw mutants of the protocol's core with a fixed seed, and freeze the list.
+"""Draw mutants of the core with a fixed seed: one commit and one seed are one list.
 
-``python -m rumor.tests.mutation.draw`` writes `mutants.json` anew; `SOURCES` names what it was
-drawn from.
+``python -m rumor.tests.mutation.draw COMMIT`` prints the list, by number.
 """
 
-import json
+import argparse
+import io
 import random
-from dataclasses import asdict
+import subprocess
+import tarfile
 from pathlib import Path
 
 from .mutate import Mutant, mutants_of
 
-__all__ = ["COMMIT", "LIST", "MODULES", "draw", "load"]
+__all__ = ["COUNT", "PACKAGES", "SEED", "draw", "draw_from", "sources_of"]
 
-COMMIT = "22399f1"
-"""The sources that the frozen list was drawn from."""
+PACKAGES = ("gossip", "topology")
+"""What mutants are drawn from, but for `UNCOVERED`."""
 
-MODULES = (
-    "exchange/outgoing",
-    "exchange/incoming",
-    "membership/table",
-    "protocol/context",
-    "protocol/join",
-    "protocol/leave",
-    "protocol/protocol",
-)
-LIST = Path(__file__).with_name("mutants.json")
+UNCOVERED = "gossip/transport/"
+"""What only live tests reach, so that `make cover` leaves it out, too."""
 
-_SEED = 14
-_COUNT = 120
+COUNT = 120
+SEED = 46
+
+_REPOSITORY = Path(__file__).parents[2]
 
 
 def draw(sources: dict[str, str], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants, of each module in proportion to its lines, and at most one of a line.
+    """Draw mutants, in proportion to a module's lines that can change, and at most one of a line.
 
     Args:
         sources: Text of each module, by its name.
@@ -40,14 +35,19 @@ def draw(sources: dict[str, str], count: int, seed: int) -> list[Mutant]:
         seed: Of the draw.
     """
     rng = random.Random(seed)
+    by_line = {module: _by_line(module, source) for module, source in sources.items()}
     drawn = []
-    for module, part in _parts({m: len(s.splitlines()) for m, s in sources.items()}, count).items():
-        by_line: dict[int, list[Mutant]] = {}
-        for mutant in mutants_of(module, sources[module]):
-            by_line.setdefault(mutant.line, []).append(mutant)
-        lines = sorted(rng.sample(sorted(by_line), part))
-        drawn += [rng.choice(by_line[line]) for line in lines]
+    for module, part in _parts({m: len(lines) for m, lines in by_line.items()}, count).items():
+        lines = sorted(rng.sample(sorted(by_line[module]), part))
+        drawn += [rng.choice(by_line[module][line]) for line in lines]
     return drawn
+
+
+def _by_line(module: str, source: str) -> dict[int, list[Mutant]]:
+    found: dict[int, list[Mutant]] = {}
+    for mutant in mutants_of(module, source):
+        found.setdefault(mutant.line, []).append(mutant)
+    return found
 
 
 def _parts(lines: dict[str, int], count: int) -> dict[str, int]:
@@ -60,18 +60,34 @@ def _parts(lines: dict[str, int], count: int) -> dict[str, int]:
     return parts
 
 
-def load() -> list[Mutant]:
-    """The frozen list; a mutant's number is its place in it."""
-    return [Mutant(**each) for each in json.loads(LIST.read_text())["mutants"]]
+def draw_from(commit: str, count: int = COUNT, seed: int = SEED) -> list[Mutant]:
+    """Draw mutants of a commit's core; a mutant's number is its place in the list."""
+    return draw(sources_of(commit), count, seed)
 
 
-def _freeze() -> None:
-    core = Path(__file__).parents[2] / "gossip"
-    sources = {module: (core / f"{module}.py").read_text() for module in MODULES}
-    mutants = [asdict(mutant) for mutant in draw(sources, _COUNT, _SEED)]
-    page = {"commit": COMMIT, "seed": _SEED, "mutants": mutants}
-    LIST.write_text(json.dumps(page, indent=1) + "\n")
+def sources_of(commit: str) -> dict[str, str]:
+    """Text of each module of the core, by its path without the ending."""
+    archive = ["git", "-C", str(_REPOSITORY), "archive", commit, *PACKAGES]
+    packed = subprocess.run(archive, check=True, capture_output=True)
+    sources = {}
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as tar:
+        for member in tar:
+            file = tar.extractfile(member)
+            if file and member.name.endswith(".py") and not member.name.startswith(UNCOVERED):
+                sources[member.name.removesuffix(".py")] = file.read().decode()
+    return dict(sorted(sources.items()))
+
+
+def _print() -> None:
+    parser = argparse.ArgumentParser(description="Draw mutants of the core and print them.")
+    parser.add_argument("commit")
+    parser.add_argument("--count", type=int, default=COUNT)
+    parser.add_argument("--seed", type=int, default=SEED)
+    told = parser.parse_args()
+    for number, mutant in enumerate(draw_from(told.commit, told.count, told.seed)):
+        place = f"{mutant.module}:{mutant.line}"
+        print(f"{number} {place} {mutant.operator}", mutant.original, mutant.mutated, sep="\n")
 
 
 if __name__ == "__main__":
-    _freeze()
+    _print()

@@ -43,7 +43,7 @@ class Mutant:
     """One fault in one place.
 
     Attributes:
-        module: Path of the file in `gossip`, without its ending.
+        module: Path of the file in the repository, without its ending.
         function: Qualified name of the function that it is in; empty outside of any.
         line: Number of the first line of *original*, from 1.
         original: The lines that change, as they are.

@@ -4,8 +4,8 @@
 ``--code`` and ``--tests`` either comes from another one, so that old and new tests can be held
 against the same mutants. Everything happens in copies; results that are there already are kept.
 
-The tests that cover a mutant's lines are run first, the fastest of them before all; with
-``--broad``, what survived is then held against more, such as `BROAD`.
+The tests that cover a mutant's lines are run, the fastest of them before all; with ``--broad``,
+what survived is then held against other tests.
 """
 
 import argparse
@@ -25,19 +25,16 @@ from threading import Lock
 
 from coverage import CoverageData
 
-from .draw import COMMIT, load
+from .draw import COUNT, PACKAGES, SEED, draw_from
 from .mutate import Mutant, apply
 
 __all__ = ["Result", "Tests", "judge", "main"]
 
-COVERED = ("tests/gossip", "tests/sim/test_testing.py")
+COVERED = ("tests/gossip", "tests/topology")
 """Whose coverage is looked at."""
 
-BROAD = ("tests/sim/fuzz", "tests/sim/test_testing.py", "tests/contract", "tests/gossip")
-"""What survivors may be held against in the end: ``--broad`` takes some of these."""
-
 _FIRST = 25
-_MARKS = "not live and not slow"
+_MARKS = "not live and not extended and not slow"
 _PYTEST = ("-q", "-p", "no:cacheprovider", "-m", _MARKS)
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 _REPOSITORY = Path(__file__).parents[2]
@@ -48,7 +45,7 @@ class Result:
     """What became of one mutant.
 
     Attributes:
-        mutant: Its number in the frozen list.
+        mutant: Its number in the list.
         place: Module, line and operator, to be read by people.
         outcome: ``killed``, ``timed out`` or ``survived``.
         by: The first test that failed; empty where none did.
@@ -128,8 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description="Run the tests over mutants of the core.")
     parser.add_argument("results", type=Path)
-    parser.add_argument("--code", default=COMMIT, help="commit that the code comes from")
+    parser.add_argument("--code", default="HEAD", help="commit that the code comes from")
     parser.add_argument("--tests", default="HEAD", help="commit that the tests come from")
+    parser.add_argument("--count", type=int, default=COUNT, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=SEED, help="of their draw")
     parser.add_argument(
         "--only", type=Path, help="run those alone that were noticed in these results"
     )
@@ -146,12 +145,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for k in range(told.processes)
     ]
     tests = _cover(trees[0], told.work.absolute())
-    chosen = dict.fromkeys(range(len(load())), "")
+    mutants = draw_from(told.code, told.count, told.seed)
+    chosen = dict.fromkeys(range(len(mutants)), "")
     if told.only:
         noticed = [each for each in _read(told.only) if each.outcome != "survived"]
         chosen = {each.mutant: each.by for each in noticed}
     tests = replace(tests, seconds_max=told.seconds_max)
-    _run(chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
+    _run(mutants, chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
     print(_summary(_read(told.results)))
 
 
@@ -171,7 +171,8 @@ def _cover(tree: Path, work: Path) -> Tests:
     """Run the tests once without a fault, if that has not been done in this folder."""
     data, times, settings = work / "coverage.data", work / "times.jsonl", work / "coverage.rc"
     if not times.exists():
-        settings.write_text(f"[run]\nsource_pkgs = rumor.gossip\ndata_file = {data}\n")
+        packages = ", ".join(f"rumor.{package}" for package in PACKAGES)
+        settings.write_text(f"[run]\nsource_pkgs = {packages}\ndata_file = {data}\n")
         plugin = ("-p", "rumor.tests.mutation.covering", "--times", str(times))
         command = (
             "-m",
@@ -189,6 +190,7 @@ def _cover(tree: Path, work: Path) -> Tests:
 
 
 def _run(
+    mutants: Sequence[Mutant],
     chosen: Mapping[int, str],
     results: Path,
     trees: Sequence[Path],
@@ -201,7 +203,7 @@ def _run(
 
     Beside its number stands the test that is likely to notice a mutant, if one is known.
     """
-    mutants, lock = load(), Lock()
+    lock = Lock()
     free: SimpleQueue[Bench] = SimpleQueue()
     for tree in trees:
         free.put(Bench(tree))
@@ -263,7 +265,7 @@ def _held_against_more(
 
 def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
     """Plant a fault and run some tests: what became of it, and which test failed."""
-    path = bench.tree / "gossip" / f"{mutant.module}.py"
+    path = bench.tree / f"{mutant.module}.py"
     source, written_ns = path.read_text(), path.stat().st_mtime_ns
     path.write_text(apply(mutant, source))
     # Compiled code is told by size and second: without this, that of another fault might be run.
@@ -282,8 +284,9 @@ def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float)
 
 
 def _module(file: str) -> str:
-    """Name of a file of the core as mutants have it, such as ``exchange/incoming``."""
-    return file.rpartition("/gossip/")[2].removesuffix(".py")
+    """Name of a file of the core as mutants have it, such as ``gossip/exchange/incoming``."""
+    _, package, rest = re.split(rf"/({'|'.join(PACKAGES)})/", file, maxsplit=1)
+    return f"{package}/{rest}".removesuffix(".py")
 
 
 def _environment(tree: Path) -> dict[str, str]:

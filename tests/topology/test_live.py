@@ -204,13 +204,6 @@ def test_a_round_before_the_first_is_refused() -> None:
         neighbors("ring", 0, ["a", "b"], "a", -1)
 
 
-def test_the_seed_of_a_swarm_draws_its_graph() -> None:
-    live = ids(16)
-    for spec in ("random-regular", "erdos-renyi", "small-world", "scale-free", "equi-static:m=3"):
-        drawn = {str(over(spec, seed, live).graph().edges) for seed in range(4)}
-        assert len(drawn) >= 3, spec
-
-
 WEIGHED = ["ring", "star", "exponential", "one-peer-exponential", "random-matching", "base-k"]
 
 

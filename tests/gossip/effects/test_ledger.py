@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import Audit, audit
-from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.effects.ledger import Account, Audit, Entry, Kind, audit
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.weight import UNIT
 

@@ -1,18 +1,18 @@
 """A peer that may send so much skips pushes beyond that; frames wait for their turn."""
 
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 import pytest
 
-from rumor.gossip import GoSGD, ProtocolConfig, RuleContext
-from rumor.gossip.effects.effects import Effect, Send
-from rumor.gossip.effects.events import Event, PushSkipped
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Offer, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Effects, Scene, letters, to
 
 SLOW = replace(SMALL, bandwidth_bytes_s=64.0)
 """A share of 64 bytes takes a second."""
@@ -21,19 +21,9 @@ SLOW_FRAMES = replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)
 """A frame of 16 bytes takes a second."""
 
 
-def is_offer(effect: Effect | Event) -> TypeGuard[Send]:
-    return isinstance(effect, Send) and type(effect.envelope.body) is Offer
-
-
-def to(effect: Effect | Event) -> str:
-    assert isinstance(effect, Send)
-    return effect.envelope.destination
-
-
-def chunks(effects: list[Effect | Event]) -> list[tuple[str, int, int]]:
+def chunks(effects: Effects) -> list[tuple[str, int, int]]:
     """Of every frame that goes out: to whom, of which shard, and which it is."""
-    sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [(e.destination, e.shard, e.body.index) for e in sent if isinstance(e.body, Chunk)]
+    return [(e.destination, e.shard, e.body.index) for e in letters(effects, Chunk)]
 
 
 def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
@@ -60,21 +50,6 @@ def test_one_without_credit_skips_for_want_of_a_neighbor() -> None:
     assert PushSkipped("no neighbor free") in scene.step("a")
 
 
-def test_the_first_frame_goes_out_at_once_and_the_others_when_their_time_has_come() -> None:
-    scene = Scene(SLOW_FRAMES)
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    start_s = scene.now
-    assert chunks(scene.receive(scene.letter("b", "a", Grant(1, 64)))) == [("b", 0, 0)]
-    assert scene.wake("a") == []
-    for index in (1, 2, 3):
-        assert scene.peers["a"].deadline() <= start_s + index
-        scene.now = start_s + index
-        effects = scene.wake("a")
-        assert chunks(effects) == [("b", 0, index)]
-    assert not chunks(scene.wake("a"))
-
-
 def test_a_held_back_share_is_not_given_up() -> None:
     scene = Scene(replace(SLOW_FRAMES, stall_s=0.5))
     scene.founded("a", "b")
@@ -89,20 +64,16 @@ def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_co
     scene = Scene(SLOW_FRAMES)
     scene.founded("a", "b", "c")
 
-    def push_both(context: RuleContext) -> None:
-        context.push("c", 5)
-        context.push("b", 5)
-
-    offered = [to(effect) for effect in scene.act("a", push_both) if is_offer(effect)]
+    offered = to(scene.push("a", "cb"), Offer)
     assert offered == ["c"]
     found = chunks(scene.receive(scene.letter("c", "a", Grant(1, 64))))
     for _ in range(8):
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
-        for effect in filter(is_offer, effects):
-            offered.append(to(effect))
-            found += chunks(scene.receive(scene.letter(to(effect), "a", Grant(1, 64))))
+        for peer in to(effects, Offer):
+            offered.append(peer)
+            found += chunks(scene.receive(scene.letter(peer, "a", Grant(1, 64))))
         assert scene.peers["a"].deadline() > scene.now
     assert offered == ["c", "b"]
     assert found == [(peer, 0, index) for peer in "cb" for index in range(4)]
@@ -115,8 +86,7 @@ def test_shards_share_the_bandwidth() -> None:
     found, schema = [], schema_of(16, shards=2).hash
     for _ in range(9):
         found += chunks(effects)
-        for effect in filter(is_offer, effects):
-            shard = effect.envelope.shard
+        for shard in [envelope.shard for envelope in letters(effects, Offer)]:
             granted = scene.letter("b", "a", Grant(1, 64), shard=shard, schema=schema)
             found += chunks(scene.receive(granted))
         scene.wait(1.0)
@@ -130,11 +100,7 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
     scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow))
     scene.founded("a", "b", "c")
 
-    def push_both(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5)
-
-    scene.act("a", push_both)
+    scene.push("a", "bc")
     scene.receive(scene.letter("b", "a", Grant(1, 64)))
     assert not scene.receive(scene.letter("c", "a", Grant(1, 64)))
     if how == "dead":
@@ -150,7 +116,7 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
     else:
         scene.receive(scene.letter("b", "a", Ack(1, 0)))
     scene.wait(1.0)
-    assert [to(effect) for effect in filter(is_offer, scene.wake("a"))] == ["c"]
+    assert to(scene.wake("a"), Offer) == ["c"]
     assert chunks(scene.receive(scene.letter("c", "a", Grant(1, 64)))) == [("c", 0, 0)]
 
 
@@ -158,17 +124,13 @@ def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
     scene = Scene(SLOW_FRAMES)
     scene.founded("a", "b", "c")
 
-    def push_both(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5)
-
-    scene.act("a", push_both)
+    scene.push("a", "bc")
     found = chunks(scene.receive(scene.letter("b", "a", Grant(1, 32))))
     for _ in range(3):
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
-        assert not any(map(is_offer, effects))
+        assert not to(effects, Offer)
     assert found == [("b", 0, 0), ("b", 0, 1)]
     assert chunks(scene.receive(scene.letter("b", "a", Grant(1, 64)))) == [("b", 0, 2)]
 

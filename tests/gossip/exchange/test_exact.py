@@ -4,33 +4,51 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ProtocolConfig, RuleContext
-from rumor.gossip.effects.effects import Drop, Effect, Reclaim, Record, Release, Snapshot
-from rumor.gossip.effects.events import Event
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Drop, Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.types import Incarnation
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Phase, Push, Query
+from rumor.gossip.wire.messages import (
+    Ack,
+    Body,
+    Chunk,
+    Grant,
+    Hello,
+    Leave,
+    Offer,
+    Phase,
+    Push,
+    Query,
+)
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Effects, Scene, of
 
 EXACT = replace(SMALL, exact=True)
+FRAMES = replace(WIDE, exact=True)
 HALF = ONE // 2
 
 
-def pushed(config: ProtocolConfig = EXACT, weight: int = HALF) -> Scene:
+def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b"") -> Scene:
     """A push of a to b; the mail stays in the bag."""
     scene = Scene(config)
-    scene.founded("a", "b", "c", "d", "e")
-    assert not [e for e in scene.push("a", "b", weight) if isinstance(e, Release)]
+    scene.founded("a", "b", "c", "d", "e", host=host)
+    assert not of(scene.push("a", "b", weight), Release)
     return scene
 
 
-def records(effects: list[Effect | Event]) -> list[Entry]:
-    return [effect.entry for effect in effects if isinstance(effect, Record)]
+def answers(scene: Scene, body: Body, incarnation: Incarnation = 1) -> Effects:
+    """Let b say this to a."""
+    return scene.receive(scene.letter("b", "a", body, incarnation=incarnation))
 
 
-def credit(scene: Scene) -> int:
-    """To how many others a can push now, of the two that it may have outstanding."""
+def records(effects: Effects) -> list[Entry]:
+    return [record.entry for record in of(effects, Record)]
+
+
+def require_credit(scene: Scene, pushes: int = 2) -> None:
+    """Make sure that a can push to so many others now."""
     pushed: list[str] = []
 
     def push_on(context: RuleContext) -> None:
@@ -40,42 +58,32 @@ def credit(scene: Scene) -> int:
                 pushed.append(peer)
 
     scene.act("a", push_on)
-    return len(pushed)
+    assert len(pushed) == pushes
 
 
 def settled(weight: int) -> Entry:
     return Entry(Kind.SETTLED, weight, "b", 1, 1)
 
 
-def test_what_comes_back_is_mixed_back_at_the_next_step_and_not_before() -> None:
-    scene = pushed()
-    assert records(scene.receive(scene.letter("b", "a", Ack(1, 0)))) == []
-    assert records(scene.wake("a")) == []
-    assert scene.peers["a"].account.weight == HALF
+@pytest.mark.parametrize(
+    ("weight", "accepted"), [(HALF, 0), (HALF, HALF // 4), (ONE, 0)], ids=["", "in part", "all"]
+)
+def test_what_comes_back_is_mixed_back_at_the_next_step_and_not_before(
+    weight: int, accepted: int
+) -> None:
+    scene, back = pushed(weight=weight), weight - accepted
+    a = scene.peers["a"]
+    assert records(answers(scene, Ack(1, accepted))) == records(scene.wake("a")) == []
+    assert a.account.weight == ONE - weight
     effects = scene.step("a")
-    assert effects[:3] == [Reclaim(1, 0.5), Record(settled(0)), Release(1)]
-    assert scene.peers["a"].account.weight == ONE
-    assert Reclaim(1, 0.5) not in scene.step("a")
+    mixed = Reclaim(1, back / (ONE - accepted))
+    assert effects[:3] == [mixed, Record(settled(accepted)), Release(1)]
+    assert a.account.weight == ONE - accepted
+    assert not of(scene.step("a"), Reclaim)
 
 
 def test_what_was_accepted_whole_is_settled_at_once() -> None:
-    scene = pushed()
-    effects = scene.receive(scene.letter("b", "a", Ack(1, HALF)))
-    assert effects == [Record(settled(HALF)), Release(1)]
-
-
-def test_of_a_share_that_was_accepted_in_part_the_rest_is_mixed_back() -> None:
-    scene = pushed()
-    scene.receive(scene.letter("b", "a", Ack(1, HALF // 4)))
-    back = HALF - HALF // 4
-    effects = scene.step("a")
-    assert effects[:2] == [Reclaim(1, back / (HALF + back)), Record(settled(HALF // 4))]
-
-
-def test_a_peer_that_gave_everything_takes_its_share_back_whole() -> None:
-    scene = pushed(weight=ONE)
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
-    assert Reclaim(1, 1.0) in scene.step("a")
+    assert answers(pushed(), Ack(1, HALF)) == [Record(settled(HALF)), Release(1)]
 
 
 def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
@@ -86,18 +94,17 @@ def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
         context.push("b", ONE // 4)
         context.push("c", ONE // 2)
 
-    effects = scene.act("a", push_both)
-    assert [e.id for e in effects if isinstance(e, Snapshot)] == [1]
+    assert [snapshot.id for snapshot in of(scene.act("a", push_both), Snapshot)] == [1]
     for peer in ("b", "c"):
         scene.receive(scene.letter(peer, "a", Ack(1, 0)))
     effects = scene.step("a")
-    assert [e for e in effects if isinstance(e, Reclaim)] == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
+    assert of(effects, Reclaim) == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
     assert effects[-1] == Release(1) and scene.peers["a"].account.weight == ONE
 
 
 def test_values_are_back_before_the_rule_takes_its_turn() -> None:
     scene = pushed()
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    answers(scene, Ack(1, 0))
     seen: list[tuple[int, int, bool]] = []
 
     def look(context: RuleContext) -> None:
@@ -111,26 +118,27 @@ def test_values_are_back_before_the_rule_takes_its_turn() -> None:
 
 def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
     scene = pushed()
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
-    assert not scene.receive(scene.letter("b", "a", Ack(1, HALF)))
-    effects = scene.receive(scene.letter("b", "a", Leave(True)))
-    effects += scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
+    answers(scene, Ack(1, 0))
+    assert not answers(scene, Ack(1, HALF))
+    effects = answers(scene, Leave(True)) + answers(scene, Query(9), incarnation=2)
+    effects += scene.passes("a", 40.0)
     assert not [entry for entry in records(effects) if entry.seq == 1]
-    scene.step("a")
+    assert Reclaim(1, 0.5) in scene.step("a")
     assert scene.peers["a"].account.weight == ONE
-    assert credit(scene) == 2
+    for peer in "cde":
+        scene.receive(scene.letter(peer, "a", Query(9)))  # they had fallen silent, too
+    require_credit(scene)
 
 
 def test_a_fenced_share_is_mixed_back() -> None:
     scene = pushed()
     scene.deliver(lose=(Push,))
-    scene.wait(1.0)
-    assert scene.sent(scene.wake("a"), Query)
+    assert scene.sent(scene.passes("a", 1.0), Query)
     scene.deliver()
     assert Reclaim(1, 0.5) in scene.step("a")
 
 
-@pytest.mark.parametrize("config", [EXACT, replace(WIDE, exact=True)])
+@pytest.mark.parametrize("config", [EXACT, FRAMES])
 def test_a_share_that_the_network_refused_is_mixed_back_once(config: ProtocolConfig) -> None:
     scene = pushed(config)
     share = scene.mail[-1]
@@ -139,26 +147,10 @@ def test_a_share_that_the_network_refused_is_mixed_back_once(config: ProtocolCon
 
 
 def test_an_offer_that_nobody_answers_is_mixed_back() -> None:
-    scene = pushed(replace(WIDE, exact=True))
+    scene = pushed(FRAMES)
     scene.wait(WIDE.stall_s)
     assert records(scene.wake("a")) == []
     assert scene.peers["a"].deadline() > scene.now
-    assert Reclaim(1, 0.5) in scene.step("a")
-
-
-def stranded(scene: Scene) -> None:
-    """Let b be considered dead."""
-    while not scene.peers["a"].account.outstanding["b", 1].stranded:
-        scene.wait(1.0)
-        assert not [e for e in scene.wake("a") if isinstance(e, Release)]
-        scene.mail.clear()
-
-
-def test_what_is_stranded_keeps_its_values_until_it_is_heard_of() -> None:
-    scene = pushed()
-    stranded(scene)
-    effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
-    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1)]
     assert Reclaim(1, 0.5) in scene.step("a")
 
 
@@ -166,95 +158,69 @@ KEPT_S = 10 * EXACT.dead_s
 """How long the values of a stranded share are kept."""
 
 
-def long_stranded(scene: Scene) -> list[Effect | Event]:
+def long_stranded(scene: Scene) -> Effects:
     """Let b be considered dead for so long that nobody counts on it any more."""
-    stranded(scene)
-    effects: list[Effect | Event] = []
-    until_s = scene.now + KEPT_S
-    while scene.now < until_s:
-        assert not [e for e in effects if isinstance(e, Release)]
-        scene.wait(1.0)
-        effects = scene.wake("a")
-        scene.mail.clear()
-    return effects
+    assert not of(scene.strand("a", "b"), Release)
+    assert not of(scene.passes("a", KEPT_S - 1.0), Release)
+    scene.mail.clear()
+    return scene.passes("a", 1.0)
 
 
-@pytest.mark.parametrize("config", [EXACT, replace(WIDE, exact=True)])
+@pytest.mark.parametrize("config", [EXACT, FRAMES])
 def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: ProtocolConfig) -> None:
     """Or each peer that was killed for good would cost each of its neighbors a model of memory."""
     scene = pushed(config)
-    if config.inline_bytes_max == 1:
+    if config is FRAMES:
         scene.deliver(Offer, Grant, Chunk)
     assert Release(1) in long_stranded(scene)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
-
-
-def test_what_comes_back_after_that_brings_weight_alone() -> None:
-    scene = pushed()
-    long_stranded(scene)
-    effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    # What comes back after that brings weight alone.
+    effects = answers(scene, Ack(1, 0))
     assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
     assert scene.peers["a"].account.weight == ONE
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
-    for peer in "cde":
-        scene.receive(scene.letter(peer, "a", Query(9)))  # they had fallen silent, too
-    assert credit(scene) == 2
 
 
 def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
     scene = pushed()
     long_stranded(scene)
-    scene.receive(scene.letter("b", "a", Query(9)))
+    answers(scene, Query(9))
     assert not scene.peers["a"].account.outstanding["b", 1].stranded
     assert Release(1) not in long_stranded(scene)
-    effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
+    effects = answers(scene, Query(9), incarnation=2)
     assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
 
 
 def test_memory_that_a_dead_neighbor_may_still_read_is_not_used_again_when_it_is_let_go() -> None:
-    scene = Scene(replace(WIDE, exact=True))
-    scene.founded("a", "b", host=b"the-same-machine")
-    scene.push("a", "b", HALF)
-    assert Release(1, abandoned=True) in long_stranded(scene)
+    assert Release(1, abandoned=True) in long_stranded(pushed(FRAMES, host=b"the-same-machine"))
 
 
 def test_one_that_is_heard_in_time_brings_its_values_however_often_it_died_before() -> None:
     scene = pushed()
     for _ in range(3):
-        stranded(scene)
-        for _ in range(round(KEPT_S) - 40):
-            scene.wait(1.0)
-            assert not [e for e in scene.wake("a") if isinstance(e, Release)]
-            scene.mail.clear()
-        scene.receive(scene.letter("b", "a", Query(9)))
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+        assert not of(scene.strand("a", "b"), Release)
+        assert not of(scene.passes("a", KEPT_S - 40.0), Release)
+        answers(scene, Query(9))
+    scene.strand("a", "b")
+    effects = answers(scene, Ack(1, 0))
+    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1)]
     assert Reclaim(1, 0.5) in scene.step("a")
 
 
 def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
     scene = pushed()
-    scene.receive(scene.letter("b", "a", Leave(True)))
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    answers(scene, Leave(True))
+    answers(scene, Ack(1, 0))
     scene.step("a")
     assert scene.peers["a"].account.weight == ONE
-    assert credit(scene) == 2
+    require_credit(scene)
 
 
 def test_values_of_an_escrow_that_is_written_off_are_let_go() -> None:
     scene = pushed()
-    effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
-    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
-    assert Release(1) in effects
-    assert not [e for e in scene.step("a") if isinstance(e, Reclaim)]
-
-
-def test_a_death_does_not_strand_what_is_about_to_be_mixed_back() -> None:
-    scene = pushed()
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
-    for _ in range(40):
-        scene.wait(1.0)
-        scene.wake("a")
-    assert Reclaim(1, 0.5) in scene.step("a")
+    effects = answers(scene, Query(9), incarnation=2)
+    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects) and Release(1) in effects
+    assert not of(scene.step("a"), Reclaim)
 
 
 def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
@@ -262,7 +228,7 @@ def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
     scene.leave("a")
     scene.deliver(Hello)
     assert scene.peers["a"].account.weight == 0
-    effects = scene.receive(scene.letter("b", "a", Ack(1, HALF // 2)))
+    effects = answers(scene, Ack(1, HALF // 2))
     (push,) = scene.sent(effects, Push)
     assert push.escrow == HALF - HALF // 2
     assert effects.index(Reclaim(1, 1.0)) < effects.index(Snapshot(3, "x"))
@@ -274,7 +240,7 @@ def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> N
     for id in "abcde":
         scene.finish(id)
     scene.merge(*"abcde")
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    answers(scene, Ack(1, 0))
     phases = [scene.peers["a"].phase]
     assert Reclaim(1, 0.5) in scene.step("a", trained=False)
     scene.merge(*"abcde")
@@ -286,5 +252,5 @@ def test_without_exact_mode_what_comes_back_brings_weight_alone() -> None:
     scene = Scene()
     scene.founded("a", "b")
     assert Release(1) in scene.push("a", "b", HALF)
-    assert records(scene.receive(scene.letter("b", "a", Ack(1, 0)))) == [settled(0)]
+    assert records(answers(scene, Ack(1, 0))) == [settled(0)]
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Drop)]

@@ -4,24 +4,67 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
+from rumor.gossip.exchange.transfer import (
+    INCOMING_TRANSITIONS,
+    IncomingEvent,
+    IncomingState,
+    IncomingTransfer,
+)
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE, WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Offer, Pending, Phase, Push, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Pending, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene
+from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene, a_push, an_offer, of
 
-OFFER = Offer(
-    seq=1, escrow=ONE // 2, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0
-)
+OFFER = an_offer(escrow=ONE // 2)
 SHARE = ShareId("a", 1, 1)
-PUSH = Push(seq=1, escrow=ONE // 2, size_bytes=64, epoch=0, round=0, note=0, step=0)
+PUSH = a_push(escrow=ONE // 2)
+
+# By state, where each event of the enum leads, in its order: whole attach offer readable
+# unreadable frame complete finite not-finite stalled restarted superseded refused taken.
+# "-" is ignored, "!" cannot happen.
+OUTCOMES = {
+    "offered": "staged attaching arriving ! ! ! ! ! ! ! ! ! ! !",
+    "attaching": "- - - staged arriving - ! - - decided decided decided decided !",
+    "arriving": "- arriving arriving - - arriving staged - - decided decided decided decided !",
+    "staged": "- - - - - - ! ready decided - - ! decided !",
+    "ready": "- - - - - - ! - - - - ! decided decided",
+    "decided": "! ! ! ! ! ! ! ! ! ! ! ! ! !",
+}
+
+CASES = [
+    pytest.param(IncomingState[name.upper()], event, outcome, id=f"{name}-{event.name.lower()}")
+    for name, row in OUTCOMES.items()
+    for event, outcome in zip(IncomingEvent, row.split(), strict=True)
+]
+
+
+@pytest.mark.parametrize(("state", "event", "outcome"), CASES)
+def test_each_event_has_the_outcome_that_is_written_here_or_cannot_happen(
+    state: IncomingState, event: IncomingEvent, outcome: str
+) -> None:
+    transfer = IncomingTransfer(ShareId("a", 1, 1), an_offer(), 0.0)
+    transfer.state = state
+    if outcome == "!":
+        with pytest.raises(KeyError):
+            transfer.on(event)
+    else:
+        assert transfer.on(event) == (outcome != "-")
+    expected = state if outcome in "!-" else IncomingState[outcome.upper()]
+    assert transfer.state is expected
+    assert transfer.whole == (expected >= IncomingState.STAGED)
+
+
+def test_the_table_knows_each_state() -> None:
+    assert [name.upper() for name in OUTCOMES] == [state.name for state in IncomingState]
+    assert set(INCOMING_TRANSITIONS) == set(IncomingState)
 
 
 def scene(config: ProtocolConfig = WIDE) -> Scene:
@@ -35,24 +78,50 @@ def scene(config: ProtocolConfig = WIDE) -> Scene:
 
 def get(made: Scene, body: Body, *, frame_bytes: int = 0, finite: bool = True) -> list[Body]:
     """Give b a message of a, and return what b answers."""
+    if isinstance(body, Push | Chunk):
+        frame_bytes = frame_bytes or (64 if isinstance(body, Push) else 16)
     envelope = made.letter("a", "b", body, frame_bytes=frame_bytes)
     answers: list[Body] = made.sent(made.receive(envelope, finite=finite), object)
     return answers
 
 
+def refusals(made: Scene, sender: str, body: Body) -> list[str]:
+    """Why b refuses a share."""
+    frame_bytes = body.size_bytes if isinstance(body, Push) else 0
+    effects = made.receive(made.letter(sender, "b", body, frame_bytes=frame_bytes))
+    return [refused.reason for refused in of(effects, ShareRefused)]
+
+
 def test_an_offer_is_granted_a_window_and_then_half_a_window_at_a_time() -> None:
     made = scene()
-    assert get(made, OFFER) == [Grant(1, 32)]
-    assert get(made, Chunk(1, 0, 0), frame_bytes=16) == [Grant(1, 48)]
-    assert get(made, Chunk(1, 1, 16), frame_bytes=16) == [Grant(1, 64)]
-    assert get(made, Chunk(1, 2, 32), frame_bytes=16) == []
-
-
-def test_an_offer_that_comes_twice_is_granted_the_same_again() -> None:
-    made = scene()
-    assert get(made, OFFER) == get(made, OFFER) == [Grant(1, 32)]
+    assert get(made, OFFER) == get(made, OFFER) == [Grant(1, 32)], "twice the same"
     get(made, replace(OFFER, escrow=5))
     assert made.peers["b"].staged == 1
+    assert get(made, Chunk(1, 0, 0)) == [Grant(1, 48)]
+    assert get(made, Chunk(1, 1, 16)) == [Grant(1, 64)]
+    assert get(made, Chunk(1, 2, 32)) == []
+
+
+@pytest.mark.parametrize(
+    ("frame_bytes", "granted"),
+    [
+        (24, [[Grant(1, 32)], [Grant(1, 56)], [Grant(1, 64)], []]),
+        (40, [[Grant(1, 40)], [Grant(1, 64)]]),
+    ],
+)
+def test_frames_are_as_large_as_the_offer_says(
+    frame_bytes: int, granted: list[list[Grant]]
+) -> None:
+    made = scene()
+    found = [get(made, replace(OFFER, frame_bytes=frame_bytes))]
+    with pytest.raises(RemoteProtocolError, match="not a frame of its share"):
+        get(made, Chunk(1, 0, 0))
+    for index in range(len(granted) - 1):
+        start = index * frame_bytes
+        size = min(frame_bytes, 64 - start)
+        found.append(get(made, Chunk(1, index, start), frame_bytes=size))
+    assert found == granted
+    assert frame_bytes > 32 or Mix(SHARE, 1 / 3) in made.mix_all("b")
 
 
 @pytest.mark.parametrize(
@@ -75,50 +144,28 @@ def test_what_breaks_the_protocol_changes_nothing(
     made = scene()
     get(made, OFFER)
     with pytest.raises(RemoteProtocolError, match=reason) as caught:
-        get(made, body, frame_bytes=frame_bytes)
+        made.receive(made.letter("a", "b", body, frame_bytes=frame_bytes))
     assert caught.value.sender == "a"
     assert made.peers["b"].staged == 1 and not made.wake("b")[1:]
 
 
 def test_frames_that_belong_to_nothing_are_dropped() -> None:
     made = scene()
-    assert get(made, Chunk(1, 0, 0), frame_bytes=16) == []
+    assert get(made, Chunk(1, 0, 0)) == []
     get(made, OFFER)
-    get(made, Chunk(1, 0, 0), frame_bytes=16)
+    get(made, Chunk(1, 0, 0))
     again = made.receive(made.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
-    assert not [effect for effect in again if isinstance(effect, Stage)]
+    assert not of(again, Stage)
 
 
 def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
     made = scene(replace(WIDE, window_bytes=64))
     get(made, OFFER)
     for index in (0, 3, 1):
-        get(made, Chunk(1, index, 16 * index), frame_bytes=16)
+        get(made, Chunk(1, index, 16 * index))
     assert not made.mix_all("b")
-    get(made, Chunk(1, 2, 32), frame_bytes=16)
+    get(made, Chunk(1, 2, 32))
     assert Mix(SHARE, 1 / 3) in made.mix_all("b")
-
-
-def test_a_question_about_a_share_that_is_there_is_answered_pending() -> None:
-    made = scene()
-    get(made, OFFER)
-    assert get(made, Query(1)) == [Pending(1)]
-
-
-def test_a_question_about_a_stalled_share_decides_it() -> None:
-    made = scene()
-    get(made, OFFER)
-    made.wait(WIDE.stall_s)
-    assert get(made, Query(1)) == [Ack(1, 0)]
-    assert made.peers["b"].staged == 0
-
-
-def test_a_share_that_stops_in_the_middle_is_sent_back() -> None:
-    made = scene()
-    made.wait(0.3)
-    get(made, OFFER)
-    made.wait(WIDE.stall_s)
-    assert ShareRefused("a", "stalled") in made.wake("b")
 
 
 def test_a_frame_is_a_sign_of_life_though_others_are_missing() -> None:
@@ -126,11 +173,19 @@ def test_a_frame_is_a_sign_of_life_though_others_are_missing() -> None:
     get(made, OFFER)
     stall_s = made.config.stall_s
     made.wait(0.9 * stall_s)
-    get(made, Chunk(1, 0, 0), frame_bytes=16)
-    made.wait(0.9 * stall_s)
-    assert ShareRefused("a", "stalled") not in made.wake("b")
-    made.wait(0.2 * stall_s)
-    assert ShareRefused("a", "stalled") in made.wake("b")
+    get(made, Chunk(1, 0, 0))
+    stalled = ShareRefused("a", "stalled")
+    assert stalled not in made.passes("b", 0.9 * stall_s, 0.9 * stall_s)
+    assert stalled in made.passes("b", 0.2 * stall_s, 0.2 * stall_s)
+
+
+def test_a_question_is_answered_pending_or_decides_what_has_stalled() -> None:
+    made = scene()
+    get(made, OFFER)
+    assert get(made, Query(1)) == [Pending(1)]
+    made.wait(WIDE.stall_s)
+    assert get(made, Query(1)) == [Ack(1, 0)]
+    assert made.peers["b"].staged == 0
 
 
 def test_a_question_fences_what_was_never_seen_and_ends_what_came_before() -> None:
@@ -142,56 +197,49 @@ def test_a_question_fences_what_was_never_seen_and_ends_what_came_before() -> No
     assert made.peers["b"].staged == 0
 
 
-def test_a_question_about_a_share_before_the_one_at_hand_needs_no_answer() -> None:
-    made = scene()
-    get(made, replace(OFFER, seq=2))
-    assert get(made, Query(1)) == []
-
-
 def test_a_later_offer_ends_one_that_was_given_up() -> None:
     made = scene()
     get(made, OFFER)
     assert get(made, replace(OFFER, seq=2)) == [Ack(1, 0), Grant(2, 32)]
+    made = scene()
+    get(made, replace(OFFER, seq=2))
+    assert get(made, Query(1)) == [], "the one before needs no answer any more"
 
 
 @pytest.mark.parametrize("body", [replace(PUSH, seq=2), Query(2)])
 def test_nobody_may_go_on_before_a_whole_share_is_settled(body: Body) -> None:
     made = scene(SMALL)
-    get(made, PUSH, frame_bytes=64)
+    get(made, PUSH)
     with pytest.raises(RemoteProtocolError, match="before the last share was settled"):
-        get(made, body, frame_bytes=64 if isinstance(body, Push) else 0)
+        get(made, body)
     assert made.peers["b"].staged == 1
 
 
-def test_a_share_that_is_not_finite_is_sent_back() -> None:
+def test_a_share_is_found_to_be_finite_once_or_sent_back() -> None:
     made = scene(SMALL)
-    assert get(made, PUSH, frame_bytes=64, finite=False) == [Ack(1, 0)]
+    assert get(made, PUSH, finite=False) == [Ack(1, 0)]
     assert made.peers["b"].staged == 0
-
-
-def test_the_vectors_word_on_a_decided_share_comes_too_late() -> None:
-    made = scene(SMALL)
-    made.receive(made.letter("a", "b", PUSH, frame_bytes=64))
+    get(made, replace(PUSH, seq=2))
+    share = SHARE._replace(seq=2)
+    assert made.peers["b"].inspected(share, 0.0, finite=True) == []
+    assert made.peers["b"].staged == 1
     made.mix_all("b")
-    assert made.peers["b"].inspected(SHARE, 0.0, finite=True) == []
+    assert made.peers["b"].inspected(share, 0.0, finite=True) == [], "that comes too late"
 
 
 def test_when_too_many_shares_lie_here_others_are_refused_before_their_bytes_move() -> None:
     made = scene(replace(WIDE, staged_max=1))
     made.introduce("c", "b")
     get(made, OFFER)
-    refused = made.receive(made.letter("c", "b", OFFER))
-    assert ShareRefused("c", "busy") in refused
+    assert refusals(made, "c", OFFER) == ["busy"]
 
 
 def test_more_weight_than_there_can_be_is_refused() -> None:
-    made = scene()
-    refused = made.receive(made.letter("a", "b", replace(OFFER, escrow=WEIGHT_MAX)))
-    assert ShareRefused("a", "more weight than there can be") in refused
+    made, why = scene(), ["more weight than there can be"]
+    assert refusals(made, "a", replace(OFFER, escrow=WEIGHT_MAX)) == why
     assert get(made, replace(OFFER, seq=2, escrow=WEIGHT_MAX - ONE)) == [Grant(2, 32)]
     made.introduce("c", "b")
-    refused = made.receive(made.letter("c", "b", replace(OFFER, escrow=1)))
-    assert ShareRefused("c", "more weight than there can be") in refused
+    assert refusals(made, "c", replace(OFFER, escrow=1)) == why
 
 
 def test_what_a_restarted_peer_can_no_longer_finish_is_sent_back() -> None:
@@ -212,73 +260,48 @@ def test_a_share_of_another_swarm_is_refused_but_not_one_that_was_let_in() -> No
     assert made.peers["b"].staged == 1
 
 
-def test_a_newcomer_takes_nothing_that_it_did_not_ask_for() -> None:
+def test_a_newcomer_takes_nothing_that_it_did_not_ask_for_and_then_a_copy_only() -> None:
     made = Scene()
     made.enter("b")
     made.join("b", "a")
     made.introduce("a", "b", phase=Phase.SEEKING)
     copy = replace(PUSH, size_bytes=128, form=Form(copy=True))
-    assert ShareRefused("a", "not asked for") in made.receive(
-        made.letter("a", "b", copy, frame_bytes=128)
-    )
-
-
-def test_a_joining_peer_takes_a_copy_only() -> None:
+    assert refusals(made, "a", copy) == ["not asked for"]
     made = Scene()
     made.enter("a")
     made.join("a")
-    made.enter("b")
-    made.join("b", "a")
-    made.deliver()
-    made.wait(0.2)
-    made.wake("b")
+    made.ask("b", "a")
     assert made.peers["b"].phase is Phase.JOINING
-    assert ShareRefused("a", "not a copy") in made.receive(
-        made.letter("a", "b", PUSH, frame_bytes=64)
-    )
+    assert refusals(made, "a", PUSH) == ["not a copy"]
 
 
-def test_frames_are_as_large_as_the_offer_says() -> None:
-    made = scene()
-    offer = replace(OFFER, frame_bytes=24)
-    assert get(made, offer) == [Grant(1, 32)]
-    with pytest.raises(RemoteProtocolError, match="not a frame of its share"):
-        get(made, Chunk(1, 0, 0), frame_bytes=16)
-    assert get(made, Chunk(1, 0, 0), frame_bytes=24) == [Grant(1, 56)]
-    assert get(made, Chunk(1, 1, 24), frame_bytes=24) == [Grant(1, 64)]
-    assert get(made, Chunk(1, 2, 48), frame_bytes=16) == []
-    assert Mix(SHARE, 1 / 3) in made.mix_all("b")
+def stranger(config: ProtocolConfig, size: int) -> Scene:
+    """The same with a model of so many numbers."""
+    made, schema = Scene(config), schema_of(size)
+    made.enter("b", schema=schema)
+    made.join("b")
+    made.introduce("a", "b", schema=schema)
+    return made
 
 
-def test_a_frame_larger_than_the_window_is_let_in_all_the_same() -> None:
-    made = scene()
-    assert get(made, replace(OFFER, frame_bytes=40)) == [Grant(1, 40)]
-    assert get(made, Chunk(1, 0, 0), frame_bytes=40) == [Grant(1, 64)]
+def granted(made: Scene, size: int, frame_bytes: int) -> list[Grant]:
+    schema = schema_of(size)
+    body = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
+    return made.sent(made.receive(made.letter("a", "b", body, schema=schema.hash)), Grant)
 
 
 def test_no_more_than_so_many_small_frames_are_let_in_at_once() -> None:
-    made = scene(replace(WIDE, window_bytes=10_000))
-    schema = schema_of(256)
-    made.enter("c", schema=schema)
-    made.join("c")
-    made.introduce("a", "c", schema=schema)
-    offer = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=16)
-    effects = made.receive(made.letter("a", "c", offer, schema=schema.hash))
-    assert made.sent(effects, Grant) == [Grant(1, 64 * 16)]
+    made = stranger(replace(WIDE, window_bytes=10_000), 256)
+    assert granted(made, 256, 16) == [Grant(1, 64 * 16)]
 
 
 @pytest.mark.parametrize("frame_bytes", [0, 1])
 def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) -> None:
-    made = Scene()
-    schema = schema_of(FRAMES_MAX // 8 + 1)
-    made.enter("b", schema=schema)
-    made.join("b")
-    made.introduce("a", "b", schema=schema)
-    offer = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
+    size = FRAMES_MAX // 8 + 1
+    made = stranger(SMALL, size)
     with pytest.raises(RemoteProtocolError, match="more frames than are counted"):
-        made.receive(made.letter("a", "b", offer, schema=schema.hash))
-    effects = made.receive(made.letter("a", "b", replace(offer, frame_bytes=2), schema=schema.hash))
-    assert made.sent(effects, Grant)
+        granted(made, size, frame_bytes)
+    assert granted(made, size, 2)
 
 
 def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
@@ -298,11 +321,3 @@ def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
         made.letter("a", "b", PUSH, frame_bytes=64),
     ]
     assert [b.place_of(other) for other in others] == [None] * len(others)
-
-
-def test_a_share_is_found_to_be_finite_once() -> None:
-    made = scene(SMALL)
-    get(made, PUSH, frame_bytes=64)
-    assert made.peers["b"].staged == 1
-    assert made.peers["b"].inspected(SHARE, 0.0, finite=True) == []
-    assert made.peers["b"].staged == 1

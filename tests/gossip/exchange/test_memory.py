@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import (
     Attach,
     Drop,
-    Effect,
     Inspect,
     Record,
     Release,
@@ -16,14 +15,14 @@ from rumor.gossip.effects.effects import (
     Snapshot,
     Stage,
 )
-from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Offer, Pending, Query
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Pending, Query
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Effects, Scene, letters, member, of
 
 HERE, THERE = b"one-host-of-many", b"another-machine!"
 SHARE = ShareId("a", 1, 1)
@@ -33,125 +32,79 @@ def shown() -> Scene:
     """A push of a to b, of which only the offer is on its way."""
     scene = Scene(WIDE)
     scene.founded("a", "b", host=HERE)
-    scene.push("a", "b", ONE // 2)
+    effects = scene.push("a", "b", ONE // 2)
+    assert Snapshot(1, "x", shown=True) in effects and Release(1) not in effects
+    assert shows(effects) == [True]
     return scene
 
 
 def attaching() -> Scene:
     """B has been asked whether it can read the share."""
     scene = shown()
-    scene.deliver()
+    assert scene.deliver() == [Attach(SHARE, "segment 1", 64)]
     return scene
 
 
-def sends(effects: list[Effect | Event]) -> list[str]:
-    return [type(e.envelope.body).__name__ for e in effects if isinstance(e, Send)]
+def shows(effects: Effects) -> list[bool]:
+    return [send.shown for send in of(effects, Send)]
 
 
-def test_an_offer_to_a_neighbor_on_this_machine_shows_where_the_share_lies() -> None:
-    scene = Scene(WIDE)
-    scene.founded("a", "b", host=HERE)
-    effects = scene.push("a", "b", ONE // 2)
-    assert Snapshot(1, "x", shown=True) in effects and Release(1) not in effects
-    assert [e.shown for e in effects if isinstance(e, Send)] == [True]
-    got = scene.receive(scene.mail.popleft())
-    assert got == [Attach(SHARE, "segment 1", 64)]
+def settled(weight: int) -> Record:
+    return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
 
 
 def test_a_share_that_is_read_is_released_by_its_answer() -> None:
     scene = attaching()
     assert Inspect(SHARE) in scene.attached("b", SHARE, usable=True)
-    acks = scene.sent(scene.mix_all("b"), Ack)
-    assert acks == [Ack(1, ONE // 2, 32)]
-    scene.mail.clear()
-    effects = scene.receive(scene.letter("b", "a", acks[0]))
-    assert effects == [Record(Entry(Kind.SETTLED, ONE // 2, "b", 1, 1)), Release(1)]
+    assert scene.sent(scene.mix_all("b"), Ack) == [Ack(1, ONE // 2, 32)]
+    assert scene.deliver() == [settled(ONE // 2), Release(1)]
 
 
-def test_a_share_that_cannot_be_read_is_sent_and_later_ones_are_not_shown() -> None:
+def test_a_share_that_cannot_be_read_is_sent_and_later_ones_of_that_life_are_not_shown() -> None:
     scene = attaching()
     granted = scene.attached("b", SHARE, usable=False)
     assert scene.sent(granted, Grant) == [Grant(1, 32)]
-    scene.deliver()
+    effects = scene.deliver()
     scene.mix_all("b")
-    scene.deliver()
-    assert scene.peers["b"].account.weight == ONE + ONE // 2
-    assert "release snapshot 1" in "".join(scene.lines)
-    effects = scene.push("a", "b", ONE // 4)
-    assert next(e.shown for e in effects if isinstance(e, Send)) is False
-    assert "Attach" not in str(scene.receive(scene.mail.popleft()))
-
-
-def test_what_one_life_could_not_read_the_next_may() -> None:
-    scene = attaching()
-    scene.attached("b", SHARE, usable=False)
-    scene.deliver()
+    effects += scene.deliver()
+    assert scene.peers["b"].account.weight == ONE + ONE // 2 and Release(1) in effects
+    assert not any(shows(scene.push("a", "b", ONE // 4)))
+    assert not of(scene.deliver(), Attach)
     scene.refuse_all("b")
     scene.deliver()
-    member = scene.peers["b"].live()[1]
-    again = replace(member, incarnation=2, heartbeat=1, host=HERE)
-    hello = Hello(members=(again,), rooted=True, reply=False)
-    scene.receive(scene.letter("b", "a", hello, incarnation=2))
-    effects = scene.push("a", "b", 5)
-    assert [e.shown for e in effects if isinstance(e, Send)] == [True]
+    scene.says("a", member("b", incarnation=2, host=HERE))
+    assert shows(scene.push("a", "b")) == [True], "what one life could not read the next may"
 
 
 @pytest.mark.parametrize(
-    ("host", "config"),
+    ("mine", "theirs", "config"),
     [
-        (b"", WIDE),
-        (HERE, SMALL),
-        (HERE, replace(WIDE, shared_memory=False)),
+        (b"", b"", WIDE),
+        (HERE, HERE, SMALL),
+        (HERE, HERE, replace(WIDE, shared_memory=False)),
+        (HERE, THERE, WIDE),
     ],
-    ids=["no memory to show", "in one message anyway", "not wanted"],
+    ids=["no memory to show", "in one message anyway", "not wanted", "on another machine"],
 )
-def test_a_share_is_not_shown(host: bytes, config: ProtocolConfig) -> None:
+def test_a_share_is_not_shown(mine: bytes, theirs: bytes, config: ProtocolConfig) -> None:
     scene = Scene(config)
-    scene.founded("a", "b", host=host)
-    effects = scene.push("a", "b", 5)
-    assert Snapshot(1, "x") in effects
-    assert not any(e.shown for e in effects if isinstance(e, Send))
+    scene.enter("a", host=mine)
+    scene.enter("b", host=theirs)
+    scene.found("a", "b")
+    effects = scene.push("a", "b")
+    assert Snapshot(1, "x") in effects and shows(effects) == [False]
 
 
-def test_a_share_is_not_shown_to_a_neighbor_on_another_machine() -> None:
-    scene = Scene(WIDE)
-    scene.enter("a", host=HERE)
-    scene.enter("b", host=THERE)
-    scene.join("a", "b", founders=2)
-    scene.join("b", "a", founders=2)
-    for _ in range(4):
-        scene.deliver()
-        scene.wait(1.0)
-        scene.wake("a")
-        scene.wake("b")
-    effects = scene.push("a", "b", 5)
-    assert scene.sent(effects, Offer) and Snapshot(1, "x") in effects
-
-
-def test_an_offer_that_comes_twice_is_looked_at_once() -> None:
+@pytest.mark.parametrize(("usable", "again"), [(True, []), (False, [Grant(1, 32)])])
+def test_an_offer_that_comes_twice_is_looked_at_once(usable: bool, again: list[Grant]) -> None:
     scene = shown()
     offer = scene.mail[-1]
     assert [type(e) for e in scene.receive(offer)] == [Attach]
     assert scene.receive(offer) == []
-    scene.attached("b", SHARE, usable=True)
-    assert scene.receive(offer) == []
-
-
-def test_an_offer_that_comes_again_after_its_memory_could_not_be_read_is_granted_again() -> None:
-    scene = shown()
-    offer = scene.mail[-1]
-    scene.receive(offer)
-    scene.attached("b", SHARE, usable=False)
-    assert scene.sent(scene.receive(offer), Grant) == [Grant(1, 32)]
-
-
-def test_only_the_first_answer_about_memory_counts() -> None:
-    scene = attaching()
-    scene.attached("b", SHARE, usable=False)
-    assert scene.peers["b"].attached(SHARE, scene.now, usable=True) == []
-    scene = attaching()
-    scene.attached("b", SHARE, usable=True)
-    assert scene.peers["b"].attached(SHARE, scene.now, usable=False) == []
+    scene.attached("b", SHARE, usable=usable)
+    assert [letter.body for letter in letters(scene.receive(offer))] == again
+    # Only the first answer about memory counts.
+    assert scene.peers["b"].attached(SHARE, scene.now, usable=not usable) == []
 
 
 def test_an_answer_about_a_share_that_is_decided_comes_too_late() -> None:
@@ -167,68 +120,43 @@ def test_frames_are_not_staged_into_memory_of_another() -> None:
     chunk = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
     assert scene.peers["b"].place_of(chunk) is None
     assert scene.receive(chunk) == []
+    assert scene.sent(scene.receive(scene.letter("a", "b", Query(1))), Pending) == [Pending(1)]
     assert Inspect(SHARE) in scene.attached("b", SHARE, usable=True)
     assert scene.receive(chunk) == []
-
-
-def test_a_question_while_it_is_being_looked_finds_it_pending() -> None:
-    scene = attaching()
-    assert scene.sent(scene.receive(scene.letter("a", "b", Query(1))), Pending) == [Pending(1)]
 
 
 def test_a_grant_of_more_than_a_window_does_not_end_the_showing() -> None:
     scene = shown()
     with pytest.raises(RemoteProtocolError, match="more than a window"):
         scene.receive(scene.letter("b", "a", Grant(1, 33)))
-    effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
-    assert Record(Entry(Kind.SETTLED, ONE // 2, "b", 1, 1)) in effects
-    effects = scene.push("a", "b", 5)
-    assert [e.shown for e in effects if isinstance(e, Send)] == [True]
-
-
-def stranded() -> Scene:
-    """B, to which a share was shown, is considered dead."""
-    scene = shown()
-    while not scene.peers["a"].account.outstanding["b", 1].stranded:
-        scene.wait(1.0)
-        last = scene.wake("a")
-        scene.mail.clear()
-    assert Release(1, abandoned=True) in last
-    return scene
+    assert settled(ONE // 2) in scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
+    assert shows(scene.push("a", "b")) == [True]
 
 
 def test_memory_that_one_considered_dead_may_still_read_is_never_used_again() -> None:
-    scene = stranded()
+    scene = shown()
+    assert Release(1, abandoned=True) in scene.strand("a", "b")
     effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
-    assert Record(Entry(Kind.SETTLED, ONE // 2, "b", 1, 1)) in effects
-    assert not [effect for effect in effects if isinstance(effect, Release)]
+    assert settled(ONE // 2) in effects and not of(effects, Release)
 
 
 def test_of_an_abandoned_share_nothing_can_be_sent_any_more() -> None:
-    scene = stranded()
+    scene = shown()
+    scene.strand("a", "b")
     effects = scene.receive(scene.letter("b", "a", Grant(1, 32)))
     assert Record(Entry(Kind.FOUND, 0, "b", 1, 1)) in effects
-    assert Record(Entry(Kind.SETTLED, 0, "b", 1, 1)) in effects
-    assert not scene.sent(effects, Chunk)
+    assert settled(0) in effects and not scene.sent(effects, Chunk)
     assert scene.peers["a"].account.weight == ONE
 
 
 def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other() -> None:
     scene = Scene(replace(WIDE, query_s_max=1e9, query_s_min=1e9))
     scene.founded("a", "b", "c", host=HERE)
-
-    def push_both(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5)
-
-    scene.act("a", push_both)
-    scene.mail.clear()
+    scene.push("a", "bc")
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
         scene.receive(scene.letter("c", "a", Pending(1)))
-        effects = scene.wake("a")
-        scene.mail.clear()
-        assert not [effect for effect in effects if isinstance(effect, Release)]
+        assert not of(scene.wake("a"), Release)
     effects = scene.receive(scene.letter("c", "a", Ack(1, 5)))
     assert effects[-1] == Release(1, abandoned=True)
 
@@ -245,31 +173,20 @@ def test_a_share_that_is_not_finite_is_dropped_wherever_it_lies() -> None:
     scene.peers["b"].attached(SHARE, scene.now, usable=True)
     effects = scene.peers["b"].inspected(SHARE, scene.now, finite=False)
     assert Drop(SHARE) in effects and ShareRefused("a", "not finite") in effects
-    assert sends(effects) == ["Ack"]
-    assert not [effect for effect in effects if isinstance(effect, Stage)]
+    assert [type(letter.body) for letter in letters(effects)] == [Ack]
+    assert not of(effects, Stage)
 
 
 def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:
     scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
     scene.founded("a", "b", "c", host=HERE)
-    for peer in ("b", "c"):
+    for peer in "bc":
         scene.push("a", peer, ONE // 4)
-    for peer in ("b", "c"):
-        effects = scene.receive(scene.letter(peer, "a", Grant(1, 64)))
-        if peer == "c":
-            assert not scene.sent(effects, Chunk), "b's share has the link"
-    ends: list[str] = []
+    granted = [scene.receive(scene.letter(peer, "a", Grant(1, 64))) for peer in "bc"]
+    assert not scene.sent(granted[1], Chunk), "b's share has the link"
     last_bytes = 64 - 16
-    for _ in range(60):
-        scene.wait(0.25)
-        effects = scene.wake("a")
-        sends = [effect.envelope for effect in effects if isinstance(effect, Send)]
-        ends += [
-            envelope.destination
-            for envelope in sends
-            if isinstance(envelope.body, Chunk) and envelope.body.offset_bytes == last_bytes
-        ]
-    assert ends == ["b", "c"]
+    chunks = letters(scene.passes("a", 15.0, 0.25), Chunk)
+    assert [e.destination for e in chunks if e.body.offset_bytes == last_bytes] == ["b", "c"]
 
 
 def test_a_peer_says_who_may_read_its_memory() -> None:

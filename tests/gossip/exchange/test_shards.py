@@ -5,48 +5,55 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import SGP, GoSGD, ProtocolConfig, RuleContext
-from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
-from rumor.gossip.effects.events import Event, Joined, PushSkipped, ShareRefused
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Mix, Record, Snapshot
+from rumor.gossip.effects.events import Joined, PushSkipped, ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import (
-    Ack,
-    Ask,
-    Body,
-    Describe,
-    Envelope,
-    Hello,
-    Leave,
-    Phase,
-    Push,
-    Query,
-)
+from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Leave, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import ANCHOR, SMALL, Scene
+from ..scene import SMALL, Effects, Scene, a_push, hello, letters, of, to
 
 THREE = schema_of(24, shards=3)
+COPY = Form(copy=True)
 
 
-def gossiping(config: ProtocolConfig = SMALL, *, shards: int = 3) -> Scene:
-    """Peers a and b, which push at every turn."""
+def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
     scene = Scene(config)
-    scene.founded("a", "b", shards=shards, rules={peer: GoSGD(1.0) for peer in "ab"})
+    scene.founded(*ids or "ab", shards=3)
     return scene
 
 
-def pushed(effects: list[Effect | Event]) -> list[tuple[int, int]]:
+def gossiping(**config: Any) -> Scene:
+    """Peers a and b, which push at every turn."""
+    scene = Scene(replace(SMALL, **config))
+    scene.founded("a", "b", shards=3, rules={peer: GoSGD(1.0) for peer in "ab"})
+    return scene
+
+
+def exchange(scene: Scene) -> list[tuple[int, int]]:
+    """Shard and weight of every push of a's turn, which b then mixes."""
+    found = pushed(scene.step("a"))
+    scene.deliver()
+    scene.step("b", trained=False)
+    scene.deliver()
+    return found
+
+
+def pushed(effects: Effects) -> list[tuple[int, int]]:
     """Shard and weight of every push."""
-    sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [(e.shard, e.body.escrow) for e in sent if isinstance(e.body, Push)]
+    return [(letter.shard, letter.body.escrow) for letter in letters(effects, Push)]
 
 
-def letter(scene: Scene, source: str, to: str, body: Body, **what: Any) -> Envelope:
-    return scene.letter(source, to, body, schema=THREE.hash, **what)
+def receive(scene: Scene, source: str, to: str, body: Body, **what: Any) -> Effects:
+    return scene.receive(scene.letter(source, to, body, schema=THREE.hash, **what))
 
 
 def weights(scene: Scene, peer: str) -> list[int]:
@@ -54,59 +61,42 @@ def weights(scene: Scene, peer: str) -> list[int]:
 
 
 def test_a_founder_brings_one_of_every_shard() -> None:
-    scene = gossiping()
+    scene = founded()
     assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].weight == 3 * ONE
     assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
 
 
-def test_shards_take_turns() -> None:
-    scene = gossiping(SMALL)
-    found = []
-    for _ in range(4):
-        found.append(pushed(scene.step("a")))
-        scene.deliver()
-        scene.step("b", trained=False)
-        scene.deliver()
-    assert [[shard for shard, _ in pushes] for pushes in found] == [[0], [1], [2], [0]]
+def test_shards_take_turns_and_random_ones_all_come_up_without_repetition() -> None:
+    scene = gossiping()
+    assert [[shard for shard, _ in exchange(scene)] for _ in range(4)] == [[0], [1], [2], [0]]
+    scene = gossiping(shards_per_push=2, shard_order="random")
+    found = {tuple(shard for shard, _ in exchange(scene)) for _ in range(30)}
+    assert found == {(0, 1), (0, 2), (1, 2)}
 
 
 def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> None:
-    scene = gossiping(replace(SMALL, shards_per_push=2))
+    scene = gossiping(shards_per_push=2)
     effects = scene.step("a")
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
-    snapshots = [e for e in effects if isinstance(e, Snapshot)]
-    assert snapshots == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
+    assert of(effects, Snapshot) == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
     assert Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1)) in effects
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
     scene.deliver()
-    mixed = [e for e in scene.step("b", trained=False) if isinstance(e, Mix)]
+    mixed = of(scene.step("b", trained=False), Mix)
     # It pushed half of its own before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
 
 
 def test_a_push_of_all_shards_counts_as_one_and_carries_one_round() -> None:
-    scene = gossiping(replace(SMALL, shards_per_push=3))
-    scene.step("a")
-    rounds = [e.body.round for e in scene.mail if isinstance(e.body, Push)]
-    assert rounds == [0, 0, 0]
-    scene.deliver()
-    scene.step("b", trained=False)
-    scene.deliver()
-    scene.step("a")
-    assert {e.body.round for e in scene.mail if isinstance(e.body, Push)} == {1}
-
-
-def test_random_shards_are_drawn_without_repetition_and_all_come_up() -> None:
-    scene = gossiping(replace(SMALL, shards_per_push=2, shard_order="random"))
-    found = set()
-    for _ in range(30):
-        shards = [shard for shard, _ in pushed(scene.step("a"))]
-        assert len(shards) == len(set(shards)) == 2 and shards == sorted(shards)
-        found |= {tuple(shards)}
+    scene = gossiping(shards_per_push=3)
+    rounds = []
+    for _ in range(2):
+        effects = scene.step("a")
+        rounds.append([push.round for push in scene.sent(effects, Push)])
         scene.deliver()
         scene.step("b", trained=False)
         scene.deliver()
-    assert found == {(0, 1), (0, 2), (1, 2)}
+    assert rounds == [[0] * 3, [1] * 3]
 
 
 def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
@@ -124,28 +114,22 @@ def light(scene: Scene, shard: int) -> None:
 
 
 def test_a_shard_with_hardly_any_weight_is_passed_over_and_its_turn_with_it() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c", shards=3)
+    scene = founded(*"abc")
     light(scene, 0)
-    effects = scene.act("a", lambda context: context.push_half())
-    assert PushSkipped("too little weight") in effects
-    assert [shard for shard, _ in pushed(scene.act("a", lambda context: context.push_half()))] == [
-        1
-    ]
+    assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
+    assert [shard for shard, _ in pushed(scene.act("a", RuleContext.push_half))] == [1]
 
 
 def test_of_several_shards_the_heavy_ones_go() -> None:
-    scene = Scene(replace(SMALL, shards_per_push=3))
-    scene.founded("a", "b", "c", shards=3)
+    scene = founded(*"abc", config=replace(SMALL, shards_per_push=3))
     light(scene, 1)
-    effects = scene.act("a", lambda context: context.push_half())
+    effects = scene.act("a", RuleContext.push_half)
     assert [shard for shard, _ in pushed(effects)] == [0, 2]
-    assert {e.envelope.destination for e in effects if isinstance(e, Send)} == {"c"}
+    assert set(to(effects)) == {"c"}
 
 
 def test_a_peer_is_busy_for_the_shards_under_way_and_free_for_the_others() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=3)
+    scene = founded()
     scene.act("a", lambda context: context.push("b", 5, shard=1))
     found: list[object] = []
 
@@ -160,100 +144,72 @@ def test_a_peer_is_busy_for_the_shards_under_way_and_free_for_the_others() -> No
 
 def test_while_merging_all_shards_go_with_every_push() -> None:
     scene = gossiping()
-    scene.finish("a")
-    scene.finish("b")
+    for id in "ab":
+        scene.finish(id)
     scene.deliver()
     assert scene.peers["a"].merging
     assert [shard for shard, _ in pushed(scene.step("a", trained=False))] == [0, 1, 2]
 
 
-def test_an_answer_about_one_shard_settles_no_other() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=3)
+def test_answers_and_questions_are_about_their_own_shard_only() -> None:
+    scene = founded()
     scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
-    effects = scene.receive(letter(scene, "b", "a", Ack(1, 0), shard=1))
+    effects = receive(scene, "b", "a", Ack(1, 0), shard=1)
     assert Record(Entry(Kind.SETTLED, 0, "b", 1, 1, shard=1)) in effects
-    outstanding = [len(account.outstanding) for account in scene.peers["a"].accounts]
-    assert outstanding == [1, 0, 0]
-
-
-def test_a_question_fences_its_own_shard_only() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=3)
-    effects = scene.receive(letter(scene, "a", "b", Query(1), shard=2))
+    assert [len(account.outstanding) for account in scene.peers["a"].accounts] == [1, 0, 0]
+    effects = receive(scene, "a", "b", Query(1), shard=2)
     assert Record(Entry(Kind.ACCEPTED, 0, "a", 1, 1, shard=2)) in effects
-    share = Push(seq=1, escrow=5, size_bytes=64, epoch=0, round=0, note=0, step=0)
-    scene.receive(letter(scene, "a", "b", share, frame_bytes=64))
+    receive(scene, "a", "b", a_push(), frame_bytes=64)
     assert scene.peers["b"].staged == 1
 
 
 def test_a_peer_about_to_go_is_asked_about_every_shard() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=3)
+    scene = founded()
     scene.act("a", lambda context: context.push_shards("b", {0: 5, 2: 5}))
-    effects = scene.receive(letter(scene, "b", "a", Leave(False)))
-    asked = [e.envelope.shard for e in effects if isinstance(e, Send)]
-    assert asked == [0, 2]
+    effects = receive(scene, "b", "a", Leave(False))
+    assert [letter.shard for letter in letters(effects)] == [0, 2]
 
 
 def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=3)
-    for body in (Query(1), Describe(THREE), Hello(members=(), rooted=True, reply=False)):
+    scene = founded()
+    for body in (Query(1), Describe(THREE), hello()):
         with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
-            scene.receive(letter(scene, "a", "b", body, shard=3))
-    described = scene.letter("a", "b", Describe(THREE), shard=3)
+            receive(scene, "a", "b", body, shard=3)
     with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
-        scene.receive(described)
+        scene.receive(scene.letter("a", "b", Describe(THREE), shard=3))
+    # Peers with other shards are told so.
     other = scene.receive(scene.letter("a", "b", Query(1), shard=3))
     assert scene.sent(other, Describe) == [Describe(THREE)]
 
 
-def test_a_leaver_hands_every_shard_on() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=3)
+def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
+    scene = founded()
     scene.leave("a")
     scene.deliver()
     scene.mix_all("b")
     scene.deliver()
     assert scene.peers["a"].done and weights(scene, "b") == [2 * ONE] * 3
+    burned = [record.entry for record in of(scene.leave("b"), Record)]
+    assert burned == [Entry(Kind.BURNED, 2 * ONE, shard=shard) for shard in range(3)]
 
 
-def test_a_leaver_that_is_alone_burns_every_shard() -> None:
+def joining() -> Scene:
+    """B has asked a, which founded alone, for a copy."""
     scene = Scene()
     scene.enter("a", schema=THREE)
     scene.join("a")
-    effects = scene.leave("a")
-    burned = [e.entry for e in effects if isinstance(e, Record)]
-    assert burned == [Entry(Kind.BURNED, ONE, shard=shard) for shard in range(3)]
-
-
-def joining(scene: Scene) -> None:
-    """B has asked a, which founded alone, for a copy."""
-    scene.enter("a", schema=THREE)
-    scene.join("a")
-    scene.enter("b", schema=THREE)
-    scene.join("b", "a")
-    scene.deliver()
-    scene.wait(0.2)
-    scene.wake("b")
+    scene.ask("b", "a")
     scene.deliver(Ask)
     assert scene.peers["b"].phase is Phase.JOINING
-
-
-def copies(effects: list[Effect | Event]) -> list[tuple[int, int, Form]]:
-    sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [(e.shard, e.body.size_bytes, e.body.form) for e in sent if isinstance(e.body, Push)]
+    return scene
 
 
 def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> None:
-    scene = Scene()
-    joining(scene)
-    form = Form(copy=True)
+    scene = joining()
+    shares = letters(scene.step("a"), Push)
     # The local buffers go along with the first shard.
-    expected = [(0, 128, form), (1, 64, form), (2, 64, form)]
-    assert copies(scene.step("a")) == expected
-    shares = [e for e in scene.mail if isinstance(e.body, Push)]
+    sizes = [(share.shard, share.body.size_bytes, share.body.form) for share in shares]
+    assert sizes == [(0, 128, COPY), (1, 64, COPY), (2, 64, COPY)]
     for share in shares[:2]:
         scene.receive(share)
         scene.step("b", trained=False)
@@ -263,67 +219,39 @@ def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> N
     assert weights(scene, "b") == [ONE // 2] * 3
 
 
+def gives(scene: Scene, donor: str, *shards: int) -> Effects:
+    """Let a donor send copies of these shards to b, which then takes a step."""
+    for shard in shards:
+        size = COPY.size_bytes(THREE, shard)
+        body = a_push(form=COPY, size_bytes=size)
+        receive(scene, donor, "b", body, frame_bytes=size, shard=shard)
+    return scene.step("b", trained=False)
+
+
 def test_one_that_got_a_part_of_a_copy_takes_what_is_missing_from_another_donor() -> None:
-    scene = Scene()
-    scene.founded("a", "c", shards=3)
-    scene.enter("b", schema=THREE)
-    scene.join("b", "a")
-    scene.deliver()
-    scene.wait(0.2)
-    scene.wake("b")
-    share = Push(
-        seq=1, escrow=9, size_bytes=64, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
-    first = replace(share, size_bytes=128)
-
-    def give(donor: str) -> None:
-        for shard, body in ((0, first), (1, share), (2, share)):
-            if (donor, shard) != ("a", 2):
-                size = body.size_bytes
-                scene.receive(letter(scene, donor, "b", body, frame_bytes=size, shard=shard))
-
-    give("a")
-    effects = scene.step("b", trained=False)
-    assert [e.share.shard for e in effects if isinstance(e, Mix)] == [0, 1]
-    give("c")
-    effects = scene.step("b", trained=False)
-    assert [e.share for e in effects if isinstance(e, Mix)] == [ShareId("c", 1, 1, 2)]
+    scene = founded(*"ac")
+    scene.ask("b", "a")
+    assert [mix.share.shard for mix in of(gives(scene, "a", 0, 1), Mix)] == [0, 1]
+    effects = gives(scene, "c", 0, 1, 2)
+    assert [mix.share for mix in of(effects, Mix)] == [ShareId("c", 1, 1, 2)]
     assert Joined("c") in effects
-    assert [(m.share.sender, m.share.shard) for m in scene.mix_all("b") if isinstance(m, Mix)] == [
-        ("c", 0),
-        ("c", 1),
-    ]
+    mixed = [(mix.share.sender, mix.share.shard) for mix in of(scene.mix_all("b"), Mix)]
+    assert mixed == [("c", 0), ("c", 1)]
 
 
 def test_further_copies_do_not_keep_their_donor_from_giving_what_is_missing() -> None:
-    scene = Scene()
-    joining(scene)
-    share = Push(
-        seq=1, escrow=9, size_bytes=64, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
+    scene = joining()
     scene.introduce("c", "b", schema=THREE)
-    scene.receive(letter(scene, "a", "b", share, frame_bytes=64, shard=1))
-    scene.step("b", trained=False)
-    scene.receive(letter(scene, "c", "b", share, frame_bytes=64, shard=1))
-    effects = scene.step("b", trained=False)
-    assert ShareRefused("c", "of this shard there is a copy") in effects
+    gives(scene, "a", 1)
+    assert ShareRefused("c", "of this shard there is a copy") in gives(scene, "c", 1)
     assert scene.peers["b"].staged == 0
-
-
-def test_peers_with_other_shards_are_told_so() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    hello = Hello(members=(), rooted=True, reply=False)
-    effects = scene.receive(scene.letter("c", "a", hello, schema=THREE.hash, swarm=ANCHOR))
-    assert scene.sent(effects, Describe)
 
 
 @pytest.mark.parametrize("shard", range(3))
 def test_a_peer_wakes_for_whichever_shard_is_due_first(shard: int) -> None:
-    scene = Scene(replace(SMALL, gossip_s=1e9, dead_s=1e9))
-    scene.founded("a", "b", shards=3)
+    scene = founded(config=replace(SMALL, gossip_s=1e9, dead_s=1e9))
     scene.act("a", lambda context: context.push("b", 5, shard=shard))
     assert scene.now < scene.peers["a"].deadline() < 10.0
     scene.now = scene.peers["a"].deadline()
-    (query,) = [e for e in scene.wake("a") if isinstance(e, Send)]
-    assert (query.envelope.body, query.envelope.shard) == (Query(1), shard)
+    (query,) = letters(scene.wake("a"))
+    assert (query.body, query.shard) == (Query(1), shard)

@@ -4,104 +4,111 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip.effects.effects import Effect, Halt, Meet, Part, Send
-from rumor.gossip.effects.events import Event, PeerLeft, PeerRecovered, StaleIncarnation
-from rumor.gossip.membership.table import MemberTable
-from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Phase, Query
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Halt, Meet, Part
+from rumor.gossip.effects.events import PeerLeft, PeerRecovered, StaleIncarnation
+from rumor.gossip.types import Incarnation
+from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Member, Phase, Query
 
-from ..scene import Scene
-from .test_swarm_steps import BRIEF, live_on, member, quiet, tells, together
+from ..scene import Effects, Scene, letters, member, of
 
+BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 SILENT_S = BRIEF.suspect_s + 1.0
 
 FORGED = [
-    replace(member("b", heartbeat=500), phase=Phase.LEFT),
-    replace(member("b", heartbeat=500), phase=Phase.FINISHED),
+    member("b", Phase.LEFT, heartbeat=500),
+    member("b", Phase.FINISHED, heartbeat=500),
     member("b", incarnation=7),
-    replace(member("b", incarnation=7), phase=Phase.LEFT),
+    member("b", Phase.LEFT, incarnation=7),
     member("b", heartbeat=500, addresses=("tcp://elsewhere:1",)),
 ]
 
 
-def asked(effects: list[Effect | Event], peer: str) -> int:
+def together(*ids: str) -> Scene:
+    """Founders; nothing of what they have said is on its way."""
+    scene = Scene(BRIEF)
+    scene.founded(*ids)
+    scene.mail.clear()
+    return scene
+
+
+def asked(effects: Effects, peer: str) -> int:
     """How often somebody was asked whether it is alive."""
-    sent = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return sum(isinstance(e.body, Hello) and e.body.reply and e.destination == peer for e in sent)
+    return sum(e.body.reply and e.destination == peer for e in letters(effects, Hello))
+
+
+def known(scene: Scene) -> dict[str, Member]:
+    """Whom a knows."""
+    return {m.id: m for m in scene.peers["a"].known()}
+
+
+def speaks(scene: Scene, incarnation: Incarnation = 1) -> Effects:
+    """Let b ask a about a share."""
+    return scene.receive(scene.letter("b", "a", Query(1), incarnation=incarnation))
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=str)
-def test_hearsay_about_one_that_speaks_changes_nothing_but_asks_it(forged: object) -> None:
+def test_hearsay_about_one_that_speaks_changes_nothing_but_asks_it(forged: Member) -> None:
     scene = together("a", "b", "c")
-    before = scene.peers["a"].known()
-    assert isinstance(forged, type(before[0]))
-    effects = tells(scene, "a", member("c", heartbeat=99), forged)
-    after = {m.id: m for m in scene.peers["a"].known()}
-    assert after["b"] == next(m for m in before if m.id == "b")
+    before = known(scene)["b"]
+    effects = scene.says("a", member("c", heartbeat=99), forged)
+    assert known(scene)["b"] == before
     assert asked(effects, "b") == 1 and Part("b") not in effects
-    effects = tells(scene, "a", member("c", heartbeat=100), replace(forged, heartbeat=501))
+    effects = scene.says("a", member("c", heartbeat=100), replace(forged, heartbeat=501))
     assert asked(effects, "b") == 0, "not twice in a gossip interval"
 
 
 def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_speaks() -> None:
     scene = together("a", "b", "c")
-    quiet(scene, "a", SILENT_S)
-    gone = replace(member("b", heartbeat=HEARTBEAT_MAX), phase=Phase.LEFT)
-    assert PeerLeft("b") in tells(scene, "a", member("c", heartbeat=99), gone)
-    effects = scene.receive(scene.letter("b", "a", Query(1)))
+    scene.passes("a", SILENT_S)
+    gone = member("b", Phase.LEFT, heartbeat=HEARTBEAT_MAX)
+    assert PeerLeft("b") in scene.says("a", member("c", heartbeat=99), gone)
+    effects = speaks(scene)
     assert Meet("b", ("b",)) in effects and PeerRecovered("b") in effects
     assert [m.id for m in scene.peers["a"].live()] == ["a", "b", "c"]
 
 
 def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speaks() -> None:
     scene = together("a", "b", "c")
-    quiet(scene, "a", SILENT_S)
-    tells(scene, "a", member("c", heartbeat=99), member("b", incarnation=7, heartbeat=50))
-    known = {m.id: m.incarnation for m in scene.peers["a"].known()}
-    assert known["b"] == 7
-    effects = scene.receive(scene.letter("b", "a", Query(1)))
-    known = {m.id: m.incarnation for m in scene.peers["a"].known()}
-    assert known["b"] == 1 and asked(effects, "b") == 1
-    tells(scene, "a", member("b", incarnation=7))
-    assert not view_of(scene).heard("b", 1, scene.now), "that life has spoken itself"
-
-
-def view_of(scene: Scene) -> MemberTable:
-    """The member table of peer a."""
-    table = scene.peers["a"]._state.table
-    assert isinstance(table, MemberTable)
-    return table
+    scene.passes("a", SILENT_S)
+    scene.says("a", member("c", heartbeat=99), member("b", incarnation=7, heartbeat=50))
+    assert known(scene)["b"].incarnation == 7
+    assert asked(speaks(scene), "b") == 1
+    assert known(scene)["b"].incarnation == 1
+    scene.says("a", member("b", incarnation=7))
+    assert speaks(scene) == [], "that life has spoken itself"
 
 
 def test_one_that_only_others_have_named_is_taken_at_its_own_word() -> None:
     scene = together("a", "c")
     for heartbeat in (5, 6, 7):
-        tells(scene, "a", member("c", heartbeat=90 + heartbeat), member("b", heartbeat=heartbeat))
-    later = replace(member("b", incarnation=9), phase=Phase.FINISHED)
-    tells(scene, "a", member("c", heartbeat=99), later)
-    scene.receive(scene.letter("b", "a", Query(1)))
-    known = {m.id: m for m in scene.peers["a"].known()}
-    assert (known["b"].incarnation, known["b"].phase) == (1, Phase.TRAINING)
-    tells(scene, "a", member("b", heartbeat=1, phase=Phase.FINISHED))
-    known = {m.id: m for m in scene.peers["a"].known()}
-    assert known["b"].phase is Phase.FINISHED, "its own heartbeat is lower than what others said"
+        told = member("b", heartbeat=heartbeat)
+        scene.says("a", member("c", heartbeat=90 + heartbeat), told)
+    later = member("b", Phase.FINISHED, incarnation=9)
+    scene.says("a", member("c", heartbeat=99), later)
+    speaks(scene)
+    assert (known(scene)["b"].incarnation, known(scene)["b"].phase) == (1, Phase.TRAINING)
+    scene.says("a", member("b", Phase.FINISHED))
+    # Its own heartbeat is lower than what others said.
+    assert known(scene)["b"].phase is Phase.FINISHED
 
 
 def test_a_goodbye_of_its_own_is_not_taken_back_by_what_comes_late() -> None:
     scene = together("a", "b", "c")
-    tells(scene, "a", replace(member("b", heartbeat=99), phase=Phase.LEFT))
-    scene.receive(scene.letter("b", "a", Query(1)))
+    scene.says("a", member("b", Phase.LEFT, heartbeat=99))
+    speaks(scene)
     assert [m.id for m in scene.peers["a"].live()] == ["a", "c"]
-    tells(scene, "a", member("c", heartbeat=99), member("b", incarnation=2))
-    assert not view_of(scene).heard("b", 1, scene.now), "a later life is expected after that"
+    scene.says("a", member("c", heartbeat=99), member("b", incarnation=2))
+    assert speaks(scene) == [], "a later life is expected after that"
 
 
 def test_nobody_ends_a_member_by_naming_a_later_life_of_it() -> None:
     scene = together("a", "b", "c", "d")
-    effects = tells(scene, "a", member("b", heartbeat=99), member("a", incarnation=5))
-    effects += tells(scene, "a", member("b", heartbeat=100), member("a", incarnation=6))
-    assert [e for e in effects if isinstance(e, StaleIncarnation)] == [StaleIncarnation(5)]
-    assert not [e for e in effects if isinstance(e, Halt)]
-    live_on(scene, 15, *"abcd")
+    effects: Effects = []
+    for heartbeat, life in ((99, 5), (100, 6)):
+        effects += scene.says("a", member("b", heartbeat=heartbeat), member("a", incarnation=life))
+    assert of(effects, StaleIncarnation) == [StaleIncarnation(5)] and not of(effects, Halt)
+    scene.go_on(15.0)
     assert len(scene.peers["a"].live()) == 4 and scene.peers["b"].known()[0].incarnation == 1
 
 
@@ -109,12 +116,8 @@ def test_a_second_peer_of_the_same_name_is_found_out() -> None:
     """Most of the live ones have heard it themselves, and say so to the first."""
     scene = together("a", "b", "c", "d")
     for id in "bcd":
-        tells(scene, id, member("a", incarnation=5))
-    halts: list[str] = []
-    for _ in range(30):
-        scene.wait(1.0)
-        halts += [e.reason for id in "abcd" for e in scene.wake(id) if isinstance(e, Halt)]
-        for letter in [scene.mail.popleft() for _ in range(len(scene.mail))]:
-            if letter.destination in scene.peers:
-                halts += [e.reason for e in scene.receive(letter) if isinstance(e, Halt)]
-    assert halts == ["another peer called a has started since: each needs a name of its own"]
+        scene.says(id, member("a", incarnation=5))
+    halts = of(scene.go_on(30.0), Halt)
+    assert [halt.reason for halt in halts] == [
+        "another peer called a has started since: each needs a name of its own"
+    ]

@@ -1,28 +1,14 @@
 """A leaver hands on at once, to one that surely lives, and hardly waits for the dead."""
 
-from dataclasses import replace
+import pytest
 
-from rumor.gossip.effects.effects import Effect, Record
-from rumor.gossip.effects.events import Event, PeerDied
+from rumor.gossip.effects.effects import Record
+from rumor.gossip.effects.events import PeerDied
 from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Hello, Leave, Member, Phase, Push
+from rumor.gossip.wire.messages import Ack, Hello, Leave, Phase, Push
 
-from ..scene import Scene
-
-
-def met(scene: Scene, id: str, of: str, phase: Phase) -> None:
-    """Let *of* learn from *id* itself in which phase that is."""
-    entry = Member(id=id, incarnation=1, heartbeat=99, phase=phase, step=0)
-    scene.receive(scene.letter(id, of, Hello(members=(entry,), rooted=True, reply=False)))
-
-
-def beats(scene: Scene, id: str, of: str, heartbeat: int) -> list[Effect | Event]:
-    """Let *of* hear of *id*, from a leaving c, that it still lives."""
-    teller = Member(id="c", incarnation=1, heartbeat=heartbeat, phase=Phase.LEAVING, step=0)
-    entry = replace(teller, id=id, phase=Phase.TRAINING)
-    body = Hello(members=(teller, entry), rooted=True, reply=False)
-    return scene.receive(scene.letter("c", of, body))
+from ..scene import Effects, Scene, hello, member, of
 
 
 def left_alone(*ids: str) -> Scene:
@@ -34,56 +20,60 @@ def left_alone(*ids: str) -> Scene:
     return scene
 
 
-def heirs(scene: Scene, id: str = "a") -> list[str]:
+def answers(scene: Scene, id: str) -> Effects:
+    """Let a peer answer a."""
+    return scene.receive(scene.letter(id, "a", hello()))
+
+
+def asked(scene: Scene) -> int:
+    """How many are asked whether they live when a leaves."""
+    return sum(body.reply for body in scene.sent(scene.leave("a"), Hello))
+
+
+def heirs(scene: Scene) -> list[str]:
     """To whom weight is on its way."""
-    return [peer for peer, _ in scene.peers[id].account.outstanding]
+    return [peer for peer, _ in scene.peers["a"].account.outstanding]
 
 
-def by_deadline(scene: Scene, id: str, until_s: float) -> list[Effect | Event]:
-    """Wake a peer only when it says that it has something to do."""
-    effects: list[Effect | Event] = []
-    while scene.peers[id].deadline() <= until_s:
-        scene.now = max(scene.now, scene.peers[id].deadline())
-        effects += scene.wake(id)
+def by_deadline(scene: Scene, until_s: float) -> None:
+    """Wake a only when it says that it has something to do."""
+    a = scene.peers["a"]
+    while a.deadline() <= until_s:
+        scene.now = max(scene.now, a.deadline())
+        scene.wake("a")
     scene.now = until_s
-    return effects
 
 
 def test_a_leaver_asks_who_lives_and_hands_on_to_the_first_that_answers() -> None:
-    scene = left_alone("a", "b", "c", "d")
-    effects = scene.leave("a")
-    asked = [hello for hello in scene.sent(effects, Hello) if hello.reply]
-    assert len(asked) == 3 and heirs(scene) == []
-    answer = Hello(members=(), rooted=True, reply=False)
-    effects = scene.receive(scene.letter("c", "a", answer))
-    assert heirs(scene) == ["c"] and [p.escrow for p in scene.sent(effects, Push)] == [ONE]
+    for more in range(5):
+        scene = left_alone("a", "b", "c", "d", *(f"e{n}" for n in range(more)))
+        assert asked(scene) == 3 + more and heirs(scene) == []
+        effects = answers(scene, "d")
+        assert heirs(scene) == ["d"] and [p.escrow for p in scene.sent(effects, Push)] == [ONE]
+    crowd = left_alone("a", *(f"p{index:02}" for index in range(20)))
+    assert asked(crowd) == 8, "and no more than some of a thousand"
 
 
-def test_a_leaver_asks_no_more_than_some_of_a_thousand() -> None:
-    scene = left_alone("a", *(f"p{index:02}" for index in range(20)))
-    asked = [hello for hello in scene.sent(scene.leave("a"), Hello) if hello.reply]
-    assert len(asked) == 8
-
-
-def test_a_leaver_whose_first_answer_is_the_word_of_an_heir_that_just_spoke_does_not_wait() -> None:
+def test_a_leaver_does_not_wait_for_one_that_just_spoke() -> None:
     scene = left_alone("a", "b", "c")
-    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "b")
     scene.leave("a")
     assert heirs(scene) == ["b"], "heard at this very moment"
 
 
-def test_a_leaver_waits_for_an_answer_no_longer_than_a_gossip_interval() -> None:
-    for before_s in (0.1, 0.5, 0.9):
-        scene = left_alone("a", "b", "c")
-        by_deadline(scene, "a", scene.now + before_s)
-        scene.leave("a")
-        by_deadline(scene, "a", scene.now + scene.config.gossip_s)
-        assert len(heirs(scene)) == 1
+@pytest.mark.parametrize("before_s", [0.1, 0.5, 0.9])
+def test_a_leaver_waits_for_an_answer_no_longer_than_a_gossip_interval(before_s: float) -> None:
+    scene = left_alone("a", "b", "c")
+    by_deadline(scene, scene.now + before_s)
+    scene.leave("a")
+    by_deadline(scene, scene.now + scene.config.gossip_s)
+    assert len(heirs(scene)) == 1
 
 
 def test_a_leaver_whose_heirs_go_before_they_answer_needs_not_be_woken_either() -> None:
     scene = left_alone("a", "b")
-    scene.leave("a")
+    assert scene.sent(scene.leave("a"), Leave) == [Leave(False)]
+    assert scene.sent(scene.leave("a"), Leave) == [], "told twice, it goes once"
     scene.receive(scene.letter("b", "a", Leave(True)))
     a = scene.peers["a"]
     assert a.done and a.account.burned == ONE
@@ -95,7 +85,7 @@ def test_a_leaver_waits_for_no_answer_where_its_credit_is_used_up() -> None:
     for peer in "bc":
         scene.push("a", peer, ONE // 4)
     scene.leave("a")
-    scene.receive(scene.letter("d", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "d")
     assert sorted(heirs(scene)) == ["b", "c", "d"]
     assert scene.peers["a"].account.weight == 0
 
@@ -106,100 +96,73 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     scene.push("a", "b", ONE // 2)
     scene.mail.clear()
     scene.leave("a")
-    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "c")
     a = scene.peers["a"]
     assert a.account.weight == 0 and a.phase is Phase.LEAVING
     scene.receive(scene.letter("c", "a", Ack(1, ONE // 2)))
-    assert a.account.outstanding.keys() == {("b", 1)} and a.phase is Phase.LEAVING
+    assert heirs(scene) == ["b"]
     # Weight and model are safe. It stays only until the silent one is considered dead.
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     since_s = scene.now
     while not a.done and scene.now < since_s + 60.0:
-        scene.wait(1.0)
-        effects += scene.wake("a")
-        met(scene, "c", "a", Phase.TRAINING)
+        effects += scene.passes("a", 1.0)
+        scene.says("a", member("c", heartbeat=99))
     assert PeerDied("b") in effects and a.done and scene.now <= since_s + 32.0
     assert a.account.outstanding["b", 1].stranded and a.account.burned == 0
     assert scene.sent(effects, Leave) == [Leave(True)]
-
-
-def test_a_leaver_prefers_one_that_answers_to_one_that_is_only_believed_to_live() -> None:
-    for seed in range(5):
-        scene = left_alone("a", "b", "c", "d", *(f"e{n}" for n in range(seed)))
-        scene.leave("a")
-        scene.receive(scene.letter("d", "a", Hello(members=(), rooted=True, reply=False)))
-        assert heirs(scene) == ["d"]
 
 
 def test_hearsay_of_an_heir_is_no_answer() -> None:
     scene = left_alone("a", "b", "c")
     scene.leave("a")
     scene.receive(scene.letter("c", "a", Leave(False)))
-    beats(scene, "b", "a", 99)
+    scene.says("a", member("c", Phase.LEAVING, heartbeat=99), member("b", heartbeat=99))
     assert heirs(scene) == []
-    scene.wait(scene.config.gossip_s)
-    scene.wake("a")
+    scene.passes("a", scene.config.gossip_s)
     assert heirs(scene) == ["b"]
 
 
-def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_death() -> None:
-    for answers in (False, True):
-        scene = left_alone("a", "b")
-        effects: list[Effect | Event] = []
-        for _ in range(15):
-            scene.wait(1.0)
-            scene.wake("a")
-        scene.leave("a")
-        for _ in range(5):
-            scene.wait(1.0)
-            effects += scene.wake("a")
-        a = scene.peers["a"]
-        assert heirs(scene) == [] and a.account.weight == ONE, "it is not burned yet"
-        if answers:
-            scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
-            assert heirs(scene) == ["b"]
-        else:
-            for _ in range(20):
-                scene.wait(1.0)
-                effects += scene.wake("a")
-            assert PeerDied("b") in effects and a.done and a.account.burned == ONE
+@pytest.mark.parametrize("speaks", [False, True])
+def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_death(
+    speaks: bool,
+) -> None:
+    scene = left_alone("a", "b")
+    scene.passes("a", 15.0)
+    scene.leave("a")
+    scene.passes("a", 5.0)
+    a = scene.peers["a"]
+    assert heirs(scene) == [] and a.account.weight == ONE, "it is not burned yet"
+    if speaks:
+        answers(scene, "b")
+        assert heirs(scene) == ["b"]
+    else:
+        assert PeerDied("b") in scene.passes("a", 20.0)
+        assert a.done and a.account.burned == ONE
 
 
 def test_weight_is_burned_only_where_nobody_is_left() -> None:
     scene = left_alone("a", "b", "c")
-    met(scene, "b", "a", Phase.QUIET)
+    scene.says("a", member("b", Phase.QUIET, heartbeat=99))
     effects = scene.leave("a")
-    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "c")
     assert heirs(scene) == ["c"]
-    scene.receive(scene.letter("c", "a", Leave(True)))
-    effects += scene.receive(scene.letter("c", "a", Ack(1, 0)))
-    burned = [
-        e.entry.weight for e in effects if isinstance(e, Record) and e.entry.kind is Kind.BURNED
-    ]
-    assert burned == [ONE] and scene.peers["a"].done
+    for word in (Leave(True), Ack(1, 0)):
+        effects += scene.receive(scene.letter("c", "a", word))
+    entries = [record.entry for record in of(effects, Record)]
+    assert [entry.weight for entry in entries if entry.kind is Kind.BURNED] == [ONE]
+    assert scene.peers["a"].done
 
 
 def test_one_that_only_dials_out_hands_on_to_one_that_can_be_dialled() -> None:
     scene = Scene()
     scene.enter("a", addresses=())
     scene.join("a")
-    for id, addresses in (("b", ()), ("c", ("c",))):
-        entry = Member(
-            id=id, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=addresses
-        )
-        scene.receive(scene.letter(id, "a", Hello(members=(entry,), rooted=False, reply=False)))
+    for other in (member("b", addresses=()), member("c")):
+        scene.says("a", other, rooted=False)
     scene.wait(0.5)
-    effects = scene.leave("a")
-    assert len([hello for hello in scene.sent(effects, Hello) if hello.reply]) == 1
-    scene.wait(scene.config.gossip_s)
-    scene.wake("a")
+    assert asked(scene) == 1
+    scene.passes("a", scene.config.gossip_s)
     assert heirs(scene) == ["c"]
-
-
-def test_a_leaver_that_is_told_twice_to_go_goes_once() -> None:
-    scene = left_alone("a", "b")
-    assert scene.sent(scene.leave("a"), Leave) == [Leave(False)]
-    assert scene.sent(scene.leave("a"), Leave) == []
 
 
 def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while() -> None:
@@ -207,9 +170,9 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
     scene = left_alone("a", "b", "c")
     scene.push("a", "b", ONE // 2)
     scene.leave("a")
-    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "b")
     assert heirs(scene) == ["b"], "c may answer yet"
-    by_deadline(scene, "a", scene.now + 2 * scene.config.gossip_s)
+    by_deadline(scene, scene.now + 2 * scene.config.gossip_s)
     assert sorted(heirs(scene)) == ["b", "c"]
 
 
@@ -229,9 +192,9 @@ def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> 
     a, since_s = scene.peers["a"], scene.now + 1.0
     assert not a.is_worth_waiting(since_s)
     scene.wait(2.0)
-    scene.receive(scene.letter("c", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "c")
     assert not a.is_worth_waiting(since_s), "c owes nothing"
-    scene.receive(scene.letter("b", "a", Hello(members=(), rooted=True, reply=False)))
+    answers(scene, "b")
     assert a.is_worth_waiting(since_s) and not a.is_worth_waiting(scene.now + 1.0)
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert not a.is_worth_waiting(since_s)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rumor.gossip import RuleContext
 from rumor.gossip.membership.dialing import pair
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.wire.messages import Phase
 
 from ..scene import Scene

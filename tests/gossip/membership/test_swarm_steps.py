@@ -1,54 +1,13 @@
 """The steps of a whole swarm: all count the same, those of the dead and the returned, too."""
 
-from rumor.gossip import ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Send
-from rumor.gossip.effects.events import Event
-from rumor.gossip.types import Incarnation
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Send
 from rumor.gossip.wire.codec import decode, encode
-from rumor.gossip.wire.messages import STEPS_MAX, ClockRow, Hello, Member, Phase, Push
+from rumor.gossip.wire.messages import STEPS_MAX, Hello, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene, hello, member
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
-
-
-def member(
-    id: str,
-    *,
-    incarnation: Incarnation = 1,
-    heartbeat: int = 1,
-    step: int = 0,
-    phase: Phase = Phase.TRAINING,
-    addresses: tuple[str, ...] | None = None,
-) -> Member:
-    return Member(
-        id=id,
-        incarnation=incarnation,
-        heartbeat=heartbeat,
-        phase=phase,
-        step=step,
-        addresses=(id,) if addresses is None else addresses,
-    )
-
-
-def hello(*members: Member, clock: tuple[ClockRow, ...] = (), reply: bool = False) -> Hello:
-    return Hello(members=members, clock=clock, rooted=True, reply=reply)
-
-
-def tells(scene: Scene, to: str, *members: Member, reply: bool = False) -> list[Effect | Event]:
-    """Let the first of these say hello, and tell of the others."""
-    life = members[0].incarnation
-    body = hello(*members, reply=reply)
-    return scene.receive(scene.letter(members[0].id, to, body, incarnation=life))
-
-
-def quiet(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
-    """Let time pass at a peer that hears nobody."""
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds)):
-        scene.wait(1.0)
-        effects += scene.wake(id)
-    return effects
 
 
 def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
@@ -58,21 +17,12 @@ def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
     return scene
 
 
-def live_on(scene: Scene, seconds: int, *ids: str) -> None:
-    """Let time pass while these talk with one another."""
-    for _ in range(seconds):
-        scene.wait(1.0)
-        for id in ids:
-            scene.wake(id)
-        scene.deliver()
-
-
 def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
     scene = together("a", "b", "c")
     for count, id in enumerate("abc"):
         for _ in range(count + 1):
             scene.step(id)
-    live_on(scene, 10, *"abc")
+    scene.go_on(10)
     rows = {"a": 1, "b": 2, "c": 3}
     assert all(p.clock.rows() == rows and p.clock.total == 6 for p in scene.peers.values())
 
@@ -81,23 +31,23 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     scene = together("a", "b")
     for _ in range(7):
         scene.step("b")
-    live_on(scene, 3, "a", "b")
+    scene.go_on(3, "a", "b")
     del scene.peers["b"]
-    live_on(scene, 15, "a")
+    scene.go_on(15, "a")
     assert [m.id for m in scene.peers["a"].live()] == ["a"]
     scene.enter("c")
     scene.join("c", "a")
-    live_on(scene, 3, "a", "c")
+    scene.go_on(3, "a", "c")
     assert scene.peers["c"].clock.rows() == {"b": 7, "c": 0}
     assert scene.peers["c"].clock.total == 7
 
 
 def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> None:
     scene = together("a", "d")
-    tells(scene, "a", member("b", step=100))
+    scene.says("a", member("b", step=100))
     for beat in range(1, 9):
-        tells(scene, "a", member("b", incarnation=2, heartbeat=beat, step=3))
-        live_on(scene, 1, "a", "d")
+        scene.says("a", member("b", incarnation=2, heartbeat=beat, step=3))
+        scene.go_on(1, "a", "d")
     totals = [scene.peers[id].clock.total for id in "ad"]
     assert totals == [100, 100]
 
@@ -106,7 +56,7 @@ def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
     scene = together("a", "b")
     for _ in range(5):
         scene.step("b")
-    live_on(scene, 5, "a", "b")
+    scene.go_on(5, "a", "b")
     scene.enter("b", incarnation=2)
     scene.join("b", "a")
     for _ in range(40):
@@ -138,7 +88,7 @@ def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
     a = scene.peers["a"]
     scene.step("a")
     assert a.swarm_steps == 1
-    tells(scene, "a", member("b", heartbeat=99, step=40))
+    scene.says("a", member("b", heartbeat=99, step=40))
     assert (a.clock.total, a.swarm_steps) == (41, 1)
     scene.step("a", trained=False)
     assert a.swarm_steps == 41
@@ -149,7 +99,7 @@ def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
     scene = together("a", "b")
     body = hello(member("b", heartbeat=99, step=STEPS_MAX), clock=(("a", STEPS_MAX),))
     scene.receive(scene.letter("b", "a", body))
-    effects = scene.act("a", lambda context: context.push("b", 5)) + quiet(scene, "a", 2.0)
+    effects = scene.act("a", lambda context: context.push("b", 5)) + scene.passes("a", 2.0)
     envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
     assert {type(envelope.body) for envelope in envelopes} >= {Hello, Push}
     for envelope in envelopes:
@@ -177,5 +127,5 @@ def test_one_message_does_not_end_training() -> None:
     scene.receive(scene.letter("s", "a", body, swarm=ANCHOR))
     assert scene.peers["a"].clock.total < 40 + 4 * 10 * (16 + 16 + 4 * 2)
     assert scene.peers["a"].clock.rows()["a"] == 40
-    tells(scene, "a", member("b", heartbeat=100, step=7))
+    scene.says("a", member("b", heartbeat=100, step=7))
     assert scene.peers["a"].clock.rows()["b"] >= 7

@@ -1,181 +1,241 @@
-"""Whoever gives a swarm up takes nothing of it into the other."""
+"""Which of two swarms gives way; whoever gives one up takes nothing of it into the other."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from rumor.gossip import ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Reclaim, Record
-from rumor.gossip.effects.events import Event, Joined, ShareRefused, SwarmGivenUp
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Reclaim, Record
+from rumor.gossip.effects.events import Joined, PeerRefused, ShareRefused, SwarmGivenUp
 from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.types import stream
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Member, Offer, Phase, Push
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Phase
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import Peers
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, WIDE, Scene
+from ..scene import (
+    ANCHOR,
+    OTHER_ANCHOR,
+    SMALL,
+    WIDE,
+    Effects,
+    Scene,
+    a_push,
+    an_offer,
+    hello,
+    member,
+    of,
+)
+
+SMALLER, LARGER = b"\0" * 16, b"\xff" * 16
 
 
-def hello(*ids: str, rooted: bool = True) -> Hello:
-    """Of members that train; the first is the sender."""
-    members = [
-        Member(id=id, incarnation=1, heartbeat=9, phase=Phase.TRAINING, step=0, addresses=(id,))
-        for id in ids
-    ]
-    return Hello(members=tuple(members), rooted=rooted, reply=False)
-
-
-def stranded(config: ProtocolConfig = SMALL) -> Scene:
-    """A founder that has half of its weight in escrow toward one that fell silent."""
+def alone(config: ProtocolConfig = SMALL) -> Scene:
+    """A founder a, which has accepted nothing yet."""
     scene = Scene(config)
     scene.enter("a")
     scene.join("a")
-    scene.introduce("c", "a")
-    scene.push("a", "c", ONE // 2)
-    for _ in range(40):
-        scene.wait(1.0)
-        scene.wake("a")
-    assert scene.peers["a"].account.outstanding["c", 1].stranded
     return scene
+
+
+def newcomer() -> Scene:
+    scene = Scene()
+    scene.enter("a")
+    scene.join("a", "b", "c")
+    return scene
+
+
+def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> None:
+    scene = alone()
+    scene.introduce("c", "a")
+    effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
+    a = scene.peers["a"]
+    assert SwarmGivenUp() in effects and a.phase is Phase.JOINING
+    assert (a.account.weight, a.account.burned, a.swarm) == (0, ONE, OTHER_ANCHOR)
+    assert [m.id for m in a.known()] == ["b"], "it forgets who was in the other"
+    assert a.clock.rows() == {"a": 0}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "phase", "gives_up"),
+    [
+        (SMALLER, Phase.TRAINING, True),
+        (LARGER, Phase.TRAINING, False),
+        # A newcomer may still speak for a swarm whose last member has died.
+        (SMALLER, Phase.SEEKING, False),
+        (SMALLER, Phase.JOINING, False),
+    ],
+)
+def test_of_two_young_swarms_that_have_members_the_one_with_the_smaller_hash_stays(
+    theirs: bytes, phase: Phase, gives_up: bool
+) -> None:
+    effects = alone().says("a", member("b", phase), rooted=False, swarm=theirs)
+    assert (SwarmGivenUp() in effects) is gives_up
+
+
+@pytest.mark.parametrize(
+    ("theirs", "phase", "gives_up"),
+    [
+        (LARGER, Phase.TRAINING, True),
+        (SMALLER, Phase.TRAINING, True),
+        (LARGER, Phase.SEEKING, False),
+        (SMALLER, Phase.SEEKING, True),
+    ],
+)
+def test_one_that_holds_nothing_goes_to_whoever_holds_something(
+    theirs: bytes, phase: Phase, gives_up: bool
+) -> None:
+    scene = newcomer()
+    scene.says("a", member("c", Phase.SEEKING), rooted=False)
+    assert scene.peers["a"].swarm == ANCHOR
+    effects = scene.says("a", member("b", phase), rooted=False, swarm=theirs)
+    assert (SwarmGivenUp() in effects) is gives_up
+    assert scene.peers["a"].account.burned == 0
+
+
+def test_a_newcomer_between_two_swarms_with_roots_keeps_to_the_first() -> None:
+    scene = newcomer()
+    assert scene.sent(scene.says("a", member("b")), Ask)
+    for _ in range(3):
+        effects = scene.says("a", member("c"), swarm=OTHER_ANCHOR)
+        assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
+    assert scene.peers["a"].swarm == ANCHOR
+    # Once nobody of the first one is left, it may belong to the other.
+    scene.receive(scene.letter("b", "a", Leave(True)))
+    assert SwarmGivenUp() in scene.says("a", member("c"), swarm=OTHER_ANCHOR)
+    assert scene.peers["a"].swarm == OTHER_ANCHOR
+
+
+def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() -> None:
+    scene = newcomer()
+    say_c = partial(scene.says, "a", member("c"), rooted=False, swarm=OTHER_ANCHOR)
+    # Of these two the other anchor's has the larger name, and gives way.
+    assert ANCHOR < OTHER_ANCHOR and scene.sent(say_c(), Ask)
+    effects = scene.says("a", member("b"), member("d"), rooted=False)
+    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
+    for _ in range(3):
+        assert SwarmGivenUp() not in say_c()
+    # Whoever fell silent may be gone, and counts no more.
+    scene.wait(SMALL.stall_s + 0.1)
+    effects = say_c()
+    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
+    assert [m.id for m in scene.peers["a"].known()] == ["c"]
+
+
+def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.push("b", "a")
+    scene.deliver()
+    scene.mix_all("a")
+    scene.deliver()
+    effects = scene.says("a", member("c"), reply=True, swarm=OTHER_ANCHOR)
+    assert [e.reason for e in of(effects, PeerRefused)] == ["it belongs to another swarm"]
+    assert len(scene.sent(effects, Hello)) == 1
+    assert scene.says("a", member("c"), rooted=False, swarm=OTHER_ANCHOR) == []
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
+)
+def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(seed: int) -> None:
+    anchors = {"a": ANCHOR, "b": OTHER_ANCHOR}
+    peers = Peers(
+        rule=lambda peer: GoSGD(0.5),
+        config=ProtocolConfig(found_s=0.25, found_alone_s=0.5),
+        anchor=lambda peer: anchors.get(peer, b"the-first-anchor"),
+    )
+    network = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.1, duplicates=0.15, reorder=0.3)
+    swarm = FuzzSwarm(seed, peers, tuple("abcde"), 0, network)
+    # Nobody listens there yet.
+    swarm.launch("a", seeds=("d",))
+    swarm.launch("b", seeds=("e",))
+    rng = stream(seed, "peers", "starts")
+    for index, peer in enumerate(("c", "d", "e")):
+        start = partial(swarm.launch, peer, seeds=("a", "b"))
+        swarm.fleet.at(2.0 + 3.0 * index * float(rng.random()), start)
+    swarm.run(45.0)
+    swarms: dict[bytes, int] = {}
+    for host in swarm.running():
+        assert host.protocol.phase is Phase.TRAINING
+        swarms[host.protocol.swarm] = swarms.get(host.protocol.swarm, 0) + 1
+    assert len(swarms) == 1 or min(swarms.values()) > 1
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_escrow_of_a_swarm_that_was_given_up_is_burned_when_it_comes_back(exact: bool) -> None:
-    scene = stranded(replace(SMALL, exact=exact))
-    effects = scene.receive(scene.letter("b", "a", hello("b"), swarm=OTHER_ANCHOR))
+    scene = alone(replace(SMALL, exact=exact))
+    scene.introduce("c", "a")
+    scene.push("a", "c", ONE // 2)
+    assert SwarmGivenUp() not in scene.says("a", member("b"), swarm=OTHER_ANCHOR), "it is open"
+    scene.strand("a", "c")
+    effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and Record(Entry(Kind.BURNED, ONE // 2)) in effects
     effects = scene.receive(scene.letter("c", "a", Ack(1, ONE // 8), swarm=ANCHOR))
     assert Record(Entry(Kind.BURNED, ONE // 2 - ONE // 8)) in effects
-    assert not [e for e in scene.step("a", trained=False) if isinstance(e, Reclaim)]
+    assert not of(scene.step("a", trained=False), Reclaim)
     account = scene.peers["a"].account
     assert (account.weight, account.burned) == (0, ONE - ONE // 8)
     assert not account.outstanding
 
 
-def test_a_newcomer_that_hears_of_two_swarms_with_roots_keeps_to_the_first() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b", "c")
-    effects = scene.receive(scene.letter("b", "a", hello("b")))
-    assert scene.sent(effects, Ask)
-    effects = scene.receive(scene.letter("c", "a", hello("c"), swarm=OTHER_ANCHOR))
-    assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
-    assert scene.peers["a"].swarm == ANCHOR
-
-
-def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b", "c")
-    # Of these two the other anchor's has the larger name, and gives way.
-    assert ANCHOR < OTHER_ANCHOR
-    effects = scene.receive(scene.letter("c", "a", hello("c", rooted=False), swarm=OTHER_ANCHOR))
-    assert scene.sent(effects, Ask)
-    effects = scene.receive(scene.letter("b", "a", hello("b", rooted=False)))
-    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
-    for _ in range(3):
-        effects = scene.receive(
-            scene.letter("c", "a", hello("c", rooted=False), swarm=OTHER_ANCHOR)
-        )
-        assert SwarmGivenUp() not in effects
-    # Whoever fell silent may be gone, and counts no more.
-    scene.wait(SMALL.stall_s + 0.1)
-    effects = scene.receive(scene.letter("c", "a", hello("c", rooted=False), swarm=OTHER_ANCHOR))
-    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
-
-
-def test_of_a_swarm_without_roots_it_knows_nobody_any_more_once_it_has_gone_over() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b", "c")
-    scene.receive(scene.letter("b", "a", hello("b", "d", rooted=False)))
-    effects = scene.receive(scene.letter("c", "a", hello("c"), swarm=OTHER_ANCHOR))
-    assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
-    assert [member.id for member in scene.peers["a"].known()] == ["c"]
-
-
 @pytest.mark.parametrize(
-    ("config", "kind"), [(SMALL, Kind.STRANDED), (WIDE, Kind.SETTLED)], ids=["sent", "offered"]
+    ("config", "kind", "accepted"),
+    [(SMALL, Kind.STRANDED, ONE // 8), (WIDE, Kind.SETTLED, 0)],
+    ids=["sent", "offered"],
 )
 def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longer(
-    config: ProtocolConfig, kind: Kind
+    config: ProtocolConfig, kind: Kind, accepted: int
 ) -> None:
     """It is no member any more, so that nobody would ever notice its death."""
     scene = Scene(config)
     scene.founded("a", "b")
     scene.push("a", "b", ONE // 2)
-    effects = scene.receive(scene.letter("b", "a", hello("b"), swarm=OTHER_ANCHOR))
+    effects = scene.says("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
     assert Record(Entry(kind, 0, "b", 1, 1)) in effects
     assert SwarmGivenUp() not in effects
-    assert scene.peers["a"]._state.in_flight() == 0
-
-
-def test_what_it_accepted_before_it_gave_its_swarm_up_still_counts() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.receive(scene.letter("b", "a", hello("b"), swarm=OTHER_ANCHOR))
-    scene.receive(scene.letter("b", "a", Ack(1, ONE // 8), swarm=OTHER_ANCHOR))
+    # What it accepted before still counts.
+    scene.receive(scene.letter("b", "a", Ack(1, accepted), swarm=OTHER_ANCHOR))
     account = scene.peers["a"].account
-    assert account.weight == ONE - ONE // 8 and not account.outstanding
+    assert account.weight == ONE - accepted and not account.outstanding
 
 
 def test_a_share_that_is_on_its_way_to_one_that_gives_its_swarm_up_is_sent_back() -> None:
-    scene = Scene(WIDE)
-    scene.enter("a")
-    scene.join("a")
+    scene = alone(WIDE)
     scene.introduce("c", "a")
-    offer = Offer(
-        seq=1,
-        escrow=9,
-        size_bytes=64,
-        frame_bytes=16,
-        form=Form(),
-        epoch=0,
-        round=0,
-        note=0,
-        step=0,
-    )
-    scene.receive(scene.letter("c", "a", offer))
+    scene.receive(scene.letter("c", "a", an_offer()))
     assert scene.peers["a"].staged == 1
-    effects = scene.receive(scene.letter("b", "a", hello("b"), swarm=OTHER_ANCHOR))
+    effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and ShareRefused("c", "another swarm") in effects
     assert scene.sent(effects, Ack) == [Ack(1, 0)] and scene.peers["a"].staged == 0
-
-
-def test_one_with_a_share_under_way_does_not_give_its_swarm_up() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a")
-    scene.introduce("c", "a")
-    scene.push("a", "c", ONE // 2)
-    effects = scene.receive(scene.letter("b", "a", hello("b"), swarm=OTHER_ANCHOR))
-    assert SwarmGivenUp() not in effects and scene.peers["a"].swarm == ANCHOR
 
 
 def test_one_that_starts_over_with_a_part_of_a_copy_needs_every_shard_of_the_other_swarm() -> None:
     two = schema_of(16, 2)
     scene = Scene()
-    scene.enter("a", schema=two)
+    a = scene.enter("a", schema=two)
     scene.join("a", "b")
 
-    def copied(sender: str, shard: int, swarm: bytes) -> list[Effect | Event]:
+    def copied(sender: str, shard: int, swarm: bytes) -> Effects:
         """What the newcomer does when this copy has come."""
         form = Form(copy=True)
         size = form.size_bytes(two, shard)
-        push = Push(seq=1, escrow=9, size_bytes=size, form=form, epoch=0, round=0, note=0, step=0)
-        letter = scene.letter(
-            sender, "a", push, swarm=swarm, schema=two.hash, frame_bytes=size, shard=shard
-        )
-        scene.receive(letter)
+        letter = partial(scene.letter, sender, "a", swarm=swarm, schema=two.hash, shard=shard)
+        scene.receive(letter(a_push(size_bytes=size, form=form), frame_bytes=size))
         return scene.step("a", trained=False)
 
-    scene.receive(scene.letter("b", "a", hello("b"), schema=two.hash))
+    scene.receive(scene.letter("b", "a", hello(member("b")), schema=two.hash))
     assert Joined("b") not in copied("b", 0, ANCHOR)
-    a = scene.peers["a"]
     assert a.weight > 0
     a._joining.start_over(OTHER_ANCHOR, scene.now)
-    scene.receive(scene.letter("c", "a", hello("c"), schema=two.hash, swarm=OTHER_ANCHOR))
+    body = hello(member("c"))
+    scene.receive(scene.letter("c", "a", body, schema=two.hash, swarm=OTHER_ANCHOR))
     assert a.weight == 0
     assert Joined("c") not in copied("c", 1, OTHER_ANCHOR)
     assert Joined("c") in copied("c", 0, OTHER_ANCHOR)

@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from rumor.gossip import ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.protocol.leave import widest_distance
 from rumor.gossip.wire.messages import Hello, Phase
 

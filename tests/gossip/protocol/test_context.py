@@ -1,14 +1,14 @@
 """What a rule sees at a step boundary, and what its actions ask for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from rumor.gossip import RuleContext, Share
 from rumor.gossip.effects.effects import Combine, Drop, Halt, Mix, Snapshot
 from rumor.gossip.effects.events import PushSkipped, ShareRefused
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.exchange.outgoing import Returned
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
@@ -16,55 +16,62 @@ from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Ack, Hello, Push
 from rumor.sim.fuzz.peers import complete
 
-from ..scene import Scene
+from ..scene import Effects, Scene, of, to
 
 
-def two() -> Scene:
+def founded(*ids: PeerId, neighbors: Neighbors = complete, outward: str = "") -> Scene:
+    """Founders of one swarm, all on this topology, of whom some only dial out."""
     scene = Scene()
-    scene.founded("a", "b")
+    scene.founded(*ids or "ab", neighbors=neighbors, outward=outward)
     return scene
 
 
 def arrived() -> Scene:
     """A share of a lies at b."""
-    scene = two()
+    scene = founded()
     scene.act("a", lambda context: context.push("b", ONE // 2, epoch=3, round=7, note=9))
     scene.deliver()
     return scene
 
 
-def test_a_share_says_what_its_sender_said() -> None:
-    seen: list[Share] = []
-    arrived().act("b", lambda context: seen.extend(context.shares()))
-    (share,) = seen
-    assert (share.sender, share.weight) == ("a", ONE // 2)
-    assert (share.epoch, share.round, share.note, share.step) == (3, 7, 9, 1)
+def seen(scene: Scene, id: str, *looks: Callable[[RuleContext], object]) -> list[object]:
+    """What a rule sees in its turn."""
+    found: list[object] = []
+    scene.act(id, lambda context: found.extend(look(context) for look in looks))
+    return found
 
 
-def test_an_undecided_share_waits_for_the_next_turn() -> None:
+def test_a_share_says_what_its_sender_said_and_waits_until_it_is_decided() -> None:
     scene = arrived()
-    scene.act("b", lambda context: None)
-    assert scene.mix_all("b")
+    for _ in range(2):
+        (shares,) = seen(scene, "b", RuleContext.shares)
+        (share,) = shares  # type: ignore[misc]
+        assert (share.sender, share.weight) == ("a", ONE // 2)  # type: ignore[has-type]
+        told = share.epoch, share.round, share.note, share.step  # type: ignore[has-type]
+        assert told == (3, 7, 9, 1)
 
 
-def test_a_part_of_a_share_can_be_accepted() -> None:
-    scene = arrived()
-    effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=ONE // 4))
-    assert [e.fraction for e in effects if isinstance(e, Mix)] == [0.2]
+@pytest.mark.parametrize(
+    ("weight", "fraction"), [(ONE // 4, 0.2), (1, 1 / (ONE + 1)), (None, 1 / 3)]
+)
+def test_a_share_can_be_accepted_in_part(weight: int | None, fraction: float) -> None:
+    scene, taken = arrived(), ONE // 2 if weight is None else weight
+    effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=weight))
+    assert [mix.fraction for mix in of(effects, Mix)] == [fraction]
+    assert scene.peers["b"].account.weight == ONE + taken
     scene.deliver()
-    assert scene.peers["a"].account.weight == ONE - ONE // 4
+    assert scene.peers["a"].account.weight == ONE - taken
 
 
-def test_a_single_grain_of_a_share_can_be_accepted() -> None:
-    scene = arrived()
-    scene.act("b", lambda context: context.mix(context.shares()[0], weight=1))
-    assert scene.peers["b"].account.weight == ONE + 1
-
-
-def test_nothing_of_a_share_is_a_refusal() -> None:
+def test_a_refused_share_comes_back_to_its_sender() -> None:
     scene = arrived()
     effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=0))
-    assert [type(e) for e in effects][:2] == [Drop, ShareRefused]
+    assert [type(e) for e in effects][:2] == [Drop, ShareRefused], "nothing of it is a refusal"
+    scene.deliver()
+    returned: list[Returned] = []
+    for _ in range(2):
+        scene.act("a", lambda context: returned.extend(context.returned))
+    assert [(back.peer, back.epoch, back.round) for back in returned] == [("b", 3, 7)]
 
 
 def test_a_share_is_decided_once() -> None:
@@ -75,16 +82,6 @@ def test_a_share_is_decided_once() -> None:
 
     with pytest.raises(LocalProtocolError, match="not among this call's shares"):
         arrived().act("b", twice)
-
-
-def test_a_refused_share_comes_back_to_its_sender() -> None:
-    scene = arrived()
-    scene.act("b", lambda context: context.refuse(context.shares()[0], "no"))
-    scene.deliver()
-    returned: list[Returned] = []
-    scene.act("a", lambda context: returned.extend(context.returned))
-    scene.act("a", lambda context: returned.extend(context.returned))
-    assert [(back.peer, back.epoch, back.round) for back in returned] == [("b", 3, 7)]
 
 
 def test_shares_and_registers_combine_into_a_register() -> None:
@@ -105,94 +102,71 @@ def test_shares_and_registers_combine_into_a_register() -> None:
 def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: int) -> None:
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
     with pytest.raises(LocalProtocolError, match=words):
-        two().act("a", lambda context: context.push("b", weight))
+        founded().push("a", "b", weight)
 
 
 def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:
-    scene = two()
-    scene.push("a", "b", 5)
     with pytest.raises(LocalProtocolError):
-        scene.push("a", "b", 5)
+        founded().push("a", "bb")
 
 
 def test_a_register_that_changed_needs_a_new_snapshot() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
-
     def push_twice(context: RuleContext) -> None:
         context.push("b", 5)
         context.combine("x", [(2.0, "x")])
         context.push("c", 5)
 
-    effects = scene.act("a", push_twice)
-    assert [e.id for e in effects if isinstance(e, Snapshot)] == [1, 2]
+    snapshots = of(founded(*"abc").act("a", push_twice), Snapshot)
+    assert [snapshot.id for snapshot in snapshots] == [1, 2]
 
 
-def test_a_peer_with_unresolved_escrow_is_passed_over() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
-    drawn = []
+def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding() -> None:
+    drawn: list[str | None] = []
 
-    def push_and_draw(context: RuleContext) -> None:
+    def draw(context: RuleContext) -> None:
         drawn.append(context.draw(["b"]))
         context.push("b", 5)
-        drawn.extend([context.draw(["b"]), context.draw(), context.draw([])])
+        drawn.extend([context.draw(["b"]), context.draw([]), context.draw(["c"])])
+        context.push("c", 5)
+        # Credit is no matter to one that goes.
+        drawn.extend([context.draw(), context.draw(urgent=True), context.draw(["b"], urgent=True)])
+        assert not context.can_push("d")
 
-    scene.act("a", push_and_draw)
-    assert drawn == ["b", None, "c", None]
-
-
-def test_credit_bounds_what_is_outstanding_over_all_peers() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c", "d")
-
-    def push_all(context: RuleContext) -> None:
-        for peer in context.neighbors():
-            if context.can_push(peer):
-                context.push(peer, 5)
-
-    assert len(scene.sent(scene.act("a", push_all), Push)) == 2
+    founded(*"abcd").act("a", draw)
+    assert drawn == ["b", None, None, "c", None, "d", None]
 
 
 def test_half_a_push_is_skipped_for_a_reason() -> None:
-    scene = two()
+    scene = founded()
     scene.push("a", "b", ONE - 5)
     scene.receive(scene.letter("b", "a", Ack(1, ONE - 5)))
     assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a")
-    assert PushSkipped("no neighbor free") in scene.act("a", RuleContext.push_half)
+    assert PushSkipped("no neighbor free") in founded("a").act("a", RuleContext.push_half)
 
 
 def test_a_rule_knows_what_passed_since_the_one_before() -> None:
-    scene = two()
-    seen = []
+    scene = founded()
+    found: list[object] = []
 
     def look(context: RuleContext) -> None:
-        seen.append((context.elapsed_s, context.step, context.round, context.trained))
+        found.append((context.elapsed_s, context.step, context.round, context.trained))
 
     scene.act("a", look)
     scene.wait(0.25)
-    scene.push("a", "b", 5)
+    scene.push("a", "b")
     scene.wait(0.5)
     scene.act("a", look, trained=False)
-    assert seen == [(0.0, 1, 0, True), (0.5, 2, 1, False)]
+    assert found == [(0.0, 1, 0, True), (0.5, 2, 1, False)]
 
 
 def test_the_topology_of_any_round_can_be_asked_for() -> None:
-    seen = []
-    two().act("a", lambda context: seen.extend([context.neighbors(5), context.live()]))
-    assert seen == [("b",), ("a", "b")]
-
-
-def test_a_topology_without_a_matrix_gives_even_shares_of_live_peers_or_of_those_named() -> None:
-    seen: list[Mapping[PeerId, float]] = []
-    scene = founded(complete, "a", "b", "c")
-    scene.act(
-        "a", lambda context: seen.extend([context.weights(0), context.weights(0, ("a", "b"))])
+    assert seen(founded(), "a", lambda c: c.neighbors(5), RuleContext.live) == [("b",), ("a", "b")]
+    # Without a matrix it gives even shares of live peers, or of those named.
+    weights: list[Mapping[PeerId, float]] = []
+    founded(*"abc").act(
+        "a", lambda context: weights.extend([context.weights(0), context.weights(0, ("a", "b"))])
     )
-    assert seen == [dict.fromkeys("abc", 1 / 3), dict.fromkeys("ab", 1 / 2)]
+    assert weights == [dict.fromkeys("abc", 1 / 3), dict.fromkeys("ab", 1 / 2)]
 
 
 def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -201,43 +175,31 @@ def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerI
     return (others[round // 3 % len(others)],) if others and round % 3 == 2 else ()
 
 
-def mix_all(context: RuleContext) -> None:
-    for share in context.shares():
-        context.mix(share)
-
-
-def founded(neighbors: Neighbors, *ids: PeerId) -> Scene:
-    """Founders of one swarm, all on this topology."""
-    scene = Scene()
-    scene.founded(*ids, neighbors=neighbors)
-    return scene
-
-
 def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
     """A count of pushes alone would stand still at such a round for ever."""
-    scene = founded(every_third, "a", "b")
-    seen: list[object] = []
+    scene = founded(neighbors=every_third)
+    found: list[object] = []
 
     def push_and_look(context: RuleContext) -> None:
         context.push_half()
-        seen.append((context.round, context.neighbors()))
+        found.append((context.round, context.neighbors()))
 
     for _ in range(3):
         assert len(scene.sent(scene.act("a", push_and_look), Push)) == 1
         scene.deliver()
-        scene.act("b", mix_all)
+        scene.mix_all("b")
         scene.deliver()
     # Each push leaves its round behind, and the next one has nobody again.
-    assert seen == [(1, ()), (2, ()), (3, ())]
+    assert found == [(1, ()), (2, ()), (3, ())]
 
 
 def test_a_neighbor_who_owes_an_answer_does_not_hold_up_the_schedule() -> None:
-    scene = founded(every_third, "a", "b", "c")
+    scene = founded(*"abc", neighbors=every_third)
+    pushed: list[str] = []
     for _ in range(2):
-        scene.act("a", RuleContext.push_half)
+        pushed += to(scene.act("a", RuleContext.push_half), Push)
     # Nobody has answered: the first push is outstanding, and the second goes elsewhere.
-    pushes = [letter for letter in scene.mail if isinstance(letter.body, Push)]
-    assert sorted(letter.destination for letter in pushes) == ["b", "c"]
+    assert sorted(pushed) == ["b", "c"]
 
 
 def test_without_credit_no_round_is_passed_over() -> None:
@@ -247,7 +209,7 @@ def test_without_credit_no_round_is_passed_over() -> None:
         asked.append(round)
         return tuple(other for other in live if other != peer)
 
-    scene = founded(listening, "a", "b", "c", "d")
+    scene = founded(*"abcd", neighbors=listening)
     for _ in range(2):
         scene.act("a", RuleContext.push_half)
     asked.clear()
@@ -256,28 +218,10 @@ def test_without_credit_no_round_is_passed_over() -> None:
 
 
 def outward_ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-    """A ring, which gives up its last link in odd rounds."""
     if peer not in live:
         return ()
     at = live.index(peer)
-    both = live[at - 1], live[(at + 1) % len(live)]
-    return tuple(sorted(set(both) - {peer}))
-
-
-def dialling_out(*ids: PeerId) -> Scene:
-    """Peers a to d in a ring, some of which only dial out."""
-    scene = Scene()
-    for id in "abcd":
-        scene.enter(id, neighbors=outward_ring, addresses=() if id in ids else (id,))
-    for id in "abcd":
-        scene.join(id, *(other for other in "abcd" if other != id and other not in ids), founders=4)
-    for _ in range(8):
-        scene.deliver()
-        scene.wait(1.0)
-        for id in "abcd":
-            scene.wake(id)
-    scene.deliver()
-    return scene
+    return tuple(sorted({live[at - 1], live[(at + 1) % len(live)]} - {peer}))
 
 
 @pytest.mark.parametrize(
@@ -291,108 +235,56 @@ def dialling_out(*ids: PeerId) -> Scene:
 def test_a_topology_leads_no_link_between_two_that_only_dial_out(
     ids: str, neighbors: dict[str, str]
 ) -> None:
-    scene, seen = dialling_out(*ids), dict[str, str]()
+    scene, found = founded(*"abcd", neighbors=outward_ring, outward=ids), dict[str, str]()
 
     def look(context: RuleContext) -> None:
-        seen[context.me] = "".join(sorted(context.neighbors()))
+        found[context.me] = "".join(sorted(context.neighbors()))
         assert context.outward == set(ids)
 
+    effects: Effects = []
     for id in "abcd":
         scene.act(id, look)
-    assert seen == neighbors
-
-
-def test_whoever_is_pushed_to_can_be_reached() -> None:
-    scene = dialling_out("a", "b", "c")
-    for id in "abcd":
-        scene.act(id, RuleContext.push_half)
-    pushes = [(m.source, m.destination) for m in scene.mail if isinstance(m.body, Push)]
-    assert len(pushes) == 4 and all("d" in ends for ends in pushes)
-
-
-def test_credit_is_no_matter_to_one_that_goes() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c", "d")
-    drawn = []
-
-    def draw(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5)
-        drawn.extend([context.draw(), context.draw(urgent=True), context.draw(["b"], urgent=True)])
-
-    scene.act("a", draw)
-    assert drawn == [None, "d", None]
+        pushed = to(scene.act(id, RuleContext.push_half), Push)
+        assert len(pushed) == 1 and not {id, *pushed} <= set(ids), "whom it can reach"
+    assert found == neighbors and not effects
 
 
 def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
-    scene = two()
-    for _ in range(15):
-        scene.wait(1.0)
-        scene.wake("a")
-    seen = []
-    scene.act(
-        "a",
-        lambda context: seen.extend(
-            [context.draw(), context.can_push("b"), context.fate("b", 1), context.neighbors()]
-        ),
-    )
-    assert seen == [None, False, "", ("b",)]
+    scene = founded()
+    scene.passes("a", 15.0)
+    looks = (RuleContext.draw, lambda c: c.can_push("b"), lambda c: c.fate("b", 1))
+    assert seen(scene, "a", *looks, RuleContext.neighbors) == [None, False, "", ("b",)]
 
 
 def test_one_that_nobody_has_heard_of_is_gone_for_all_that_a_rule_can_tell() -> None:
-    seen: list[str] = []
-    two().act("a", lambda context: seen.extend([context.fate("nobody", 1), context.fate("b", 1)]))
-    assert seen == ["left", ""]
-
-
-def test_how_long_an_answer_takes_is_learnt_from_answers() -> None:
-    scene, seen = two(), []
-    look = lambda context: seen.append(context.roundtrip_s())  # noqa: E731
-    scene.act("a", look)
-    scene.push("a", "b", 5)
-    scene.deliver()
-    scene.wait(0.25)
-    scene.mix_all("b")
-    scene.deliver()
-    scene.act("a", look)
-    assert seen == [None, 0.25]
+    looks = (lambda c: c.fate("nobody", 1), lambda c: c.fate("b", 1))
+    assert seen(founded(), "a", *looks) == ["left", ""]
 
 
 def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
     """A slow neighbor that died a month ago must not slow adaptive emission for good."""
-    scene, seen = Scene(), []
-    scene.founded("a", "b", "c")
+    scene = founded(*"abc")
+    assert seen(scene, "a", RuleContext.roundtrip_s) == [None]
     for peer, wait_s in (("b", 0.25), ("c", 8.0)):
-        scene.push("a", peer, 5)
+        scene.push("a", peer)
         scene.deliver()
         scene.wait(wait_s)
         scene.mix_all(peer)
         scene.deliver()
-    look = lambda context: seen.append(context.roundtrip_s())  # noqa: E731
-    scene.act("a", look)
+    assert seen(scene, "a", RuleContext.roundtrip_s) == [pytest.approx(4.125)]
     for _ in range(50):
         scene.wait(1.0)
         for id in "ab":
             scene.wake(id)
         scene.deliver(Hello)
         scene.peers.pop("c", None)
-    scene.act("a", look)
-    assert seen == [pytest.approx(4.125), 0.25]
+    assert seen(scene, "a", RuleContext.roundtrip_s) == [0.25]
 
 
 def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
     scene = Scene()
-    for id in "abc":
-        scene.enter(id, rule=DPSGD(), addresses=("c",) if id == "c" else ())
-    for id in "abc":
-        scene.join(id, *("c" if id != "c" else ""), founders=3)
-    for _ in range(6):
-        scene.deliver()
-        scene.wait(1.0)
-        for id in "abc":
-            scene.wake(id)
-    scene.deliver()
-    (halt,) = [effect for effect in scene.step("c") if isinstance(effect, Halt)]
+    scene.founded(*"abc", rules={id: DPSGD() for id in "abc"}, outward="ab")
+    (halt,) = of(scene.step("c"), Halt)
     assert halt.reason == (
         "a and b only dial out, so that neither can reach the other, and dpsgd needs every link: "
         "give one of them an address, or use a rule that waits for nobody, such as gosgd"

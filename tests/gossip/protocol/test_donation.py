@@ -1,18 +1,21 @@
 """Many newcomers at once: every copy makes another donor, and no two models are ever blended."""
 
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from math import ceil, log2
 
 import pytest
 
-from rumor.gossip import ProtocolConfig, RuleContext
-from rumor.gossip.effects.effects import Effect, Mix, Record, Send, Snapshot
-from rumor.gossip.effects.events import Event, Joined, ShareRefused
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Mix, Record, Snapshot
+from rumor.gossip.effects.events import Joined, ShareRefused
 from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.join import NEWCOMERS_MAX
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
+from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import (
     Ack,
     Ask,
@@ -26,12 +29,16 @@ from rumor.gossip.wire.messages import (
     Push,
     Refer,
 )
+from rumor.sim.fuzz.vector import SCHEMA
 
-from ..membership.test_swarm_steps import member, tells
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Effects, Scene, a_push, an_offer, letters, member, of, to
 
 PATIENT = replace(WIDE, stall_s=1000.0, query_s_max=1000.0, query_s_min=1000.0)
 """Nobody asks a second time unless it is told to."""
+
+SMALL_COPIES = replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max)
+HERE = b"the-same-machine"
+COPY_BYTES = Form(copy=True).size_bytes(SCHEMA, 0)
 
 
 def gathered(
@@ -40,14 +47,15 @@ def gathered(
     """Founders a.., and newcomers n00.. that have asked a for a copy."""
     scene = Scene(config)
     scene.founded(*"abcd"[:donors], host=host)
-    for index in range(count):
-        scene.enter(f"n{index:02}", host=host)
-        scene.join(f"n{index:02}", "a")
+    newcomers = [f"n{index:02}" for index in range(count)]
+    for id in newcomers:
+        scene.enter(id, host=host)
+        scene.join(id, "a")
     for _ in range(2):
         scene.deliver(Hello)
         scene.wait(0.2)
-        for index in range(count):
-            scene.wake(f"n{index:02}")
+        for id in newcomers:
+            scene.wake(id)
     scene.deliver(Hello, Ask)
     return scene
 
@@ -56,9 +64,9 @@ def joined(scene: Scene) -> list[str]:
     return [id for id, peer in scene.peers.items() if peer.phase is Phase.TRAINING]
 
 
-def generation(scene: Scene) -> list[Effect | Event]:
+def generation(scene: Scene) -> Effects:
     """The time of one copy: at one turn it sets out, and at the next one it is mixed."""
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     for _ in range(2):
         for id, peer in scene.peers.items():
             effects += scene.step(id, trained=peer.phase is Phase.TRAINING)
@@ -66,11 +74,9 @@ def generation(scene: Scene) -> list[Effect | Event]:
     return effects
 
 
-def copies(effects: list[Effect | Event]) -> list[str]:
+def copies(effects: Effects) -> list[str]:
     """For whom copies set out."""
-    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    bodies = [(e.destination, e.body) for e in envelopes]
-    return [to for to, body in bodies if isinstance(body, Offer) and body.form.copy]
+    return [e.destination for e in letters(effects, Offer) if e.body.form.copy]
 
 
 def units(scene: Scene) -> int:
@@ -82,27 +88,20 @@ def units(scene: Scene) -> int:
 
 @pytest.mark.parametrize("count", [1, 3, 7, 15, 31])
 def test_many_newcomers_wait_for_a_logarithm_of_their_number(count: int) -> None:
-    scene, effects, generations = gathered(count), list[Effect | Event](), 0
+    scene, effects, generations = gathered(count), Effects(), 0
     while len(joined(scene)) < 1 + count:
         effects += generation(scene)
         generations += 1
         assert generations <= ceil(log2(1 + count)), "as a binomial tree"
     assert sorted(copies(effects)) == [f"n{index:02}" for index in range(count)], "one copy each"
     assert units(scene) == ONE
-
-
-def test_every_copy_is_of_one_donor_alone() -> None:
-    scene, effects = gathered(9), list[Effect | Event]()
-    for _ in range(4):
-        effects += generation(scene)
-    mixes = [e for e in effects if isinstance(e, Mix)]
-    assert [mix.fraction for mix in mixes] == [1.0] * 9
-    donors = {e.donor for e in effects if isinstance(e, Joined)}
-    assert len(donors) > 2, "those who have just joined give, too"
+    assert [mix.fraction for mix in of(effects, Mix)] == [1.0] * count, "of one donor alone"
+    donors = {event.donor for event in of(effects, Joined)}
+    assert len(donors) > 2 or count < 7, "those who have just joined give, too"
 
 
 def test_small_copies_are_given_as_fast_as_credit_allows() -> None:
-    scene = gathered(4, replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max))
+    scene = gathered(4, SMALL_COPIES)
     assert len(scene.sent(scene.step("a"), Push)) == 2
     scene.deliver()
     for _ in range(2):
@@ -134,36 +133,38 @@ def test_while_a_large_copy_is_on_its_way_only_what_is_awaited_is_pushed() -> No
     assert found == [(False, True, None), (False, True, None), (True, True, "b")]
 
 
+def _note(found: list[bool], context: RuleContext) -> None:
+    found.append(context.can_push("b"))
+
+
 @pytest.mark.parametrize("newcomers", [1, 2])
 def test_a_newcomer_that_answers_no_more_holds_up_no_push_and_no_other(newcomers: int) -> None:
     scene, found = gathered(newcomers, WIDE, donors=2), list[bool]()
     assert copies(scene.act("a", partial(_note, found))) == ["n00"]
     scene.deliver(Offer, Grant, Chunk)  # all of it has come, and n00 takes no step
     for _ in range(4):
-        scene.wait(1.0)
-        scene.wake("a")
+        scene.passes("a", 1.0)
         scene.deliver(Hello)  # nobody is considered dead, and questions are lost
     assert copies(scene.act("a", partial(_note, found))) == ["n01"][: newcomers - 1]
     assert found == [False, newcomers == 1], "the next copy has the link"
 
 
-def test_a_small_copy_or_one_that_is_read_here_holds_up_no_push() -> None:
-    small = replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max)
-    for scene in (gathered(1, small, 2), gathered(1, donors=2, host=b"the-same-machine")):
-        found = list[bool]()
-        sent = scene.act("a", partial(_note, found))
-        assert any(isinstance(effect, Send) for effect in sent) and found == [True]
-
-
-def _note(found: list[bool], context: RuleContext) -> None:
-    found.append(context.can_push("b"))
+@pytest.mark.parametrize(("config", "host"), [(SMALL_COPIES, b""), (PATIENT, HERE)])
+def test_a_small_copy_or_one_that_is_read_here_holds_up_no_push(
+    config: ProtocolConfig, host: bytes
+) -> None:
+    scene, found = gathered(1, config, 2, host), list[bool]()
+    assert letters(scene.act("a", partial(_note, found))) and found == [True]
 
 
 def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:
-    scene = gathered(5, host=b"the-same-machine")
+    scene = gathered(5, host=HERE)
+    scene.fill("a")
+    assert copies(scene.step("a")) == [], "without memory they wait"
+    scene.fill("a", is_full=False)
     effects = scene.step("a")
     assert len(copies(effects)) == 5, "which takes no credit"
-    assert sum(isinstance(effect, Snapshot) for effect in effects) == 1
+    assert len(of(effects, Snapshot)) == 1
     scene.deliver()
     for id in copies(effects):
         scene.attached(id, ShareId("a", 1, 1), usable=True)
@@ -172,323 +173,218 @@ def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:
     assert units(scene) == ONE
 
 
-def test_a_donor_without_memory_lets_newcomers_wait() -> None:
-    scene = gathered(2, host=b"the-same-machine")
-    scene.fill("a")
-    assert copies(scene.step("a")) == []
-    scene.fill("a", is_full=False)
-    assert len(copies(scene.step("a"))) == 2
-
-
 def given_to_first() -> tuple[Scene, str]:
-    """Newcomers n00.. have asked a, which has sent a copy to one of them, who will mix it next."""
+    """Newcomers n00.. have asked a; one of them has a copy of it, and mixes that."""
     scene = gathered(5)
     (first,) = copies(scene.step("a"))
     scene.deliver()
+    scene.step(first, trained=False)
     return scene, first
 
 
-def test_half_of_those_who_wait_are_referred_to_one_that_has_joined() -> None:
+def test_half_of_those_who_wait_are_referred_once_to_one_that_has_joined() -> None:
     scene, first = given_to_first()
-    scene.step(first, trained=False)
     scene.deliver(Ack, Hello)
     referred = {m.destination: m.body for m in scene.mail if isinstance(m.body, Refer)}
     assert len(referred) == 2 and first not in referred
-    assert all(
-        [m.id for m in body.donors] == [first]
-        for body in referred.values()
-        if isinstance(body, Refer)
-    )
+    assert all([m.id for m in body.donors] == [first] for body in referred.values())
     scene.deliver(Refer)
     asks = [(m.source, m.destination) for m in scene.mail if isinstance(m.body, Ask)]
     assert sorted(asks) == sorted((newcomer, first) for newcomer in referred)
+    scene.mail = deque()
+    scene.passes(first, 1.0)
+    scene.deliver(Hello)
+    assert not [m for m in scene.mail if isinstance(m.body, Refer)]
 
 
 def test_those_who_wait_are_referred_though_the_donor_takes_a_turn_in_between() -> None:
     """The word that a copy was accepted may be there before the word that its owner has joined."""
-    scene, first = given_to_first()
-    scene.step(first, trained=False)
+    scene, _ = given_to_first()
     scene.deliver(Ack)
     assert len(copies(scene.step("a"))) == 1
     scene.deliver(Hello)
     assert len([m for m in scene.mail if isinstance(m.body, Refer)]) >= 1
 
 
-def test_one_that_has_the_copy_is_referred_to_once() -> None:
-    scene, first = given_to_first()
-    scene.step(first, trained=False)
-    scene.deliver(Ack, Hello)
-    scene.mail = type(scene.mail)(m for m in scene.mail if not isinstance(m.body, Refer))
-    scene.wait(1.0)
-    scene.wake(first)
-    scene.deliver(Hello)
-    assert not [m for m in scene.mail if isinstance(m.body, Refer)]
-
-
-def entry(id: str, phase: Phase, heartbeat: int = 1, *, outward: bool = False) -> Member:
-    return Member(
-        id=id,
-        incarnation=1,
-        heartbeat=heartbeat,
-        phase=phase,
-        step=0,
-        addresses=() if outward else (id,),
-    )
-
-
-def says(scene: Scene, to: str, member: Member) -> list[Effect | Event]:
-    hello = Hello(members=(member,), rooted=True, reply=False)
-    return scene.receive(scene.letter(member.id, to, hello))
-
-
-def asked_by(scene: Scene, *newcomers: Member) -> None:
-    """Let these say hello to a, and ask it for a copy."""
-    for newcomer in newcomers:
-        says(scene, "a", newcomer)
-        scene.receive(scene.letter(newcomer.id, "a", Ask()))
-
-
-def alone() -> Scene:
+def asked_by(*newcomers: Member) -> Scene:
+    """A founder that these have asked for a copy."""
     scene = Scene(PATIENT)
     scene.founded("a")
+    for newcomer in newcomers:
+        scene.says("a", newcomer)
+        scene.receive(scene.letter(newcomer.id, "a", Ask()))
     return scene
 
 
-def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out() -> None:
-    for outward, referred in ((True, []), (False, ["e"])):
-        scene = alone()
-        asked_by(scene, *(entry(id, Phase.JOINING, outward=True) for id in "cde"))
-        assert copies(scene.step("a")) == ["c"]
-        effects = says(scene, "a", entry("c", Phase.TRAINING, 2, outward=outward))
-        envelopes = [e.envelope for e in effects if isinstance(e, Send)]
-        assert [e.destination for e in envelopes if isinstance(e.body, Refer)] == referred
+def joining(ids: str, addresses: tuple[str, ...] | None = None) -> list[Member]:
+    return [member(id, Phase.JOINING, addresses=addresses) for id in ids]
+
+
+@pytest.mark.parametrize(("addresses", "referred"), [((), []), (("c",), ["e"])])
+def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out(
+    addresses: tuple[str, ...], referred: list[str]
+) -> None:
+    scene = asked_by(*joining("cde", ()))
+    assert copies(scene.step("a")) == ["c"]
+    effects = scene.says("a", member("c", heartbeat=2, addresses=addresses))
+    assert to(effects, Refer) == referred
 
 
 def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
-    scene = alone()
-    asked_by(scene, *(entry(id, Phase.JOINING) for id in "cde"))
-    says(scene, "a", entry("c", Phase.TRAINING, 2))
+    scene = asked_by(*joining("cde"))
+    scene.says("a", member("c", heartbeat=2))
     scene.receive(scene.letter("d", "a", Leave(True)))
     assert copies(scene.step("a")) == ["e"]
-
-
-def test_a_donor_passes_on_to_the_next_where_a_newcomer_falls_away_in_the_middle() -> None:
-    scene = alone()
-    asked_by(scene, entry("c", Phase.JOINING), entry("d", Phase.JOINING))
-    assert copies(scene.step("a")) == ["c"]
-    scene.receive(scene.letter("c", "a", Leave(True)))
-    assert copies(scene.step("a")) == ["d"]
-    assert scene.peers["a"].account.outstanding.keys() == {("d", 1)}
+    scene.receive(scene.letter("e", "a", Leave(True)))
+    assert not scene.peers["a"].account.outstanding, "one that falls away in the middle, too"
 
 
 def test_where_nobody_waits_nobody_is_referred() -> None:
-    scene = alone()
-    asked_by(scene, entry("c", Phase.JOINING))
+    scene = asked_by(*joining("c"))
     scene.step("a")
-    assert not scene.sent(says(scene, "a", entry("c", Phase.TRAINING, 2)), Refer)
+    assert not to(scene.says("a", member("c", heartbeat=2)), Refer)
 
 
 def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
-    """A newcomer n that knows donors and has asked the first of them."""
+    """A newcomer n that knows donors and has asked b, the first of them."""
     scene = Scene(config)
     scene.enter("n")
     scene.join("n", "b")
-    effects = says(scene, "n", entry("b", Phase.TRAINING))
-    assert scene.sent(effects, Ask)
+    assert to(scene.says("n", member("b")), Ask) == ["b"]
     for donor in donors:
-        says(scene, "n", entry(donor, Phase.TRAINING))
+        scene.says("n", member(donor))
     scene.mail.clear()
     return scene
 
 
-def passes(scene: Scene, seconds: float) -> list[Effect | Event]:
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds / 0.2)):
-        scene.wait(0.2)
-        effects += scene.wake("n")
+def asks(scene: Scene, seconds: float) -> list[str]:
+    """Whom the newcomer asks as time passes."""
+    return to(scene.passes("n", seconds, 0.2), Ask)
+
+
+def asks_while(scene: Scene, alive: str, times: int, seconds: float) -> list[str]:
+    """The same while one donor is heard."""
+    asked: list[str] = []
+    for beat in range(times):
+        scene.says("n", member(alive, heartbeat=2 + beat))
+        asked += asks(scene, seconds)
+    return asked
+
+
+def refers(scene: Scene, *donors: Member, by: str = "b") -> list[str]:
+    """Whom the newcomer asks when it is referred to these."""
+    return to(scene.receive(scene.letter(by, "n", Refer(donors))), Ask)
+
+
+def offers(scene: Scene, donor: str, frames: int = 0) -> Effects:
+    """Let a donor offer the newcomer a copy, and send so many frames of it."""
+    body = an_offer(form=Form(copy=True), size_bytes=COPY_BYTES)
+    effects = scene.receive(scene.letter(donor, "n", body))
+    for index in range(frames):
+        chunk = Chunk(1, index, 16 * index)
+        effects += scene.receive(scene.letter(donor, "n", chunk, frame_bytes=16))
     return effects
-
-
-def asks(effects: list[Effect | Event]) -> list[str]:
-    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [e.destination for e in envelopes if isinstance(e.body, Ask)]
-
-
-COPY_BYTES = 128
-OFFER = Offer(seq=1, escrow=9, size_bytes=64, frame_bytes=16, epoch=0, round=0, note=0, step=0)
-
-
-def offer_of(scene: Scene, donor: str, seq: int = 1) -> list[Effect | Event]:
-    """Let a donor offer the newcomer a copy, in frames."""
-    form = OFFER.form._replace(copy=True)
-    size = form.size_bytes(scene.peers["n"]._state.schema, 0)
-    offer = replace(OFFER, seq=seq, form=form, size_bytes=size)
-    return scene.receive(scene.letter(donor, "n", offer))
-
-
-def frames_of(scene: Scene, donor: str, count: int, seq: int = 1, start: int = 0) -> None:
-    for index in range(start, count):
-        chunk = Chunk(seq, index, 16 * index)
-        scene.receive(scene.letter(donor, "n", chunk, frame_bytes=16))
 
 
 def test_a_referred_newcomer_asks_the_new_donor_at_once() -> None:
     scene = newcomer()
-    refer = Refer((entry("c", Phase.TRAINING),))
-    effects = scene.receive(scene.letter("b", "n", refer))
-    assert asks(effects) == ["c"] and scene.sent(effects, Hello)[0].reply
-    assert set(asks(passes(scene, 5.0))) <= {"c"}
+    effects = scene.receive(scene.letter("b", "n", Refer((member("c"),))))
+    assert to(effects, Ask) == ["c"] and scene.sent(effects, Hello)[0].reply
+    assert set(asks(scene, 5.0)) <= {"c"}
+    # Nothing is heard of c: it asks another.
+    assert asks_while(scene, "b", 20, 1.0)[-1] == "b"
 
 
-def test_a_referral_of_somebody_who_was_not_asked_is_only_news() -> None:
-    scene = newcomer(WIDE, "c")
-    effects = scene.receive(scene.letter("c", "n", Refer((entry("d", Phase.TRAINING),))))
-    assert asks(effects) == []
-
-
-@pytest.mark.parametrize("phase", [Phase.JOINING, Phase.QUIET, Phase.LEAVING])
-def test_a_referral_to_one_that_has_nothing_to_give_is_not_followed(phase: Phase) -> None:
+def test_a_referral_that_leads_nowhere_is_not_followed() -> None:
+    for phase in (Phase.JOINING, Phase.QUIET, Phase.LEAVING):
+        assert refers(newcomer(), member("c", phase)) == []
+    assert refers(newcomer()) == []
+    assert refers(newcomer(WIDE, "c"), member("d"), by="c") == [], "it was not asked"
     scene = newcomer()
-    assert asks(scene.receive(scene.letter("b", "n", Refer((entry("c", phase),))))) == []
-    assert asks(scene.receive(scene.letter("b", "n", Refer(())))) == []
-
-
-def test_a_referral_that_comes_after_the_copy_has_set_out_is_not_followed() -> None:
-    scene = newcomer()
-    offer_of(scene, "b")
-    effects = scene.receive(scene.letter("b", "n", Refer((entry("c", Phase.TRAINING),))))
-    assert asks(effects) == []
-
-
-def test_a_member_follows_no_referral() -> None:
-    scene = alone()
-    says(scene, "a", entry("b", Phase.TRAINING))
-    refer = Refer((entry("c", Phase.TRAINING),))
-    assert asks(scene.receive(scene.letter("b", "a", refer))) == []
-
-
-def test_a_referred_newcomer_whose_new_donor_dies_asks_another() -> None:
-    scene = newcomer()
-    scene.receive(scene.letter("b", "n", Refer((entry("c", Phase.TRAINING),))))
-    # Nothing is heard of c.
-    asked: list[str] = []
-    for beat in range(20):
-        says(scene, "n", entry("b", Phase.TRAINING, 2 + beat))
-        asked += asks(passes(scene, 1.0))
-    assert asked[-1] == "b"
+    offers(scene, "b")
+    assert refers(scene, member("c")) == [], "the copy has set out"
+    scene = asked_by()
+    scene.says("a", member("b"))
+    assert not to(scene.receive(scene.letter("b", "a", Refer((member("c"),)))), Ask), "a member"
 
 
 def test_a_referred_newcomer_whose_new_donor_leaves_asks_another_at_once() -> None:
     scene = newcomer()
-    scene.receive(scene.letter("b", "n", Refer((entry("c", Phase.TRAINING),))))
+    refers(scene, member("c"))
     scene.receive(scene.letter("c", "n", Leave(False)))
-    assert asks(passes(scene, 0.4)) == ["b"]
+    assert asks(scene, 0.4) == ["b"]
 
 
 def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
     """The first one may be lost; and the second one gets it no second copy."""
     scene = newcomer()
-    asked = asks(passes(scene, 5.0))
+    asked = asks(scene, 5.0)
     assert len(asked) >= 4 and set(asked) == {"b"}
-    offer_of(scene, "b")
-    assert asks(passes(scene, 5.0)) == []
-    scene = alone()
-    asked_by(scene, entry("c", Phase.JOINING))
+    offers(scene, "b")
+    assert asks(scene, 5.0) == []
+    scene = asked_by(*joining("c"))
     for _ in range(5):
         scene.receive(scene.letter("c", "a", Ask()))
     assert copies(scene.step("a")) == ["c"]
-    says(scene, "a", entry("c", Phase.TRAINING, 2))
+    scene.says("a", member("c", heartbeat=2))
     scene.receive(scene.letter("c", "a", Ack(1, 0)))
     assert copies(scene.step("a")) == []
 
 
 def test_while_a_copy_is_on_its_way_no_other_is_let_in() -> None:
     scene = newcomer(WIDE, "c")
-    offer_of(scene, "b")
-    refused = offer_of(scene, "c")
-    assert ShareRefused("c", "another copy is on its way") in refused
-    assert scene.sent(offer_of(scene, "b"), Grant), "its own offer may come twice"
+    offers(scene, "b")
+    assert ShareRefused("c", "another copy is on its way") in offers(scene, "c")
+    assert scene.sent(offers(scene, "b"), Grant), "its own offer may come twice"
 
 
 def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is_blended() -> None:
     scene = newcomer(WIDE, "c")
-    offer_of(scene, "b")
-    frames_of(scene, "b", 2)
-    asked: list[str] = []
-    for beat in range(10):
-        says(scene, "n", entry("c", Phase.TRAINING, 2 + beat))
-        asked += asks(passes(scene, 2.0))
+    offers(scene, "b", frames=2)
+    asked = asks_while(scene, "c", 10, 2.0)
     assert asked[0] == "c", "one that broke off is asked again only where there is nobody else"
-    offer_of(scene, "c")
+    offers(scene, "c")
     late = scene.receive(scene.letter("b", "n", Chunk(1, 2, 32), frame_bytes=16))
-    assert late == [] or not scene.sent(late, Grant), "the frames of the first copy are dropped"
-    size = offer_size(scene)
-    frames_of(scene, "c", size // 16)
+    assert not scene.sent(late, Grant), "the frames of the first copy are dropped"
+    offers(scene, "c", frames=COPY_BYTES // 16)
     effects = scene.step("n", trained=False)
-    assert [(e.share.sender, e.fraction) for e in effects if isinstance(e, Mix)] == [("c", 1.0)]
+    assert [(mix.share.sender, mix.fraction) for mix in of(effects, Mix)] == [("c", 1.0)]
     assert Joined("c") in effects
     assert scene.peers["n"].account.decided["b", 1] == (1, 0)
 
 
-def offer_size(scene: Scene) -> int:
-    form = OFFER.form._replace(copy=True)
-    return form.size_bytes(scene.peers["n"]._state.schema, 0)
-
-
 def test_where_there_is_nobody_else_the_same_donor_is_asked_again() -> None:
     scene = newcomer()
-    offer_of(scene, "b")
-    frames_of(scene, "b", 1)
-    asked: list[str] = []
-    for beat in range(10):
-        says(scene, "n", entry("b", Phase.TRAINING, 2 + beat))
-        asked += asks(passes(scene, 2.0))
-    assert asked and set(asked) == {"b"}
+    offers(scene, "b", frames=1)
+    assert set(asks_while(scene, "b", 10, 2.0)) == {"b"}
 
 
 def test_a_newcomer_whose_donor_came_back_in_a_later_life_takes_one_copy_only() -> None:
     scene = newcomer(WIDE, "c")
-    offer_of(scene, "b")
-    frames_of(scene, "b", 2)
-    later = replace(entry("b", Phase.SEEKING), incarnation=2)
-    hello = Hello(members=(later,), rooted=True, reply=False)
-    effects = scene.receive(scene.letter("b", "n", hello, incarnation=2))
-    effects += passes(scene, 0.4)
-    assert asks(effects) == ["c"], "what the earlier life began will never be whole"
+    offers(scene, "b", frames=2)
+    effects = scene.says("n", member("b", Phase.SEEKING, incarnation=2))
+    # What the earlier life began will never be whole.
+    assert to(effects, Ask) + asks(scene, 0.4) == ["c"]
     assert scene.peers["n"].staged == 0
 
 
 def test_two_copies_that_come_at_once_are_not_blended() -> None:
     scene = newcomer(SMALL, "c")
+    body = a_push(size_bytes=COPY_BYTES, form=Form(copy=True))
     for donor in "bc":
-        form = OFFER.form._replace(copy=True)
-        push = Push(
-            seq=1,
-            escrow=9,
-            size_bytes=offer_size(scene),
-            form=form,
-            epoch=0,
-            round=0,
-            note=0,
-            step=0,
-        )
-        scene.receive(scene.letter(donor, "n", push, frame_bytes=push.size_bytes))
-    effects = scene.step("n", trained=False)
-    mixes = [e for e in effects if isinstance(e, Mix)]
+        scene.receive(scene.letter(donor, "n", body, frame_bytes=COPY_BYTES))
+    mixes = of(scene.step("n", trained=False), Mix)
     assert [(mix.share.sender, mix.fraction) for mix in mixes] == [("b", 1.0)]
 
 
 def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
     """On the same machine they need no credit: all read one copy."""
     scene = Scene(WIDE)
-    host = b"the-same-machine"
-    scene.founded("a", "b", host=host)
+    scene.founded("a", "b", host=HERE)
     for index in range(200):
-        newcomer = replace(member(f"n{index}", phase=Phase.JOINING), host=host)
-        tells(scene, "a", newcomer)
-        scene.receive(scene.letter(newcomer.id, "a", Ask()))
-    effects = scene.step("a")
-    pushed = [e for e in effects if isinstance(e, Record) and e.entry.kind is Kind.PUSHED]
-    assert len(pushed) == NEWCOMERS_MAX
-    assert not [e for e in scene.step("a") if isinstance(e, Record)]
+        scene.says("a", member(f"n{index}", Phase.JOINING, host=HERE))
+        scene.receive(scene.letter(f"n{index}", "a", Ask()))
+    records = of(scene.step("a"), Record)
+    assert len([r for r in records if r.entry.kind is Kind.PUSHED]) == NEWCOMERS_MAX
+    assert not of(scene.step("a"), Record)
     assert scene.peers["a"].weight >= ONE >> (NEWCOMERS_MAX + 1)

@@ -5,28 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ProtocolConfig
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Meet, Part, Record
 from rumor.gossip.effects.events import Event, PeerDied, PeerMet, ViewFull
 from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.membership.dialing import OPEN_MAX
-from rumor.gossip.wire.messages import Hello, Member, Phase, Query
+from rumor.gossip.wire.messages import Member, Phase, Query
 
-from ..scene import Scene
+from ..scene import Scene, member, of
 
 NARROW = ProtocolConfig(suspect_s=4.0, dead_s=10.0, members_max=4)
 
 
 def entry(id: str, phase: Phase = Phase.TRAINING, heartbeat: int = 1) -> Member:
-    return Member(
-        id=id, incarnation=1, heartbeat=heartbeat, phase=phase, step=0, addresses=(f"tcp://{id}:1",)
-    )
-
-
-def tells(scene: Scene, *members: Member) -> list[Effect | Event]:
-    """The first of these says hello to a, and tells of the others."""
-    body = Hello(members=members, rooted=True, reply=False)
-    return scene.receive(scene.letter(members[0].id, "a", body))
+    return member(id, phase, heartbeat=heartbeat, addresses=(f"tcp://{id}:1",))
 
 
 def known(scene: Scene) -> list[str]:
@@ -39,7 +31,7 @@ def passes(scene: Scene, seconds: int, *alive: Member) -> list[Effect | Event]:
     for _ in range(seconds):
         scene.wait(1.0)
         for each in alive:
-            tells(scene, replace(each, heartbeat=round(scene.now) + 10))
+            scene.says("a", replace(each, heartbeat=round(scene.now) + 10))
         effects += scene.wake("a")
         scene.mail.clear()
         scene.lines.clear()
@@ -52,7 +44,7 @@ def full_of(dead: Iterable[Member], *alive: Member, config: ProtocolConfig = NAR
     scene.enter("a")
     scene.join("a")
     for each in dead:
-        tells(scene, each)
+        scene.says("a", each)
         passes(scene, 1, *alive)
     passes(scene, 20, *alive)
     return scene
@@ -61,17 +53,17 @@ def full_of(dead: Iterable[Member], *alive: Member, config: ProtocolConfig = NAR
 def test_the_longest_dead_makes_room_and_everybody_else_is_kept() -> None:
     scene = full_of([entry("y"), entry("z"), entry("x")], entry("b"))
     assert known(scene) == ["b", "x", "y", "z"]
-    effects = tells(scene, entry("new"))
+    effects = scene.says("a", entry("new"))
     assert Part("y") in effects and PeerMet("new") in effects
     assert effects.index(Part("y")) < effects.index(PeerMet("new"))
     assert known(scene) == ["b", "new", "x", "z"]
-    tells(scene, entry("newer"))
+    scene.says("a", entry("newer"))
     assert known(scene) == ["b", "new", "newer", "x"]
 
 
 def test_who_died_before_it_was_a_member_goes_first() -> None:
     scene = full_of([entry("y"), entry("z"), entry("n", Phase.JOINING)], entry("b"))
-    tells(scene, entry("new"))
+    scene.says("a", entry("new"))
     assert known(scene) == ["b", "new", "y", "z"]
 
 
@@ -81,21 +73,21 @@ def test_a_swarm_that_outlives_any_number_of_names_lets_newcomers_in() -> None:
     scene.founded("a", "b")
     b = scene.peers["b"].live()[1]
     for index in range(50):
-        tells(scene, entry(f"spot-{index}", Phase.JOINING))
+        scene.says("a", entry(f"spot-{index}", Phase.JOINING))
         passes(scene, 12, b)
-    assert PeerMet("new") in tells(scene, entry("new", Phase.SEEKING))
+    assert PeerMet("new") in scene.says("a", entry("new", Phase.SEEKING))
     assert "b" in known(scene) and len(known(scene)) == 4
 
 
 def test_the_living_make_room_for_nobody_and_that_is_said_once() -> None:
     living = [entry(id) for id in "bcde"]
     scene = full_of([], *living)
-    effects = tells(scene, entry("new"))
+    effects = scene.says("a", entry("new"))
     assert ViewFull(5) in effects and PeerMet("new") not in effects
-    assert ViewFull(5) not in passes(scene, 3, *living) + tells(scene, entry("other"))
+    assert ViewFull(5) not in passes(scene, 3, *living) + scene.says("a", entry("other"))
     assert known(scene) == ["b", "c", "d", "e"]
     passes(scene, 20, *living[1:])
-    assert PeerMet("new") in tells(scene, entry("new")), "b has died meanwhile"
+    assert PeerMet("new") in scene.says("a", entry("new")), "b has died meanwhile"
 
 
 def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
@@ -106,11 +98,11 @@ def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
     passes(scene, 30)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     for id in ("new", "newer"):
-        tells(scene, entry(id))
+        scene.says("a", entry(id))
     assert "b" in known(scene)
-    tells(scene, entry("newest"))
+    scene.says("a", entry("newest"))
     assert known(scene) == ["b", "new", "newer", "newest"], "c had nothing"
-    assert ViewFull(5) in tells(scene, entry("last"))
+    assert ViewFull(5) in scene.says("a", entry("last"))
     effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
     assert Kind.WRITTEN_OFF in [e.entry.kind for e in effects if isinstance(e, Record)]
 
@@ -118,14 +110,14 @@ def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
 def test_those_that_left_long_ago_go_before_the_dead_and_lately_not_at_all() -> None:
     scene = full_of([entry("y"), entry("z")], entry("b"))
     gone = entry("n", heartbeat=9)
-    tells(scene, gone)
-    tells(scene, replace(gone, phase=Phase.LEFT, heartbeat=10))
-    tells(scene, entry("b", heartbeat=90))
+    scene.says("a", gone)
+    scene.says("a", replace(gone, phase=Phase.LEFT, heartbeat=10))
+    scene.says("a", entry("b", heartbeat=90))
     assert scene.peers["a"].departed() == ("n",)
-    tells(scene, entry("new"))
+    scene.says("a", entry("new"))
     assert known(scene) == ["b", "new", "z"], "the news has still to spread"
     passes(scene, 12, entry("b"), entry("new"))
-    tells(scene, entry("newer"))
+    scene.says("a", entry("newer"))
     assert scene.peers["a"].departed() == () and "z" in known(scene)
 
 
@@ -140,15 +132,15 @@ def test_those_that_left_long_ago_go_before_the_dead_and_lately_not_at_all() -> 
 )
 def test_nobody_is_forgotten_for_one_that_would_not_be_taken_in(nobody: Member) -> None:
     scene = full_of([entry("y"), entry("z"), entry("x")], entry("b"))
-    tells(scene, entry("b", heartbeat=99), nobody)
+    scene.says("a", entry("b", heartbeat=99), nobody)
     assert known(scene) == ["b", "x", "y", "z"]
 
 
 def test_one_that_comes_back_before_its_turn_is_kept() -> None:
     scene = full_of([entry("w"), entry("y"), entry("z")], entry("b"))
-    effects = tells(scene, entry("b", heartbeat=99), entry("n1"), entry("y", heartbeat=50))
+    effects = scene.says("a", entry("b", heartbeat=99), entry("n1"), entry("y", heartbeat=50))
     assert known(scene) == ["b", "n1", "y", "z"] and PeerDied("y") not in effects
-    tells(scene, entry("b", heartbeat=100), entry("n2"))
+    scene.says("a", entry("b", heartbeat=100), entry("n2"))
     assert known(scene) == ["b", "n1", "n2", "y"]
 
 
@@ -158,17 +150,17 @@ def test_one_that_is_forgotten_leaves_its_place_among_the_open_sockets_to_anothe
     scene = full_of(first, config=config)
     more = [entry(f"e{index:02}") for index in range(OPEN_MAX)]
     for each in more:
-        tells(scene, each)
+        scene.says("a", each)
     effects = passes(scene, 20)
-    assert [e for e in effects if isinstance(e, PeerDied)]
-    assert not [e for e in effects if isinstance(e, Part)], "all of their sockets may stay open"
+    assert of(effects, PeerDied)
+    assert not of(effects, Part), "all of their sockets may stay open"
 
 
 def test_one_that_was_forgotten_is_met_again_when_it_speaks() -> None:
     scene = full_of([entry("y"), entry("z"), entry("x")], entry("b"))
-    tells(scene, entry("new"))
+    scene.says("a", entry("new"))
     assert "y" not in known(scene)
-    assert Meet("y", ("tcp://y:1",)) in tells(scene, entry("y", heartbeat=70))
+    assert Meet("y", ("tcp://y:1",)) in scene.says("a", entry("y", heartbeat=70))
 
 
 def test_who_was_heard_last_is_told_first() -> None:

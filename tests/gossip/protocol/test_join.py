@@ -4,40 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip import ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Greet, Mix, Send
-from rumor.gossip.effects.events import Event, Founded, Joined
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Greet
+from rumor.gossip.effects.events import Founded
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Member, Phase, Push
+from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, member, of, to
 
-
-def greeted(effects: list[Effect | Event]) -> list[str]:
-    return [effect.address for effect in effects if isinstance(effect, Greet)]
+COPY = a_push(size_bytes=128, form=Form(copy=True))
 
 
-def asked(effects: list[Effect | Event]) -> list[str]:
-    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
-    return [e.destination for e in envelopes if isinstance(e.body, Ask)]
+def seeking(config: ProtocolConfig = SMALL, *seeds: str) -> Scene:
+    """A newcomer a, which looks for a swarm at b, unless told."""
+    scene = Scene(config)
+    scene.enter("a")
+    scene.join("a", *seeds or "b")
+    return scene
 
 
-def hello(*members: Member) -> Hello:
-    return Hello(members=members, rooted=False, reply=False)
-
-
-def member(id: str, phase: Phase, heartbeat: int = 1) -> Member:
-    return Member(id=id, incarnation=1, heartbeat=heartbeat, phase=phase, step=0)
-
-
-def passes(scene: Scene, id: str, seconds: float) -> list[Effect | Event]:
-    """Let time pass at one peer, and return all it asks for."""
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds / 0.2)):
-        scene.wait(0.2)
-        effects += scene.wake(id)
-    return effects
+def greeted(effects: Effects) -> list[str]:
+    return [greet.address for greet in of(effects, Greet)]
 
 
 def test_a_peer_without_addresses_founds_at_once() -> None:
@@ -50,46 +38,34 @@ def test_a_peer_without_addresses_founds_at_once() -> None:
 def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
     scene = Scene()
     scene.enter("a")
-    assert greeted(scene.join("a", "b")) == ["b"]
-    assert greeted(passes(scene, "a", 1.0)) == ["b"] * 5
-    scene.receive(
-        scene.letter("b", "a", hello(replace(member("b", Phase.SEEKING), addresses=("b",))))
-    )
-    assert greeted(passes(scene, "a", 1.0)) == []
-
-
-def test_a_greeting_names_nobody_for_nobody_is_known_there() -> None:
-    scene = Scene()
-    scene.enter("a")
-    (envelope,) = [e.envelope for e in scene.join("a", "b") if isinstance(e, Greet)]
-    assert (envelope.destination, envelope.destination_incarnation) == ("", 0)
+    (greet,) = of(scene.join("a", "b"), Greet)
+    assert greet.address == "b", "and names nobody, for nobody is known there"
+    assert (greet.envelope.destination, greet.envelope.destination_incarnation) == ("", 0)
+    assert greeted(scene.passes("a", 1.0, 0.2)) == ["b"] * 5
+    scene.says("a", member("b", Phase.SEEKING), rooted=False)
+    assert greeted(scene.passes("a", 1.0, 0.2)) == []
 
 
 def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b")
+    scene = seeking()
     scene.join("a", "c")
-    assert greeted(passes(scene, "a", 0.2)) == ["b", "c"]
+    assert greeted(scene.passes("a", 0.2, 0.2)) == ["b", "c"]
     scene.enter("d")
     scene.join("d")
     assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
-    assert greeted(passes(scene, "d", 2.0)) == ["e"]
+    assert greeted(scene.passes("d", 2.0, 0.2)) == ["e"]
 
 
 def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:
     scene = Scene()
     scene.enter("a")
-    assert not passes(scene, "a", 1.0)
+    assert not scene.passes("a", 1.0, 0.2)
     assert scene.peers["a"].phase is Phase.SEEKING
 
 
 def test_a_lonely_newcomer_never_founds() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "typo")
-    assert Founded() not in passes(scene, "a", 100.0)
+    assert Founded() not in seeking().passes("a", 100.0, 0.2)
 
 
 def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_founds() -> None:
@@ -97,24 +73,10 @@ def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_fou
         scene = Scene()
         scene.enter(id)
         scene.join(id, other)
-        scene.receive(scene.letter(other, id, hello(member(other, Phase.SEEKING)), swarm=b""))
-        assert Founded() not in passes(scene, id, 4.8)
-        assert (Founded() in passes(scene, id, 0.4)) is founds
-
-
-def test_a_roll_call_founds_together_when_all_are_there() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
-    assert {p.swarm for p in scene.peers.values()} == {ANCHOR}
-    assert [p.account.weight for p in scene.peers.values()] == [ONE] * 3
-
-
-def test_a_roll_call_does_not_wait_for_ever() -> None:
-    scene = Scene(ProtocolConfig(roll_s=2.0))
-    scene.enter("a")
-    scene.join("a", "b", founders=2)
-    assert Founded() not in passes(scene, "a", 1.8)
-    assert Founded() in passes(scene, "a", 0.4)
+        entry = member(other, Phase.SEEKING, addresses=())
+        scene.says(id, entry, rooted=False, swarm=b"")
+        assert Founded() not in scene.passes(id, 4.8, 0.2)
+        assert (Founded() in scene.passes(id, 0.4, 0.2)) is founds
 
 
 def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are_given() -> None:
@@ -122,219 +84,138 @@ def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are
     scene.enter("a")
     effects = scene.join("a", "b", founders=2)
     for address in ("c", "d", "e"):
-        effects += passes(scene, "a", 0.6) + scene.join("a", address)
+        effects += scene.passes("a", 0.6, 0.2) + scene.join("a", address)
     assert Founded() not in effects
-    assert Founded() in passes(scene, "a", 0.4)
+    assert Founded() in scene.passes("a", 0.4, 0.2)
 
 
-def test_one_that_gave_its_swarm_up_founds_no_other_when_it_is_told_to_join_again() -> None:
+def test_one_of_a_roll_call_takes_over_neither_anothers_swarm_nor_its_steps() -> None:
+    scene = Scene(ProtocolConfig(roll_s=2.0))
+    a = scene.enter("a", clock={"a": 3})
+    scene.join("a", "b", founders=3)
+    z = member("z", step=7000, addresses=())
+    scene.says("a", z, rooted=False, clock=(("y", 10**6),), swarm=OTHER_ANCHOR)
+    assert a.swarm == b""
+    assert Founded() in scene.passes("a", 2.4, 0.2)
+    assert a.clock.total == 3
+
+
+@pytest.mark.parametrize("founders", [1, 2])
+def test_one_that_gave_its_swarm_up_founds_no_other_however_often_it_is_told_to_join(
+    founders: int,
+) -> None:
     scene = Scene()
     a = scene.enter("a")
-    scene.join("a")
-    rooted = replace(hello(member("b", Phase.JOINING)), rooted=True)
-    scene.receive(scene.letter("b", "a", rooted, swarm=OTHER_ANCHOR))
+    scene.join("a", founders=founders)
+    if founders == 2:
+        scene.introduce("c", "a")
+        scene.wait(1.0)
+        scene.wake("a")
+    scene.says("a", member("b", Phase.JOINING), swarm=OTHER_ANCHOR)
     assert a.swarm == OTHER_ANCHOR and a.phase is Phase.SEEKING
-    assert Founded() not in scene.join("a")
-    assert (a.swarm, a.weight, a.account.founded) == (OTHER_ANCHOR, 0, ONE)
-
-
-def test_one_of_a_roll_call_does_not_take_over_anothers_swarm() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b", founders=2)
-    stranger = scene.letter("b", "a", hello(member("b", Phase.TRAINING)), swarm=OTHER_ANCHOR)
-    scene.receive(stranger)
-    assert scene.peers["a"].swarm == b""
-
-
-def test_a_newcomer_becomes_a_copy_of_its_donor_and_takes_half_of_its_weight() -> None:
-    scene = Scene()
-    a, b = scene.enter("a"), scene.enter("b")
-    scene.join("a")
-    scene.join("b", "a")
-    scene.deliver()
-    passes(scene, "b", 0.2)
-    scene.deliver()
-    scene.step("a")
-    scene.deliver()
-    effects = scene.step("b", trained=False)
-    assert next(e for e in effects if isinstance(e, Mix)).fraction == 1.0
-    assert Joined("a") in effects
-    scene.deliver()
-    assert (a.account.weight, b.account.weight) == (ONE // 2, ONE // 2)
-    assert (b.phase, b.swarm) == (Phase.TRAINING, ANCHOR)
+    for _ in range(3):
+        scene.wait(1.0)
+        assert Founded() not in scene.join("a", founders=founders)
+    assert (a.swarm, a.weight) == (OTHER_ANCHOR, 0)
+    assert a.account.founded == a.account.burned == ONE
 
 
 def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b")
-    heard = scene.letter("b", "a", hello(member("c", Phase.TRAINING)), swarm=b"")
-    assert scene.sent(scene.receive(heard), Ask)
-    push = Push(
-        seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
-    scene.receive(scene.letter("c", "a", push, swarm=OTHER_ANCHOR, frame_bytes=128))
+    scene = seeking()
+    assert scene.sent(scene.says("a", member("c"), rooted=False, swarm=b""), Ask)
+    scene.receive(scene.letter("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128))
     scene.step("a", trained=False)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
 
 
 def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b")
-    donors = [member(id, Phase.TRAINING) for id in "bcdef"]
-    first = asked(scene.receive(scene.letter("b", "a", hello(*donors))))
+    scene = seeking()
+    donors = [member(id, addresses=()) for id in "bcdef"]
+    first = to(scene.says("a", *donors, rooted=False), Ask)
     assert len(first) == 1
-    assert set(asked(passes(scene, "a", 9.6))) == set(first), "the question may have been lost"
-    second = asked(passes(scene, "a", 0.8))
+    again = to(scene.passes("a", 9.6, 0.2), Ask)
+    assert set(again) == set(first), "the question may have been lost"
+    second = to(scene.passes("a", 0.8, 0.2), Ask)
     assert len(second) == 1 and second != first
 
 
 def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
-    scene = Scene(replace(SMALL, gossip_s=50.0))
-    b = scene.enter("b")
-    scene.join("b", "a")
-    scene.receive(scene.letter("a", "b", hello(member("a", Phase.TRAINING))))
-    assert b.phase is Phase.JOINING
-    assert b.deadline() <= scene.now + scene.config.seek_s
+    scene = seeking(replace(SMALL, gossip_s=50.0))
+    scene.says("a", member("b"), rooted=False)
+    a = scene.peers["a"]
+    assert a.phase is Phase.JOINING and a.deadline() <= scene.now + scene.config.seek_s
 
 
 def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
-    scene = Scene(replace(SMALL, stall_s=0.5))
-    scene.enter("a")
-    scene.join("a", "b")
-    heard = scene.letter("b", "a", hello(member("b", Phase.TRAINING)))
-    assert scene.sent(scene.receive(heard), Ask)
-    push = Push(
-        seq=1, escrow=5, size_bytes=128, form=Form(copy=True), epoch=0, round=0, note=0, step=0
-    )
-    scene.receive(scene.letter("b", "a", push, frame_bytes=128))
-    assert not scene.sent(passes(scene, "a", 2.0), Ask)
+    scene = seeking(replace(SMALL, stall_s=0.5))
+    assert scene.sent(scene.says("a", member("b"), rooted=False), Ask)
+    scene.receive(scene.letter("b", "a", COPY, frame_bytes=128))
+    assert not scene.sent(scene.passes("a", 2.0, 0.2), Ask)
+
+
+def asked() -> Scene:
+    """Newcomer c has asked a, which founded together with b."""
+    scene = Scene()
+    scene.founded("a", "b")
+    scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
+    scene.receive(scene.letter("c", "a", Ask()))
+    return scene
 
 
 def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    newcomer = member("c", Phase.JOINING)
-    scene.receive(scene.letter("stranger", "a", Ask()))
-    scene.receive(scene.letter("b", "a", Ask()))
-    scene.receive(scene.letter("c", "a", hello(newcomer)))
+    scene = asked()
+    for other in ("stranger", "b"):
+        scene.receive(scene.letter(other, "a", Ask()))
+    (copy,) = scene.sent(scene.step("a"), Push)
+    assert copy.form == Form(copy=True) and copy.escrow == ONE // 2
     scene.receive(scene.letter("c", "a", Ask()))
-    (push,) = scene.sent(scene.step("a"), Push)
-    assert push.form == Form(copy=True) and push.escrow == ONE // 2
-    assert not scene.sent(scene.step("a"), Push)
-
-
-def test_a_donor_with_its_hands_full_gives_later() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
-    scene.receive(scene.letter("c", "a", Ask()))
-    scene.act("a", lambda context: None)
-    scene.receive(scene.letter("c", "a", Ask()))
-    assert not scene.sent(scene.step("a"), Push)
-    scene.deliver()
+    assert not scene.sent(scene.step("a"), Push), "it is on its way"
 
 
 def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
     scene = Scene()
     scene.founded("a", "b")
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
-    scene.receive(scene.letter("c", "a", hello(member("c", Phase.JOINING))))
+    scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
     scene.receive(scene.letter("c", "a", Ask()))
     assert not scene.sent(scene.step("a"), Push)
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
-    assert [push.escrow for push in scene.sent(scene.step("a"), Push)] == [ONE // 2]
-
-
-def goes_on(scene: Scene, seconds: float, *, turns: bool = True) -> list[Effect | Event]:
-    """Let time pass at all peers, which talk, and return all that they ask for."""
-    effects: list[Effect | Event] = []
-    for _ in range(round(seconds / 0.2)):
-        scene.wait(0.2)
-        for id, peer in scene.peers.items():
-            effects += scene.wake(id)
-            if turns:
-                effects += scene.step(id, trained=peer.phase is Phase.TRAINING)
-        # HELLOs go to an address, whose incarnation is not known yet.
-        for _ in range(len(scene.mail)):
-            letter = scene.mail.popleft()
-            if letter.destination in scene.peers:
-                effects += scene.receive(letter)
-    return effects
-
-
-def test_one_of_a_roll_call_does_not_count_another_swarms_steps() -> None:
-    scene = Scene(ProtocolConfig(roll_s=2.0))
-    a = scene.enter("a", clock={"a": 3})
-    scene.join("a", "b", founders=3)
-    body = replace(hello(replace(member("z", Phase.TRAINING), step=7000)), clock=(("y", 10**6),))
-    scene.receive(scene.letter("z", "a", body, swarm=OTHER_ANCHOR))
-    assert Founded() in passes(scene, "a", 2.4)
-    assert a.clock.total == 3
-
-
-def test_newcomers_who_only_see_one_another_found_one_swarm() -> None:
-    scene = Scene()
-    for id in "abcd":
-        scene.enter(id)
-    for id in "abcd":
-        scene.join(id, *(other for other in "abcd" if other != id))
-    assert goes_on(scene, 15.0).count(Founded()) == 1
-    assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
+    assert [copy.escrow for copy in scene.sent(scene.step("a"), Push)] == [ONE // 2]
 
 
 def test_one_that_only_dials_out_asks_nobody_who_only_dials_out() -> None:
     scene = Scene()
     scene.enter("a", addresses=())
     scene.join("a", "b")
-    others = [member(id, Phase.TRAINING) for id in "cd"]
-    effects = scene.receive(scene.letter("b", "a", hello(member("b", Phase.JOINING), *others)))
-    assert not scene.sent(effects + passes(scene, "a", 3.0), Ask)
-    listens = replace(member("d", Phase.TRAINING, 2), addresses=("d",))
-    effects = scene.receive(scene.letter("d", "a", hello(listens)))
-    assert scene.sent(effects, Ask)
+    others = [member(id, addresses=()) for id in "cd"]
+    effects = scene.says("a", member("b", Phase.JOINING, addresses=()), *others, rooted=False)
+    assert not scene.sent(effects + scene.passes("a", 3.0, 0.2), Ask)
+    assert scene.sent(scene.says("a", member("d", heartbeat=2), rooted=False), Ask)
 
 
 def test_a_newcomer_asks_nobody_whom_it_cannot_reach_where_there_is_another() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b")
-    scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
-    ask = next(letter for letter in scene.mail if isinstance(letter.body, Ask))
-    scene.unsent(ask)
-    scene.mail.clear()
-    scene.receive(scene.letter("c", "a", hello(member("c", Phase.TRAINING))))
-    asked = [letter.destination for letter in scene.mail if isinstance(letter.body, Ask)]
-    assert asked == ["c"], "at once: nothing can come of the first question"
-
-
-def test_where_no_donor_can_be_reached_just_now_one_is_asked_all_the_same() -> None:
-    scene = Scene()
-    scene.enter("a")
-    scene.join("a", "b")
-    scene.receive(scene.letter("b", "a", hello(member("b", Phase.TRAINING))))
-    ask = next(letter for letter in scene.mail if isinstance(letter.body, Ask))
-    scene.unsent(ask)
-    assert scene.sent(passes(scene, "a", 0.4), Ask)
+    for others, asked in (("", ["b"]), ("c", ["c"])):
+        scene = seeking()
+        scene.says("a", member("b", addresses=()), rooted=False)
+        scene.unsent(next(letter for letter in scene.mail if isinstance(letter.body, Ask)))
+        effects: Effects = []
+        for other in others:
+            effects += scene.says("a", member(other, addresses=()), rooted=False)
+        assert to(effects, Ask) == [*others], "at once: nothing can come of the first question"
+        assert set(to(effects + scene.passes("a", 0.4, 0.2), Ask)) == set(asked)
 
 
 @pytest.mark.parametrize("own", [ANCHOR, OTHER_ANCHOR, b"a-smaller-anchor"])
 def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: bytes) -> None:
     """Nobody holds anything in the swarm whose name they had taken over, be its hash smaller."""
     scene = Scene()
-    for id in "ab":
+    for id, other in ("ab", "ba"):
         scene.enter(id, anchor=own)
         scene.join(id, "z")
-        for other in "ab":
-            if other != id:
-                entry = replace(member(other, Phase.SEEKING), addresses=(other,))
-                scene.receive(scene.letter(other, id, hello(entry), swarm=b""))
+        scene.says(id, member(other, Phase.SEEKING), rooted=False, swarm=b"")
     for id in "ab":
-        scene.receive(scene.letter("z", id, hello(member("z", Phase.TRAINING))))
+        scene.says(id, member("z", addresses=()), rooted=False)
         scene.receive(scene.letter("z", id, Leave(True)))
     scene.mail.clear()
-    assert goes_on(scene, 15.0).count(Founded()) == 1
-    assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
-    assert {peer.swarm for peer in scene.peers.values()} == {own}
+    assert scene.go_on(15.0, step_s=0.2, turns=True).count(Founded()) == 1
+    assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, own)}

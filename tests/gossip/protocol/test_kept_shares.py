@@ -1,22 +1,22 @@
 """What a rule keeps is pushed as the same bytes each time, until it is let go."""
 
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
 
 import pytest
 
-from rumor.gossip import ProtocolConfig, RuleContext
-from rumor.gossip.effects.effects import Combine, Effect, Release, Send, Snapshot
-from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Combine, Release, Send, Snapshot
+from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.share import Kept
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Offer, Push
+from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import SMALL, WIDE, Scene
-
-_T = TypeVar("_T")
+from ..scene import SMALL, WIDE, Effects, Scene, a_push, of
 
 ROUNDED = replace(SMALL, wire="int8")
 BARE = Form("int8", bare=True)
@@ -31,33 +31,30 @@ def table(
     return scene
 
 
-def of_kind(effects: list[Effect | Event], kind: type[_T]) -> list[_T]:
-    return [effect for effect in effects if isinstance(effect, kind)]
-
-
-def keep(scene: Scene, **how: bool) -> tuple[Kept, list[Effect | Event]]:
+def keep(scene: Scene, **how: bool) -> tuple[Kept, Effects]:
     found: list[Kept] = []
     effects = scene.act("a", lambda context: found.append(context.keep("y", "bc", **how)))
     return found[0], effects
 
 
+def let_go(scene: Scene, kept: Kept) -> list[Release]:
+    return of(scene.act("a", lambda context: context.let_go(kept)), Release)
+
+
 def test_each_push_reads_the_one_snapshot_and_so_does_its_sender() -> None:
     scene = table()
     kept, effects = keep(scene, bare=True)
-    assert of_kind(effects, Snapshot) == [Snapshot(1, "y", BARE)]
-    assert kept == Kept(1, BARE)
+    assert of(effects, Snapshot) == [Snapshot(1, "y", BARE)] and kept == Kept(1, BARE)
+
+    def push(peer: str, context: RuleContext) -> None:
+        context.combine("y", [(1.0, "x"), (-0.5, kept.as_sent)])
+        context.push(peer, 5, register=kept, round=7, note=3)
+
     for peer in "bcb":
-
-        def push(context: RuleContext, peer: str = peer) -> None:
-            context.combine("y", [(1.0, "x"), (-0.5, kept.as_sent)])
-            context.push(peer, 5, register=kept, round=7, note=3)
-
-        effects = scene.act("a", push)
-        assert effects[0] == Combine("y", ((1.0, "x"), (-0.5, 1)))
-        assert not of_kind(effects, Snapshot)
-        (send,) = [e for e in of_kind(effects, Send) if isinstance(e.envelope.body, Push)]
-        body = send.envelope.body
-        assert isinstance(body, Push)
+        effects = scene.act("a", partial(push, peer))
+        assert effects[0] == Combine("y", ((1.0, "x"), (-0.5, 1))) and not of(effects, Snapshot)
+        (send,) = [e for e in of(effects, Send) if isinstance(e.envelope.body, Push)]
+        (body,) = scene.sent(effects, Push)
         assert (send.snapshot, body.form, body.round, body.note) == (1, BARE, 7, 3)
         scene.deliver()
         scene.refuse_all(peer)
@@ -70,28 +67,28 @@ def test_what_was_let_go_is_released_when_the_last_share_is_settled() -> None:
     kept, _ = keep(scene, bare=True)
     scene.act("a", lambda context: context.push("b", 5, register=kept))
     assert scene.peers["a"].kept == 1
-    effects = scene.act("a", lambda context: context.let_go(kept))
-    assert scene.peers["a"].kept == 0 and not of_kind(effects, Release)
+    assert let_go(scene, kept) == [] and scene.peers["a"].kept == 0
     # An offer that was not granted may be sent anew, in full.
     scene.mail.clear()
     effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
-    assert of_kind(effects, Release) == [Release(1)]
+    assert of(effects, Release) == [Release(1)]
 
 
-def test_what_nobody_reads_is_released_at_once() -> None:
+def test_what_nobody_reads_is_released_at_once_and_cannot_be_let_go_again() -> None:
     scene = table()
     kept, effects = keep(scene, bare=True)
-    assert not of_kind(effects, Release)
-    effects = scene.act("a", lambda context: context.let_go(kept))
-    assert of_kind(effects, Release) == [Release(1)]
+    assert not of(effects, Release)
+    assert let_go(scene, kept) == [Release(1)]
+    with pytest.raises(LocalProtocolError, match="snapshot 1 is not kept"):
+        let_go(scene, kept)
 
 
 def test_one_that_leaves_keeps_nothing() -> None:
     scene = table()
-    keep(scene, bare=True)
-    keep(scene, bare=True)
+    for _ in range(2):
+        keep(scene, bare=True)
     assert scene.peers["a"].kept == 2
-    assert {Release(1), Release(2)} <= {*of_kind(scene.leave("a"), Release)}
+    assert {Release(1), Release(2)} <= {*of(scene.leave("a"), Release)}
     assert scene.peers["a"].kept == 0
 
 
@@ -114,16 +111,15 @@ def test_what_is_kept_has_the_form_that_was_asked_for(
 
 
 def test_under_a_rule_that_rounds_for_itself_models_travel_as_they_are() -> None:
-    effects = table(keeps_anchor=True).act("a", lambda context: context.push("b", 5))
-    assert of_kind(effects, Snapshot) == [Snapshot(1, "x")]
+    assert of(table(keeps_anchor=True).push("a", "b"), Snapshot) == [Snapshot(1, "x")]
 
 
 def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
     scene = table(replace(WIDE, wire="int8"), host=b"here")
     kept, effects = keep(scene, bare=True)
-    assert of_kind(effects, Snapshot) == [Snapshot(1, "y", BARE, shown=True)]
+    assert of(effects, Snapshot) == [Snapshot(1, "y", BARE, shown=True)]
     effects = scene.act("a", lambda context: context.push("b", 5, register=kept))
-    (send,) = [e for e in of_kind(effects, Send) if isinstance(e.envelope.body, Offer)]
+    (send,) = [e for e in of(effects, Send) if isinstance(e.envelope.body, Offer)]
     assert (send.snapshot, send.shown) == (1, True)
 
 
@@ -132,18 +128,10 @@ def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> 
     scene = Scene()
     scene.founded("a", "b")
     form = Form(wire, bare=True)
-    size = form.size_bytes(scene.peers["b"]._state.schema, 0)
-    push = Push(seq=1, escrow=5, size_bytes=size, form=form, epoch=0, round=0, note=0, step=0)
-    effects = scene.receive(scene.letter("a", "b", push, frame_bytes=size))
+    size = form.size_bytes(SCHEMA, 0)
+    body = a_push(size_bytes=size, form=form)
+    effects = scene.receive(scene.letter("a", "b", body, frame_bytes=size))
     assert ShareRefused("a", "in a format that scripted cannot use") in effects
-
-
-def test_what_was_let_go_cannot_be_let_go_again() -> None:
-    scene = table()
-    kept, _ = keep(scene, bare=True)
-    scene.act("a", lambda context: context.let_go(kept))
-    with pytest.raises(LocalProtocolError, match="snapshot 1 is not kept"):
-        scene.act("a", lambda context: context.let_go(kept))
 
 
 @pytest.mark.parametrize("bare", [False, True])
@@ -152,13 +140,7 @@ def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> 
     scene.founded("a", "b", keeps_anchor=True)
     scene.enter("z")
     scene.join("z", "a")
-    asked: list[Ask] = []
-    for _ in range(20):
-        scene.wait(0.5)
-        effects = [*scene.wake("z"), *scene.wake("a")]
-        asked += scene.sent(effects, Ask)
-        while scene.mail:
-            asked += scene.sent(scene.receive(scene.mail.popleft()), Ask)
+    asked = scene.sent(scene.go_on(10.0, "z", "a", step_s=0.5), Ask)
     assert asked and all(ask.anchor is not bare for ask in asked)
 
 

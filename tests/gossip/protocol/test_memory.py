@@ -2,16 +2,18 @@
 
 import pytest
 
-from rumor.gossip import RuleContext
-from rumor.gossip.effects.effects import Effect, Snapshot
-from rumor.gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareRefused
+from rumor.gossip.effects.effects import Snapshot
+from rumor.gossip.effects.events import NO_MEMORY, PushSkipped, ShareRefused
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer
 
-from ..scene import ANCHOR, WIDE, Scene
+from ..scene import ANCHOR, WIDE, Effects, Scene, of
+
+half = RuleContext.push_half
 
 
 def founded(*ids: str) -> Scene:
@@ -20,30 +22,24 @@ def founded(*ids: str) -> Scene:
     return scene
 
 
-def units(scene: Scene) -> int:
-    """All that there is, in hands and in escrow."""
-    accounts = [peer.account for peer in scene.peers.values()]
-    escrow = [open_one.escrow for account in accounts for open_one in account.outstanding.values()]
-    return sum(account.weight for account in accounts) + sum(escrow)
+def reads(scene: Scene, id: str, other: str) -> None:
+    """Let a peer ask another for its model, or nobody any more."""
+    scene._do(id, "reads", lambda protocol, now: protocol.read(now, other))
+    scene.deliver()
 
 
-def half(context: RuleContext) -> None:
-    context.push_half()
-
-
-def refused(effects: list[Effect | Event]) -> list[str]:
-    return [effect.reason for effect in effects if isinstance(effect, ShareRefused)]
+def skipped(effects: Effects) -> list[str]:
+    return [event.reason for event in of(effects, PushSkipped)]
 
 
 def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
     scene = founded()
     assert scene.fill("a") == []
     effects = scene.act("a", half)
-    assert [e.reason for e in effects if isinstance(e, PushSkipped)] == [NO_MEMORY]
-    assert not any(isinstance(effect, Snapshot) for effect in effects)
+    assert skipped(effects) == [NO_MEMORY] and not of(effects, Snapshot)
+    assert scene.peers["a"].weight == ONE
     scene.fill("a", is_full=False)
-    assert any(isinstance(effect, Snapshot) for effect in scene.act("a", half))
-    assert units(scene) == 2 * ONE
+    assert of(scene.act("a", half), Snapshot)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +57,8 @@ def test_each_rule_says_that_memory_is_why_it_skips_a_push(spec: str, shards: in
     scene = Scene(WIDE, requirements_of(rules["a"]))
     scene.founded("a", "b", rules=rules, shards=shards)
     scene.fill("a")
-    skipped = [
-        effect.reason
-        for _ in range(30)
-        for effect in scene.step("a")
-        if isinstance(effect, PushSkipped)
-    ]
-    assert NO_MEMORY in skipped and set(skipped) <= {NO_MEMORY, "an exchange is open"}
+    reasons = {why for _ in range(30) for why in skipped(scene.step("a"))}
+    assert NO_MEMORY in reasons <= {NO_MEMORY, "an exchange is open"}
 
 
 def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
@@ -75,48 +66,33 @@ def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
     scene.fill("b")
     scene.act("a", half)
     assert scene.peers["a"].weight == ONE // 2
-    (offer,) = [envelope for envelope in scene.mail if isinstance(envelope.body, Offer)]
-    scene.mail.clear()
-    assert refused(scene.receive(offer)) == [NO_MEMORY]
-    scene.deliver()
+    assert [refused.reason for refused in of(scene.deliver(), ShareRefused)] == [NO_MEMORY]
     assert [peer.weight for peer in scene.peers.values()] == [ONE, ONE]
 
 
-def test_what_was_let_in_before_may_come() -> None:
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_was_let_in_before_may_come_and_its_sender_hears_whether_more_may(
+    is_full: bool,
+) -> None:
     scene = founded()
     scene.act("a", half)
+    assert scene.peers["a"].in_memory() == ({}, {1}), "a snapshot that is read"
     scene.deliver(Offer)
     assert list(scene.peers["b"].in_memory()[0].values()) == [64]
-    scene.fill("b")
+    scene.fill("b", is_full=is_full)
     scene.deliver()
-    assert scene.mix_all("b")
+    acks = scene.sent(scene.mix_all("b"), Ack)
+    assert [bool(ack.credit_bytes) for ack in acks] == [not is_full]
     assert scene.peers["b"].in_memory() == ({}, set())
-
-
-def test_a_sender_hears_that_there_is_no_memory_for_its_next_share() -> None:
-    for is_full in (False, True):
-        scene = founded()
-        scene.act("a", half)
-        scene.deliver()
-        scene.fill("b", is_full=is_full)
-        acks = scene.sent(scene.mix_all("b"), Ack)
-        assert [bool(ack.credit_bytes) for ack in acks] == [not is_full]
-
-
-def test_snapshots_that_are_read_or_kept_take_memory() -> None:
-    scene = founded()
-    scene.act("a", half)
-    assert scene.peers["a"].in_memory() == ({}, {1})
     scene.act("a", lambda context: context.keep("x", ["b"]))
-    assert scene.peers["a"].in_memory() == ({}, {1, 2})
+    assert scene.peers["a"].in_memory() == ({}, {2}), "one that is kept"
 
 
 def test_a_model_is_shown_when_there_is_memory_and_read_at_once() -> None:
     scene = founded()
-    scene.fill("a")
-    scene.fill("b")
-    scene._do("a", "reads", lambda protocol, now: protocol.read(now, "b"))
-    scene.deliver()
+    for id in "ab":
+        scene.fill(id)
+    reads(scene, "a", "b")
     assert not scene.sent(scene.step("b"), Offer)
     scene.fill("b", is_full=False)
     assert scene.sent(scene.step("b"), Offer)
@@ -129,42 +105,29 @@ def test_a_newcomer_takes_its_copy_and_a_leaver_hands_its_weight_on() -> None:
     scene.enter("n")
     scene.fill("n")
     scene.join("n", "a")
-    for _ in range(6):
-        scene.deliver()
-        scene.wait(0.2)
-        scene.wake("n")
-        scene.step("a")
-        scene.step("n", trained=False)
+    scene.go_on(1.4, step_s=0.2, turns=True)
     assert scene.peers["n"].weight == ONE // 2
     scene.fill("n")
     scene.leave("n")
     for _ in range(6):
-        scene.deliver()
-        scene.wait(1.0)
-        scene.wake("n")
+        scene.go_on(1.0)
         scene.mix_all("a")
     assert scene.peers["n"].done and scene.peers["a"].weight == ONE
 
 
-def test_a_step_that_gives_a_copy_or_shows_a_model_pushes_nothing_else() -> None:
-    for bounded in (False, True):
-        scene = founded()
-        if bounded:
-            scene.fill("a", is_full=False)
-        for reader in "b":
-            scene._do(reader, "reads", lambda protocol, now: protocol.read(now, "a"))
-        scene.deliver()
-        effects = scene.act("a", half)
-        assert len(scene.sent(effects, Offer)) == 1
-        assert [e.reason for e in effects if isinstance(e, PushSkipped)] == (
-            [NO_MEMORY] if bounded else ["no neighbor free"]
-        )
-        if not bounded:
-            continue
-        scene.deliver()
-        scene._do("b", "reads", lambda protocol, now: protocol.read(now, ""))
-        scene.deliver()
-        assert len(scene.sent(scene.act("a", half), Offer)) == 1
+@pytest.mark.parametrize(
+    ("bounded", "why"), [(False, "no neighbor free"), (True, NO_MEMORY)], ids=["", "bounded"]
+)
+def test_a_step_that_shows_a_model_pushes_nothing_else(bounded: bool, why: str) -> None:
+    scene = founded()
+    if bounded:
+        scene.fill("a", is_full=False)
+    reads(scene, "b", "a")
+    effects = scene.act("a", half)
+    assert len(scene.sent(effects, Offer)) == 1 and skipped(effects) == [why]
+    scene.deliver()
+    reads(scene, "b", "")
+    assert len(scene.sent(scene.act("a", half), Offer)) == 1
 
 
 def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
@@ -172,16 +135,14 @@ def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
     scene.act("b", half)
     scene.fill("b")
     scene.wait(0.1)
-    effects = scene.leave("b")
-    assert not scene.sent(effects, Offer)
+    assert not scene.sent(scene.leave("b"), Offer)
     scene.deliver()
     scene.wait(1.5)
-    assert scene.mix_all("a")
-    scene.deliver()
-    scene.wake("b")
-    scene.deliver()
-    scene.mix_all("a")
-    scene.deliver()
+    for _ in range(2):
+        assert scene.mix_all("a")
+        scene.deliver()
+        scene.wake("b")
+        scene.deliver()
     assert scene.peers["b"].done and scene.peers["a"].weight == 2 * ONE
 
 
@@ -198,12 +159,7 @@ def test_what_a_peer_founds_with_is_asked_for_when_it_founds() -> None:
     for id in "nm":
         scene.enter(id, anchor=lambda id=id: anchor_of(id))  # type: ignore[misc]
     scene.join("n", "a")
-    for _ in range(6):
-        scene.deliver()
-        scene.wait(0.2)
-        scene.wake("n")
-        scene.step("a")
-        scene.step("n", trained=False)
+    scene.go_on(1.4, "a", "n", step_s=0.2, turns=True)
     assert scene.peers["n"].weight == ONE // 2 and asked == []
     scene.join("m")
     assert scene.peers["m"].swarm == ANCHOR and asked == ["m"]

@@ -1,23 +1,26 @@
 """Several registers in one share: one escrow, parts that can be told apart, clear refusals."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
-from rumor.gossip.effects.effects import Attach, Combine, Effect, Record, Snapshot, Stage
-from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.config import ProtocolConfig
+from rumor.gossip.effects.effects import Attach, Combine, Record, Snapshot, Stage
+from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
-from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.errors import ConfigError, LocalProtocolError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements, require_fit
+from rumor.gossip.protocol.share import Share
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import REGISTERS_MAX, Form
-from rumor.gossip.wire.messages import Chunk, Offer, Push
+from rumor.gossip.wire.messages import Offer, Push
 
-from ..scene import SMALL, WIDE, Scene
+from ..scene import SMALL, WIDE, Scene, a_push, of
 
 PAIR = ("x", "y")
 TWO = Requirements(share_registers=2)
@@ -37,35 +40,32 @@ def push_pair(context: RuleContext) -> None:
     context.push("b", ONE // 2, register=PAIR)
 
 
-def arrived(config: ProtocolConfig = SMALL) -> Scene:
+def arrived() -> Scene:
     """A share of two registers lies at b."""
-    scene = table(config)
+    scene = table()
     scene.act("a", push_pair)
     scene.deliver()
     return scene
 
 
-def snapshots(effects: list[Effect | Event]) -> list[Snapshot]:
-    return [effect for effect in effects if isinstance(effect, Snapshot)]
-
-
 def test_two_registers_are_one_share_with_one_escrow() -> None:
     scene = table()
     effects = scene.act("a", push_pair)
-    assert snapshots(effects) == [Snapshot(1, PAIR, Form(registers=2))]
-    entries = [effect.entry for effect in effects if isinstance(effect, Record)]
-    assert entries == [Entry(Kind.PUSHED, ONE // 2, "b", 1, 1)]
+    assert of(effects, Snapshot) == [Snapshot(1, PAIR, Form(registers=2))]
+    assert of(effects, Record) == [Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1))]
     (push,) = scene.sent(effects, Push)
     # 4 numbers, and padding up to a cache line, twice
     assert push.form == Form(registers=2) and push.size_bytes == 128
 
 
-def test_parts_of_a_share_combine_each_by_itself() -> None:
+def test_parts_of_a_share_combine_each_by_itself_and_are_not_mixed_by_weight() -> None:
     scene = arrived()
 
     def combine(context: RuleContext) -> None:
         (share,) = context.shares()
         assert share.form.registers == 2
+        with pytest.raises(LocalProtocolError, match="carries 2 registers and cannot be mixed by"):
+            context.mix(share)
         context.combine("y", [(0.5, share), (2.0, share.part(1)), (1.0, share.part(0))])
         context.accept(share)
 
@@ -79,19 +79,6 @@ def test_there_are_no_more_parts_than_registers(registers: int, index: int) -> N
     share = Share(SHARE, 5, 0, 0, 0, 0, Form(registers=registers))
     with pytest.raises(LocalProtocolError, match=f"has no part {index}: its parts count from 0 to"):
         share.part(index)
-
-
-def test_a_share_of_several_registers_is_not_mixed_by_weight_and_stays() -> None:
-    scene = arrived()
-
-    def misuse(context: RuleContext) -> None:
-        (share,) = context.shares()
-        with pytest.raises(LocalProtocolError, match="carries 2 registers and cannot be mixed by"):
-            context.mix(share)
-        context.accept(share)
-
-    scene.act("b", misuse)
-    assert scene.peers["b"].account.weight == ONE + ONE // 2
 
 
 @pytest.mark.parametrize("several", [(), ("x", "y", "z")])
@@ -109,109 +96,82 @@ def test_no_more_registers_are_pushed_than_the_rule_says(several: tuple[str, ...
     assert push_of_one.seq == 1 and push_of_one.form == Form()
 
 
-def test_a_rule_that_says_nothing_pushes_one_at_a_time() -> None:
+def test_a_rule_that_says_nothing_pushes_and_takes_one_at_a_time() -> None:
     scene = Scene()
     scene.founded("a", "b")
     with pytest.raises(LocalProtocolError, match=r"the rule's requirements\.share_registers is 1"):
         scene.act("a", push_pair)
+    body = a_push(size_bytes=128, form=Form(registers=2))
+    effects = scene.receive(scene.letter("a", "b", body, frame_bytes=128))
+    assert ShareRefused("a", "of 2 registers, and scripted takes 1") in effects
 
 
 def test_one_register_is_the_same_however_it_is_given() -> None:
     given: tuple[str | Sequence[str], ...] = ("y", ("y",), ["y"])
     for register in given:
         effects = table().act("a", partial(RuleContext.push, peer="b", weight=5, register=register))
-        assert snapshots(effects) == [Snapshot(1, "y")]
+        assert of(effects, Snapshot) == [Snapshot(1, "y")]
 
 
-def test_who_takes_one_register_refuses_two() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    push = Push(
-        seq=1, escrow=5, size_bytes=128, form=Form(registers=2), epoch=0, round=0, note=0, step=0
-    )
-    effects = scene.receive(scene.letter("a", "b", push, frame_bytes=128))
-    assert ShareRefused("a", "of 2 registers, and scripted takes 1") in effects
+@pytest.mark.parametrize(("changed", "numbers"), [("z", [1]), ("x", [1, 2]), ("y", [1, 2])])
+def test_pushes_of_the_same_registers_share_a_snapshot_until_one_of_them_changes(
+    changed: str, numbers: list[int]
+) -> None:
+    def push_twice(context: RuleContext) -> None:
+        push_pair(context)
+        context.combine(changed, [(2.0, "x")])
+        context.push("c", 5, register=PAIR)
+
+    assert [snapshot.id for snapshot in of(table().act("a", push_twice), Snapshot)] == numbers
 
 
-def test_pushes_of_the_same_registers_share_a_snapshot_until_one_of_them_changes() -> None:
-    def numbers(between: Callable[[RuleContext], object]) -> list[int]:
-        def push_twice(context: RuleContext) -> None:
-            push_pair(context)
-            between(context)
-            context.push("c", 5, register=PAIR)
-
-        return [snapshot.id for snapshot in snapshots(table().act("a", push_twice))]
-
-    assert numbers(lambda context: context.combine("z", [(1.0, "x")])) == [1]
-    assert numbers(lambda context: context.combine("x", [(2.0, "x")])) == [1, 2]
-    assert numbers(lambda context: context.combine("y", [(2.0, "x")])) == [1, 2]
+@pytest.mark.parametrize("keeps_anchor", [False, True])
+def test_in_another_format_both_travel_in_it(keeps_anchor: bool) -> None:
+    scene = table(replace(SMALL, wire="bfloat16"), keeps_anchor=keeps_anchor)
+    form = Form("bfloat16" if keeps_anchor else "float32", registers=2)
+    assert of(scene.act("a", push_pair), Snapshot) == [Snapshot(1, PAIR, form)]
 
 
-def test_in_another_format_both_travel_in_it() -> None:
-    config = replace(SMALL, wire="bfloat16")
-    effects = table(config, keeps_anchor=True).act("a", push_pair)
-    assert snapshots(effects) == [Snapshot(1, PAIR, Form("bfloat16", registers=2))]
-    # One that keeps no anchor sends numbers as they are.
-    assert snapshots(table(config).act("a", push_pair)) == [Snapshot(1, PAIR, Form(registers=2))]
-
-
-def test_in_frames_the_share_is_let_in_as_one() -> None:
-    scene = table(WIDE)
-    scene.act("a", push_pair)
-    (offer,) = [letter.body for letter in scene.mail if isinstance(letter.body, Offer)]
-    assert offer.size_bytes == 128 and offer.form == Form(registers=2)
-    staged: list[Stage] = []
-    while scene.mail:
-        envelope = scene.mail.popleft()
-        effects = scene.receive(envelope)
-        staged += [effect for effect in effects if isinstance(effect, Stage)]
-        assert not isinstance(envelope.body, Chunk) or staged[-1].form == Form(registers=2)
+def test_in_frames_or_from_memory_the_share_is_let_in_as_one() -> None:
+    scene, form = table(WIDE), Form(registers=2)
+    (offer,) = scene.sent(scene.act("a", push_pair), Offer)
+    assert offer.size_bytes == 128 and offer.form == form
+    staged = of(scene.deliver(), Stage)
+    assert {stage.form for stage in staged} == {form}
     assert [stage.offset_bytes for stage in staged] == [*range(0, 128, 16)]
     seen: list[int] = []
     scene.act("b", lambda context: seen.extend(s.form.registers for s in context.shares()))
     assert seen == [2]
-
-
-def test_from_memory_it_is_read_as_one() -> None:
     scene = table(WIDE, host=b"one-host-of-many")
     scene.act("a", push_pair)
-    assert scene.receive(scene.mail.popleft()) == [
-        Attach(SHARE, "segment 1", 128, Form(registers=2))
-    ]
+    assert scene.deliver() == [Attach(SHARE, "segment 1", 128, form)]
 
 
 @pytest.mark.parametrize(
-    ("requirements", "fits"),
+    ("requirements", "wire", "shards", "words"),
     [
-        (Requirements(share_registers=2), True),
-        (Requirements(share_registers=REGISTERS_MAX), True),
-        (Requirements(share_registers=REGISTERS_MAX + 1), False),
-        (Requirements(share_registers=0), False),
-        (Requirements(share_registers=2, whole=False), False),
-        (Requirements(whole=False), True),
+        *((Requirements(share_registers=most), "float32", 1, "") for most in (2, REGISTERS_MAX)),
+        (Requirements(whole=False), "float32", 1, ""),
+        *(
+            (bad, "float32", 1, "registers in one share: it must be from 1 to 16, and")
+            for bad in (
+                Requirements(share_registers=REGISTERS_MAX + 1),
+                Requirements(share_registers=0),
+                Requirements(share_registers=2, whole=False),
+            )
+        ),
+        # They go whole, or not at all.
+        (TWO, "topk:0.1", 1, "needs every number"),
+        (TWO, "float32", 2, "works on whole vectors"),
     ],
 )
-def test_how_many_a_rule_may_say(requirements: Requirements, fits: bool) -> None:
+def test_how_many_a_rule_may_say(
+    requirements: Requirements, wire: str, shards: int, words: str
+) -> None:
     rule = GoSGD()
     rule.requirements = requirements
-    if fits:
-        require_fit(rule, "float32", 1, exact=False)
+    if words:
+        with pytest.raises(ConfigError, match=words):
+            require_fit(rule, wire, shards, exact=False)
     else:
-        with pytest.raises(
-            ConfigError, match="registers in one share: it must be from 1 to 16, and"
-        ):
-            require_fit(rule, "float32", 1, exact=False)
-
-
-@pytest.mark.parametrize(
-    ("wire", "shards", "words"),
-    [
-        ("topk:0.1", 1, "needs every number"),
-        ("float32", 2, "works on whole vectors"),
-    ],
-)
-def test_several_registers_go_whole_or_not_at_all(wire: str, shards: int, words: str) -> None:
-    rule = GoSGD()
-    rule.requirements = TWO
-    with pytest.raises(ConfigError, match=words):
         require_fit(rule, wire, shards, exact=False)

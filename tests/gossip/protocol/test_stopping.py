@@ -1,9 +1,9 @@
 """A request to stop: obeyed once, by those whom it names, passed on, and answered."""
 
-from rumor.gossip import GoSGD
 from rumor.gossip.effects.effects import Effect, EndTraining, Send
 from rumor.gossip.effects.events import Event
 from rumor.gossip.protocol.leave import STOPPED
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import Incarnation, PeerId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase, Stop, Stopping

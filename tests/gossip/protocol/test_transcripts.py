@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Hello, Push
@@ -15,26 +16,35 @@ from ..scene import SMALL, WIDE, Scene
 FOLDER = Path(__file__).with_name("transcripts")
 
 
-def push() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
+def pushed(config: ProtocolConfig = SMALL, weight: int = ONE // 2, host: bytes = b"") -> Scene:
+    """Let a push to b; the mail stays in the bag."""
+    scene = Scene(config)
+    scene.founded("a", "b", host=host)
+    scene.push("a", "b", weight)
+    return scene
+
+
+def arrived(config: ProtocolConfig = SMALL, wait_s: float = 0.0, host: bytes = b"") -> Scene:
+    """The same, and all mail has been delivered."""
+    scene = pushed(config, host=host)
     scene.deliver()
-    scene.wait(0.1)
+    scene.wait(wait_s)
+    return scene
+
+
+def mixed(scene: Scene) -> Scene:
+    """Let b mix what has come, and a hear of it."""
     scene.mix_all("b")
     scene.deliver()
     return scene
+
+
+def push() -> Scene:
+    return mixed(arrived(wait_s=0.1))
 
 
 def frames() -> Scene:
-    scene = Scene(WIDE)
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
-    scene.wait(0.1)
-    scene.mix_all("b")
-    scene.deliver()
-    return scene
+    return mixed(arrived(WIDE, wait_s=0.1))
 
 
 def eager() -> Scene:
@@ -48,13 +58,9 @@ def eager() -> Scene:
 
 
 def memory() -> Scene:
-    scene = Scene(WIDE)
-    scene.founded("a", "b", host=b"the-same-machine")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
+    scene = arrived(WIDE, host=b"the-same-machine")
     scene.attached("b", ShareId("a", 1, 1), usable=True)
-    scene.mix_all("b")
-    scene.deliver()
+    mixed(scene)
     scene.lines.append("      (the next share cannot be read)")
     scene.push("a", "b", ONE // 4)
     scene.deliver()
@@ -68,16 +74,11 @@ def shards() -> Scene:
     scene.founded("a", "b", shards=2)
     scene.act("a", lambda context: context.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
     scene.deliver()
-    scene.mix_all("b")
-    scene.deliver()
-    return scene
+    return mixed(scene)
 
 
 def exact() -> Scene:
-    scene = Scene(replace(SMALL, exact=True))
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
+    scene = arrived(replace(SMALL, exact=True))
     scene.act("b", lambda context: context.mix(context.shares()[0], weight=ONE // 4))
     scene.deliver()
     scene.lines.append("      (what b did not accept comes back at the next step)")
@@ -86,25 +87,18 @@ def exact() -> Scene:
 
 
 def bandwidth() -> Scene:
-    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
+    scene = arrived(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
     for _ in range(3):
-        scene.wait(1.0)
-        scene.wake("a")
+        scene.passes("a", 1.0)
         scene.deliver(Chunk)
     return scene
 
 
 def fence() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
+    scene = pushed()
     lost = scene.mail[-1]
     scene.deliver(lose=(Push,))
-    scene.wait(1.0)
-    scene.wake("a")
+    scene.passes("a", 1.0)
     scene.deliver(lose=(Hello,))
     scene.lines.append("      (the lost share comes after all)")
     scene.receive(lost)
@@ -112,14 +106,10 @@ def fence() -> Scene:
 
 
 def lost_ack() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
+    scene = arrived()
     scene.mix_all("b")
     scene.deliver(lose=(Ack,))
-    scene.wait(1.0)
-    scene.wake("a")
+    scene.passes("a", 1.0)
     scene.deliver(lose=(Hello,))
     return scene
 
@@ -128,11 +118,7 @@ def join() -> Scene:
     scene = Scene()
     scene.enter("a")
     scene.join("a")
-    scene.enter("b")
-    scene.join("b", "a")
-    scene.deliver()
-    scene.wait(0.2)
-    scene.wake("b")
+    scene.ask("b", "a")
     scene.deliver()
     scene.step("a")
     scene.deliver()
@@ -146,58 +132,35 @@ def leave() -> Scene:
     scene.founded("a", "b")
     scene.leave("a")
     scene.deliver()
-    scene.mix_all("b")
-    scene.deliver()
-    return scene
+    return mixed(scene)
 
 
 def write_off() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
+    scene = arrived()
     scene.lines.append("      (b crashes and starts again)")
     scene.enter("b", incarnation=2)
-    scene.wait(1.0)
-    scene.wake("a")
+    scene.passes("a", 1.0)
     scene.deliver()
     return scene
 
 
 def strand() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.deliver()
+    scene = arrived()
     scene.lines.append("      (b falls silent)")
     quiet = len(scene.lines)
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         del scene.lines[quiet:]
-        scene.wait(1.0)
-        scene.wake("a")
+        scene.passes("a", 1.0)
         scene.mail.clear()
     scene.lines.append("      (b is heard again)")
     scene.wake("b")
     scene.deliver()
-    scene.mix_all("b")
-    scene.deliver()
-    return scene
+    return mixed(scene)
 
 
 SCENES = [
-    push,
-    frames,
-    eager,
-    memory,
-    shards,
-    exact,
-    bandwidth,
-    fence,
-    lost_ack,
-    join,
-    leave,
-    write_off,
-    strand,
+    *(push, frames, eager, memory, shards, exact, bandwidth, fence),
+    *(lost_ack, join, leave, write_off, strand),
 ]
 
 

@@ -5,18 +5,18 @@ import pytest
 from rumor.gossip.effects.effects import Mix
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Leave, Push
+from rumor.gossip.wire.messages import Ack, Leave
 
-from ..scene import Scene
+from ..scene import Effects, Scene, a_push, of
 
 SHARE_BYTES = 64
 
 
-def offered(scene: Scene, weight: int) -> list[object]:
+def offered(scene: Scene, weight: int) -> Effects:
     """Let a stranger push so much weight to a, which mixes what has come."""
-    body = Push(seq=1, escrow=weight, size_bytes=SHARE_BYTES, epoch=0, round=0, note=0, step=0)
+    body = a_push(escrow=weight, size_bytes=SHARE_BYTES)
     scene.receive(scene.letter("s", "a", body, frame_bytes=SHARE_BYTES))
-    return list(scene.mix_all("a"))
+    return scene.mix_all("a")
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_of_a_share_no_more_weight_is_accepted_than_one_may_have(
         scene.push("a", "b", ONE - own)
     scene.introduce("s", "a")
     effects = offered(scene, weight)
-    (mixed,) = [e for e in effects if isinstance(e, Mix)]
-    (ack,) = [body for body in scene.sent(effects, Ack)]  # type: ignore[arg-type]
+    (mixed,) = of(effects, Mix)
+    (ack,) = [body for body in scene.sent(effects, Ack)]
     assert ack.accepted == accepted == scene.peers["a"].weight - own
     assert mixed.fraction == accepted / (own + accepted)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip import ConfigError
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.rules.plugin import function_of, name_of
 
 

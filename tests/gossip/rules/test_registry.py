@@ -2,9 +2,11 @@
 
 import pytest
 
-from rumor.gossip import ConfigError, GoSGD
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
-from rumor.gossip.rules.registry import RULES, make_rule, takers_of
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.registry import RULES, make_rule, spec_of, takers_of
 
 
 def test_a_rule_takes_its_settings() -> None:
@@ -22,7 +24,8 @@ def test_without_settings_a_rule_has_its_own() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_name_makes_the_rule_of_that_name(name: str) -> None:
-    assert make_rule(name).name == name
+    rule = make_rule(name)
+    assert isinstance(rule, Rule) and rule.name == spec_of(rule) == name
 
 
 def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
@@ -38,6 +41,42 @@ def test_a_rule_that_always_exchanges_takes_no_p(name: str) -> None:
     expected = f"p is 0.5: rule '{name}' does not take it, only gosgd and adpsgd; leave it out"
     with pytest.raises(ConfigError, match=expected):
         make_rule(name, 0.5)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("adpsgd:p=-0.1", "adpsgd:p=1.5", "adpsgd:answers_max=0", "sgp:outstanding_max=0"),
+        *("gosgd:emission=per-minute", "gosgd:p=-0.1", "gosgd:p=nan"),
+        *("gosgd:outstanding_max=0", "gosgd:samples=-1", "gosgd:layers=0"),
+        *("easgd:alpha=1.1", "easgd:alpha=-0.1", "easgd:every=0"),
+        *("seasgd:alpha=1.1", "seasgd:alpha=-0.1", "seasgd:every=0", "seasgd:progress=average"),
+        *("choco:gamma=-0.1", "choco:gamma=1.5", "choco:gamma=nan", "choco:gamma=much"),
+        *("sparseloco:h=0", "sparseloco:lr=2.1", "sparseloco:decay=-0.1", "sparseloco:decay=1.1"),
+        *("hybrid:between=1.1", "hybrid:between=-0.1", "hybrid:h=0", "local-sgd:h=0"),
+        *("diloco:lr=2.5", "diloco:momentum=-0.1", "gasloc:alpha=1.5", "noloco:gamma=0"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused(spec: str) -> None:
+    argument = spec.partition(":")[2]
+    with pytest.raises(ConfigError, match=f"{argument}: it must be "):
+        make_rule(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("gosgd:p=1.1", "p is 1.1: "),
+        ("gosgd:p=1.1,emission=adaptive", "p is 1.1: "),
+        ("gosgd:robust=clip:tau=-1", "robust filter '"),
+        ("gosgd:robust=krum", "robust filter '"),
+        ("seasgd:progress=master", "they go together, as in seasgd:progress=master,master="),
+        ("seasgd:master=p0", "they go together, as in seasgd:progress=master,master="),
+    ],
+)
+def test_what_does_not_go_together_is_refused(spec: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_rule(spec)
 
 
 def test_only_gosgd_takes_an_emission() -> None:

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from rumor.gossip import ConfigError, Parameter
-from rumor.gossip.specs.parameter import parameters_of
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.specs.parameter import Parameter, checked, parameters_of
 
 
 def ranged(
@@ -83,16 +83,13 @@ def test_a_default_is_told_where_there_is_one() -> None:
         "a number; default: all",
         "at most 1; must be given",
     ]
-    assert Parameter(kind=str, default="").told_default == "empty"
 
 
-def test_programs_are_told_likewise() -> None:
-    parameter = Parameter("how far.", low=0, name="tau", otherwise="all")
-    assert parameter.as_json() == {
-        "name": "tau",
-        "allowed": "at least 0",
-        "default": None,
-        "default_in_words": "all",
-        "required": False,
-        "help": "how far.",
-    }
+def test_a_constructor_whose_annotations_are_strings_is_checked_too() -> None:
+    @checked
+    def build(every: "Annotated[int, Parameter(low=1)]") -> None:
+        """As in a module that imports annotations from `__future__`."""
+
+    build(1)
+    with pytest.raises(ConfigError, match="every"):
+        build(0)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import pytest
 
-from rumor.gossip import ConfigError, Parameter
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.specs.parameter import Parameter
 from rumor.gossip.specs.spec import described, make
 
 

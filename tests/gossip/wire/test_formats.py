@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import ConfigError
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.wire.formats import INT8_BLOCK, WIRES, Form, parse_wire
 from rumor.gossip.wire.schema import ITEMSIZES, Schema, TensorSpec
 

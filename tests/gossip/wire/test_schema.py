@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import ConfigError
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.wire.schema import (
     ALIGNMENT_BYTES,
     ITEMSIZES,

@@ -232,7 +232,14 @@ def test_a_lonely_node_has_nobody_and_keeps_all(name: str) -> None:
     assert dense(topology).tolist() == [[1.0]]
 
 
-@pytest.mark.parametrize(("spec", "n"), FIXED)
+ALMOST_ALL = [
+    *(("p-peer-exponential:p=6", 7), ("d-equi-static:m=6", 7), ("od-equi-dyn:m=2", 5)),
+    *(("epidemic:s=4", 5), ("epidemic:s=3", 5), ("epidemic-local:s=4", 5), ("epidemic-local", 5)),
+]
+"""Where every node pushes to all others, or to all but one."""
+
+
+@pytest.mark.parametrize(("spec", "n"), [*FIXED, *ALMOST_ALL])
 def test_directed_means_that_some_push_is_not_answered_in_its_round(spec: str, n: int) -> None:
     topology = parse(spec, n)
     one_way = any(
@@ -281,3 +288,23 @@ def test_every_family_says_in_a_line_what_it_is_and_which_paper_it_is_from() -> 
         for words in (family.summary, family.source, family.fallback):
             assert words and "\n" not in words
     assert dict(FAMILIES) == {name: family.summary for name, family in CATALOG.items()}
+
+
+TREES = ("path", "star", "tree", "spanning-tree", "scale-free:m=1")
+
+
+@pytest.mark.parametrize(("spec", "n"), FIXED)
+def test_a_graph_is_a_tree_where_networkx_says_so(spec: str, n: int) -> None:
+    topology = parse(spec, n)
+    edges = dense(topology) != 0
+    is_tree = bool((edges == edges.T).all()) and nx.is_tree(
+        nx.from_numpy_array(edges & ~np.eye(n, dtype=bool))
+    )
+    if topology.period == 1 or n == 1:
+        assert topology.is_tree == is_tree
+    assert topology.is_tree or not spec.startswith(TREES)
+
+
+@pytest.mark.parametrize("spec", ["random-matching", "one-peer-exponential", "base-k:k=1"])
+def test_rounds_that_change_are_no_tree(spec: str) -> None:
+    assert not parse(spec, 8).is_tree

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rumor.topology import Topology, parse
 from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
-from rumor.topology.schedules.cayley import Cayley
 
 from ..samples import dense, is_uniform, out_degrees, some_rounds
 
@@ -47,13 +46,6 @@ def test_base_k_is_exact_for_every_n_with_degree_k_in_about_2_log_n_rounds(k: in
         assert max(degrees) <= k, n
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 12, 31])
-def test_base_2_rounds_are_matchings(n: int) -> None:
-    topology = parse("base-k:k=1", n)
-    for round in some_rounds(topology):
-        assert max(out_degrees(topology, round)) == 1
-
-
 @pytest.mark.parametrize(
     ("k", "n", "rounds"),
     [(1, 8, 3), (2, 9, 2), (2, 18, 3), (3, 64, 3), (3, 48, 3), (4, 30, 3), (5, 30, 2)],
@@ -77,15 +69,6 @@ def test_one_peer_exponential_is_exact_after_any_k_rounds_in_a_row_for_2_to_the_
         assert k == 1 or not is_mean(product(topology, range(first, first + k - 1)))
 
 
-@pytest.mark.parametrize("n", [3, 5, 6, 7, 12, 24, 100])
-def test_one_peer_exponential_is_never_exact_for_other_n(n: int) -> None:
-    """All rounds have the same eigenvectors, and of one of them no round takes all away."""
-    topology = parse("one-peer-exponential", n)
-    assert isinstance(topology.schedule, Cayley)
-    left = [np.abs(topology.schedule.spectrum(round)) for round in some_rounds(topology)]
-    assert np.min(left, axis=0)[1:].max() > 1e-3
-
-
 @pytest.mark.parametrize(("p", "k"), [(1, 4), (2, 1), (2, 3), (3, 2), (3, 3), (4, 2), (5, 2)])
 def test_p_peer_exponential_is_exact_after_k_rounds_for_p_plus_1_to_the_k(p: int, k: int) -> None:
     topology = parse(f"p-peer-exponential:p={p}", (p + 1) ** k)
@@ -103,17 +86,6 @@ def test_hypercube_matching_pairs_i_with_i_xor_2_to_the_t(k: int) -> None:
         assert [topology.neighbors(node, round) for node in range(2**k)] == expected
         assert np.array_equal(dense(topology, round), dense(topology, round).T)
     assert topology.period == k and is_mean(product(topology, range(k)))
-
-
-@pytest.mark.parametrize("k", range(5))
-@pytest.mark.parametrize("size", [2, 3, 5])
-def test_hosts_in_turn_are_exact_after_k_plus_1_rounds_for_2_to_the_k_hosts(
-    k: int, size: int
-) -> None:
-    sizes = "x".join([str(size)] * 2**k)
-    topology = parse(f"hosts:sizes={sizes},between=one-peer-exponential")
-    assert topology.period == k + 1
-    assert is_mean(product(topology, range(k + 1)))
 
 
 # Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022: EquiTopo.

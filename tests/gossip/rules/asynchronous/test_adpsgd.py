@@ -7,37 +7,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, ProtocolConfig, Rule
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz import Scenario, attempt
-from rumor.sim.fuzz.peers import complete, ring, spread
+from rumor.sim.fuzz.peers import complete, ring
 from rumor.sim.fuzz.swarm import CALM
 from rumor.topology.live import LiveTopology
 from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, Crowd, starts
-from ...scene import Scene
+from ...scene import Scene, of
 
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
 
 def rule(peer: PeerId) -> ADPSGD:
     return ADPSGD()
-
-
-@pytest.mark.parametrize("arguments", [{"p": -0.1}, {"p": 1.5}, {"answers_max": 0}])
-def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
-        ADPSGD(**arguments)
-
-
-def test_it_is_a_rule() -> None:
-    assert isinstance(ADPSGD(), Rule)
 
 
 def silence(crowd: Crowd) -> None:
@@ -117,30 +108,14 @@ def exchanges(crowd: Crowd, peer: PeerId) -> int:
     return sum(last for last, _ in account.decided.values())
 
 
-@WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
-def test_all_end_together_with_the_weight_they_brought(
-    neighbors: Any, n: int, weather: NetworkConfig
-) -> None:
-    crowd = Crowd(rule, n, neighbors, weather, steps=15)
+def test_all_end_together_at_the_mean_of_what_they_brought(neighbors: Any, n: int) -> None:
+    crowd = Crowd(rule, n, neighbors, BAD, steps=15)
     crowd.run(1000.0)
     assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
-    assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
     kept = starts(n).mean(axis=0) + crowd.moved / n
     np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
-
-
-def test_merging_brings_them_close_together() -> None:
-    crowd = Crowd(rule, 8, complete, steps=1, descend=False)
-    crowd.run(1000.0)
-    assert spread(crowd.hosts) < 0.05
-
-
-def test_alone_it_skips_its_exchanges_and_ends() -> None:
-    crowd = Crowd(rule, 1, complete, steps=5)
-    crowd.run(100.0)
-    assert not crowd.swarm.running()
 
 
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
@@ -157,7 +132,7 @@ def test_while_its_own_exchange_is_open_a_peer_begins_no_other() -> None:
 
 def test_with_p_0_it_only_answers() -> None:
     scene = founded({"a": ADPSGD(), "b": ADPSGD(0.0)})
-    assert not [e for e in scene.step("b") if isinstance(e, PushSkipped)]
+    assert not of(scene.step("b"), PushSkipped)
     assert scene.peers["b"].account.weight == ONE
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.easgd import EASGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
@@ -67,9 +66,3 @@ def test_mixing_centers_keeps_their_weighted_mean() -> None:
     np.testing.assert_allclose(
         crowd.models, starts(5).mean(axis=0)[None].repeat(5, 0), rtol=0, atol=1e-6
     )
-
-
-@pytest.mark.parametrize("arguments", [{"alpha": 1.1}, {"alpha": -0.1}, {"every": 0}])
-def test_an_argument_out_of_range_is_refused(arguments: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
-        EASGD(**arguments)  # type: ignore[arg-type]

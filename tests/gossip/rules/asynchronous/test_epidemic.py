@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import RuleContext
 from rumor.gossip.effects.effects import Wait
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.asynchronous.epidemic import Epidemic
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE

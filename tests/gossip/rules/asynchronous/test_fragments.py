@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rumor.gossip import ConfigError, GoSGD, Rule, RuleContext
 from rumor.gossip.effects.effects import Wait
-from rumor.gossip.protocol.rule import shards_of
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Rule, shards_of
 from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.asynchronous.divshare import DivShare
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sparta import Sparta
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, mixing_fraction

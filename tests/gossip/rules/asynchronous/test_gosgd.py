@@ -5,9 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import require_samples, requirements_of
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
@@ -17,33 +20,6 @@ from rumor.topology.live import LiveTopology
 
 from ...crowd import run_until_agreed
 from ...scene import Scene
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"emission": "per-minute"},
-        {"p": -0.1},
-        {"p": 1.1},
-        {"p": float("nan")},
-        {"outstanding_max": 0},
-        {"p": -1.0, "emission": "per-second"},
-        {"p": 1.1, "emission": "adaptive"},
-    ],
-)
-def test_an_argument_out_of_range_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
-        GoSGD(**arguments)
-
-
-@pytest.mark.parametrize("robust", ["clip:tau=-1", "krum"])
-def test_what_is_no_robust_filter_is_refused(robust: str) -> None:
-    with pytest.raises(ConfigError, match="robust filter '"):
-        GoSGD(robust=robust)
-
-
-def test_it_is_a_rule() -> None:
-    assert isinstance(GoSGD(), Rule)
 
 
 def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: int | None = None) -> int:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
 from rumor.gossip.effects.events import Event, PushSkipped
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import outstanding_max_of, overlaps, requirements_of
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Envelope, Push

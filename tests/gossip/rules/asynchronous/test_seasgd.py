@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rumor.gossip import ConfigError, Rule
 from rumor.gossip.effects.effects import EndTraining, Exchange, Halt, Snapshot
-from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.rule import Rule, requirements_of
 from rumor.gossip.rules.asynchronous.easgd import EASGD
 from rumor.gossip.rules.asynchronous.seasgd import SEASGD
 from rumor.gossip.types import PeerId
@@ -205,17 +205,3 @@ def test_in_a_swarm_others_end_with_the_first() -> None:
     assert not swarm.running and swarm.audit().balanced
     told = {event.peer: event.event for event in swarm.events if type(event.event) is EndTraining}
     assert told.keys() == {"peer-0", "peer-2"} and EndTraining("peer-1") in told.values()
-
-
-@pytest.mark.parametrize("arguments", [{"progress": "master"}, {"master": "p0"}])
-def test_a_master_is_named_where_there_is_one(arguments: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="they go together, as in seasgd:progress=master,master="):
-        SEASGD(**arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"alpha": 1.1}, {"alpha": -0.1}, {"every": 0}, {"progress": "average"}]
-)
-def test_an_argument_out_of_range_is_refused(arguments: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(arguments))} is "):
-        SEASGD(**arguments)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from rumor.gossip import Rule
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.heterogeneous.d2 import D2
 from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from rumor.gossip.rules.heterogeneous.relaysgd import RelaySGD

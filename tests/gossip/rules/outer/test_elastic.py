@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import Audit, Rule, audit
+from rumor.gossip.effects.ledger import Audit, audit
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.outer.diloco import DiLoCo
 from rumor.gossip.rules.outer.gasloc import GASLoC
 from rumor.gossip.rules.outer.local_sgd import LocalSGD

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip import ConfigError
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.rules.robust.coefficients import (
     clip,

@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 
-from rumor.gossip import SGP, ConfigError, GoSGD, ProtocolConfig, RuleContext, Share
+from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Measure, Mix, Snapshot
+from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import (
     Requirements,
     require_fit,
     requirements_of,
 )
+from rumor.gossip.protocol.share import Share
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE, UNIT
 from rumor.sim import NetworkConfig
@@ -290,25 +295,3 @@ def spread(swarm: FuzzSwarm) -> float:
     """How far models are from their mean."""
     models = np.array([host.vector.x for host in swarm.running()])
     return float(np.linalg.norm(models - models.mean(axis=0)))
-
-
-def test_distances_are_known_until_their_shard_of_the_model_changes() -> None:
-    scene = arrived(shards=2)
-    seen: list[object] = []
-
-    def ask(context: RuleContext) -> None:
-        for share in context.shares():
-            context.measure(share)
-
-    def look(context: RuleContext) -> None:
-        first, second = context.shares()
-        seen.append((context.distance(first), context.distance(second)))
-        context.mix(first)
-        seen.append((context.distance(first), context.distance(second)))
-
-    *_, asked = scene.act("b", ask)
-    assert isinstance(asked, Measure)
-    one, two = asked.shares
-    scene.rules["b"].next = look
-    scene.measured("b", {one: 1.0, two: 2.0})
-    assert seen == [(1.0, 2.0), (None, 2.0)]

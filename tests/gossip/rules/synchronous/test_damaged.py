@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from rumor.gossip import Rule, RuleContext
 from rumor.gossip.effects.effects import Combine, Halt, Measure, Mix
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Account
-from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import Rule, requirements_of
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.letters import EPOCH
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Push
 
-from ...scene import Scene, Scripted
+from ...scene import Scene, Scripted, of
 
 
 def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
@@ -39,7 +39,7 @@ def held(scene: Scene) -> Account:
 def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
     scene = sent_to(DPSGD(robust="nna:byzantine=0"))
     effects = scene.step("b")
-    (measure,) = [effect for effect in effects if isinstance(effect, Measure)]
+    (measure,) = of(effects, Measure)
     assert [share.sender for share in measure.shares] == ["c"]
     effects = scene.measured("b", dict.fromkeys(measure.shares, 0.5))
     (combined,) = [e for e in effects if isinstance(e, Combine) and e.register == "x"]
@@ -52,7 +52,7 @@ def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
 
 @pytest.mark.parametrize("make", [DPSGD, AllReduce])
 def test_other_rounds_end_and_say_whose_fault_that_is(make: Callable[[], Rule]) -> None:
-    halts = [e for e in sent_to(make()).step("b") if isinstance(e, Halt)]
+    halts = of(sent_to(make()).step("b"), Halt)
     assert "a share of a has numbers that are not finite" in halts[0].reason
 
 
@@ -62,7 +62,7 @@ def test_what_belongs_to_no_round_goes_back() -> None:
         before = held(scene).weight
         effects = scene.step("b", trained=False)
         assert ShareRefused("a", "not finite") in effects
-        assert [e for e in effects if isinstance(e, Mix)]
+        assert of(effects, Mix)
         assert held(scene).weight == before + ONE // 4
 
 

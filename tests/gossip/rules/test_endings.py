@@ -1,0 +1,131 @@
+"""How a swarm ends under each rule: with all weight and nothing kept, or with a reason."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.peers import spread
+from rumor.sim.fuzz.swarm import CALM
+from rumor.topology.live import LiveTopology
+
+from ...rules import spec_of, topology_of
+from ..crowd import BAD, CONFIG, Crowd, starts
+
+WAITING = {"dpsgd", "allreduce", "swap", "relaysgd", "choco", "sparseloco"}
+WAITING |= {"d2", "gradient-tracking", "momentum-tracking", "qg-dsgdm", "decentlam"}
+WAITING |= {"local-sgd", "diloco", "gasloc", "noloco", "hybrid"}
+"""Rules whose rounds wait for others."""
+
+
+@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+@pytest.mark.parametrize("name", RULES)
+def test_all_end_with_the_weight_they_brought_and_keep_nothing(
+    name: str, weather: NetworkConfig
+) -> None:
+    pace = {"p01": 0.3}
+    make = partial(make_rule, spec_of(name))
+    config = replace(CONFIG, wire="int8") if name in ("choco", "sparseloco") else CONFIG
+    crowd = Crowd(
+        lambda peer: make(),
+        5,
+        LiveTopology(topology_of(name, "ring"), 3),
+        weather,
+        steps=12,
+        step_s=lambda peer: pace.get(peer, 0.05),
+        config=config,
+        size=20,
+    )
+    crowd.run(2000.0)
+    assert not crowd.swarm.running()
+    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
+    for shard in range(requirements_of(make()).shards):
+        assert sum(host.ledgers[shard].weight for host in crowd.hosts) == 5 * ONE
+    assert not any(host.vector.snapshots or host.protocol.kept for host in crowd.hosts)
+    assert not any(witnessed.halts for witnessed in crowd.rules.values())
+    assert name in WAITING or not any(witnessed.waits for witnessed in crowd.rules.values())
+    assert spread(crowd.hosts) < np.ptp(starts(5, 20), axis=0).max()
+
+
+def halts(crowd: Crowd, until_s: float = 30.0) -> dict[PeerId, list[str]]:
+    """What the peers said why they cannot go on."""
+    crowd.run(until_s)
+    return {peer: witnessed.halts for peer, witnessed in crowd.rules.items()}
+
+
+SAME = "give all peers the same rule"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "mine", "words"),
+    [
+        ("dpsgd", "choco", f"carries no difference, which choco needs: {SAME}"),
+        ("dpsgd", "sparseloco:h=1", f"carries no difference, which sparseloco needs: {SAME}"),
+        ("dpsgd", "relaysgd", f"carries no sum: {SAME}, relaysgd"),
+        (
+            "dpsgd",
+            "gradient-tracking",
+            f"carries 1 of the 2 registers that gradient-tracking needs: {SAME}",
+        ),
+        ("allreduce", "allreduce:samples=32", f"{SAME}, allreduce or allreduce:samples=N"),
+    ],
+)
+def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, words: str) -> None:
+    specs = {"p00": theirs, "p01": mine}
+    crowd = Crowd(lambda peer: make_rule(specs[peer]), 2, LiveTopology("complete", 0))
+    reasons = [why for said in halts(crowd).values() for why in said]
+    assert any("p00" in why and why.endswith(words) for why in reasons)
+
+
+@pytest.mark.parametrize(
+    ("spec", "topology", "words"),
+    [
+        ("swap", "ring", "swap needs at most 1 neighbor in a round, and p0"),
+        ("d2", "exponential", "needs edges that go both ways, and that of p00 and p0"),
+        ("decentlam", "exponential", "needs edges that go both ways, and that of p00 and p0"),
+        ("choco", "random-matching", "choco needs the same weights in every round, and those of p"),
+        ("relaysgd", "random-matching", "relaysgd needs the same tree in every round, and the nei"),
+    ],
+)
+def test_a_topology_that_does_not_fit_is_refused(spec: str, topology: str, words: str) -> None:
+    crowd = Crowd(lambda peer: make_rule(spec), 7, LiveTopology(topology, 3))
+    assert any(words in why for said in halts(crowd, 20.0).values() for why in said)
+
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "others", "round"),
+    [("dpsgd", 4, 9, 4), ("sparseloco:h=3", 8, 9, 2)],
+)
+def test_one_with_fewer_steps_than_the_others_is_named(
+    spec: str, steps: int, others: int, round: int
+) -> None:
+    crowd = Crowd(
+        lambda peer: make_rule(spec),
+        3,
+        LiveTopology("complete", 0),
+        steps=lambda peer: steps if peer == "p00" else others,
+    )
+    name = spec.partition(":")[0]
+    words = f"p00 has finished after {steps} steps, and {name} needs it in round {round}: "
+    said = halts(crowd)
+    assert not said.pop("p00")
+    assert all(first.startswith(words) for first, *_ in said.values())
+
+
+@pytest.mark.parametrize("name", ["dpsgd", "allreduce"])
+def test_a_death_ends_it_for_all_and_is_named(name: str) -> None:
+    config = replace(CONFIG, suspect_s=1.0, dead_s=3.0)
+    crowd = Crowd(lambda peer: make_rule(name), 5, LiveTopology("ring", 0), config=config)
+    crowd.run(100.0, steps=6)
+    crowd.swarm.crash("p02")
+    crowd.swarm.run(crowd.swarm.now + 20.0)
+    reasons = [why for witnessed in crowd.rules.values() for why in witnessed.halts]
+    assert reasons and all(why.startswith("p02 died in round ") for why in reasons)
+    assert f"{name} cannot go on without it: start the run again, or use a rule" in reasons[0]

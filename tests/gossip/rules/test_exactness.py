@@ -1,0 +1,392 @@
+"""Each rule does what its equation says, on any topology and any network, alone and with others."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.rules.robust.registry import parse_robust
+from rumor.gossip.wire.formats import parse_wire
+from rumor.sim import NetworkConfig
+from rumor.sim.fuzz.swarm import CALM
+from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
+from rumor.topology import Topology, over, parse
+from rumor.topology.live import LiveTopology
+
+from ...rules import NOT_PLAIN_ALONE, spec_of
+from ..crowd import BAD, CONFIG, LR, Crowd, gradient, starts
+
+Rates = Callable[[int], float]
+"""Learning rate of each step, counted from 0."""
+
+N, ROUNDS, H = 7, 8, 3
+"""The longest schedule of seven peers has a period of 5, and the longest tree is 6 wide."""
+
+
+def constant(step: int) -> float:
+    return LR
+
+
+def slopes(x: Values) -> Values:
+    """Of all peers, rows."""
+    return np.array([gradient(place, row) for place, row in enumerate(x)])
+
+
+def matrices(topology: Topology, rounds: int = ROUNDS) -> Iterator[tuple[int, Values]]:
+    """Rounds, and W of each."""
+    return ((round, topology.matrix(round).toarray()) for round in range(rounds))
+
+
+def stepped(x: Values) -> tuple[Values, list[Values]]:
+    """All models after H optimizer steps of each, rows, and after each of those but the last."""
+    models = [x]
+    for _ in range(H):
+        models.append(models[-1] - LR * slopes(models[-1]))
+    return models[-1], models[1:-1]
+
+
+def rounded(wire: str, x: Values) -> Values:
+    """What receivers make of rows of numbers, of which the toy rounds none by chance."""
+    format, room = parse_wire(wire), np.zeros(2 * SIZE)
+    found = []
+    for row in x:
+        room[:SIZE] = row
+        found.append(decoded(format, encoded(format, room, None), np.zeros(SIZE)))
+    return np.array(found)
+
+
+def by_dpsgd(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
+    """``X <- W (X - lr G)``; rows are peers."""
+    for round, w in matrices(topology):
+        x = w @ (x - lr(round) * slopes(x))
+        yield x
+
+
+def by_robust_dpsgd(
+    topology: Topology, x: Values, lr: Rates, wire: str, *, robust: str
+) -> Iterator[Values]:
+    """``x_i <- x_i + sum_j w_ij c_j (x_j - x_i)``, c by the distances of the round."""
+    method = parse_robust(robust)
+    assert method is not None
+    for round, w in matrices(topology):
+        theta = x - lr(round) * slopes(x)
+        x = theta.copy()
+        for me, row in enumerate(w):
+            others = [place for place in np.flatnonzero(row) if place != me]
+            apart = [float(np.linalg.norm(theta[other] - theta[me])) for other in others]
+            parts = method.coefficients(apart, [float(row[other]) for other in others])
+            for c, j in zip(parts, others, strict=True):
+                x[me] += row[j] * c * (theta[j] - theta[me])
+        yield x
+
+
+def by_allreduce(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
+    for round in range(ROUNDS):
+        x = np.tile((x - lr(round) * slopes(x)).mean(axis=0), (len(x), 1))
+        yield x
+
+
+def by_swap(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
+    """Models travel as the pairs say."""
+    for round in range(ROUNDS):
+        partners = [topology.neighbors(node, round) or (node,) for node in range(len(x))]
+        x = (x - lr(round) * slopes(x))[[partner for (partner,) in partners]]
+        yield x
+
+
+def by_d2(topology: Topology, x: Values, lr: Rates, wire: str, *, lazy: bool) -> Iterator[Values]:
+    """``X+ = W (2 X - X_before - lr (G - G_before))``; the first step is D-PSGD's.
+
+    Of a rate that changes, ``(X - X_before) / lr`` is what two steps have in common.
+    """
+    x_before, g_before = x, np.zeros_like(x)
+    for round, w in matrices(topology):
+        w = (np.eye(len(x)) + w) / 2 if lazy else w
+        g, ratio = slopes(x), lr(round) / lr(max(0, round - 1))
+        corrected = x + ratio * (x - x_before) - lr(round) * (g - g_before)
+        x, x_before, g_before = w @ corrected, x, g
+        yield x
+
+
+def by_qg(
+    topology: Topology, x: Values, lr: Rates, wire: str, *, beta: float, mu: float
+) -> Iterator[Values]:
+    """With the momentum of the paper, which is not scaled by the learning rate."""
+    m = np.zeros_like(x)
+    for round, w in matrices(topology):
+        mixed = w @ (x - lr(round) * (beta * m + slopes(x)))
+        m = mu * m + (1 - mu) * (x - mixed) / lr(round)
+        x = mixed
+        yield x
+
+
+def by_decentlam(
+    topology: Topology, x: Values, lr: Rates, wire: str, *, beta: float
+) -> Iterator[Values]:
+    m = np.zeros_like(x)
+    for round, w in matrices(topology):
+        m = beta * m + (x - w @ (x - lr(round) * slopes(x))) / lr(round)
+        x = x - lr(round) * m
+        yield x
+
+
+def by_momentum_tracking(
+    topology: Topology, x: Values, lr: Rates, wire: str, *, beta: float
+) -> Iterator[Values]:
+    """With momentum and correction of the paper, which are not scaled by the learning rate."""
+    m, c = np.zeros_like(x), np.zeros_like(x)
+    for round, w in matrices(topology):
+        m = beta * m + slopes(x)
+        x, c = w @ x - lr(round) * (m - c), w @ (c - m) + m
+        yield x
+
+
+def by_gradient_tracking(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
+    """With the correction of the paper, which is not scaled by the learning rate."""
+    c = np.zeros_like(x)
+    for round, w in matrices(topology):
+        g = slopes(x)
+        x, c = w @ (x - lr(round) * (g - c)), w @ (c - g) + g
+        yield x
+
+
+def by_choco(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
+    """Algorithm 2 of the paper, with every xhat and gamma 0.3; the first q is exact."""
+    xhat, w = np.zeros_like(x), topology.matrix(0).toarray()
+    for round in range(ROUNDS):
+        x = x - lr(round) * slopes(x)
+        q = x - xhat
+        xhat = xhat + (rounded(wire, q) if round else q)
+        x = x + 0.3 * (w @ xhat - xhat)
+        yield x
+
+
+def by_relaysgd(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
+    """The authors' loop; what travels is the mean of what a message adds up."""
+    n, first = len(x), x.copy()
+    edges = [topology.neighbors(node) for node in range(n)]
+    sums: dict[tuple[int, int], Values] = {}
+    counts: dict[tuple[int, int], int] = {}
+    for round in range(ROUNDS + 1):
+        x, told, of = x - lr(round) * slopes(x), {}, {}
+        for i in range(n):
+            for j in edges[i]:
+                others = [(k, i) for k in edges[i] if k != j and (k, i) in sums]
+                of[i, j] = 1 + sum(counts[each] for each in others)
+                total = x[i] + sum((sums[each] for each in others), np.zeros(SIZE))
+                told[i, j] = of[i, j] * rounded(wire, total[None] / of[i, j])[0]
+        sums, counts = told, of
+        for i in range(n):
+            count = 1 + sum(counts[k, i] for k in edges[i])
+            x[i] = (x[i] + sum(sums[k, i] for k in edges[i]) + (n - count) * first[i]) / n
+        yield x.copy()
+
+
+def by_sparseloco(
+    topology: Topology, x: Values, lr: Rates, wire: str, *, outer: float, decay: float
+) -> Iterator[Values]:
+    """Algorithm 1 of the paper, from the mean of all models at the end of the first round."""
+    phi, error = np.zeros(SIZE), np.zeros_like(x)
+    for step in range(5 * H + 1):
+        x = x - lr(step) * slopes(x)
+        if (step + 1) % H == 0:
+            if step < H:
+                phi = x.mean(0)
+            else:
+                error = decay * error + (phi - x)
+                sent = rounded(wire, error)
+                error = error - sent
+                phi = phi - outer * sent.mean(0)
+            x = np.tile(phi, (len(x), 1))
+        yield x
+
+
+def by_diloco(
+    topology: Topology, phi: Values, lr: Rates, wire: str, *, outer: float, mu: float
+) -> Iterator[Values]:
+    """Local SGD with a rate of 1 and no momentum."""
+    m = np.zeros_like(phi)
+    for _ in range(5):
+        theta, between = stepped(phi)
+        d = phi - theta.mean(axis=0)
+        m = mu * m + d
+        phi = phi - outer * (d + mu * m)
+        yield from (*between, phi)
+
+
+def by_gasloc(
+    topology: Topology, theta: Values, lr: Rates, wire: str, *, eta: float, **other: float
+) -> Iterator[Values]:
+    last = theta
+    for _, w in matrices(topology, 5):
+        x, between = stepped(theta)
+        y = theta + eta * (x - theta)
+        theta, last = y - other["alpha"] * (y - w @ y) + other["gamma"] * (y - last), y
+        yield from (*between, theta)
+
+
+def by_noloco(
+    topology: Topology, phi: Values, lr: Rates, wire: str, *, gamma: float
+) -> Iterator[Values]:
+    """With both vectors of the paper."""
+    m = np.zeros_like(phi)
+    for _, w in matrices(topology, 5):
+        theta, between = stepped(phi)
+        m = 0.5 * m + 0.7 * w @ (theta - phi) + gamma * (w @ phi - phi)
+        phi = phi + m
+        yield from (*between, phi)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule's models must be, and where: on the first topology and in the first format at
+    once, on and in the others in tests that take longer."""
+
+    expected: Callable[[Topology, Values, Rates, str], Iterator[Values]]
+    topologies: Sequence[str] = ("ring", "exponential", "random-matching", "base-k:k=1")
+    wires: Sequence[str] = ("float32",)
+    n: int = N
+
+
+SOME = ("ring", "random-matching", "base-k:k=1")
+"""Where edges go both ways."""
+
+ALL = ("complete",)
+ROBUST = ("clip", "clip:tau=0.3", "scc", "cs+", "nna")
+OUTER = ("random-matching", "ring", "exponential", "one-peer-exponential")
+
+CASES = {
+    "dpsgd": Case(
+        by_dpsgd,
+        (*SOME, "star", "tree", "exponential", "one-peer-exponential", "complete"),
+    ),
+    **{
+        f"dpsgd:robust={robust}": Case(partial(by_robust_dpsgd, robust=robust), ALL, n=6)
+        for robust in ROBUST
+    },
+    "allreduce": Case(by_allreduce),
+    "swap": Case(by_swap, ("random-matching", "base-k:k=1")),
+    "d2": Case(partial(by_d2, lazy=True), SOME),
+    "d2:lazy=false": Case(partial(by_d2, lazy=False), SOME),
+    "qg-dsgdm": Case(partial(by_qg, beta=0.9, mu=0.9)),
+    "qg-dsgdm:beta=0.5,mu=0.7": Case(partial(by_qg, beta=0.5, mu=0.7)),
+    "decentlam": Case(partial(by_decentlam, beta=0.9), SOME),
+    "decentlam:beta=0.3": Case(partial(by_decentlam, beta=0.3), SOME),
+    "gradient-tracking": Case(by_gradient_tracking),
+    "momentum-tracking": Case(partial(by_momentum_tracking, beta=0.9)),
+    "momentum-tracking:beta=0": Case(partial(by_momentum_tracking, beta=0.0)),
+    "relaysgd": Case(
+        by_relaysgd, ("tree", "path", "star"), ("float32", "float16", "bfloat16", "int8")
+    ),
+    "choco:gamma=0.3": Case(
+        by_choco, ("ring", "star"), ("float32", "bfloat16", "float16", "int8", "topk:0.3"), 6
+    ),
+    **{
+        f"sparseloco:h=3,lr={outer},decay={decay}": Case(
+            partial(by_sparseloco, outer=outer, decay=decay),
+            ALL,
+            ("topk:0.3", "float32", "bfloat16", "int8"),
+            4,
+        )
+        for outer, decay in ((0.4, 0.95), (1.0, 0.0))
+    },
+    "local-sgd:h=3": Case(partial(by_diloco, outer=1.0, mu=0.0), ALL),
+    # Here all steps take as many samples.
+    "local-sgd:h=3,by_samples=true": Case(partial(by_diloco, outer=1.0, mu=0.0), ALL),
+    "diloco:h=3": Case(partial(by_diloco, outer=0.7, mu=0.9), ALL),
+    "diloco:h=3,lr=0.4,momentum=0.5": Case(partial(by_diloco, outer=0.4, mu=0.5), ALL),
+    "gasloc:h=3": Case(partial(by_gasloc, eta=0.7, alpha=1.0, gamma=0.2), OUTER),
+    "gasloc:h=3,eta=1.2,alpha=0.5,gamma=0.6": Case(
+        partial(by_gasloc, eta=1.2, alpha=0.5, gamma=0.6), OUTER
+    ),
+    "noloco:h=3": Case(partial(by_noloco, gamma=1.0), OUTER),
+    "noloco:h=3,gamma=0.7": Case(partial(by_noloco, gamma=0.7), OUTER),
+}
+WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+
+
+def places(*, first: bool) -> list[tuple[str, str, str]]:
+    """Specs, topologies and formats; those that stand first, or all others."""
+    return [
+        (spec, topology, wire)
+        for spec, case in CASES.items()
+        for topology in case.topologies
+        for wire in case.wires
+        if ((topology, wire) == (case.topologies[0], case.wires[0])) is first
+    ]
+
+
+def agree(spec: str, topology: str, weather: NetworkConfig, wire: str, lr: Rates | None) -> None:
+    case = CASES[spec]
+    config = replace(CONFIG, wire=wire)
+    make = partial(make_rule, spec)
+    crowd = Crowd(
+        lambda peer: make(), case.n, LiveTopology(topology, 3), weather, config=config, lr=lr
+    )
+    over_peers = over(topology, 3, crowd.ids)
+    expected = [*case.expected(over_peers, starts(case.n), lr or constant, wire)]
+    models = crowd.history(len(expected))
+    robust = "robust" in spec
+    np.testing.assert_allclose(models, expected, rtol=0, atol=1e-9 if robust else 1e-12)
+    if spec == "allreduce":
+        assert all((after == after[0]).all() for after in models)
+    assert not any(witnessed.halts for witnessed in crowd.rules.values())
+
+
+@WEATHERS
+@pytest.mark.parametrize(("spec", "topology", "wire"), places(first=True))
+def test_models_are_those_of_the_equation(
+    spec: str, topology: str, wire: str, weather: NetworkConfig
+) -> None:
+    agree(spec, topology, weather, wire, None)
+
+
+@pytest.mark.extended
+@WEATHERS
+@pytest.mark.parametrize(("spec", "topology", "wire"), places(first=False))
+def test_on_other_topologies_and_in_other_formats_too(
+    spec: str, topology: str, wire: str, weather: NetworkConfig
+) -> None:
+    agree(spec, topology, weather, wire, None)
+
+
+RATED = [spec for spec in CASES if requirements_of(make_rule(spec)).lr]
+
+
+@pytest.mark.parametrize("spec", RATED)
+def test_what_is_in_proportion_to_the_learning_rate_changes_with_it(spec: str) -> None:
+    agree(spec, "ring", CALM, "float32", lambda step: (0.1, 0.1, 0.05, 0.2)[step % 4])
+    # And a rate of zero says nothing about the next.
+    make = partial(make_rule, spec)
+    crowd = Crowd(lambda peer: make(), 3, LiveTopology("ring", 3), lr=lambda step: LR * (step != 2))
+    assert np.isfinite(crowd.history(ROUNDS)).all()
+
+
+# Alone there is nobody to step with: it descends plainly.
+@pytest.mark.parametrize("spec", [spec for spec in CASES if not spec.startswith("sparseloco")])
+def test_alone_it_is_its_equation_for_one(spec: str) -> None:
+    make = partial(make_rule, spec)
+    crowd = Crowd(lambda peer: make(), 1, LiveTopology("ring", 0))
+    wire = "float32"
+    expected = [*CASES[spec].expected(parse("ring", 1), starts(1), constant, wire)]
+    np.testing.assert_allclose(crowd.history(len(expected)), expected, rtol=0, atol=1e-12)
+
+
+WITH_OUTER_MOMENTUM = ("diloco", "gasloc", "noloco")
+PLAIN_ALONE = [name for name in RULES if name not in (*NOT_PLAIN_ALONE, *WITH_OUTER_MOMENTUM)]
+
+
+@pytest.mark.parametrize("name", PLAIN_ALONE)
+def test_alone_others_descend_plainly_to_the_last_bit_and_end(name: str) -> None:
+    make = partial(make_rule, spec_of(name))
+    crowd = Crowd(lambda peer: make(), 1, LiveTopology("ring", 0), steps=11, size=20)
+    x = starts(1, 20)
+    for model in crowd.history(10):
+        x = np.array([x[0] - LR * gradient(0, x[0])])
+        assert (model == x).all()
+    crowd.run(1000.0)
+    assert not crowd.swarm.running() and crowd.hosts[0].protocol.kept == 0
