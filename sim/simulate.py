@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,8 +23,6 @@ from .batched.cores import Cores, usable_cores
 from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
 from .batched.schedule import (
-    ByFastPath,
-    ByProtocols,
     Deciding,
     Ending,
     Progress,
@@ -33,7 +31,7 @@ from .batched.schedule import (
 )
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
-from .batched.values import PreparedRun, Values, check_memory, find_task, prepare
+from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import (
@@ -41,6 +39,7 @@ from .kernel.fast_path.choice import (
     takes_fast_path,
     verify_against_protocol,
 )
+from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, flipped, require_attackable
 from .kernel.fleet import Fleet
 from .kernel.gc import paused, settled
@@ -48,7 +47,7 @@ from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
-from .models.step_time import InTurn, make_step_time
+from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.measure import Curves, row_of
 from .results.progress import RunLog, Watch
@@ -152,7 +151,7 @@ class Simulation:
         self._fault_plan, self._attacks, self._faults = plan_faults(config)
         self.ids = names_of(config.workers, self._fault_plan)
         self._network = _network(config)
-        pace = make_step_time(
+        self._pace = make_step_time(
             config.pace,
             ids=self.ids[: config.workers],
             step_s=config.step_s,
@@ -160,7 +159,6 @@ class Simulation:
             slow=config.slow,
             seed=config.seed,
         )
-        self._pace = pace if self._fault_plan is None else InTurn(pace, config.workers)
         self._topology = parse(
             config.topology, config.workers, seed=config.seed, mixing=config.mixing
         )
@@ -171,7 +169,12 @@ class Simulation:
         self.steps = config.steps or (None if ends else task.steps)
 
     @cached_property
-    def _values(self) -> Values:
+    def engine(self) -> ValuesEngine:
+        """How values are computed, which takes as long to choose as some steps do.
+
+        Raises:
+            ConfigError: They cannot be computed in the way that was asked for, or do not fit.
+        """
         return self._prepared.choose(Cores(self._cores, self._prefetcher.is_deciding))
 
     @cached_property
@@ -187,18 +190,6 @@ class Simulation:
             assert self.config.time_s is not None  # else nothing would end the run
             steps = int(self.config.time_s / self.config.step_s * len(self.ids))
         return takes_fast_path(self.config.decide, self._plan, steps)
-
-    def fleet(self) -> Fleet:
-        """The workers as they decide, for whoever looks at them while no value is computed."""
-        return Fleet(self._plan)
-
-    def prepare(self) -> None:
-        """Choose how to compute, which takes as long as some steps do.
-
-        Raises:
-            ConfigError: It cannot be computed in the way that was asked for, or does not fit.
-        """
-        _ = self._values
 
     def check(self, *, rehearse: bool = True) -> float:
         """See whether it can run, without choosing an engine or computing a step.
@@ -248,7 +239,7 @@ class Simulation:
             Failure: A worker's values are not finite any more; nothing of this run counts.
             TrainingError: The rule could not go on.
         """
-        config, values, curves = self.config, self._values.make(), Curves()
+        config, values, curves = self.config, self.engine.make(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
         scheduler = self._scheduler(values, stops)
@@ -281,8 +272,8 @@ class Simulation:
             faults=self._faults,
             attacks=self._attacks,
             ids=self.ids,
-            engine=self._values.engine,
-            engine_why=self._values.why,
+            engine=self.engine.name,
+            engine_why=self.engine.why,
             wall_s=time.perf_counter() - started_s,
             means_s=[self._pace.mean_s(worker) for worker in range(len(self.ids))],
             samples=self._prepared.samples,
@@ -307,8 +298,14 @@ class Simulation:
         every_s, shift_s = self._every_s(), config.step_s / 2
         window = config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers)
         first_s = min(every_s + shift_s, config.time_s or math.inf)
+        decide: Callable[[], Deciding] = partial(Fleet, plan, stops)
+        if self._is_fast and not stops:
+            decide = partial(FastFleet, plan)
+            # Whoever decides, the first window must be the same.
+            with paused():
+                verify_against_protocol(self._small(plan), first_s, window)
         return Scheduler(
-            self._deciding(plan, stops, first_s, window),
+            decide,
             every_s=every_s,
             shift_s=shift_s,
             time_s=config.time_s,
@@ -316,16 +313,6 @@ class Simulation:
             marks_max=_POINTS_MAX if config.eval_every is None else None,
             window=window,
         )
-
-    def _deciding(
-        self, plan: FleetPlan, stops: Sequence[Stop], first_s: float, window: int
-    ) -> Callable[[], Deciding]:
-        """Choose who decides, and check on the first window that it makes no difference."""
-        if stops or not self._is_fast:
-            return partial(ByProtocols, plan, stops)
-        with paused():
-            verify_against_protocol(self._small(plan), first_s, window)
-        return partial(ByFastPath, plan)
 
     def _small(self, plan: FleetPlan) -> FleetPlan:
         """The same plan, or that of the first of very many workers, who cost less memory."""
@@ -374,9 +361,9 @@ class Simulation:
     def _links(self, schema: Schema, ids: Sequence[str]) -> Callable[[], Links]:
         """The network, as slow for this model as it would be for the one that it stands for."""
         network, factor = self._network, self._stand_in_factor(schema)
-        if factor is None:
-            return partial(Links, network, ids, self.config.seed)
-        return partial(Links, slowed_network(network, factor), ids, self.config.seed, factor)
+        if factor is not None:
+            network = slowed_network(network, factor)
+        return partial(Links, network, ids, self.config.seed, factor or 1.0)
 
     def _stand_in_factor(self, schema: Schema) -> float | None:
         """Size of the model as a part of that of float32 which it stands for, if it does."""
@@ -393,7 +380,7 @@ class Simulation:
         # A process of its own is for where computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
-        batches = self._values.engine in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
+        batches = self.engine.name in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
         measures = requirements_of(self.config.rule_spec.make()).measures
         pays = batches and not measures and can_prefetch()
         return self._prefetcher.in_process(scheduler.next_window) if pays else here
@@ -484,7 +471,11 @@ def simulate(
     >>> bool(run.series["disagreement"][-1] < 0.1 * run.series["disagreement"][0])
     True
     """
-    _check_known(settings)
+    known = [field.name for field in fields(SimulationConfig)]
+    for name in settings:
+        if name not in known:
+            hint = did_you_mean(name, known, f": it must be one of {known}")
+            raise ConfigError(f"simulate has no setting {name!r}{hint}")
     config = replace(config or SimulationConfig(), **settings)
     log = RunLog(config, loggers, folder)
     try:
@@ -504,7 +495,7 @@ def _run_until_finite(
     simulation.check(rehearse=False)
     if progress is not None:
         progress(simulation.at_start())
-    simulation.prepare()
+    _ = simulation.engine
     started_s = time.perf_counter()
     stops: list[Stop] = []
     while True:
@@ -514,11 +505,3 @@ def _run_until_finite(
             stops.append(failure.stop)
             if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):
                 raise TrainingError(simulation.why_diverged(stops)) from None
-
-
-def _check_known(settings: Iterable[str]) -> None:
-    known = [field.name for field in fields(SimulationConfig)]
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known, f": it must be one of {known}")
-            raise ConfigError(f"simulate has no setting {name!r}{hint}")

@@ -57,7 +57,7 @@ from .kernel.processes import LEAVE_S, STRIKES
 from .kernel.worker import Worker
 from .models.links import Links, address_of
 from .models.network import NetworkConfig, read_network
-from .models.step_time import InTurn, make_step_time
+from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, machines_of, require_machines
 
 __all__ = [
@@ -236,7 +236,7 @@ class Swarm:
         self._is_synchronous = requirements.fixed_members
         self._slowed: dict[PeerId, int] = {}
         """Numbers of what `slow` has done, as `Slowness` counts them."""
-        self._pace = InTurn(make_step_time(pace, ids=ids, step_s=step_s, seed=seed), len(ids))
+        self._pace = make_step_time(pace, ids=ids, step_s=step_s, seed=seed)
         with kept_random_state():
             torch.manual_seed(seed)
             self._batches = Batches(task, rows, partition, task.batch_size, seed, len(ids))
@@ -253,7 +253,7 @@ class Swarm:
             failures = Failures()
             stepper = LoopStepper(matrix, task, self._batches, task.lr, rows, seed, failures)
             models = Models(matrix, stepper, failures, task)
-            models.live_again()
+            matrix.live_again(stepper.memory)
         machines = dict(machines_of(first, graph, seed, ids))
         # All who come later come to the first machine.
         if machines:
@@ -516,9 +516,8 @@ class Swarm:
         with models.stepper.shown(index):
             module = deepcopy(models.rows.module)
         tensors = tensors_of(module)
-        for placed, view in models.rows.tensors(index):
-            for name in models.rows.names[placed.spec.name]:
-                tensors[name].data = view
+        for name, view in models.tensors_of(index).items():
+            tensors[name].data = view
         return module
 
     def weights(self) -> dict[PeerId, float]:

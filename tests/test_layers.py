@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from fnmatch import fnmatch
 from functools import cache
@@ -201,25 +202,43 @@ def test_a_draw_from_a_global_stream_is_seen(source: str) -> None:
     assert drawn_globally(ast.parse(source))
 
 
-def importers() -> "nx.DiGraph[str]":
-    """Which module imports which."""
-    return nx.DiGraph(
-        (module, target)
-        for module in MODULES
-        for target in (nearest_module(name) for name in imported(module))
-        if target not in (None, module)
+def for_types(tree: ast.AST, module: str, *, is_package: bool) -> Set[str]:
+    """What *tree* imports for a type checker alone."""
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
+    typed = Counter(
+        name for block in blocks for name in imports(block, module, is_package=is_package)
     )
+    return typed.keys() - (Counter(imports(tree, module, is_package=is_package)) - typed).keys()
+
+
+def importers() -> "nx.DiGraph[str]":
+    """Which module imports which; a part of a sub-package may name the whole in its types."""
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for module in MODULES:
+        typed = for_types(tree_of(module), module, is_package=module in PACKAGES)
+        for name in imported(module):
+            target = nearest_module(name)
+            is_own = name in typed and home(module) == home(target) is not None
+            if target not in (None, module) and not is_own:
+                graph.add_edge(module, target)
+    return graph
+
+
+def home(module: str | None) -> str | None:
+    """The sub-package of a module, such as ``gossip.wire``; None beside the sub-packages."""
+    parts = (module or "").split(".")
+    return None if len(parts) < 4 else ".".join(parts[1:3])
 
 
 def packages_of(graph: "nx.DiGraph[str]", is_package: Set[str]) -> "nx.DiGraph[str]":
-    """Which sub-package, such as ``gossip.wire``, imports which. What a package's ``__init__``
-    collects is for its users, and modules beside the sub-packages belong to none."""
-
-    def home(module: str) -> str | None:
-        parts = module.split(".")
-        return None if module in is_package or len(parts) < 4 else ".".join(parts[1:3])
-
-    pairs = ((home(module), home(target)) for module, target in graph.edges)
+    """Which sub-package imports which. What a package's ``__init__`` collects is for its users."""
+    pairs = (
+        [None if module in is_package else home(module) for module in edge] for edge in graph.edges
+    )
     return nx.DiGraph((a, b) for a, b in pairs if None not in (a, b) and a != b)
 
 
@@ -231,6 +250,11 @@ def test_no_sub_packages_import_one_another_in_a_circle() -> None:
     graph = packages_of(importers(), PACKAGES)
     assert graph.has_edge("gossip.protocol", "gossip.exchange")
     assert not list(nx.simple_cycles(graph))
+
+
+def test_an_import_for_types_alone_is_told_from_others() -> None:
+    tree = ast.parse("if TYPE_CHECKING:\n    from . import a, b\nfrom . import b")
+    assert for_types(tree, "rumor.sim.c", is_package=False) == {"rumor.sim.a"}
 
 
 def test_a_circle_of_sub_packages_is_seen_where_no_modules_form_one() -> None:

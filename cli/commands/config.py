@@ -51,11 +51,11 @@ def config(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the settings of `rumor peer`, `launch`, `run` and `simulate`, and explain them.
+    """List and explain settings that are no options of a command.
 
-    Each is given as `--set NAME=VALUE`, or stands in a TOML file: `--config FILE.toml`, or the file
-    of `rumor run`. A script that `rumor run` starts finds those of a peer in its environment, as
-    `RUMOR_NAME`.
+    They are those of `rumor peer`, `launch`, `run` and `simulate`. Each is given as
+    `--set NAME=VALUE`, or stands in a TOML file: `--config FILE.toml`, or the file of `rumor run`.
+    A script that `rumor run` starts finds those of a peer in its environment, as `RUMOR_NAME`.
 
     `rumor config wire`
 

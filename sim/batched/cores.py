@@ -53,12 +53,7 @@ class Threads:
         return 1 if self._pool is None else max(1, self._cores.n - self._cores.is_taken())
 
     def share(self, work: Callable[[_Part], None], parts: Sequence[_Part]) -> None:
-        """Do one part after another, each by whoever is free first.
-
-        Args:
-            work: Does one.
-            parts: What is to be done, in any order.
-        """
+        """Do one part after another, each by whoever is free first."""
         left = iter(parts)
         others: list[Future[None]] = []
 

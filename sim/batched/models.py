@@ -65,10 +65,6 @@ class Models:
         self._last: dict[int, tuple[int, int]] = {}
         self._heaviest = 0
 
-    def live_again(self) -> None:
-        """Make ready for workers that crash and come back; called before the first step."""
-        self.rows.live_again(self.stepper.memory)
-
     def execute(self, levels: Iterable[Level]) -> None:
         """Take the steps of one level after another, and do what follows each.
 
@@ -100,10 +96,8 @@ class Models:
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
-        """Average all workers' models, each by its weight, in float64, in the order of ids.
-
-        Args:
-            weight_units: What each holds of each shard, axes ``(worker, shard)``.
+        """Average all workers' models in float64, in the order of ids, each by its weight of each
+        shard: axes ``(worker, shard)``.
 
         Returns:
             A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's;
@@ -150,7 +144,7 @@ class Models:
             for name, tensor in tensors.items():
                 tensor.data = own[name]
 
-    def _state_of(self, worker: int) -> dict[str, Tensor]:
+    def tensors_of(self, worker: int) -> dict[str, Tensor]:
         """A worker's tensors by all their names, as views."""
         return {
             name: view
@@ -193,7 +187,7 @@ class Models:
 
     def _evaluate_one(self, worker: int) -> Evaluation:
         task = self.task
-        state = self._state_of(worker)
+        state = self.tensors_of(worker)
         if self._test is None or task.loss is None:
             return self._evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip.effects.effects import X
+from ...gossip.effects.registers import is_pattern
 from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
@@ -15,7 +16,7 @@ from ...train.tasks.live_partition import Deal
 from ...train.tensors.layout import Layout, Placed, Segment
 from ...train.tensors.vector import Vector
 from .cores import ONE_CORE, Cores
-from .shares import Parts, Shares, Span, always_there, rows_of, spans_of
+from .shares import Parts, Shares, Span, rows_of, spans_of
 from .steppers.stepper import Memory, WorkerCheckpoints
 
 __all__ = [
@@ -76,7 +77,12 @@ class ParameterMatrix:
         self.n_params = vector.n_params
         self.segments = layout.segments
         self.local = layout.local
-        self.names = _own_names(module, (*vector.layout.placed, *layout.local))
+        plain = plain_names(module)
+        own = {plain(n): n for n, _ in (*module.named_parameters(), *module.named_buffers())}
+        self.names = {
+            placed.spec.name: tuple(own[name] for name in (placed.spec.name, *placed.aliases))
+            for placed in (*vector.layout.placed, *layout.local)
+        }
         """What the module calls a tensor, by its name in the schema, and others tied to it."""
         self.device = device
         start = tuple(flat.to(device) for flat in vector.flats)
@@ -88,7 +94,8 @@ class ParameterMatrix:
         """What is not shared, such as counters: axes ``(worker, *shape)``."""
         zeros = {
             name: tuple(torch.zeros_like(part) for part in self.x)
-            for name in always_there(registers)
+            for name in registers
+            if not is_pattern(name)
         }
         self._rows = rows_of(zeros | {X: self.x}, registers)
         self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, cores)
@@ -161,10 +168,3 @@ def places_of(segment: Segment) -> dict[str, slice]:
 def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
     """One tensor of a flat one; *flat* may have axes before its last, which are kept."""
     return placed.view(flat, (placed.offset_bytes - start_bytes) // flat.element_size())
-
-
-def _own_names(module: nn.Module, placed: Sequence[Placed]) -> dict[str, tuple[str, ...]]:
-    plain = plain_names(module)
-    named = (*module.named_parameters(), *module.named_buffers())
-    own = {plain(name): name for name, _ in named}
-    return {p.spec.name: tuple(own[name] for name in (p.spec.name, *p.aliases)) for p in placed}

@@ -15,13 +15,11 @@ from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
 from ..kernel.gc import paused, settled
-from ..kernel.plan import FleetPlan, Stop, Traffic
+from ..kernel.plan import FleetPlan, Traffic
 from ..kernel.program import Level
 from .weights import WeightUnits, as_units
 
 __all__ = [
-    "ByFastPath",
-    "ByProtocols",
     "Deciding",
     "Ending",
     "Progress",
@@ -87,191 +85,81 @@ class Window:
     """With the last one."""
 
 
-class ByProtocols:
-    """One protocol for each worker decides, as live.
+Deciding = Fleet | FastFleet
+"""Produces the operations of a fleet, window by window."""
 
-    Args:
-        stops: Which workers stop when, because their values are not finite.
-        taken_over: Whether the fast path had begun.
-    """
 
-    def __init__(self, plan: FleetPlan, stops: Sequence[Stop], *, taken_over: bool = False) -> None:
-        self._fleet = Fleet(plan, stops)
-        self._decided = "the fast path, then the protocols" if taken_over else "the protocols"
-
-    @property
-    def now(self) -> float:
-        """Virtual time, seconds."""
-        return self._fleet.now
-
-    @property
-    def over(self) -> bool:
-        """Whether every worker has taken all its steps."""
-        return self._fleet.over
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of all workers so far."""
-        return self._fleet.program.steps
-
-    def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then, or until so many further steps are taken.
-
-        Returns:
-            Whether that time has come, or everything is over.
-        """
-        return self._fleet.run(until_s, steps_max)
-
-    def settle(self, until_s: float) -> None:
-        """Go on to where nobody waits for others, but no further than that time."""
-        self._fleet.settle(until_s)
-
-    def take(self) -> Sequence[Level]:
-        """Hand over what was decided since this was last called."""
-        return self._fleet.program.take()
-
-    def read(self) -> Reading:
-        """Say what can be said now."""
-        fleet, workers = self._fleet, self._fleet.workers
+def _read(fleet: Deciding) -> Reading:
+    """Say what can be said of a fleet now."""
+    if isinstance(fleet, FastFleet):
         return Reading(
             time_s=fleet.now,
-            steps=np.array([worker.total_steps for worker in workers]),
-            weight_units=self._weight_units(),
-            idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
-            traffic=replace(fleet.traffic),
-            exchanges=np.array([worker.pushes + worker.mixed for worker in workers]),
-            **self._of_members(),
-        )
-
-    def end(self) -> Ending:
-        """Return the final state."""
-        fleet, workers, now = self._fleet, self._fleet.workers, self._fleet.now
-        weight_units = self._weight_units()
-        faults = fleet.faults
-        return Ending(
-            workers={
-                "steps": np.array([worker.total_steps for worker in workers]),
-                "weight_units": weight_units.sum(axis=1),
-                "idle_s": np.array([worker.idle_until(now) for worker in workers]),
-                "pushes": np.array([worker.pushes for worker in workers]),
-                "mixed": np.array([worker.mixed for worker in workers]),
-            },
-            weight_units=weight_units,
-            audit=fleet.audit(),
-            halts=fleet.halts,
-            decided=self._decided,
-            fault_report=None if faults is None else faults.report(),
-            seen=None if fleet.dealing is None else fleet.dealing.figures(),
-            times=fleet.times(),
-        )
-
-    def _of_members(self) -> dict[str, Any]:
-        """Who is there, where workers come and go or lie."""
-        fleet = self._fleet
-        groups: tuple[tuple[int, ...], ...] = ()
-        if fleet.faults is None and fleet.attacks is None:
-            return {}
-        present = list(fleet.present())
-        if fleet.faults is not None:
-            groups = fleet.faults.network_faults.groups(fleet.now, present)
-        return {"present": np.array(present, np.int64), "groups": groups}
-
-    def _weight_units(self) -> WeightUnits:
-        """What is held by those whose models count: who lies weighs nothing."""
-        attacks, workers = self._fleet.attacks, self._fleet.workers
-        liars = frozenset() if attacks is None else attacks.liars
-        each = [(w.protocol.accounts, w.running and w.index not in liars) for w in workers]
-        return as_units([[a.weight * counted for a in shards] for shards, counted in each])
-
-
-class ByFastPath:
-    """The fast path decides while nothing else is due.
-
-    Args:
-        plan: What the fleet is made of; `unsupported_reason` finds nothing.
-    """
-
-    def __init__(self, plan: FleetPlan) -> None:
-        self._plan = plan
-        self._fast = FastFleet(plan)
-        self._windows: list[tuple[float, int] | None] = []
-        """What has led to each window, so that the protocols can come to where the last began."""
-
-    @property
-    def now(self) -> float:
-        """Virtual time, seconds."""
-        return self._fast.now
-
-    @property
-    def over(self) -> bool:
-        """Whether every worker has taken all its steps."""
-        return self._fast.over
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps of all workers so far."""
-        return self._fast.steps
-
-    def run(self, until_s: float, steps_max: int) -> bool:
-        """See `ByProtocols.run`.
-
-        Raises:
-            FastPathUnsupported: Only the protocols can go on, from where this window began.
-        """
-        came = self._fast.run(until_s, steps_max)
-        self._windows.append((until_s, steps_max))
-        return came
-
-    def settle(self, until_s: float) -> None:
-        """Do nothing: under these rules no worker waits."""
-
-    def take(self) -> Sequence[Level]:
-        """Hand over what was decided since this was last called."""
-        self._windows.append(None)
-        return self._fast.take()
-
-    def read(self) -> Reading:
-        """Say what can be said now."""
-        fast = self._fast
-        return Reading(
-            time_s=fast.now,
-            steps=fast.column("steps"),
-            weight_units=fast.column("weight")[:, None],
+            steps=fleet.column("steps"),
+            weight_units=fleet.column("weight")[:, None],
             idle_s=0.0,
-            traffic=fast.traffic,
-            exchanges=fast.column("pushes") + fast.column("mixed"),
+            traffic=fleet.traffic,
+            exchanges=fleet.column("pushes") + fleet.column("mixed"),
         )
+    workers = fleet.workers
+    return Reading(
+        time_s=fleet.now,
+        steps=np.array([worker.total_steps for worker in workers]),
+        weight_units=_weight_units(fleet),
+        idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
+        traffic=replace(fleet.traffic),
+        exchanges=np.array([worker.pushes + worker.mixed for worker in workers]),
+        **_members(fleet),
+    )
 
-    def end(self) -> Ending:
-        """Return the final state."""
-        weight_units = self._fast.column("weight")
+
+def _members(fleet: Fleet) -> dict[str, Any]:
+    """Who is there, where workers come and go or lie."""
+    if fleet.faults is None and fleet.attacks is None:
+        return {}
+    present = list(fleet.present())
+    found: dict[str, Any] = {"present": np.array(present, np.int64)}
+    if fleet.faults is not None:
+        found["groups"] = fleet.faults.network_faults.groups(fleet.now, present)
+    return found
+
+
+def _weight_units(fleet: Fleet) -> WeightUnits:
+    """What is held by those whose models count: who lies weighs nothing."""
+    liars = frozenset() if fleet.attacks is None else fleet.attacks.liars
+    each = [(w.protocol.accounts, w.running and w.index not in liars) for w in fleet.workers]
+    return as_units([[a.weight * counted for a in shards] for shards, counted in each])
+
+
+def _end(fleet: Deciding, decided: str) -> Ending:
+    """The final state of a fleet."""
+    if isinstance(fleet, FastFleet):
+        columns = {name: fleet.column(name) for name in ("steps", "weight", "pushes", "mixed")}
+        weight_units = columns.pop("weight")
+        own = {"weight_units": weight_units, "idle_s": np.zeros(len(weight_units))}
         return Ending(
-            workers={
-                "steps": self._fast.column("steps"),
-                "weight_units": weight_units,
-                "idle_s": np.zeros(len(weight_units)),
-                "pushes": self._fast.column("pushes"),
-                "mixed": self._fast.column("mixed"),
-            },
+            workers=columns | own,
             weight_units=weight_units[:, None],
-            audit=self._fast.audit(),
+            audit=fleet.audit(),
             halts={},
-            decided="the fast path",
+            decided=decided,
         )
-
-    def hand_over(self) -> ByProtocols:
-        """Bring protocols to where the window at hand began, by deciding everything anew."""
-        slow = ByProtocols(self._plan, (), taken_over=True)
-        for ran in self._windows:
-            if ran is None:
-                slow.take()
-            else:
-                slow.run(*ran)
-        return slow
-
-
-Deciding = ByProtocols | ByFastPath
-"""Produces the operations of a fleet, window by window."""
+    held, workers, faults = _weight_units(fleet), fleet.workers, fleet.faults
+    return Ending(
+        workers={
+            "steps": np.array([worker.total_steps for worker in workers]),
+            "weight_units": held.sum(axis=1),
+            "idle_s": np.array([worker.idle_until(fleet.now) for worker in workers]),
+            "pushes": np.array([worker.pushes for worker in workers]),
+            "mixed": np.array([worker.mixed for worker in workers]),
+        },
+        weight_units=held,
+        audit=fleet.audit(),
+        halts=fleet.halts,
+        decided=decided,
+        fault_report=None if faults is None else faults.report(),
+        seen=None if fleet.dealing is None else fleet.dealing.figures(),
+        times=fleet.times(),
+    )
 
 
 class Scheduler:
@@ -308,6 +196,9 @@ class Scheduler:
         self._marks_max = marks_max
         self._mark = 1
         self._fleet: Deciding | None = None
+        self._decided = "the protocols"
+        self._ran: list[tuple[float, int]] = []
+        """What has led to each window of the fast path, so that protocols can come as far."""
         self._has_ended = False
         self._settled = ExitStack()
 
@@ -321,40 +212,55 @@ class Scheduler:
         if self._fleet is None:
             with paused():
                 self._fleet = self._decide()
+            if isinstance(self._fleet, FastFleet):
+                self._decided = "the fast path"
             self._settled.enter_context(settled())
-            return self._take(self._fleet, reading=self._fleet.read())
+            return self._take(self._fleet, reading=_read(self._fleet))
         if self._has_ended:
             return None
         if self._fleet.over or self._fleet.now >= self._end_s:
             self._has_ended = True
-            return self._take(self._fleet, ending=self._fleet.end())
+            return self._take(self._fleet, ending=_end(self._fleet, self._decided))
         until_s = min(self._mark * self._every_s + self._shift_s, self._end_s)
         with paused():
             came, fleet = self._run(self._fleet, until_s)
             if came and not fleet.over:
-                fleet.settle(self._end_s)
+                if isinstance(fleet, Fleet):
+                    fleet.settle(self._end_s)
                 passed = math.floor((fleet.now - self._shift_s) / self._every_s)
                 self._mark = max(self._mark, passed)
         self._fleet = fleet
         self._mark += came
         if self._marks_max is not None and self._mark > self._marks_max:
             self._every_s, self._mark = 2 * self._every_s, self._mark // 2 + 1
-        return self._take(fleet, reading=fleet.read() if came else None)
+        return self._take(fleet, reading=_read(fleet) if came else None)
 
     def close(self) -> None:
         """Let garbage collection look at the fleet again."""
         self._settled.close()
 
     def _run(self, fleet: Deciding, until_s: float) -> tuple[bool, Deciding]:
-        try:
-            return fleet.run(until_s, self._window), fleet
-        except FastPathUnsupported:
-            assert isinstance(fleet, ByFastPath)
-            slow = fleet.hand_over()
-            return slow.run(until_s, self._window), slow
+        if isinstance(fleet, FastFleet):
+            try:
+                came = fleet.run(until_s, self._window)
+                self._ran.append((until_s, self._window))
+                return came, fleet
+            except FastPathUnsupported:
+                fleet = self._taken_over(fleet.plan)
+        return fleet.run(until_s, self._window), fleet
+
+    def _taken_over(self, plan: FleetPlan) -> Fleet:
+        """Bring protocols to where the window at hand began, by deciding everything anew."""
+        fleet, self._decided = Fleet(plan), "the fast path, then the protocols"
+        fleet.program.take()
+        for ran in self._ran:
+            fleet.run(*ran)
+            fleet.program.take()
+        return fleet
 
     def _take(self, fleet: Deciding, **more: Any) -> Window:
-        return Window(levels=fleet.take(), steps=fleet.steps, time_s=fleet.now, **more)
+        decided = fleet if isinstance(fleet, FastFleet) else fleet.program
+        return Window(levels=decided.take(), steps=decided.steps, time_s=fleet.now, **more)
 
 
 @dataclass(frozen=True, slots=True)

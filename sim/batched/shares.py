@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...gossip.effects.effects import X
-from ...gossip.effects.registers import OnDemand, is_pattern
+from ...gossip.effects.registers import OnDemand
 from ...gossip.types import PeerId, stream
 from ...gossip.wire.formats import NATIVE, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
@@ -47,7 +47,7 @@ from .cores import ONE_CORE, Cores
 
 __all__ = [
     *("EachRow", "Parts", "PerWorker", "Rows", "Shares", "Span"),
-    *("always_there", "rows_of", "spans_of"),
+    *("rows_of", "spans_of"),
 ]
 
 _SLOTS_AT_ONCE = 64
@@ -114,11 +114,6 @@ def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
     for name, parts in registers.items():
         rows[name] = EachRow(parts)
     return rows
-
-
-def always_there(names: Iterable[str]) -> list[str]:
-    """Registers of a rule that are no patterns."""
-    return [name for name in names if not is_pattern(name)]
 
 
 class Span(NamedTuple):
@@ -356,7 +351,9 @@ class Shares:
         rng = None
         if wire.is_random:
             rng = stream(self._seed, self._ids[worker], f"rounding:{operation.id}")
-        anchors = self._anchors(numbers, shard)
+        anchors = self._part(self._anchor, shard)
+        # Registers behind the first are written by themselves.
+        anchors += tuple(no_anchor(part) for part in numbers[len(anchors) :])
         sents: Sequence[Tensor | None] = [None] * len(numbers)
         bare = room.bare
         if not (wire.is_dense or bare):
@@ -464,12 +461,6 @@ class Shares:
         if self._is_scattered:
             for span, part in zip(self._spans[shard], numbers, strict=True):
                 span.put(row[span.part], part)
-
-    def _anchors(self, numbers: Parts, shard: int) -> Parts:
-        """What numbers are written as differences from: those of the first register, the anchor."""
-        anchors = self._part(self._anchor, shard)
-        behind = numbers[len(anchors) :]
-        return (*anchors, *(no_anchor(part) for part in behind)) if behind else anchors
 
     def _sent_by(self, worker: int) -> Parts:
         """What a worker has last sent of each number: at first, what all of them start from."""

@@ -13,7 +13,7 @@ import torch
 from ...gossip import Rule
 from ...gossip.effects.registers import is_pattern
 from ...gossip.errors import ConfigError
-from ...gossip.protocol.rule import Requirements, require_fit, requirements_of
+from ...gossip.protocol.rule import require_fit, requirements_of
 from ...gossip.types import PeerId
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
@@ -30,13 +30,13 @@ from .batches import Batches
 from .cores import ONE_CORE, Cores
 from .models import Models
 from .parameters import CPU, ParameterMatrix
-from .steppers.engines import Workshop, choose
+from .steppers.engines import Engine, Workshop, choose
 from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
     "PreparedRun",
-    "Values",
+    "ValuesEngine",
     "check_memory",
     "find_task",
     "free_gib",
@@ -158,15 +158,8 @@ def _free_gib_on(device: torch.device) -> float:
     return math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Makes the values of a run, anew for every start."""
-
-    make: Callable[[], Models | VectorRows]
-    engine: str
-    """How steps are computed."""
-    why: str
-    """Why in that way."""
+ValuesEngine = Engine[Callable[[], Models | VectorRows]]
+"""Makes the values of a run, anew for every start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +177,7 @@ class PreparedRun:
     """How long an epoch of the samples is, where they are dealt by who is there."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """How a learning rate changes, as `FleetPlan` has it."""
-    choose: Callable[[Cores], Values]
+    choose: Callable[[Cores], ValuesEngine]
     """Finds out how to compute, which may take as long as some steps do.
 
     Raises:
@@ -226,13 +219,29 @@ def _of_vectors(
     *,
     lasting: bool,
 ) -> PreparedRun:
-    memory_gib = _memory_of_vectors(config, task, ids, rule)
+    if config.device not in ("cpu", "auto"):
+        raise ConfigError(
+            f"device is {config.device!r}: the task {task.name} has no model, and its vectors are "
+            "averaged on the CPU. Leave --device out"
+        )
+    if config.lr_schedule is not None:
+        raise ConfigError(
+            f"lr_schedule is {config.lr_schedule!r}: the task {task.name} has no optimizer whose "
+            "learning rate could change. Leave --lr-schedule out"
+        )
+    config_of_all, beside = replace(config, workers=len(ids)), _rows_beside(config, rule)
+    memory_gib = check_memory(config_of_all, row_bytes=8 * task.dim, registers=beside)
     requirements = requirements_of(rule)
+    # Between two outer rounds vectors drift, which curves are to show. Who never waits has no
+    # moment at which all have mixed: there, the vectors count as they were handed over.
+    counts: Moment = "now" if requirements.waits else "after the step"
+    if requirements.fixed_members:
+        counts = "after the round"
 
     def make(cores: Cores, *, lasting: bool) -> VectorRows:
         rows = VectorRows(
             *(task, ids, config.seed, rule.registers),
-            counts=_when_counted(requirements),
+            counts=counts,
             shards=config.shards,
             scattered=requirements.scattered,
             cores=cores,
@@ -248,36 +257,10 @@ def _of_vectors(
         anchor=rows.anchor,
         memory_gib=memory_gib,
         samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
-        choose=lambda cores: Values(
-            partial(make, cores, lasting=lasting), VectorRows.name, "the task has no model"
+        choose=lambda cores: Engine(
+            VectorRows.name, partial(make, cores, lasting=lasting), "the task has no model"
         ),
     )
-
-
-def _when_counted(requirements: Requirements) -> Moment:
-    """The moment at which vectors are compared."""
-    if requirements.fixed_members:
-        return "after the round"
-    # Between two outer rounds vectors drift, which curves are to show. Who never waits has no
-    # moment at which all have mixed: there, the vectors count as they were handed over.
-    return "now" if requirements.waits else "after the step"
-
-
-def _memory_of_vectors(
-    config: SimulationConfig, task: VectorTask, ids: Sequence[PeerId], rule: Rule
-) -> float:
-    if config.device not in ("cpu", "auto"):
-        raise ConfigError(
-            f"device is {config.device!r}: the task {task.name} has no model, and its vectors are "
-            "averaged on the CPU. Leave --device out"
-        )
-    if config.lr_schedule is not None:
-        raise ConfigError(
-            f"lr_schedule is {config.lr_schedule!r}: the task {task.name} has no optimizer whose "
-            "learning rate could change. Leave --set lr_schedule out"
-        )
-    config_of_all = replace(config, workers=len(ids))
-    return check_memory(config_of_all, row_bytes=8 * task.dim, registers=_rows_beside(config, rule))
 
 
 def _of_models(
@@ -323,7 +306,7 @@ def _of_models(
         device=device,
     )
 
-    def choose_engine(cores: Cores) -> Values:
+    def choose_engine(cores: Cores) -> ValuesEngine:
         # A device works off what one thread asks for.
         free = cores if device == CPU else cores._replace(n=1)
         choice = choose(config.engine, replace(workshop, cores=free))
@@ -348,10 +331,10 @@ def _of_models(
                 workers_tested=config.workers_tested,
             )
             if lasting:
-                models.live_again()
+                rows.live_again(models.stepper.memory)
             return models
 
-        return Values(make, choice.name, choice.why)
+        return Engine(choice.name, make, choice.why)
 
     return PreparedRun(
         schema=schema,

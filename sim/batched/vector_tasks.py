@@ -203,7 +203,11 @@ class VectorRows:
             TrainingError: A value does not fit into the wire's format.
         """
         for level in levels:
-            self._take_steps(level.workers)
+            if self.task.gradient is not None and level.workers:
+                which = np.asarray(level.workers, np.int64)
+                self.x[which] -= self._lr * self.task.gradient(self.x[which], which)
+            for worker in level.workers if self.task.noise else ():
+                self.x[worker] += next(self._noise[worker])
             if self._counts == "after the step":
                 self.counted[level.workers] = self.x[level.workers]
             with torch.no_grad():
@@ -212,14 +216,6 @@ class VectorRows:
                 raise TrainingError(
                     f"a value of the task {self.task.name} does not fit into the wire's format"
                 )
-
-    def _take_steps(self, workers: Sequence[int]) -> None:
-        if self.task.gradient is not None and len(workers):
-            which = np.asarray(workers, np.int64)
-            self.x[which] -= self._lr * self.task.gradient(self.x[which], which)
-        if self.task.noise:
-            for worker in workers:
-                self.x[worker] += next(self._noise[worker])
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
         """Do what was scheduled, and see how far shares then are from a worker's vector."""

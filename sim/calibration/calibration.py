@@ -17,7 +17,7 @@ from ...gossip.transport.addresses import is_loopback
 from ...train.storage.files import write_json
 from ..config import FLOAT_MAX, SimulationConfig
 from ..models.network import PRESETS, NetworkConfig, network_of, read_network
-from ..models.tables import as_table, check_keys
+from ..models.tables import as_table, from_table
 from ..results.files import read_object
 from ..results.live_run import LivePeer, LiveRun, Row
 
@@ -176,7 +176,9 @@ def read_calibration(path: Path | str) -> Calibration:
             raise ConfigError(f"settings is {settings!r}: it must be an object")
         found = Calibration(
             source=str(content.get("source", "")),
-            peers=tuple(_peer(peer, f"peers[{index}]") for index, peer in enumerate(peers)),
+            peers=tuple(
+                from_table(PeerPace, peer, f"peers[{index}]") for index, peer in enumerate(peers)
+            ),
             network=_network(content.get("network", {})),
             settings=settings,
             notes=tuple(map(str, content.get("notes", ()))),
@@ -197,16 +199,6 @@ def _network(said: object) -> NetworkConfig:
         return network_of(said)
     except ConfigError as error:
         raise ConfigError(f"network: {error}") from None
-
-
-def _peer(entry: Mapping[str, Any], where: str) -> PeerPace:
-    check_keys(entry, [each.name for each in fields(PeerPace)], where)
-    if missing := [key for key in ("id", "step_s") if key not in entry]:
-        raise ConfigError(f"{where} needs {missing[0]}")
-    try:
-        return PeerPace(**entry)
-    except ConfigError as error:
-        raise ConfigError(f"{where}.{error}") from None
 
 
 # Options of `rumor peer` that are called as settings of a simulation are.
@@ -248,11 +240,19 @@ def calibrate(
     # Apart from the rule, so that another p or emission can be typed in their place.
     settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
     waits = requirements_of(rule.make()).waits
-    between, notes = (network, []) if network is not None else _network_of(run)
+    notes = []
+    if network is None:
+        is_one_machine = all(p.address is None or is_loopback(p.address) for p in run.peers)
+        network = PRESETS["ideal" if is_one_machine else "lan"]
+        notes = [
+            "all peers ran on one machine: messages take no time"
+            if is_one_machine
+            else "the network was not measured: lan is a guess (rumor calibrate --join measures it)"
+        ]
     return Calibration(
         source=str(run.folder),
         peers=tuple(_pace(peer, waits=waits) for peer in run.peers),
-        network=between,
+        network=network,
         settings=settings,
         notes=(*notes, *_notes(run)),
     )
@@ -347,15 +347,6 @@ def _cv(stretches: Sequence[_Stretch], name: str) -> float:
     mean = np.average(means, weights=counts)
     square = np.average(deviations**2 + (means - mean) ** 2, weights=counts)
     return float(np.sqrt(square) / mean)
-
-
-def _network_of(run: LiveRun) -> tuple[NetworkConfig, list[str]]:
-    """What can be said of the network without having measured it."""
-    addresses = [peer.address for peer in run.peers]
-    if all(address is None or is_loopback(address) for address in addresses):
-        return PRESETS["ideal"], ["all peers ran on one machine: messages take no time"]
-    words = "the network was not measured: lan is a guess (rumor calibrate --join measures it)"
-    return PRESETS["lan"], [words]
 
 
 def _notes(run: LiveRun) -> list[str]:

@@ -1,6 +1,6 @@
 """Virtual time: one queue of what is due, in an order that never varies."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
@@ -66,7 +66,3 @@ class Clock:
     def is_due(self, until_s: float) -> bool:
         """Whether something is due until then."""
         return bool(self._queue) and self._queue[0][0] <= until_s
-
-    def pending(self) -> Iterator[tuple[Any, ...]]:
-        """The arguments of everything that is due some time, in no order."""
-        return (arguments for _, _, _, _, arguments in self._queue)

@@ -5,6 +5,7 @@ Where cables are shared evenly, connections hold up messages in place of uplinks
 
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ...gossip.effects.effects import Greet
 from ...gossip.types import PeerId
@@ -14,8 +15,10 @@ from ...train.faults.network import NetworkFaults
 from ..models.cables import FairSharing
 from ..models.links import Links, Port, Sizes, address_of
 from .clock import Clock, Priority
-from .execution import FleetControl
-from .worker import Payload, Values, Worker
+from .worker import Payload, Worker
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
 
 __all__ = ["Deliveries", "Mailbox"]
 
@@ -27,39 +30,9 @@ class Deliveries:
 
     def __init__(self, clock: Clock, links: Links) -> None:
         self._clock = clock
-        self._sharing = FairSharing(lambda: clock.now, self._at)
+        self.sharing = FairSharing(lambda: clock.now, self._at)
+        """What holds up messages where cables are shared evenly."""
         self.links = links
-
-    def carry(
-        self,
-        way: tuple[int, int],
-        size_bytes: float,
-        values: Values,
-        payload: Payload,
-        action: Callable[..., object],
-        *arguments: object,
-    ) -> None:
-        """Do something once the last byte of a message has left, where cables are shared evenly.
-
-        Args:
-            way: Indices of the two workers, first the one that sends it.
-            values: Keep *payload*, which travels along, until then.
-        """
-        if payload is not None:
-            payload.readers += 1
-        given = values, payload, action, arguments
-        self._sharing.send(self.links.connection(*way), size_bytes, self._has_left, *given)
-
-    def _has_left(
-        self,
-        values: Values,
-        payload: Payload,
-        action: Callable[..., object],
-        arguments: tuple[object, ...],
-    ) -> None:
-        action(*arguments)
-        if payload is not None:
-            values.let_go(payload)
 
     def _at(self, time_s: float, action: Callable[..., object], *arguments: object) -> None:
         self._clock.at(max(time_s, self._clock.now), _DELIVERY, action, *arguments)
@@ -118,7 +91,7 @@ class Mailbox:
     """Hands messages to the network, and what becomes of them to the fleet."""
 
     def __init__(
-        self, fleet: FleetControl, deliveries: Deliveries, faults: NetworkFaults | None
+        self, fleet: "Fleet", deliveries: Deliveries, faults: NetworkFaults | None
     ) -> None:
         self._fleet = fleet
         self._deliveries = deliveries
@@ -174,9 +147,8 @@ class Mailbox:
             fleet.traffic.bytes_sent += whole
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole
-            size_bytes = float(whole)
-            if links.header_weight != 1.0:
-                size_bytes = links.weigh(whole, envelope.frame_bytes)
+            frame = envelope.frame_bytes
+            size_bytes = frame + links.header_weight * (whole - frame)
         now = fleet.clock.now
         way, there, fair = (worker.index, to), fleet.workers[to], links.are_fair
         # None where it is lost at once.
@@ -189,33 +161,38 @@ class Mailbox:
             if arrivals_s and cuts is not None and envelope.destination:
                 self._unsent(worker, envelope)
         elif fair:
-            given = 0.0, now, way, cuts, there, envelope, payload
-            self._deliveries.carry(way, size_bytes, fleet.values, payload, self._expect, *given)
+            if payload is not None:
+                payload.readers += 1
+            given = now, way, cuts, there, envelope, payload
+            connection = links.connection(*way)
+            self._deliveries.sharing.send(connection, size_bytes, self._has_left, *given)
         else:
             self._expect(size_bytes, now, way, cuts, there, envelope, payload)
+
+    def _has_left(self, *given: Any) -> None:
+        """The last byte of a message has come out of its connection."""
+        self._expect(0.0, *given)
+        if (payload := given[-1]) is not None:
+            self._fleet.values.let_go(payload)
 
     def _expect(
         self, size_bytes: float, sent_s: float, way: Way, cuts: int | None,
         there: Worker, envelope: Envelope, payload: Payload,
     ) -> None:  # fmt: skip
         """Let a message arrive that was sent then, when *cuts* had hit its way."""
-        if self._faults is None:
+        given: tuple[Any, ...]
+        if self._faults is not None:
+            given = self._deliver, way, cuts, there, envelope, payload
+            arrivals_s = self._arrivals(sent_s, way, size_bytes)
+        else:
             # No way is ever cut, and no worker stands still.
+            given = self._fleet.take_in, there, envelope, payload
             now, links = self._fleet.clock.now, self._deliveries.links
-            taken = self._fleet.take_in, there, envelope, payload
-            for time_s in links.deliveries(now, *way, size_bytes, sent_s):
-                if payload is not None:
-                    payload.readers += 1
-                self._deliveries.expect(time_s, way, size_bytes, *taken)
-            return
-        arrivals_s = self._arrivals(sent_s, way, size_bytes)
-        if cuts is None:
-            return
-        for time_s in arrivals_s:
+            arrivals_s = links.deliveries(now, *way, size_bytes, sent_s)
+        for time_s in () if cuts is None else arrivals_s:
             if payload is not None:
                 payload.readers += 1
-            given = way, cuts, there, envelope, payload
-            self._deliveries.expect(time_s, way, size_bytes, self._deliver, *given)
+            self._deliveries.expect(time_s, way, size_bytes, *given)
 
     def _arrivals(self, sent_s: float, way: Way, size_bytes: float) -> tuple[float, ...]:
         """When a message comes that leaves now and was sent then.

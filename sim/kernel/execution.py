@@ -1,7 +1,6 @@
 """What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol as Structural
 
 from ...gossip.effects.effects import (
     Attach,
@@ -24,14 +23,13 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import PeerId, ShareId, SharePart
+from ...gossip.types import ShareId, SharePart
 from ...gossip.wire.messages import Envelope
-from .clock import Clock
 from .plan import Traffic
 from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Observer, Payload, Values, Worker
+from .worker import Handler, Harness, Observer, Payload, Worker
 
-__all__ = ["EffectExecutor", "FleetControl", "SegmentHolders"]
+__all__ = ["EffectExecutor", "SegmentHolders"]
 
 # Looked up once: of an enum's members that takes fifty nanoseconds.
 _PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
@@ -43,9 +41,9 @@ class EffectExecutor:
     Args:
         send: Takes a message, with what travels beside it, to the network.
         more: Handlers of further effects; the others are for people to read.
-        harness: Stages shares in place of this, and observes every event.
+        harness: Stages shares in place of this, and observes every event as a whole.
         crash: Ends a worker whose crash is due.
-        observer: Sees every effect once it is carried out, where no harness does.
+        observer: Sees every effect once it is carried out.
 
     Attributes:
         waits: Whether a rule has said so since this was last cleared.
@@ -141,14 +139,11 @@ class EffectExecutor:
                 self.halted = effect.reason
             if observer is not None:
                 observer.carried(worker, effect)
-            if harness is not None or crash_point is not None:
-                if harness is not None:
-                    harness.carried(worker, effect)
-                if not worker.running:
-                    return
-                if crash_point is not None and after is None and _accepts(effect):
-                    self._crash(worker)
-                    return
+            if (harness is not None or crash_point is not None) and not worker.running:
+                return
+            if crash_point is not None and after is None and _accepts(effect):
+                self._crash(worker)
+                return
         if effects and after is not None:
             self._crash(worker)
         elif harness is not None:
@@ -234,31 +229,6 @@ class EffectExecutor:
         slot = worker.shares.pop(effect.share, None)
         if slot is not None:
             self._program.let_go(slot)
-
-
-class FleetControl(Structural):
-    """What its parts know of a `Fleet`, which says what each of these does."""
-
-    clock: Clock
-    executor: EffectExecutor
-    values: Values
-    harness: Harness | None
-    observer: Observer | None
-    index: dict[PeerId, int]
-    traffic: Traffic
-    workers: list[Worker]
-
-    @property
-    def now(self) -> float: ...
-    def at(self, time_s: float, action: Callable[[], object]) -> None: ...
-    def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None: ...
-    def step(self, worker: Worker, *, trained: bool) -> None: ...
-    def begin_step(self, worker: Worker) -> None: ...
-    def turn_at(self, worker: Worker, time_s: float) -> None: ...
-    def finish(self, worker: Worker) -> None: ...
-    def leave(self, worker: Worker, *, burn: bool = False) -> None: ...
-    def set_alarm(self, worker: Worker) -> None: ...
 
 
 class SegmentHolders:

@@ -119,7 +119,7 @@ class Fleet:
             harness,
             crash=self._crash,
             measure=self._measure if harness is None else harness.measure,
-            observer=self.observer if harness is None else None,
+            observer=self.observer,
         )
         self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
         self._begin()
@@ -392,12 +392,13 @@ class Fleet:
     def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Hand a message that has arrived to a worker, or to its life that runs now."""
         if not worker.awake:
-            assert self.faults is not None
-            found = self.faults.addressee(worker, envelope, payload)
-            if found is None:
-                return
-            worker = found
-        self.take_in(worker, envelope, payload)
+            worker = self.workers[worker.index]
+        if worker.awake:
+            self.take_in(worker, envelope, payload)
+        elif worker.running:
+            worker.held.append((envelope, payload))
+        elif payload is not None:
+            self.values.let_go(payload)
 
     def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Let a worker's protocol have a message."""
@@ -455,10 +456,12 @@ class Fleet:
         """See that a worker is woken in time; a deadline that has moved on is seen then."""
         if worker.alarm_s <= self.clock.now + self._soonest_s:
             return
-        due_s = worker.protocol.deadline()
+        due_s = deadline_s = worker.protocol.deadline()
         if worker.ahead_s:
-            assert self.faults is not None
-            due_s = self.faults.time_of(worker, due_s)
+            due_s -= worker.ahead_s
+            while due_s + worker.ahead_s < deadline_s:
+                # Woken by a rounding too early, it would find nothing to do, for ever.
+                due_s = math.nextafter(due_s, math.inf)
         # What is overdue, as after a jump of a clock, is done now.
         due_s = max(due_s, self.clock.now)
         if due_s < worker.alarm_s:

@@ -5,26 +5,27 @@ live peers do. What goes wrong is a plan: `STRIKES` says what each kind of fault
 and `NetworkFaults` does the rest to messages.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import count
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, PeerMet, PeerRecovered
 from ...gossip.types import PeerId
-from ...gossip.wire.messages import Envelope, Phase
+from ...gossip.wire.messages import Phase
 from ...topology.hashing import key, uniform
 from ...train.faults.network import NetworkFaults
 from ...train.faults.schedule import KINDS, Fault
 from ...train.faults.slowness import Slowness
 from ..models.links import address_of
-from .execution import FleetControl
 from .faults.report import FaultReport
 from .plan import Checkpoint, FleetPlan
-from .worker import CrashPoint, Handler, Incarnations, Payload, Worker
+from .worker import CrashPoint, Handler, Incarnations, Worker
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
 
 __all__ = ["LEAVE_S", "STRIKES", "Processes"]
 
@@ -39,7 +40,7 @@ LEAVE_S: Final = 10.0
 class Processes:
     """Sees to processes that come and go."""
 
-    def __init__(self, fleet: FleetControl, plan: FleetPlan, incarnations: Incarnations) -> None:
+    def __init__(self, fleet: "Fleet", plan: FleetPlan, incarnations: Incarnations) -> None:
         assert plan.fault_plan is not None
         self.over = False
         """Whether every worker that runs has taken all its steps, and none is still to come."""
@@ -51,8 +52,10 @@ class Processes:
         self._plan = plan
         self.plan = plan.fault_plan
         self._incarnations = incarnations
-        self._kept_ids = _kept_ids(plan)
-        self._next_newcomer = plan.fault_plan.founders + len(plan.fault_plan.latecomers_s)
+        self.kept_ids = _kept_ids(plan)
+        """Workers whose later lives look for a checkpoint."""
+        self.next_newcomer = plan.fault_plan.founders + len(plan.fault_plan.latecomers_s)
+        """Row of the newcomer that comes next."""
         self._coming = 0
         """Faults ahead by which a process starts or goes on."""
         self._pauses = count()
@@ -64,8 +67,9 @@ class Processes:
     def handlers(self) -> Mapping[type, Handler]:
         """Handlers of effects that a fleet without faults does not need."""
         return {
-            Founded: self._admitted,
-            Joined: self._admitted,
+            **dict.fromkeys(
+                (Founded, Joined), lambda w, *_: self.fault_report.admitted(w.index, self.fleet.now)
+            ),
             PeerDied: lambda w, e, _: self._note(self.fault_report.died, w, e.peer),
             PeerMet: lambda w, e, _: self._note(self.fault_report.met, w, e.peer),
             PeerRecovered: lambda w, e, _: self._note(self.fault_report.heard, w, e.peer),
@@ -208,12 +212,6 @@ class Processes:
         assert isinstance(peer, str)
         return self.fleet.workers[self.fleet.index[peer]]
 
-    def newcomers(self, many: int) -> Sequence[Worker]:
-        """The next so many that have not come yet."""
-        first = self._next_newcomer
-        self._next_newcomer += many
-        return self.fleet.workers[first : first + many]
-
     def has_come(self, worker: Worker) -> bool:
         """Whether a worker has started before."""
         return worker.index not in self._absent
@@ -227,10 +225,6 @@ class Processes:
         self._coming -= 1
         action()
         self.look()
-
-    def is_kept(self, id: PeerId) -> bool:
-        """Whether a later life of a worker looks for a checkpoint."""
-        return id in self._kept_ids
 
     def pause(self, worker: Worker) -> int | None:
         """Let a process stand still, until `end_pause` is called with the number that this has."""
@@ -296,7 +290,7 @@ class Processes:
                 if worker.finishing and worker.steps >= worker.last_step:
                     fleet.finish(worker)
                 fleet.begin_step(worker)
-            if self.is_kept(worker.id):
+            if worker.id in self.kept_ids:
                 worker.checkpoint_s = fleet.now + self.plan.checkpoint_every_s
 
     def followed(self, worker: Worker) -> None:
@@ -304,25 +298,6 @@ class Processes:
         if worker.searching and worker.running:
             self.search(worker)
             self.fleet.set_alarm(worker)
-
-    def addressee(self, worker: Worker, envelope: Envelope, payload: Payload) -> Worker | None:
-        """Who takes in a message to a life that has ended, or stands still; None for nobody."""
-        now = self.fleet.workers[worker.index]
-        if now.awake:
-            return now
-        if now.running:
-            now.held.append((envelope, payload))
-        elif payload is not None:
-            self.fleet.values.let_go(payload)
-        return None
-
-    def time_of(self, worker: Worker, due_s: float) -> float:
-        """When a worker's clock, which is ahead, shows a time."""
-        time_s = due_s - worker.ahead_s
-        while time_s + worker.ahead_s < due_s:
-            # Woken by a rounding too early, it would find nothing to do, for ever.
-            time_s = math.nextafter(time_s, math.inf)
-        return time_s
 
     def lived_s(self) -> float:
         """How long all processes together have run, seconds."""
@@ -431,9 +406,6 @@ class Processes:
             self.over = True
             self.fleet.clock.stop()
 
-    def _admitted(self, worker: Worker, effect: Founded | Joined, now: float) -> None:
-        self.fault_report.admitted(worker.index, self.fleet.now)
-
     def _note(self, note: Callable[[int, int, float], None], worker: Worker, peer: PeerId) -> None:
         index = self.fleet.index.get(peer)
         if index is not None:
@@ -529,13 +501,15 @@ def _jump(processes: Processes, fault: Fault) -> None:
 
 
 def _join(processes: Processes, fault: Fault) -> None:
-    processes.start(processes.newcomers(fault.count or 1))
+    first, many = processes.next_newcomer, fault.count or 1
+    processes.next_newcomer += many
+    processes.start(processes.fleet.workers[first : first + many])
 
 
 def _leave(processes: Processes, fault: Fault) -> None:
     worker, fleet = processes.find(fault.peer), processes.fleet
     if worker.awake and worker.protocol.phase < Phase.LEAVING:
-        if processes.is_kept(worker.id):
+        if worker.id in processes.kept_ids:
             processes.keep(worker)
         fleet.leave(worker)
     elif worker.running and worker.paused_s is not None:

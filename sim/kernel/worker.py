@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from typing import Protocol as Structural
 
-from ...gossip import Audit, Rule, audit
+from ...gossip import Audit, audit
 from ...gossip.effects.effects import Effect, Measure, Stage
 from ...gossip.effects.events import Event
 from ...gossip.effects.ledger import Account
@@ -212,25 +212,21 @@ class Incarnations:
         running = [a for worker in workers if worker.running for a in worker.protocol.accounts]
         return audit([*self._ended, *running], self._dead)
 
-    def _rule(self, id: PeerId) -> Rule:
-        """Make a worker's own; who floods keeps to no bound but one share toward each other."""
-        plan, rule = self._plan, self._plan.rule()
-        row = plan.ids.index(id) if plan.attacks else -1
-        if any([row in attack.liars for attack in plan.attacks if attack.kind == "flood"]):
-            vars(rule)["outstanding_max"] = len(plan.ids)
-        return rule
-
     def _protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
         if self._harness is not None:
             return self._harness.protocol(id, before, kept)
-        plan = self._plan
+        plan, rule = self._plan, self._plan.rule()
+        row = plan.ids.index(id) if plan.attacks else -1
+        if any([row in attack.liars for attack in plan.attacks if attack.kind == "flood"]):
+            # Who floods keeps to no bound but one share toward each other.
+            vars(rule)["outstanding_max"] = len(plan.ids)
         incarnation = 1 if before is None else before.protocol.account.incarnation + 1
         return Protocol(
             id=id,
             incarnation=incarnation,
             schema=plan.schema,
             anchor=plan.anchor,
-            rule=self._rule(id),
+            rule=rule,
             neighbors=plan.neighbors,
             rng=partial(stream, plan.seed, id if incarnation == 1 else f"{id}:{incarnation}"),
             config=plan.protocol,

@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -55,15 +56,12 @@ class Port:
         s_per_byte: How long a byte takes, seconds.
     """
 
-    __slots__ = ("_depth", "_starts_s", "_stops_s", "_top", "s_per_byte")
+    __slots__ = ("_spans_s", "s_per_byte")
 
     def __init__(self, s_per_byte: float) -> None:
         self.s_per_byte = s_per_byte
-        # A ring of spans in which it was, or will be, busy; apart from one another, in order.
-        self._starts_s = [0.0] * SPANS_MAX
-        self._stops_s = [0.0] * SPANS_MAX
-        self._top = 0
-        self._depth = 0
+        # From when to when it was, or will be, busy; apart from one another, in order.
+        self._spans_s: deque[tuple[float, float]] = deque(maxlen=SPANS_MAX)
 
     def take(self, now: float, size_bytes: float) -> float:
         """Let a message through whose last byte would be there now, with nothing in its way.
@@ -75,19 +73,15 @@ class Port:
         Returns:
             When it is through: *now*, or later where others keep the port busy.
         """
-        starts_s, stops_s, top = self._starts_s, self._stops_s, self._top
+        spans_s, through_s = self._spans_s, now
         start_s = now - size_bytes * self.s_per_byte
-        through_s = now
-        while self._depth and stops_s[top] > start_s:
-            through_s += stops_s[top] - max(starts_s[top], start_s)
-            start_s = min(starts_s[top], start_s)
-            self._depth -= 1
-            top = (top - 1) % SPANS_MAX
+        while spans_s and spans_s[-1][1] > start_s:
+            busy_s, free_s = spans_s.pop()
+            through_s += free_s - max(busy_s, start_s)
+            start_s = min(busy_s, start_s)
         if through_s < now + INSTANT_S:
             through_s = now  # sums that round otherwise are no queue
-        self._top = top = (top + 1) % SPANS_MAX
-        self._depth = min(self._depth + 1, SPANS_MAX)
-        starts_s[top], stops_s[top] = start_s, through_s
+        spans_s.append((start_s, through_s))
         return through_s
 
 
@@ -196,17 +190,6 @@ class Links:
                 cables.append(Cable(1 / way.s_per_byte))
             found = self._connections[place] = Connection(cables)
         return found
-
-    def weigh(self, whole_bytes: int, frame_bytes: int) -> float:
-        """What a message counts for on its way.
-
-        Args:
-            whole_bytes: All of it.
-            frame_bytes: As many of these are of a model.
-        """
-        if self.header_weight == 1.0:
-            return whole_bytes
-        return frame_bytes + self.header_weight * (whole_bytes - frame_bytes)
 
     def deliveries(
         self, now: float, source: int, to: int, size_bytes: float, sent_s: float | None = None

@@ -22,7 +22,6 @@ from .step_trace import read_durations
 __all__ = [
     "FORM",
     "PACES",
-    "InTurn",
     "Pace",
     "StepTime",
     "constant",
@@ -195,7 +194,8 @@ def make_step_time(
     variance is infinite. Both have the mean *step_s*. ``trace:path=FILE``: what was recorded,
     one row for each step of each worker, from the first row again where they are used up.
 
-    Classes of speed and stragglers multiply all of these, recorded durations too.
+    Classes of speed and stragglers multiply all of these, recorded durations too. Workers that join
+    later take the paces of those there at the start, in turn.
 
     Args:
         spec: One of the four forms above.
@@ -230,10 +230,10 @@ class _Constant:
     means: list[float]
 
     def step_s(self, worker: int, step: int) -> float:
-        return self.means[worker]
+        return self.mean_s(worker)
 
     def mean_s(self, worker: int) -> float:
-        return self.means[worker]
+        return self.means[worker % len(self.means)]
 
 
 class _Drawn:
@@ -248,12 +248,13 @@ class _Drawn:
         self._numbers = [-1] * len(means)
 
     def step_s(self, worker: int, step: int) -> float:
+        worker %= len(self._means)
         if self._numbers[worker] != step >> _BITS:
             self._fill(worker, step >> _BITS)
         return self._blocks[worker][step & (_BLOCK - 1)]
 
     def mean_s(self, worker: int) -> float:
-        return self._means[worker]
+        return self._means[worker % len(self._means)]
 
     def _fill(self, worker: int, number: int) -> None:
         rng = stream(self._seed, self._ids[worker], f"pace:{number}")
@@ -269,42 +270,14 @@ class _Recorded:
         self._factors = factors
 
     def step_s(self, worker: int, step: int) -> float:
+        worker %= len(self._factors)
         durations = self._durations[worker]
         return durations[step % len(durations)] * self._factors[worker]
 
     def mean_s(self, worker: int) -> float:
+        worker %= len(self._factors)
         durations = self._durations[worker]
         return math.fsum(durations) / len(durations) * self._factors[worker]
-
-
-@dataclass(frozen=True, slots=True)
-class InTurn:
-    """The pace of a swarm that newcomers join: they take the paces of those there, in turn."""
-
-    pace: StepTime
-    """Of those who are there at the start."""
-    workers: int
-    """How many these are."""
-
-    def step_s(self, worker: int, step: int) -> float:
-        """Say how long a worker's step takes, seconds."""
-        return self.pace.step_s(worker % self.workers, step)
-
-    def mean_s(self, worker: int) -> float:
-        """Say how long a worker's steps take on average, seconds."""
-        return self.pace.mean_s(worker % self.workers)
-
-
-def _lognormal(cv: float) -> Draw:
-    variance = math.log1p(cv**2)
-    # The mean of a lognormal is exp(mu + variance / 2), and is to be 1.
-    return lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n)
-
-
-def _pareto(shape: float) -> Draw:
-    # numpy's starts at 0, and so 1 + that at 1, where the mean is shape / (shape - 1).
-    least = (shape - 1) / shape
-    return lambda rng, n: least * (1 + rng.pareto(shape, n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,14 +299,18 @@ def lognormal(
     cv: Annotated[float, Parameter("coefficient of variation.", low=0, high=100)] = 0.3,
 ) -> Pace:
     """Drawn: the jitter of a machine with a little else to do."""
-    return Pace(_lognormal(cv))
+    variance = math.log1p(cv**2)
+    # The mean of a lognormal is exp(mu + variance / 2), and is to be 1.
+    return Pace(lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n))
 
 
 def pareto(
     shape: Annotated[float, Parameter("the smaller, the heavier the tail.", above=1)] = 2.5,
 ) -> Pace:
     """Drawn with a heavy tail: now and then one step takes very much longer."""
-    return Pace(_pareto(shape))
+    # numpy's starts at 0, and so 1 + that at 1, where the mean is shape / (shape - 1).
+    least = (shape - 1) / shape
+    return Pace(lambda rng, n: least * (1 + rng.pareto(shape, n)))
 
 
 def trace(

@@ -117,19 +117,16 @@ def states_at(faults: Iterable[Mapping[str, Any]], names: Sequence[str], time_s:
     {'a': 'paused'}
     """
     found = States(state={name: _UP for name in names if not name.startswith("join-")})
-    moments: list[tuple[float, bool, Mapping[str, Any]]] = []
     for fault in faults:
-        moments.append((fault["at_s"], False, fault))
-        if fault.get("for_s") is not None:
-            moments.append((fault["at_s"] + fault["for_s"], True, fault))
-    for at_s, is_end, fault in sorted(moments, key=lambda moment: moment[0]):
-        if at_s > time_s:
+        if fault["at_s"] > time_s:
             break
-        (_end if is_end else _begin)(found, fault)
+        lasts = fault.get("for_s") is None or time_s < fault["at_s"] + fault["for_s"]
+        _note(found, fault, lasts=lasts)
     return found
 
 
-def _begin(found: States, fault: Mapping[str, Any]) -> None:
+def _note(found: States, fault: Mapping[str, Any], *, lasts: bool) -> None:
+    """What a fault has done; of one that does not last any more, its name alone is left."""
     kind, peer = fault["kind"], str(fault.get("peer"))
     text = _WORDS.get(kind, kind).format(peer)
     if kind == "join":
@@ -138,38 +135,24 @@ def _begin(found: States, fault: Mapping[str, Any]) -> None:
         found.state |= dict.fromkeys(new, _UP)
         found.events += [f"{name} joins" for name in new]
         return
-    if kind in _STATES:
+    if kind in _STATES and lasts:
         found.state[peer] = _STATES[kind]
     elif kind == "mass-restart":
         peers = fault.get("peers") or list(found.state)
-        found.state |= dict.fromkeys(peers, _DOWN)
+        found.state |= dict.fromkeys(peers, _DOWN if lasts else _UP)
         text = f"{len(peers)} are killed at once"
-    elif kind == "slow":
+    elif kind == "slow" and lasts:
         found.slow.add(peer)
-    elif kind == "cut":
+    elif kind == "cut" and lasts:
         found.group[peer] = (peer,)
     elif kind == "partition":
-        found.group |= {name: tuple(group) for group in fault["groups"] for name in group}
-        count = sum(map(len, fault["groups"]))
-        text = f"{count} {'is' if count == 1 else 'are'} cut off from the others"
+        groups = {name: tuple(group) for group in fault["groups"] for name in group}
+        found.group |= groups if lasts else {}
+        text = f"{len(groups)} {'is' if len(groups) == 1 else 'are'} cut off from the others"
     elif kind == "heal":
         found.group.clear()
         text = "all cuts heal"
     found.events.append(text)
-
-
-def _end(found: States, fault: Mapping[str, Any]) -> None:
-    """A fault that lasts is over."""
-    kind, peer = fault["kind"], str(fault.get("peer"))
-    if kind == "pause" and found.state.get(peer) == _PAUSED:
-        found.state[peer] = _UP
-    elif kind == "mass-restart":
-        found.state |= dict.fromkeys(fault.get("peers") or list(found.state), _UP)
-    elif kind == "slow":
-        found.slow.discard(peer)
-    elif kind in ("cut", "partition"):
-        for name in (name for group in fault.get("groups", [[peer]]) for name in group):
-            found.group.pop(name, None)
 
 
 def _pictures(

@@ -14,7 +14,7 @@ from ..batched.schedule import Ending, Reading
 from ..batched.vector_tasks import VectorRows
 from ..batched.weights import UNITS_PER_FOUNDER
 
-__all__ = ["Curves", "Participation", "row_of", "targets_of", "time_figures", "token_figures"]
+__all__ = ["Curves", "participation", "row_of", "targets_of", "time_figures", "token_figures"]
 
 # Of more workers, what each has done at every measurement takes too much memory.
 _WORKERS_MAX: Final = 1024
@@ -24,54 +24,40 @@ _SPANS: Final = 4
 _QUANTILES = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
 
 
-class Participation:
-    """Who takes part: has stepped, and exchanged, within a quarter of the run.
+def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
+    """Who takes part, mean over the quarters of a run: has stepped, and exchanged, within it.
 
     Quarters in which nobody exchanged anything do not count: between two outer rounds all train
     alone, and that is no fault.
+
+    Returns:
+        ``members_taking_part``: how many workers take part; ``participation``: which part that is
+        of the workers that belong to the swarm at a quarter's end. None where nobody ever exchanged
+        anything, or nothing was noted.
     """
-
-    def __init__(self) -> None:
-        self._readings: list[Reading] = []
-
-    def add(self, reading: Reading) -> None:
-        """Note what each worker has done by a moment; of very many, nothing is noted."""
-        if len(reading.steps) <= _WORKERS_MAX:
-            self._readings.append(reading)
-
-    def figures(self) -> dict[str, float | None]:
-        """Means over the quarters.
-
-        Returns:
-            ``members_taking_part``: how many workers take part; ``participation``: which part that
-            is of the workers that belong to the swarm at a quarter's end. None where nobody ever
-            exchanged anything, or nothing was noted.
-        """
-        taking, parts = [], []
-        for before, after in self._spans():
-            present = np.arange(len(after.steps)) if after.present is None else after.present
-            exchanged = after.exchanges > before.exchanges
-            if not exchanged.any() or not len(present):
-                continue
+    taking, parts = [], []
+    for before, after in _quarters(readings):
+        present = np.arange(len(after.steps)) if after.present is None else after.present
+        exchanged = after.exchanges > before.exchanges
+        if exchanged.any() and len(present):
             active = (exchanged & (after.steps > before.steps))[present]
             taking.append(float(active.sum()))
             parts.append(float(active.mean()))
-        if not parts:
-            return {"members_taking_part": None, "participation": None}
-        return {
-            "members_taking_part": float(np.mean(taking)),
-            "participation": float(np.mean(parts)),
-        }
+    return {
+        "members_taking_part": float(np.mean(taking)) if taking else None,
+        "participation": float(np.mean(parts)) if parts else None,
+    }
 
-    def _spans(self) -> Sequence[tuple[Reading, Reading]]:
-        """The last measurements before and at the end of each quarter of the time."""
-        if len(self._readings) < 2:
-            return []
-        times_s = np.array([reading.time_s for reading in self._readings])
-        edges_s = times_s[-1] * np.arange(_SPANS + 1) / _SPANS
-        found = np.searchsorted(times_s, edges_s, side="right") - 1
-        ends = [self._readings[max(0, int(index))] for index in found]
-        return [pair for pair in pairwise(ends) if pair[0] is not pair[1]]
+
+def _quarters(readings: Sequence[Reading]) -> Sequence[tuple[Reading, Reading]]:
+    """The last measurements before and at the end of each quarter of the time."""
+    if len(readings) < 2:
+        return []
+    times_s = np.array([reading.time_s for reading in readings])
+    edges_s = times_s[-1] * np.arange(_SPANS + 1) / _SPANS
+    found = np.searchsorted(times_s, edges_s, side="right") - 1
+    ends = [readings[max(0, int(index))] for index in found]
+    return [pair for pair in pairwise(ends) if pair[0] is not pair[1]]
 
 
 class Curves:
@@ -79,12 +65,12 @@ class Curves:
 
     Attributes:
         evaluation: Of the merged model, at the last measurement; None without a model.
-        participation: Who took part.
+        readings: What each worker had done by each measurement; of very many, nothing is noted.
     """
 
     def __init__(self) -> None:
         self.evaluation: Evaluation | None = None
-        self.participation = Participation()
+        self.readings: list[Reading] = []
         self._points: list[dict[str, Any]] = []
         self._before: Reading | None = None
 
@@ -92,7 +78,8 @@ class Curves:
         """Measure *values* at the moment of *reading*, and return the point of every curve."""
         figures = _of_fleet(reading, self._before) | self._of_values(reading, values)
         self._points.append(figures)
-        self.participation.add(reading)
+        if len(reading.steps) <= _WORKERS_MAX:
+            self.readings.append(reading)
         self._before = reading
         return figures
 

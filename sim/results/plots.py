@@ -262,7 +262,9 @@ def _panels(summary: Summary, series: Series) -> list[_Panel]:
         _Panel("Disagreement: squared distances from the mean, per coordinate",
               "disagreement", _draw_disagreement, _has_any, "sum over the workers"),
         _Panel("Consensus distance: how far models are from their mean",
-              "consensus_distance", _draw_consensus,
+              "consensus_distance",
+              partial(_draw_distance, name="consensus_distance", none="all models are identical",
+                      form="{:.2g}"),
               lambda found: several and "disagreement" not in series and _has_any(found),
               "|x_i - mean| / |mean|, rms"),
         _Panel("Averaging weights of the workers", "weight_quantiles", _draw_weights,
@@ -349,19 +351,16 @@ def _mark_milestones(axes: "Axes", summary: Summary, time_s: Floats, accuracy: F
 
 def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
     stationary = summary.get("disagreement_stationary")
-    _draw_distance(
-        axes, series, "disagreement", "all workers agree", "{:.3g}" if stationary is None else ""
-    )
+    form = "{:.3g}" if stationary is None else ""
+    _draw_distance(axes, summary, series, "disagreement", "all workers agree", form)
     if axes.lines and stationary is not None:
         axes.axhline(stationary, color=BLUE, linestyle="--", label=f"stationary: {stationary:.4g}")
         axes.legend(loc="best")
 
 
-def _draw_consensus(axes: "Axes", summary: Summary, series: Series) -> None:
-    _draw_distance(axes, series, "consensus_distance", "all models are identical", "{:.2g}")
-
-
-def _draw_distance(axes: "Axes", series: Series, name: str, none: str, form: str) -> None:
+def _draw_distance(
+    axes: "Axes", summary: Summary, series: Series, name: str, none: str, form: str
+) -> None:
     """Draw what is logarithmic; with a form, the last value is marked."""
     time_s, found = series["time_s"], series[name]
     values = np.where(found > 0, found, np.nan)

@@ -40,7 +40,7 @@ from .files import (
     read_object,
     staged,
 )
-from .measure import Curves, time_figures, token_figures
+from .measure import Curves, participation, time_figures, token_figures
 from .plots import draw
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def summarize(
         **_traffic(series),
         **token_figures(values.task, workers["steps"], samples),
         **time_figures(ending, end_s=last["time_s"], founders=config.workers, means_s=means_s),
-        **curves.participation.figures(),
+        **participation(curves.readings),
         "virtual_time_s": last["time_s"],
         "time_to": times_to if "accuracy" in series else None,
         "wall_s": wall_s,

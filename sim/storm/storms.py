@@ -243,7 +243,9 @@ class Storm:
         ]
         for at_s, number, peer in sorted(moments):
             swarm.strike(self.events[number], at_s, peer, rng)
-        rows = [row for row in swarm.all_rows() if row["at_s"] < whole_s]
+        swarm.bring_back(math.inf)
+        rows = sorted(swarm.rows, key=lambda row: float(row["at_s"]))
+        rows = [row for row in rows if row["at_s"] < whole_s]
         for row in rows:
             row |= {name: _rounded(row[name] / scale) for name in _TIMES if name in row}
         faults = read_faults(json.dumps(rows))
@@ -331,11 +333,11 @@ class _Swarm:
         self._up: list[int | str] = list(range(peers))
         self._back: list[tuple[float, int, dict[str, Any], int | str]] = []
         self._joined = 0
-        self._rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, Any]] = []
 
     def strike(self, event: Event, at_s: float, peer: int, rng: np.random.Generator) -> None:
         """Let an event happen, to *peer* or, where that is -1, to whom is drawn; nobody if down."""
-        self._return(at_s)
+        self.bring_back(at_s)
         victims = self._victims(event, rng) if peer < 0 else [peer] if peer in self._up else []
         if not victims:
             return
@@ -344,19 +346,22 @@ class _Swarm:
             if (between := getattr(event, name)) is not None:
                 row[name] = float(rng.uniform(*between))
         if event.kind == "partition":
-            self._rows.append(row | {"groups": [victims]})
+            self.rows.append(row | {"groups": [victims]})
             return
         for victim in victims:
-            self._rows.append(row | {"peer": victim})
+            self.rows.append(row | {"peer": victim})
             if event.kind in ("crash", "leave"):
                 self._up.remove(victim)
-                if event.back_s is not None:
-                    self._bring_back(event, victim, at_s + float(rng.uniform(*event.back_s)))
-
-    def all_rows(self) -> list[dict[str, Any]]:
-        """All faults, those that bring somebody back included, in order of time."""
-        self._return(math.inf)
-        return sorted(self._rows, key=lambda row: float(row["at_s"]))
+                if event.back_s is None:
+                    continue
+                back_s = at_s + float(rng.uniform(*event.back_s))
+                back: dict[str, Any] = {"at_s": back_s, "kind": "join"}
+                if event.kind == "crash":
+                    state = event.state or "kept"
+                    back |= {"kind": "restart", "peer": victim, "state": state}
+                # Of one time, in the order in which they went.
+                place = back_s, len(self.rows), back, victim
+                insort(self._back, place, key=lambda each: each[:2])
 
     def _victims(self, event: Event, rng: np.random.Generator) -> list[int | str]:
         """At least one, and never all: nobody is left to go on with the model then."""
@@ -372,17 +377,11 @@ class _Swarm:
         drawn = rng.choice(len(self._up), size=max(most, 0), replace=False)
         return [self._up[place] for place in sorted(drawn.tolist())]
 
-    def _bring_back(self, event: Event, victim: int | str, at_s: float) -> None:
-        row: dict[str, Any] = {"at_s": at_s, "kind": "join"}
-        if event.kind == "crash":
-            row |= {"kind": "restart", "peer": victim, "state": event.state or "kept"}
-        # Of one time, in the order in which they went.
-        insort(self._back, (at_s, len(self._rows), row, victim), key=lambda each: each[:2])
-
-    def _return(self, at_s: float) -> None:
+    def bring_back(self, at_s: float) -> None:
+        """Let those be up again whose time has come by *at_s*."""
         while self._back and self._back[0][0] <= at_s:
             _, _, row, who = self._back.pop(0)
-            self._rows.append(row)
+            self.rows.append(row)
             if row["kind"] == "join":
                 self._joined += 1
                 who = f"join-{self._joined}"

@@ -9,7 +9,7 @@ from rumor.gossip.effects.effects import Greet
 from rumor.gossip.wire.messages import Envelope
 from rumor.sim.kernel.clock import Clock
 from rumor.sim.kernel.deliveries import Deliveries, Mailbox
-from rumor.sim.kernel.execution import FleetControl
+from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import Traffic
 from rumor.sim.kernel.worker import Worker
 from rumor.sim.models.links import Links, address_of
@@ -76,7 +76,7 @@ class _Fleet:
         self.harness = self.values = self
         deliveries = Deliveries(self.clock, Links(config, names, seed))
         faults = NetworkFaults((), names, seed)
-        self.mail = Mailbox(cast(FleetControl, self), deliveries, faults)
+        self.mail = Mailbox(cast(Fleet, self), deliveries, faults)
         self._refused = False
 
     @property

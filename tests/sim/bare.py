@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from rumor.gossip import ProtocolConfig, Rule
 from rumor.sim import NetworkConfig
-from rumor.sim.batched.schedule import ByProtocols, Reading, Scheduler
+from rumor.sim.batched.schedule import Reading, Scheduler
 from rumor.sim.batched.vector_tasks import VectorRows, VectorTask
+from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FleetPlan
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import read_network
@@ -97,7 +98,7 @@ def run_bare(
     )
     half_s = STEP_S / 2
     scheduler = Scheduler(
-        partial(ByProtocols, plan, ()),
+        partial(Fleet, plan),
         every_s=every * STEP_S,
         shift_s=half_s,
         time_s=steps * STEP_S + half_s,

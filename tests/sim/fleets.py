@@ -13,7 +13,7 @@ from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
 from rumor.sim.kernel.program import Slot
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
-from rumor.sim.models.step_time import InTurn, make_step_time
+from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
 from rumor.train.faults.schedule import check_faults, faults_of, resolve
 
@@ -67,7 +67,7 @@ def plan_of(
         anchor=bytes(16),
         rule=partial(make_rule, rule, p),
         neighbors=LiveWorkerTopology("complete", seed),
-        pace=InTurn(make_step_time("constant", ids=names, step_s=0.1, seed=seed), n),
+        pace=make_step_time("constant", ids=names[:n], step_s=0.1, seed=seed),
         links=partial(Links, found, ids, seed),
         seed=seed,
         steps=steps,
@@ -94,7 +94,7 @@ def live_on(fleet: Fleet, until_s: float = 400.0, every_s: float = 0.05) -> Flee
 def slots_under_way(fleet: Fleet) -> set[Slot]:
     """What travels beside messages that have not arrived."""
     # Of one that waits for a port, the arguments of its arrival are an argument of the waiting.
-    found = [part for each in fleet.clock.pending() for part in (each, *each)]
+    found = [part for *_, each in fleet.clock._queue for part in (each, *each)]
     return {
         slot for part in found if isinstance(part, tuple) for slot in part if isinstance(slot, Slot)
     }

@@ -111,11 +111,7 @@ def carry_out(
     start: int,
     stop: int,
 ) -> None:
-    """Carry out snapshots and mixes in order, from one column of *x* and *shares* to another.
-
-    Args:
-        rows: As `find_places` leaves them.
-    """
+    """Carry out snapshots and mixes in order, from one column of *x* and *shares* to another."""
     for at in range(len(rows)):
         if rows[at, 0] > MIX:
             continue

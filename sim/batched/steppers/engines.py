@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from .stacked import Gradient, Group, StackedStepper, why_not_stacked
 from .stepper import Failures, Stepper
 from .vmapped import VmapGradient
 
-__all__ = ["Choice", "Way", "Workshop", "alone", "choose", "one_thread_each"]
+__all__ = ["Engine", "Way", "Workshop", "alone", "choose", "one_thread_each"]
 
 # A larger model keeps a core busy by itself.
 _NUMBERS_MAX: Final = 1 << 20
@@ -35,6 +35,8 @@ _TOLERANCE: Final = 1e-3
 
 Way = Callable[[ParameterMatrix, Failures], Stepper]
 """Makes what takes the steps of these rows."""
+
+_Make = TypeVar("_Make", bound=Callable[..., object])
 
 StackedWay = Callable[[ParameterMatrix, Failures], StackedStepper]
 
@@ -76,28 +78,25 @@ class Workshop:
         return StackedStepper(*given, gradient)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """An engine, and why it was taken."""
+@dataclass(frozen=True, slots=True)
+class Engine(Generic[_Make]):
+    """How steps are computed, what makes what computes them, and why in that way."""
 
     name: str
-    make: Way
+    make: _Make
     why: str
 
 
-def choose(engine: str, workshop: Workshop) -> Choice:
+def choose(engine: str, workshop: Workshop) -> Engine[Way]:
     """Take the engine that was asked for, or the one for models of this kind.
 
     No timing decides, so that the same settings have the same digest.
-
-    Args:
-        engine: One of ``ENGINES``.
 
     Raises:
         ConfigError: The task cannot be computed in the way that was asked for.
     """
     ways: dict[str, StackedWay] = {"dense": workshop.dense, "vmap": workshop.vmap}
-    loop = Choice(name="loop", make=workshop.loop, why="asked for")
+    loop: Engine[Way] = Engine("loop", workshop.loop, "asked for")
     if engine == "loop":
         return loop
     if engine in ways:
@@ -106,14 +105,14 @@ def choose(engine: str, workshop: Workshop) -> Choice:
                 f"engine {engine} cannot take the task {workshop.task.name}: {why}. "
                 "Leave --engine out, or take loop"
             )
-        return Choice(name=engine, make=ways[engine], why="asked for")
+        return Engine(engine, ways[engine], "asked for")
     if why := _why_one_by_one(workshop):
         return replace(loop, why=why)
     if not _why_not(workshop, workshop.dense):
-        return Choice(name="dense", make=workshop.dense, why="a multilayer perceptron")
+        return Engine("dense", workshop.dense, "a multilayer perceptron")
     if why := _why_not(workshop, workshop.vmap):
         return replace(loop, why=f"steps cannot be taken at once: {why}")
-    return Choice(name="vmap", make=workshop.vmap, why="its steps can be taken at once")
+    return Engine("vmap", workshop.vmap, "its steps can be taken at once")
 
 
 def _why_one_by_one(workshop: Workshop) -> str:

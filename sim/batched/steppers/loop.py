@@ -35,9 +35,6 @@ class LoopStepper:
 
     Threads share a level's workers among them. Each worker's arithmetic is done by one thread,
     so that their number changes no bit.
-
-    Args:
-        threads: How many steps at a time.
     """
 
     def __init__(
@@ -162,24 +159,18 @@ class Replica:
 
     def step(self, batch: Batch) -> bool:
         """Take a step there; returns whether loss and values are finite after it."""
-        self._scale_lr()
+        factors = self._rows.lr_factors
+        if factors is not None:
+            self._full_rates.scale(float(factors[self._worker]))
         self.optimizer.zero_grad()
         loss = self._task.batch_loss(self.module, batch)
         with self._lent_state() as scaler:
             descend(loss, self.optimizer, scaler)
-        self._restore_lr()
+        if factors is not None:
+            # All workers share the rates that the optimizer began with.
+            self._full_rates.scale(1.0)
         finite = all(is_finite_tensor(part) for part in self._rows.row(self._worker))
         return finite and bool(torch.isfinite(loss.detach()))
-
-    def _scale_lr(self) -> None:
-        """Let the next step use the worker's part of the learning rate."""
-        if self._rows.lr_factors is not None:
-            self._full_rates.scale(float(self._rows.lr_factors[self._worker]))
-
-    def _restore_lr(self) -> None:
-        """Leave the optimizer with the rates that it began with, which all workers share."""
-        if self._rows.lr_factors is not None:
-            self._full_rates.scale(1.0)
 
     @contextmanager
     def _lent_state(self) -> Iterator[GradScaler | None]:

@@ -11,6 +11,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import optimizer as hooks
 
 from ..batches import Ints
+from .stepper import Memory
 
 __all__ = [
     *("Chosen", "Slopes", "StackedAdam", "StackedOptimizer", "StackedSGD"),
@@ -27,8 +28,8 @@ Slopes = Iterable[tuple[slice, Tensor]]
 """Gradients of a vector's trained parts: where each lies, and axes ``(worker, number)``."""
 
 
-class StackedOptimizer(Protocol):
-    """Takes the steps of many workers, and remembers what each needs for its next one."""
+class StackedOptimizer(Memory, Protocol):
+    """Takes the steps of many workers."""
 
     def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
         """Take a step.
@@ -40,20 +41,9 @@ class StackedOptimizer(Protocol):
             rates: The fraction of the learning rate that each one uses.
         """
 
-    def keep(self, worker: int) -> object:
-        """A copy of what is remembered of a worker."""
-
-    def restore(self, worker: int, kept: object | None) -> None:
-        """Remember of a worker what was kept; nothing where that is None."""
-
 
 class StackedSGD:
-    """torch's SGD with momentum, Nesterov's or plain, and weight decay.
-
-    Args:
-        settings: Of the optimizer's only group.
-        x: All workers' vectors.
-    """
+    """torch's SGD with momentum, Nesterov's or plain, and weight decay."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor) -> None:
         self._lr: float = settings["lr"]
@@ -140,13 +130,10 @@ class StackedAdam:
 def stacked_optimizer(
     optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor
 ) -> StackedOptimizer | None:
-    """Take over the settings of a task's optimizer; None where it is of another kind.
-
-    Args:
-        parameters: All that are trained.
-        x: All workers' vectors.
-    """
-    if len(optimizer.param_groups) != 1 or _has_hooks(optimizer):
+    """Take over the settings of a task's optimizer; None where it is of another kind."""
+    of_all = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
+    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+    if len(optimizer.param_groups) != 1 or any((*of_all, *own)):
         return None
     settings = optimizer.param_groups[0]
     if {*map(id, settings["params"])} != {*map(id, parameters)}:
@@ -188,10 +175,3 @@ def put_rows(rows: Tensor, chosen: Chosen, values: Tensor) -> None:
 def _column(numbers: NDArray[np.float64], like: Tensor) -> Tensor:
     """One number for each row."""
     return torch.from_numpy(numbers).to(like.device, like.dtype)[:, None]
-
-
-def _has_hooks(optimizer: Optimizer) -> bool:
-    """Whether anything is to be called before or after its steps."""
-    of_all = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
-    own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-    return any((*of_all, *own))

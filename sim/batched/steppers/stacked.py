@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ....gossip.errors import ConfigError
 from ....train.tasks.sources import is_pair
@@ -74,9 +74,6 @@ class StackedStepper:
 
     What a worker's step computes does not depend on the others in its group: neither the number of
     threads nor that of a window's steps changes a bit.
-
-    Args:
-        cores: So many groups at a time.
 
     Raises:
         ConfigError: The task's optimizer cannot be stacked.
@@ -204,11 +201,6 @@ def why_not_stacked(rows: ParameterMatrix, task: Task) -> str:
         return "its model is wrapped, or has parameters that are tied by their data"
     if any(p.spec.order for p in placed):
         return "its parameters are in another memory format"
-    return "its model has hooks" if _is_hooked(rows.module) else ""
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether anything is to be called when a part of a model is, or has its gradient."""
     kinds = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
-    called = any(getattr(part, kind, None) for part in module.modules() for kind in kinds)
-    return called or has_hooks(module)
+    called = any(getattr(part, kind, None) for part in rows.module.modules() for kind in kinds)
+    return "its model has hooks" if called or has_hooks(rows.module) else ""

@@ -65,16 +65,6 @@ def _draw_pause(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
     return [{"peer": peer}, {"at_s": _rounded_s(at_s + for_s), "kind": "continue", "peer": peer}]
 
 
-def _draw_slow(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
-    factor = float(rng.choice([2.0, 5.0, 20.0]))
-    return [{"factor": factor, "peer": _one(rng, peers), "for_s": _lasting(rng, 5.0)}]
-
-
-def _draw_clock_jump(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
-    by_s = float(rng.choice([0.5, 5.0, 60.0, 3600.0]))
-    return [{"by_s": by_s, "peer": _one(rng, peers)}]
-
-
 def _draw_cut(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
     peer, to = _one(rng, peers), _one(rng, peers)
     some = to != peer and rng.random() < 0.4
@@ -97,10 +87,6 @@ def _draw_reset(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
     if rng.random() < 0.5:
         return [{"peer": peer}]
     return [{"peer": peer, "every_s": 0.2, "for_s": _lasting(rng, 3.0)}]
-
-
-def _draw_join(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
-    return [{"count": int(rng.choice([1, 1, 2, 5]))}]
 
 
 def _draw_one(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
@@ -127,8 +113,16 @@ _DRAWS: Mapping[str, _Draw] = MappingProxyType(
         "crash": _draw_crash,
         "mass-restart": _draw_mass_restart,
         "pause": _draw_pause,
-        "slow": _draw_slow,
-        "clock-jump": _draw_clock_jump,
+        "slow": lambda rng, peers, at_s: [
+            {
+                "factor": float(rng.choice([2.0, 5.0, 20.0])),
+                "peer": _one(rng, peers),
+                "for_s": _lasting(rng, 5.0),
+            }
+        ],
+        "clock-jump": lambda rng, peers, at_s: [
+            {"by_s": float(rng.choice([0.5, 5.0, 60.0, 3600.0])), "peer": _one(rng, peers)}
+        ],
         "cut": _draw_cut,
         "partition": _draw_partition,
         "loss": _burst([0.02, 0.1, 0.4]),
@@ -136,7 +130,7 @@ _DRAWS: Mapping[str, _Draw] = MappingProxyType(
         "replay": _burst([0.03]),
         "delay": _burst([0.02, 0.2], of="by_s"),
         "reset": _draw_reset,
-        "join": _draw_join,
+        "join": lambda rng, peers, at_s: [{"count": int(rng.choice([1, 1, 2, 5]))}],
         "leave": _draw_one,
         "finish": _draw_one,
         "diverge": _draw_one,
@@ -145,15 +139,12 @@ _DRAWS: Mapping[str, _Draw] = MappingProxyType(
 """By kind of fault; kinds that are not here come with another."""
 
 
-def draw_faults(rng: Random, peers: _Peers, until_s: float, *, diverge: bool) -> tuple[Fault, ...]:
-    """Draw everything that goes wrong before *until_s*, in order of time.
-
-    Args:
-        diverge: Whether parameters may stop being finite.
-    """
+def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ...]:
+    """Draw everything that goes wrong before `FAULTS_S`, in order of time; *diverge* says whether
+    parameters may stop being finite."""
 
     def drawn(kind: str) -> list[Fault]:
-        at_s = _rounded_s(rng.uniform(0.0, until_s))
+        at_s = _rounded_s(rng.uniform(0.0, FAULTS_S))
         timed: _Fields = {"at_s": at_s, "kind": kind}
         return [Fault(**(timed | fields)) for fields in _DRAWS[kind](rng, peers, at_s)]
 

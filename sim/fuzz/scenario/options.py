@@ -16,7 +16,7 @@ from ....train.faults.schedule import Fault
 from ..vector import SIZE
 from .byzantine import LIARS_MAX
 from .faults import AIMS, draw_faults
-from .scenario import CUTTING, FAULTS_S, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
+from .scenario import CUTTING, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
 
 __all__ = ["OPTIONS", "draw", "workers_of"]
 
@@ -103,12 +103,6 @@ def _more_rules(scenario: Scenario, rng: Random) -> _Changes:
     return {"rule": rule, "shards": 1, "founders": founders, "config": {"exact": False}}
 
 
-def _several_registers(scenario: Scenario, rng: Random) -> _Changes:
-    """The rule of those that wait for neighbors whose shares carry two registers."""
-    is_chosen = rng.random() < 0.5 and scenario.rule == "dpsgd"
-    return {"rule": "gradient-tracking"} if is_chosen else {}
-
-
 def _formats(scenario: Scenario, rng: Random) -> _Changes:
     wire, rule = _pick(rng, ("bfloat16", "float16", "int8", "topk:0.3")), scenario.rule
     is_left = rng.random() >= 0.25 or scenario.config.exact or rule == "allreduce"
@@ -128,12 +122,6 @@ def _two_swarms(scenario: Scenario, rng: Random) -> _Changes:
     if rng.random() >= 0.12:
         return {}
     return {"founders": n, "rolls": (first, n - first), "meet_s": meet_s}
-
-
-def _brief_tombstones(scenario: Scenario, rng: Random) -> _Changes:
-    """The dead are known as such sooner, and those who left are forgotten within 12 s."""
-    config = {"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}
-    return {"config": config} if rng.random() < 0.15 else {}
 
 
 def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
@@ -198,19 +186,19 @@ def _clipped(scenario: Scenario, rng: Random) -> _Changes:
     return {"rule": "clipped", "config": _dense(scenario)} if is_chosen else {}
 
 
-def _progress(scenario: Scenario, rng: Random) -> _Changes:
-    """Training ends for all with that of the first who has finished."""
-    is_chosen = rng.random() < 0.5 and scenario.rule == "seasgd"
-    return {"rule": "seasgd-fastest"} if is_chosen else {}
+_Option = Callable[[Scenario, Random], _Changes]
 
 
-def _layers(scenario: Scenario, rng: Random) -> _Changes:
-    """The rule that pushes while a step goes on, in place of one that cuts the vector, too."""
-    is_chosen = rng.random() < 0.17 and scenario.rule in CUTTING
-    return {"rule": "layers"} if is_chosen else {}
+def _sometimes(chance: float, of: Collection[str] = (), **changes: Any) -> _Option:
+    """An option that changes a part of all scenarios, or of those under some rules."""
+
+    def option(scenario: Scenario, rng: Random) -> _Changes:
+        return changes if rng.random() < chance and (not of or scenario.rule in of) else {}
+
+    return option
 
 
-_SWARM: Mapping[str, Callable[[Scenario, Random], _Changes]] = MappingProxyType(
+_SWARM: Mapping[str, _Option] = MappingProxyType(
     {
         "founders": lambda scenario, rng: {"founders": 1 + int(rng.random() * len(scenario.peers))},
         "rules": lambda scenario, rng: {"rule": _pick(rng, _OFTEN)},
@@ -233,11 +221,13 @@ _SWARM: Mapping[str, Callable[[Scenario, Random], _Changes]] = MappingProxyType(
         "orderly": lambda scenario, rng: {"orderly": rng.random() < 0.5},
         "far-clocks": _far_clocks,
         "more-rules": _more_rules,
-        "several-registers": _several_registers,
+        # Shares that carry two registers.
+        "several-registers": _sometimes(0.5, ("dpsgd",), rule="gradient-tracking"),
         "formats": _formats,
         "damage": _damage,
         "two-swarms": _two_swarms,
-        "tombstones": _brief_tombstones,
+        # The dead are known as such sooner, and those who left are forgotten within 12 s.
+        "tombstones": _sometimes(0.15, config={"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}),
         "outer-rules": _outer_rules,
         "cutting-rules": _cutting_rules,
         "kept-shares": _kept_shares,
@@ -245,8 +235,10 @@ _SWARM: Mapping[str, Callable[[Scenario, Random], _Changes]] = MappingProxyType(
         "machines": _machines,
         "reading": lambda scenario, rng: {"reads": rng.random() < 0.15},
         "clipped": _clipped,
-        "progress": _progress,
-        "pieces": _layers,
+        # Training ends for all with that of the first who has finished.
+        "progress": _sometimes(0.5, ("seasgd",), rule="seasgd-fastest"),
+        # Pushes while a step goes on, in place of a rule that cuts the vector, too.
+        "pieces": _sometimes(0.17, CUTTING, rule="layers"),
     }
 )
 
@@ -309,7 +301,7 @@ def draw(
     scenario = scenario.changed(**_liars(scenario, liars))
     if faults is None:
         rng = stream(seed, "torture", "faults")
-        faults = draw_faults(rng, scenario.peers, FAULTS_S, diverge=not scenario.config.exact)
+        faults = draw_faults(rng, scenario.peers, diverge=not scenario.config.exact)
         for name, aim in AIMS.items():
             if name not in without:
                 faults = aim(stream(seed, "torture", name), scenario.peers, faults)

@@ -88,7 +88,8 @@ def unsupported_reason(plan: FleetPlan) -> str:
         return f"the topology has more than {max(_EDGES_MAX, _EDGES_EACH * len(plan.ids)):,} edges"
     if len(plan.ids) < 2:
         return "there is one worker"
-    if type(rule) is SGP and _degree(topology, len(plan.ids)) > OUTGOING_MAX:
+    each = ((worker, round) for worker in range(len(plan.ids)) for round in range(topology.period))
+    if type(rule) is SGP and max(len(topology.neighbors(*one)) for one in each) > OUTGOING_MAX:
         return f"a worker has more than {OUTGOING_MAX} neighbors"
     return ""
 
@@ -103,12 +104,6 @@ def _unsupported_rule(rule: Rule) -> str:
             return "workers push while a step goes on"
         return "" if rule.emission != "adaptive" else "emission is adaptive"
     return "" if type(rule) is SGP else f"the rule is {rule.name}"
-
-
-def _degree(topology: Topology, n: int) -> int:
-    """Neighbors of a worker in a round, at most."""
-    rounds = range(topology.period or 1)
-    return max(len(topology.neighbors(worker, round)) for worker in range(n) for round in rounds)
 
 
 def _is_dense(topology: Topology, n: int) -> bool:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class FastFleet:
 
         self.now = 0.0
         self.over = False
-        self._plan = plan
+        self.plan = plan
         self._advance = advance
         self._random = [stream(plan.seed, id, "rule").bit_generator for id in plan.ids]
         """What each worker's rule draws from."""
@@ -114,16 +114,9 @@ class FastFleet:
     @property
     def traffic(self) -> Traffic:
         """What all workers together have sent and mixed."""
-        return Traffic(
-            messages=self._total("messages"),
-            bytes_sent=self._total("bytes"),
-            pushes=self._total("pushes"),
-            skipped=self._total("skipped"),
-            refusals=self._total("refusals"),
-            mixed=self._total("mixed"),
-            staleness_steps=self._total("staleness"),
-            events=self._total("events"),
-        )
+        known = tables.TOTALS.names or ()
+        names = [field.name for field in fields(Traffic) if field.name in known]
+        return Traffic(**{name: self._total(name) for name in names})
 
     def column(self, name: str) -> NDArray[np.int64]:
         """A field of all workers, such as ``steps`` or ``weight`` (in units)."""
@@ -136,7 +129,7 @@ class FastFleet:
         decided = edges["decided"] == edges["sequence"]
         left = int(edges["escrow"].sum()) - int(edges["accepted"][decided].sum())
         return Audit(
-            founded=len(self._plan.ids) * UNITS_PER_FOUNDER * UNIT,
+            founded=len(self.plan.ids) * UNITS_PER_FOUNDER * UNIT,
             held=int(self._tables.workers["weight"].sum()) * UNIT,
             in_flight=left * UNIT,
             stranded=0,
@@ -162,7 +155,7 @@ class FastFleet:
         starts = np.searchsorted(steps[:, 1], edges).tolist()
         ends = np.searchsorted(operations[:, 2], edges).tolist()
         # Without the buffers; and all cuts are of the whole vector, in one format.
-        cut = Cut(X, Form(self._plan.protocol.wire))
+        cut = Cut(X, Form(self.plan.protocol.wire))
         cuts = (WHOLE,) if cut == WHOLE else (WHOLE, cut)
         rows = operations[:, [0, 1, 2, 3, 5]]
         rows[:, 2] = np.where(rows[:, 0] == SNAPSHOT, len(cuts) - 1, 0)
@@ -190,7 +183,7 @@ class FastFleet:
         self, operations: NDArray[np.int64], fractions: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Which part of its learning rate a worker uses, in place of when that changes."""
-        factor = self._plan.lr_factor
+        factor = self.plan.lr_factor
         if factor is None:
             return fractions
         found, at = fractions.copy(), np.flatnonzero(operations[:, 0] == SCALE_LR)
@@ -214,7 +207,7 @@ class FastFleet:
             block = 0
         if me["block"] != block:
             steps = range(block * n, (block + 1) * n)
-            t.durations[worker] = [self._plan.pace.step_s(worker, step) for step in steps]
+            t.durations[worker] = [self.plan.pace.step_s(worker, step) for step in steps]
             me["block"] = block
 
     def _supply_others(self) -> None:

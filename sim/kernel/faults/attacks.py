@@ -7,6 +7,7 @@ spare one another. Values are forged by the program, as they are computed later 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ....gossip import ConfigError, Rule
 from ....gossip.protocol.rule import requirements_of
@@ -16,11 +17,13 @@ from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Envelope, Offer, Push
 from ....train.faults.schedule import KINDS, Fault
 from ..clock import Priority
-from ..execution import FleetControl
 from ..plan import Attack, FleetPlan
 from ..program import Program, Slot
 from ..worker import Payload, Worker
 from .forgeries import FORGERS, Forgery, alie_z
+
+if TYPE_CHECKING:
+    from ..fleet import Fleet
 
 __all__ = ["Attacks", "attacks_of", "flipped", "require_attackable"]
 
@@ -89,7 +92,7 @@ def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None
 class Attacks:
     """Carries out the attacks of a fleet."""
 
-    def __init__(self, fleet: FleetControl, plan: FleetPlan, program: Program) -> None:
+    def __init__(self, fleet: "Fleet", plan: FleetPlan, program: Program) -> None:
         self.liars = frozenset().union(*[attack.liars for attack in plan.attacks])
         self._fleet = fleet
         self._program = program

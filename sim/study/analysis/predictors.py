@@ -77,7 +77,8 @@ def graph_axis(study: Study) -> Axis | None:
     another rule, or other workers. So what differs between them is the graph.
     """
     for axis in study.axes:
-        if any(_varies(axis, name) for name in ("topology", "mixing")):
+        values = [{p.settings.get(name) for p in axis.points} for name in ("topology", "mixing")]
+        if any(len(each) > 1 for each in values):
             alike = Counter(_else(point) for point in axis.points)
             most = alike.most_common(1)[0][0]
             return Axis(axis.name, tuple(point for point in axis.points if _else(point) == most))
@@ -166,8 +167,3 @@ def _spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, fl
             n_resamples=np.inf,
         ).pvalue  # fmt: skip
     return float(rho), float(p)
-
-
-def _varies(axis: Axis, name: str) -> bool:
-    values = [point.settings.get(name) for point in axis.points]
-    return any(value != values[0] for value in values)

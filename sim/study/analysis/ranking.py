@@ -289,12 +289,13 @@ def _judged(found: Comparison) -> Comparison:
     family = _family(found)
     rows = [*_by_figures(found, values, family), *_by_arrivals(found, family)]
     corrected = holm([row.p for row in rows], family=family)
-    judged = {
-        row.label: replace(row, p=p, verdict=_verdict(row, p))
-        for row, p in zip(rows, corrected, strict=True)
-    }
     first = found.ranked[0]
-    judged[first.label] = replace(first, verdict=Verdict.FIRST)
+    judged = {first.label: replace(first, verdict=Verdict.FIRST)}
+    for row, p in zip(rows, corrected, strict=True):
+        verdict = Verdict.WORSE if p < SIGNIFICANT else Verdict.UNDECIDED
+        verdict = Verdict.NOISE_UNKNOWN if math.isnan(p) else verdict
+        verdict = row.verdict if row.verdict is Verdict.TIE else verdict
+        judged[row.label] = replace(row, p=p, verdict=verdict)
     return replace(found, rows=tuple(judged.get(row.label, row) for row in found.rows))
 
 
@@ -311,14 +312,6 @@ def _family(found: Comparison) -> int:
     if reference not in found.groups:
         return pairs
     return max(1, n - 1) if found.ranked[0].label == reference else 2 * pairs
-
-
-def _verdict(row: Row, p: float) -> Verdict:
-    if row.verdict is Verdict.TIE:
-        return row.verdict
-    if math.isnan(p):
-        return Verdict.NOISE_UNKNOWN
-    return Verdict.WORSE if p < SIGNIFICANT else Verdict.UNDECIDED
 
 
 def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> list[Row]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ....gossip.errors import ConfigError, RumorError
+from ....train.storage.files import remove_drafts
 from ..results import Result, Results
 from ..study import Study, Trial
 from .backends import Lost, answers
@@ -102,7 +103,8 @@ def run_study(
     plan.require_runnable()
     with locked(folder):
         store, keys = Store(folder), [trial.key for trial in plan.trials]
-        store.tidy()
+        # What a killed process left unfinished.
+        remove_drafts(store.folder)
         write_folder(folder, study, keys)
         run = _Run(plan, store, progress, stop_s)
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ....gossip.errors import ConfigError
 from ....train.faults.schedule import Fault, faults_as_json
 from ....train.storage.files import check_folder as check_place
-from ....train.storage.files import drafted, read_json, remove_drafts, write_json
+from ....train.storage.files import drafted, read_json, write_json
 from ...results.files import read_object
 from ..study import Axis, Condition, Point, Study, with_tuples
 
@@ -41,13 +41,13 @@ class Store:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / TRIALS
+        self.folder = folder / TRIALS
         self.torn: list[Path] = []
         """Files that were met and are no trial's, or not whole: these trials count as missing."""
 
     def get(self, key: str) -> dict[str, Any] | None:
         """What is kept of a trial: the parts of `compute`; None for nothing, or nothing whole."""
-        path = self._folder / f"{key}.json"
+        path = self.folder / f"{key}.json"
         try:
             content = read_json(path)
             if (content["format"], content["key"]) == (_FORMAT, key):
@@ -67,20 +67,16 @@ class Store:
         Raises:
             OSError: The disk is full, or the like; nothing is left behind.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         content = {"format": _FORMAT, "key": key, "record": record}
-        with drafted(self._folder / f"{key}.json") as draft:
+        with drafted(self.folder / f"{key}.json") as draft:
             # Numbers are written so that they are read back to the bit.
             draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
-
-    def tidy(self) -> None:
-        """Remove what a killed process left unfinished."""
-        remove_drafts(self._folder)
 
     def others(self, keys: Collection[str]) -> int:
         """Count finished trials beside these: of other arguments, files or code."""
         known = set(keys)
-        return sum(path.stem not in known for path in self._folder.glob("*.json"))
+        return sum(path.stem not in known for path in self.folder.glob("*.json"))
 
 
 _LOCK: Final = ".lock"

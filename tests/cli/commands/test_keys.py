@@ -95,7 +95,7 @@ def test_a_roster_that_cannot_be_written_is_status_1(folder: Path) -> None:
 
 
 def test_a_launch_needs_a_key_for_all_its_peers(folder: Path) -> None:
-    keys = ("--key", "m1.key", "--roster", "roster")
+    keys = ("--set=key=m1.key", "--set=roster=roster")
     told = rumor("launch", "--peers", "2", "--out", "run", *keys, status=2)
     assert "lists --key m1.key as m1" in told and "its owner adds the key as 'peer-*'" in told
     assert not (folder / "run").exists()

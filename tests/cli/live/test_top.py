@@ -206,9 +206,9 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (["nonsense"], "address 'nonsense' is malformed"),
-        (["a:1", "--every-s", "0.01"], "--every-s is 0.01: it must be from 0.2 to 3600"),
-        (["a:1", "--every-s", "7200"], "it must be from 0.2 to 3600"),
-        (["a:1", "--every-s", "nan"], "it must be from 0.2 to 3600"),
+        (["a:1", "--every-s", "0.01"], "every_s is 0.01: it must be in [0.2, 3600]"),
+        (["a:1", "--every-s", "7200"], "it must be in [0.2, 3600]"),
+        (["a:1", "--every-s", "nan"], "it must be in [0.2, 3600]"),
         (["a:1", "--listen", "127.0.0.1:0"], "--listen says where the page is: give --web, too"),
         ([], "Missing argument"),
     ],

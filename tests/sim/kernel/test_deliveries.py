@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rumor.sim.kernel.clock import Clock
 from rumor.sim.kernel.deliveries import Deliveries
-from rumor.sim.kernel.program import Program
 from rumor.sim.models.cables import Cable, Connection, FairSharing
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import Cut, Host, Link, NetworkConfig
@@ -37,8 +36,8 @@ def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> 
     def send(number: int, source: int, to: int, size_bytes: int) -> None:
         given = number, clock.now, source, to
         if deliveries.links.are_fair:
-            program = Program(n)
-            deliveries.carry((source, to), size_bytes, program, None, leave, *given, 0)
+            connection = links.connection(source, to)
+            deliveries.sharing.send(connection, size_bytes, leave, *given, 0)
         else:
             leave(*given, size_bytes)
 

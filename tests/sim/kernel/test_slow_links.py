@@ -58,7 +58,7 @@ def readers_of(fleet: Fleet) -> Counter[Slot]:
     for worker in fleet.workers:
         found.update([*worker.snapshots.values(), *worker.shares.values()])
         found.update(slot for _, slot in worker.held if isinstance(slot, Slot))
-    for given in fleet.clock.pending():
+    for *_, given in fleet.clock._queue:
         # Of one that waits for a port, the arguments of its arrival are an argument of the waiting.
         nested = [part for part in given if isinstance(part, tuple)]
         found.update(part for each in (given, *nested) for part in each if isinstance(part, Slot))

@@ -12,7 +12,7 @@ from rumor.sim.batched.schedule import Ending, Reading
 from rumor.sim.kernel.faults.report import FaultReport, Times
 from rumor.sim.kernel.plan import Checkpoint, Traffic
 from rumor.sim.kernel.worker import Incarnations, Worker
-from rumor.sim.results.measure import Participation, targets_of, time_figures, token_figures
+from rumor.sim.results.measure import participation, targets_of, time_figures, token_figures
 from rumor.train.tasks.registry import build_task
 from rumor.train.tasks.task import Task
 
@@ -105,23 +105,22 @@ def test_a_worker_is_away_while_it_looks_for_a_swarm_or_stands_still() -> None:
 
 
 def test_those_take_part_who_step_and_exchange_in_a_quarter() -> None:
-    found = Participation()
-    found.add(reading(0.0, [0, 0, 0], [0, 0, 0]))
-    found.add(reading(10.0, [9, 9, 9], [2, 2, 0]))  # the third exchanges nothing
-    found.add(reading(20.0, [18, 18, 18], [2, 2, 0]))  # nobody does: that does not count
-    found.add(reading(30.0, [27, 18, 27], [4, 3, 1]))  # the second stands still
-    found.add(reading(40.0, [36, 18, 36], [5, 3, 2], present=np.array([0, 2])))  # and is gone
-    figures = found.figures()
+    readings = [
+        reading(0.0, [0, 0, 0], [0, 0, 0]),
+        reading(10.0, [9, 9, 9], [2, 2, 0]),  # the third exchanges nothing
+        reading(20.0, [18, 18, 18], [2, 2, 0]),  # nobody does: that does not count
+        reading(30.0, [27, 18, 27], [4, 3, 1]),  # the second stands still
+        reading(40.0, [36, 18, 36], [5, 3, 2], present=np.array([0, 2])),  # and is gone
+    ]
+    figures = participation(readings)
     assert figures["members_taking_part"] == pytest.approx((2 + 2 + 2) / 3)
     assert figures["participation"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
 
 
 def test_where_nobody_exchanges_anything_nobody_takes_part() -> None:
-    found = Participation()
-    assert found.figures() == {"members_taking_part": None, "participation": None}
-    found.add(reading(0.0, [0], [0]))
-    found.add(reading(4.0, [4], [0]))
-    assert found.figures() == {"members_taking_part": None, "participation": None}
+    nobody = {"members_taking_part": None, "participation": None}
+    assert participation([]) == nobody
+    assert participation([reading(0.0, [0], [0]), reading(4.0, [4], [0])]) == nobody
 
 
 def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:

@@ -35,7 +35,7 @@ def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: 
     totals, me = t.totals[0], t.workers[worker]
     size_bytes += t.edges[edge].name_bytes
     totals.messages += 1
-    totals.bytes += size_bytes
+    totals.bytes_sent += size_bytes
     departure_s = max(me.uplink_free_s, totals.now_s) + size_bytes * t.s_per_byte
     me.uplink_free_s = departure_s
     behind_s = t.down_s_per_byte - t.s_per_byte

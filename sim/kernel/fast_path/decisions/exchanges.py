@@ -383,7 +383,7 @@ def _mix_all(t: Tables, worker: int) -> None:
         _send_ack(t, worker, share.edge, link.sequence, accepted)
         totals.mixed += 1
         me.mixed += 1
-        totals.staleness += max(0, me.steps - share.step)
+        totals.staleness_steps += max(0, me.steps - share.step)
     me.n_incoming = n_arriving
 
 

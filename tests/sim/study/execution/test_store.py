@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rumor.sim.study.execution.store import Store
+from rumor.train.storage.files import remove_drafts
 
 KEY = "ab" * 16
 RECORD: dict[str, Any] = {
@@ -79,7 +80,7 @@ def test_drafts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(KEY, RECORD)
     (tmp_path / "trials" / f"{'cd' * 16}.json.draft").write_text("{")
-    store.tidy()
+    remove_drafts(store.folder)
     assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
 
 
