@@ -13,7 +13,7 @@ from rumor.gossip.errors import ConfigError
     ("settings", "message"),
     [
         ({"gossip_s": 0.0}, "gossip_s is 0.0: it must be above 0"),
-        ({"staged_max": -1}, "staged_max is -1: it must be above 0"),
+        ({"staged_max": -1}, "staged_max is -1: it must be an integer of at least 1"),
         ({"dead_s": float("nan")}, "dead_s is nan: it must be above 0"),
         (
             {"window_bytes": 10, "frame_bytes": 20, "frame_bytes_min": 20, "frame_bytes_max": 20},
@@ -22,7 +22,7 @@ from rumor.gossip.errors import ConfigError
         ({"frame_bytes": 20}, "frame_bytes is 20: it must be from 65536 to 2097152"),
         ({"frame_bytes_max": 70_000}, "frame_bytes is 1048576: it must be from 65536 to 70000"),
         ({"bandwidth_bytes_s": 0.0}, "bandwidth_bytes_s is 0.0: it must be above 0"),
-        ({"shards_per_push": 0}, "shards_per_push is 0: it must be above 0"),
+        ({"shards_per_push": 0}, "shards_per_push is 0: it must be an integer of at least 1"),
         ({"shard_order": "backwards"}, "shard_order is 'backwards': it must be round-robin or"),
         ({"wire": "int4"}, "unknown wire 'int4', did you mean 'int8'"),
         ({"wire": "int8", "exact": True}, "wire is 'int8': with exact it must be float32"),
