@@ -375,24 +375,31 @@ def test_what_fails_after_the_training_takes_nothing_of_it_back(
 
 # Nobody would be considered dead within the hour by silence alone.
 OUTLIVES = """
-import os, signal
+import os, signal, time
+from pathlib import Path
 import torch
 from rumor.gossip import ProtocolConfig
 from rumor.train import Peer, PeerConfig, environment
 
+index = environment().index
 config = PeerConfig(protocol=ProtocolConfig(suspect_s=3600, dead_s=7200))
+
+def until(is_so):
+    while not is_so():
+        peer.step()
+        time.sleep(0.01)
+
 with Peer(torch.nn.Linear(4, 1), config) as peer:
-    while len(peer.members) < 3:
-        peer.step()
-        peer._running().wait_for_share(0.01)
-    for step in range(20):
-        peer.step()
-        peer._running().wait_for_share(0.01)
-    if environment().index == 1:
+    until(lambda: len(peer.members) == 3)
+    Path(f"saw-{index}").touch()
+    if index == 1:
+        # One that died before would never be seen by the others.
+        until(lambda: Path("saw-0").exists() and Path("saw-2").exists())
+        for step in range(20):
+            peer.step()
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
-    while len(peer.members) > 2:
-        peer.step()
-        peer._running().wait_for_share(0.01)
+    until(lambda: len(peer.members) < 3)
 """
 
 
