@@ -10,6 +10,7 @@ from rumor.topology.drawing import check_size, draw, headline, scale_of
 from rumor.topology.layout import links_of
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
+LIVE = [f"peer-{number:02}" for number in range(16)]
 FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
 
 
@@ -36,6 +37,13 @@ def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
 )
 def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int) -> None:
     topology = parse(spec, n)
+    draw([(topology, facts(topology))], tmp_path / "graph.png", dpi=30)
+    assert is_png(tmp_path / "graph.png")
+
+
+@pytest.mark.parametrize(("spec", "n"), [("torus", 13), ("hosts:sizes=4x4x8", 1)])
+def test_live_views_have_one_with_the_peers_names(tmp_path: Path, spec: str, n: int) -> None:
+    topology = over(spec, 0, LIVE[:n])
     draw([(topology, facts(topology))], tmp_path / "graph.png", dpi=30)
     assert is_png(tmp_path / "graph.png")
 

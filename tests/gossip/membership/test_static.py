@@ -137,6 +137,7 @@ def test_a_static_member_table_answers_as_any_does() -> None:
     assert ada.can_meet(bob.me) and not ada.outward
     assert ada.spoke_since("bob", 100.0) and not ada.spoke_since("zoe", 0.0)
     assert ada.is_plausible(2**62, 0.0) and not ada.is_suspected("bob")
+    assert ada.reason("bob") == ""
     bob.advance(phase=Phase.FINISHED)
     assert not ada.trains("bob") and not ada.is_leaving("bob")
     bob.advance(phase=Phase.LEAVING)

@@ -1,11 +1,22 @@
 """Parameters: what signatures declare, and what is then allowed."""
 
-from typing import Annotated, Literal
+from dataclasses import MISSING, dataclass
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.specs.parameter import Parameter, checked, parameters_of
+from rumor.gossip.specs.parameter import (
+    Parameter,
+    check_settings,
+    checked,
+    parameters_of,
+    setting,
+    settings_of,
+)
 
 
 def ranged(
@@ -93,3 +104,69 @@ def test_a_constructor_whose_annotations_are_strings_is_checked_too() -> None:
     build(1)
     with pytest.raises(ConfigError, match="every"):
         build(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kiln:
+    """A config whose fields say what they may be."""
+
+    name: str = setting(MISSING, "What it is called.")
+    heat_s: float | None = setting(1.0, "How long it heats.", above=0)
+    reach_m: float = setting(inf, "How far its heat reaches.")
+    doors: int = setting(1, "How many doors it has.", low=1)
+    glaze: bool = setting(False, "Whether it glazes.")
+    rate: Literal["slow", "fast"] = setting("slow", "How it heats.")
+    pots: tuple[str, ...] = setting((), "What is in it.")
+    guests: tuple[str | Parameter, ...] = setting((), "Who is invited.")
+    owner: "str | Fraction" = setting("me", "Whose it is.")  # type: ignore[name-defined] # noqa: F821
+    plan: Path | None = setting(None, "A drawing of it.")
+    inner: dict[str, int] = setting(dict, "What no text stands for.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+def test_fields_of_a_dataclass_are_settings_where_text_can_stand_for_them() -> None:
+    declared = settings_of(Kiln)
+    assert [*declared] == [
+        *("name", "heat_s", "reach_m", "doors", "glaze", "rate", "pots", "guests", "owner"),
+        "plan",
+    ]
+    assert declared["doors"].about == "an integer of at least 1; default: 1"
+    assert declared["pots"].is_several and declared["plan"].kind is Path
+    assert (declared["owner"].kind, declared["owner"].is_mixed) == (str, True)
+    assert str(declared["plan"].read("a.svg")) == "a.svg"
+    assert declared["doors"].as_json()["allowed"] == "an integer of at least 1"
+
+
+def test_settings_in_range_are_taken_and_numbers_of_numpy_become_pythons() -> None:
+    given: Any = {"name": "a", "heat_s": None, "pots": ("b",), "guests": "zoe", "owner": object()}
+    counted: Any = np.int64(3)
+    made = Kiln(**given, doors=counted)
+    assert type(made.doors) is int and made == Kiln(**given, doors=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"heat_s": 0}, "heat_s is 0: it must be above 0"),
+        ({"heat_s": inf}, "heat_s is inf: it must be above 0"),
+        ({"heat_s": 10**400}, "it must be above 0"),
+        ({"heat_s": "1"}, "heat_s is '1': it must be a number"),
+        ({"doors": True}, "doors is True: it must be an integer"),
+        ({"doors": 0}, "doors is 0: it must be an integer of at least 1"),
+        ({"glaze": 1}, "glaze is 1: it must be true or false"),
+        ({"rate": 3}, "rate is 3: it must be slow or fast"),
+        ({"rate": "warm"}, "rate is 'warm': it must be slow or fast"),
+        ({"pots": "a"}, "pots is 'a': it must be a tuple"),
+        ({"pots": (1,)}, "pots is 1: it must be a string"),
+        ({"name": "a\0b"}, "it must have no NUL character"),
+        ({"plan": 3}, "plan is 3: it must be a path"),
+    ],
+)
+def test_settings_of_another_type_or_out_of_range_are_named(
+    changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Kiln(**{"name": "a"} | changes)
+    assert told in str(caught.value)
