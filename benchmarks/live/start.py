@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 # -P, or a module in the working directory could stand in for one of theirs.
 _LAUNCH: Final = (sys.executable, "-P", "-m", "rumor.cli", "launch", "--task", "digits")
 _IMPORT: Final = (sys.executable, "-P", "-c", "import torch")
-_STEPS: Final = ("--steps", "10", "--step-s-min", "0.01")
+_STEPS: Final = ("--steps", "10", "--set", "step_s_min=0.01")
 _TIMEOUT_S: Final = 300.0
 
 

@@ -34,7 +34,7 @@ IMAGES = ROOT / "docs" / "images"
 RUMOR = Path(sys.executable).with_name("rumor")
 WATCHED = (
     *("launch", "--peers", "6", "--task", "digits", "--total-steps", "1000000"),
-    *("--step-s-min", "0.05", "--timing", "local", "--faults", "faults.json", "--out", "run"),
+    *("--set", "step_s_min=0.05", "--timing", "local", "--faults", "faults.json", "--out", "run"),
 )
 KILL = [{"at_s": 60, "kind": "crash", "peer": 4}]
 
