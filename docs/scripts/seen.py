@@ -74,7 +74,7 @@ def _live(name: str, given: dict[str, Any]) -> list[str]:
     options = [f"--{key}={value}" for key, value in given.items()]
     with TemporaryDirectory() as folder:
         run = str(Path(folder) / "run")
-        launch = [rumor, "launch", "-n", "4", "--steps", "300", "--set=journal", "--json", "--out", run]
+        launch = [rumor, "launch", "-n4", "--steps=300", "--set=journal", "--json", "--out", run]
         done = subprocess.run([*launch, "--rule", name, *options], capture_output=True, text=True)
         if done.returncode:
             return [done.stderr.strip().splitlines()[-1], "", "", ""]

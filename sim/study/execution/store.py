@@ -5,6 +5,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,8 +51,9 @@ class Store:
         path = self.folder / f"{key}.json"
         try:
             content = read_json(path)
-            if (content["format"], content["key"]) == (_FORMAT, key):
-                record: dict[str, Any] = content["record"]
+            record: dict[str, Any] = content["record"]
+            told = content["format"], content["key"], content["digest"]
+            if told == (_FORMAT, key, _digest(record)):
                 return record
         except FileNotFoundError:
             return None
@@ -68,7 +70,7 @@ class Store:
             OSError: The disk is full, or the like; nothing is left behind.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        content = {"format": _FORMAT, "key": key, "record": record}
+        content = {"format": _FORMAT, "key": key, "digest": _digest(record), "record": record}
         with drafted(self.folder / f"{key}.json") as draft:
             # Numbers are written so that they are read back to the bit.
             draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
@@ -77,6 +79,11 @@ class Store:
         """Count finished trials beside these: of other arguments, files or code."""
         known = set(keys)
         return sum(path.stem not in known for path in self.folder.glob("*.json"))
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    """Tells a record that was changed since it was written, as by a bad disk."""
+    return blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 _LOCK: Final = ".lock"

@@ -50,7 +50,7 @@ class Hands(ProcessGroup):
         return len(self.places) - 1
 
     def restart(self, index: int, place: Place) -> None:
-        kept = any(word.startswith("--resume") for word in place.command)
+        kept = any(word.startswith("--set=resume") for word in place.command)
         self._stage.note(f"{'resume' if kept else 'renew'} {place.id}")
         self.places[index], self.processes[index] = place, Straw()
         self._held.pop(index, None)
