@@ -93,8 +93,11 @@ class _Relay:
         broken = dict(self._tasks)
         for task, ends in broken.items():
             for end in ends:
-                now = struct.pack("ii", 1, 0)
-                end.get_extra_info("socket").setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, now)
+                socket = end.get_extra_info("socket")
+                # One that its other side has closed meanwhile is told of nothing more.
+                if socket.fileno() >= 0:
+                    now = struct.pack("ii", 1, 0)
+                    socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, now)
                 end.transport.abort()
             task.cancel()
         await asyncio.gather(*broken, return_exceptions=True)
