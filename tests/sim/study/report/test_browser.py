@@ -245,10 +245,10 @@ def numbers(texts: list[str]) -> list[float]:
 
 def test_the_command_follows_the_chosen_trial_and_can_be_copied(page: Browser) -> None:
     shown = "return document.querySelector('#command').textContent"
-    assert "--topology ring --partition shared --seed 0" in page.run(shown)
+    assert "--set topology=ring --set partition=shared --set seed=0" in page.run(shown)
     page.run("document.querySelectorAll('[data-chooses=trial] input[value=\"2\"]')[0].click()")
     text = page.run(shown)
-    assert text.endswith("--topology ring --partition shared --seed 2")
+    assert text.endswith("--set topology=ring --set partition=shared --set seed=2")
     page.run(
         "window.copied = null; navigator.clipboard.writeText = async (t) => { window.copied = t; }"
     )
