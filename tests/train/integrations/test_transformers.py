@@ -312,8 +312,8 @@ def test_on_another_thread_signals_are_left_alone(tmp_path: Path) -> None:
 def test_settings_are_a_config_or_its_fields() -> None:
     config = PeerConfig(rule=GoSGD(p=0.25), linger_s=3.0)
     assert callback(config=config)._guest._config.rule.p == 0.25
-    with pytest.raises(ConfigError, match="takes no 'push_probabilty', did you mean"):
-        callback(push_probabilty=0.1, rule_="x")
+    with pytest.raises(ConfigError, match="takes no 'linger', did you mean 'linger_s'"):
+        callback(linger=0.1)
 
 
 def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
