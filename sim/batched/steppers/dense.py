@@ -22,6 +22,10 @@ __all__ = ["DenseGradient"]
 _aten: Final = torch.ops.aten
 
 
+_PER_LINE: Final = 16
+"""Numbers in a cache line, 4 bytes each."""
+
+
 class _Linear(NamedTuple):
     """A layer's places in a vector; it has no bias where that place is None."""
 
@@ -60,21 +64,29 @@ class DenseGradient:
         _check_data(self._layers, rows.x[0].dtype, task, **kinds)
         is_linear = [isinstance(layer, _Linear) for layer in self._layers]
         self._first = is_linear.index(True)
+        linear = [layer for layer in self._layers if isinstance(layer, _Linear)]
+        self._widths = {linear[0].n_in, *(layer.n_out for layer in linear)}
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
         """See `stacked.Gradient`."""
         values, targets = group.values, group.targets
-        made = [group.inputs.flatten(2) if self._flattens else group.inputs]
+        inputs = group.inputs.flatten(2) if self._flattens else group.inputs
+        samples = inputs.shape[1]
+        # Rows of zeros, so that the matrices of each worker begin at a cache line; see `_product`.
+        unused = -samples % (_PER_LINE // math.gcd(_PER_LINE, *self._widths))
+        made = [_padded(inputs, unused)]
         for layer in self._layers:
             made.append(_forward(layer, values, made[-1]))
-        slope, losses = (_squared_error if self._squared else _cross_entropy)(made[-1], targets)
+        outputs = made[-1][:, :samples]
+        slope, losses = (_squared_error if self._squared else _cross_entropy)(outputs, targets)
+        slope = _padded(slope, unused)
         slopes = list[tuple[slice, Tensor]]()
         for at in range(len(self._layers) - 1, self._first - 1, -1):
             layer = self._layers[at]
             if isinstance(layer, _Activation):
                 slope = layer.backward(slope, made[at], made[at + 1])
                 continue
-            slopes.append((layer.weight, slope.transpose(1, 2).bmm(made[at]).flatten(1)))
+            slopes.append((layer.weight, _product(slope.transpose(1, 2), made[at]).flatten(1)))
             if layer.bias is not None:
                 slopes.append((layer.bias, slope.sum(1)))
             if at > self._first:
@@ -88,6 +100,22 @@ class DenseGradient:
 
     def check(self) -> None:
         """Do nothing: no module is called."""
+
+
+def _padded(matrices: Tensor, rows: int) -> Tensor:
+    return functional.pad(matrices, (0, 0, 0, rows)) if rows else matrices
+
+
+def _product(one: Tensor, other: Tensor) -> Tensor:
+    """The product of each worker's two matrices.
+
+    Each product begins at a cache line: where in a line a matrix begins decides how MKL rounds, and
+    would depend on the worker's place in the group.
+    """
+    n, rows, columns = len(one), one.shape[1], other.shape[2]
+    size = rows * columns
+    room = one.new_empty(n, size + -size % _PER_LINE)
+    return torch.bmm(one, other, out=room[:, :size].view(n, rows, columns))
 
 
 def _forward(layer: _Layer, values: Tensor, inputs: Tensor) -> Tensor:
