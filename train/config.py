@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
-from ..gossip.protocol.rule import require_fit, require_topology, requirements_of, shards_of
+from ..gossip.protocol.rule import require_fit, require_topology, shards_of
 from ..gossip.rules.registry import make_rule, rules_help
 from ..gossip.specs.parameter import check_settings, setting
 from ..gossip.specs.spec import described
@@ -24,7 +24,6 @@ from .loop.metrics_port import check_metrics_port
 from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
 from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tasks.precision import check_precision
-from .tensors.mixing import Mixing
 
 __all__ = [
     *("CHECKPOINTS", "CheckpointConfig", "EndSettings", "GossipSettings", "Interval"),
@@ -195,17 +194,6 @@ class ValueSettings(ShardSettings):
         False,
         "Let frozen parameters differ from peer to peer, as those of a backbone that some hold in "
         "fewer bits; otherwise a newcomer with others is refused. All peers must give the same.",
-    )
-
-    mixing: Mixing = setting(
-        "step",
-        "When an incoming share is mixed. step: whole, between two optimizer steps. sliced: part "
-        "of it after each step, for models that take longer than ``mix_budget_s``. With "
-        "``journal`` only step.",
-    )
-
-    mix_budget_s: float = setting(
-        0.002, "With ``mixing`` sliced, how long mixing may take after a step, seconds.", above=0
     )
 
     memory_models: float = setting(
@@ -515,11 +503,6 @@ class PeerConfig(
         """See that the rule goes with how shares are cut, mixed and sent, and to whom."""
         protocol = self.protocol
         require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
-        if requirements_of(rule).overlaps and self.mixing != "step":
-            raise ConfigError(
-                f"mixing is {self.mixing!r}: rule {rule.name!r} pushes while a step goes on, and "
-                "what it computes on must not change; use step"
-            )
         if protocol.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"

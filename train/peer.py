@@ -219,8 +219,7 @@ class Peer:
         """
         if self._session is None:
             return {"id": self.id, "steps": self.steps}
-        self._running().settle()
-        return self._folder.state(self._session) | {"weight": self.weight}
+        return self._folder.state(self._current_session()) | {"weight": self.weight}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on as the peer whose `state_dict` this is; call it before the block is entered. Others
@@ -245,7 +244,6 @@ class Peer:
         Raises:
             LocalProtocolError: The peer does not run, or no checkpoints are kept.
         """
-        self._running().settle()
         return self._folder.save(self._current_session(), wait=wait)
 
     def __enter__(self) -> Self:
@@ -613,7 +611,6 @@ class Peer:
         Raises:
             TrainingError: The ledger cannot be written: the weight is lost, as in a crash.
         """
-        self._running().settle()
         self._folder.end(self._current_session())
         self._leave()
 
@@ -628,7 +625,6 @@ class Peer:
 
     def _leave(self) -> None:
         runtime, self._left = self._running(), True
-        runtime.settle()
         shutdown.leave(runtime, self._counters, self.config.leave_s, self._pace_s, self._vector)
 
     def _running(self) -> PeerRuntime:

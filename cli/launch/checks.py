@@ -50,11 +50,6 @@ def training_job(
     from ...train.tasks.live_partition import live_passes
     from ...train.tasks.registry import load_task
 
-    if training.journal and config.exchange.mixing != "step":
-        raise ConfigError(
-            f"mixing is {config.exchange.mixing}: with journal it must be step, which a "
-            "replay can repeat"
-        )
     out = _find_folder(config, training.task, trains=True)
     sizes: tuple[int | None, ...] = ()
     if batch_sizes:

@@ -351,8 +351,6 @@ def _cv(stretches: Sequence[_Stretch], name: str) -> float:
 
 def _notes(run: LiveRun) -> list[str]:
     first, found = run.peers[0].options, []
-    if (mixing := first.get("mixing", "step")) != "step":
-        found.append(f"mixing was {mixing}: a simulation mixes between two steps, at once")
     for name in _ALIKE:
         if any(peer.options.get(name) != first.get(name) for peer in run.peers):
             found.append(f"{name} was not the same for all peers: that of {run.peers[0].id} is")

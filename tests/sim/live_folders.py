@@ -14,7 +14,7 @@ OPTIONS: dict[str, Any] = {
     **{"lr_schedule": "constant", "partition": "shared", "index": 0, "count": 4, "seed": 1},
     **{"topology": "exponential", "rule": "gosgd", "p": None, "emission": "per-step"},
     **{"wire": "float32", "shards": 1, "shards_per_push": 1, "shard_order": "round-robin"},
-    **{"exact": False, "bandwidth": None, "mixing": "step", "timing": "lan", "eval_every": 10},
+    **{"exact": False, "bandwidth": None, "timing": "lan", "eval_every": 10},
     **{"step_s_min": 0.0, "bind": [], "advertise": []},
 }
 

@@ -144,7 +144,6 @@ def average(
     """
     # It need not be called where steps are: on a device, what is read comes in this order.
     vector.follow()
-    runtime.settle()
     total = _WeightedSum(vector)
     me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.live()))
     missing = []

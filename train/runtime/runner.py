@@ -107,7 +107,6 @@ class PeerRuntime:
         ledger: Where changes of weight are written, None for nowhere.
         on_event: Called with every event, on either thread.
         journal: Where events are written, None for nowhere.
-        mix_budget_s: How long a step may go on with mixing that was put off, seconds.
         desk: Answers observers; None not to.
         obeys_stops: Whether it stops where somebody asks for that over the network.
         deaths: Who has ended without a word, as a launcher has seen.
@@ -122,7 +121,6 @@ class PeerRuntime:
         counters: Counters,
         on_event: Callable[[Event], None],
         journal: Journal | None = None,
-        mix_budget_s: float = 0.0,
         desk: StatusDesk | None = None,
         *,
         obeys_stops: bool = True,
@@ -137,7 +135,6 @@ class PeerRuntime:
         self._ledger = ledger
         self._on_event = on_event
         self._journal = journal
-        self._mix_budget_s = mix_budget_s
         self._desk = desk
         self._deaths = deaths or DeathNotices(None)
         self._lock = threading.Lock()
@@ -275,7 +272,6 @@ class PeerRuntime:
                 },
             )
         )
-        self._store.advance(self._mix_budget_s)
         spoke_s = time.monotonic()
         stop = stop or threading.Event()
         while self._is_waiting and not stop.is_set() and self.ended_by != STOPPED:
@@ -292,10 +288,6 @@ class PeerRuntime:
         """
         with self._carrying:
             pass
-
-    def settle(self) -> None:
-        """Finish mixing what was put off."""
-        self._store.settle()
 
     def take_staged(self, share: ShareId) -> Staged | None:
         """Take out a share that is shown, to read it; None where it was dropped. Give it back."""

@@ -260,7 +260,6 @@ class PeerSession:
             rounding=partial(_rounding, config.seed, made.id),
             segments=_segments(made.vector) if host else None,
             attachments=Attachments(memory=made.vector.memory) if host else None,
-            mixing=config.mixing,
             shared=self._share(protocol.account.life),
         )
         wire = NATIVE if config.protocol.exact else config.protocol.wire
@@ -276,7 +275,6 @@ class PeerSession:
             made.counters,
             _weakly(self._hear),
             self.journal,
-            config.mix_budget_s,
             self._make_desk(),
             obeys_stops=config.remote_stop,
             deaths=DeathNotices(config.out),
@@ -338,10 +336,6 @@ class PeerSession:
         made, config = self._made, self._made.config
         if made.journaled is None or config.out is None:
             return None
-        if config.mixing != "step":
-            raise ConfigError(
-                f"mixing is {config.mixing!r}: a journal needs 'step', which a replay can repeat"
-            )
         if config.local:
             raise ConfigError("local is set: a replay knows nothing of it; give up the journal")
         given = made.vector, made.rule, host, made.journaled
@@ -374,7 +368,6 @@ def _settings(made: Made) -> dict[str, str]:
         "topology": config.topology,
         "wire": protocol.wire,
         "shards": str(config.shards),
-        "mixing": config.mixing,
         "exact": str(protocol.exact).lower(),
         "gossip_s": f"{protocol.gossip_s:g}",
         "suspect_s": f"{protocol.suspect_s:g}",

@@ -81,7 +81,6 @@ def merge(
         if stop.wait(nap_s(pace_s, merging=merging)):
             break
         runtime.step(trained=False, stop=stop)
-    runtime.settle()
     result, own_steps = runtime.look(_result)
     if not result and runtime.look(lambda p: len(p.live()) > 1 or p.agreement.distance is not None):
         _log.warning("merge ended without the average: %s", _why(result, own_steps))

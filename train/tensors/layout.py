@@ -38,7 +38,6 @@ from .frames import Payload
 from .wires import formats
 
 __all__ = [
-    "SLICE_SIZE",
     "Constants",
     "Layout",
     "Part",
@@ -337,10 +336,6 @@ def _spec(name: str, tensor: Tensor, shared: bool) -> TensorSpec:
     return TensorSpec(name, tuple(tensor.shape), dtype, shared, order)
 
 
-SLICE_SIZE: Final = 1 << 19
-"""Numbers that are mixed at a time where training shall not wait for a whole share: some 0.2 ms."""
-
-
 class Part(NamedTuple):
     """Numbers of one flat tensor, and the room that they have in a payload."""
 
@@ -401,21 +396,6 @@ class Part(NamedTuple):
             stop = start + raw.numel() // self.dtype.itemsize
             yield self._cut(start, stop), raw
             start = stop
-
-    def slices(self, payload: Payload) -> Iterator[tuple["Part", Tensor]]:
-        """Cut it into neighboring parts of at most `SLICE_SIZE` numbers, each with its bytes.
-
-        What ``topk`` sends of a part is one slice: it is little.
-        """
-        for piece, raw in self.pieces(payload):
-            n_numbers = piece.high - piece.low
-            whole = n_numbers <= SLICE_SIZE or not (self.wire is None or self.wire.is_dense)
-            if whole:
-                yield piece, raw
-                continue
-            for start in range(0, n_numbers, SLICE_SIZE):
-                stop = min(start + SLICE_SIZE, n_numbers)
-                yield piece._cut(start, stop), _bytes_of(piece, raw, start, stop)
 
     def _cut(self, start: int, stop: int) -> "Part":
         """Those of its numbers from one place to another, which are whole cache lines."""
@@ -527,31 +507,6 @@ def _runs(
         if len(lines):
             found = torch.from_numpy(lines).to(segment.device)
             yield index, 0, len(lines) * ALIGNMENT_BYTES, found
-
-
-def _bytes_of(part: Part, room: Tensor, start: int, stop: int) -> Tensor:
-    """The bytes of some of a part's numbers; *start* is a multiple of `SLICE_SIZE`."""
-    if part.wire is None:
-        return room[start * part.dtype.itemsize : stop * part.dtype.itemsize]
-    # Each array lies behind all of the one before, so the bytes of a slice are brought together.
-    arrays = [
-        room_of[first : first + length]
-        for room_of, first, length in zip(
-            formats.arrays_in(room, part.wire, part.dtype, part.high - part.low),
-            (length for _, length in part.wire.parts(start)),
-            (length for _, length in part.wire.parts(stop - start)),
-            strict=True,
-        )
-    ]
-    if len(arrays) == 1:
-        return arrays[0].view(torch.uint8)
-    n_bytes = part.wire.room_bytes("float32", stop - start, 4)
-    used = torch.empty(n_bytes, dtype=torch.uint8, device="cpu")
-    for there, array in zip(
-        formats.arrays_in(used, part.wire, part.dtype, stop - start), arrays, strict=True
-    ):
-        there.copy_(array)
-    return used
 
 
 _WORD_BYTES = 8

@@ -2,12 +2,10 @@
 
 import os
 import threading
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +31,6 @@ from ...gossip.wire.formats import Form
 from .blocks import sketch_of
 from .buffers import IDLE_S, not_finite
 from .cuda import DeviceSnapshot, Held, Mark
-from .mixing import Mixing, Sliced
 from .shared_memory import Attachments, SegmentPool
 from .staging import Distances, Progress, Staged, Staging, distances_of
 from .vector import Term, Vector
@@ -102,7 +99,6 @@ class TensorStore:
             for ordinary memory. Closed with the store, as are the next two.
         attachments: Opens the segments of neighbors; None where none is attached.
         shared: Segments to exchange with, for rules that do; None where there are none.
-        mixing: When shares are mixed; on a device at once, as training does not wait for it.
     """
 
     def __init__(
@@ -112,7 +108,6 @@ class TensorStore:
         segments: SegmentPool | None = None,
         attachments: Attachments | None = None,
         *,
-        mixing: Mixing = "step",
         shared: Segments | None = None,
     ) -> None:
         self._vector = vector
@@ -122,12 +117,9 @@ class TensorStore:
         self._rounding = rounding
         self._segments = segments
         self._attachments = attachments
-        sliced = mixing == "sliced" and vector.is_here
-        self._mixer = Sliced(vector.layout.note_change) if sliced else None
-        # An answer may leave before a queued share is mixed, and then its sender's memory is used
-        # for something else; likewise before a device has read it.
-        straight = vector.is_here and self._mixer is None
-        self.staging = Staging(vector, attachments, straight=straight)
+        # An answer may leave before a device has read a share, and then its sender's memory is used
+        # for something else.
+        self.staging = Staging(vector, attachments, straight=vector.is_here)
         """Shares on their way in: frames land there, and neighbors' memory is attached."""
         self._snapshots: dict[SnapshotId, _Kept] = {}
         self._lock = threading.Lock()
@@ -136,7 +128,6 @@ class TensorStore:
         # A leaver's values are settled by whichever thread hears the last answer.
         self._values = threading.RLock()
         self._failures: dict[int, TrainingError] = {}
-        # By shard, of the last share: squared norms of its difference from x, and of x.
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> bool:
         """Do what *effect* asks for, where it is about values.
@@ -238,13 +229,11 @@ class TensorStore:
     def measured(self, effect: Measure) -> Distances:
         """What a `Measure` asks for, of those shares that were not dropped by now."""
         with self._values:
-            self.settle()
             return distances_of(self.staging, self._vector, effect.shares)
 
     def sketch(self) -> tuple[float, ...]:
         """A sketch of the model, see `sketch_of`."""
         with self._values:
-            self.settle()
             return sketch_of(self._vector.flats)
 
     def frame_of(self, effect: Send) -> Buffer | None:
@@ -281,35 +270,16 @@ class TensorStore:
         """Note that this thread trains, and on which streams of a device."""
         self._vector.follow()
 
-    def advance(self, budget_s: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Go on with what is queued to be mixed, for so many seconds of *clock*.
-
-        Raises:
-            TrainingError: A snapshot that this thread took on a device was not finite.
-        """
-        if self._mixer is not None:
-            self._mixer.advance(budget_s, clock)
-        self._raise_failure()
-
-    def settle(self) -> None:
-        """Return when all shares that were to be mixed are."""
-        if self._mixer is not None:
-            self._mixer.settle()
-
     def close(self) -> None:
-        """Mix what is left, and let go of memory that is shared with other processes."""
-        try:
-            if self._mixer is not None:
-                self._mixer.settle()
-        finally:
-            self.staging.close()
-            if self._attachments is not None:
-                self._attachments.close()
-            if self._segments is not None:
-                self._segments.close()
-            if self._shared is not None:
-                self._shared.close()
-            self._snapshots.clear()
+        """Let go of memory that is shared with other processes."""
+        self.staging.close()
+        if self._attachments is not None:
+            self._attachments.close()
+        if self._segments is not None:
+            self._segments.close()
+        if self._shared is not None:
+            self._shared.close()
+        self._snapshots.clear()
 
     def _carry_out(self, effect: Effect, frame: Buffer) -> bool:
         match effect:
@@ -351,7 +321,6 @@ class TensorStore:
     def _take(self, effect: Snapshot) -> None:
         kept = self._snapshots.get(effect.id) or self._prepare(effect)
         try:
-            self.settle()
             rng = None if self._rounding is None else self._rounding(effect.id)
             taken = self._vector.take(
                 kept.host, effect.register, kept.form, kept.shard, rng, kept.progress.reached
@@ -407,7 +376,6 @@ class TensorStore:
             self._hold(kept.taken.mark, kept.view)
 
     def _reclaim(self, effect: Reclaim) -> None:
-        self.settle()
         kept = self._snapshots.get(effect.snapshot)
         if kept is None:
             # It was not finite, and nothing of it has left. Nor is what it was taken of.
@@ -426,17 +394,10 @@ class TensorStore:
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
         given = staged.payload, effect.fraction, effect.form, staged.shard
-        if self._mixer is not None and effect.fraction < 1:
-            done = partial(self.staging.give_back, staged)
-            self._mixer.add(self._vector.mixing(*given), done)
-            return
-        # Who becomes a copy takes a step on it next.
-        self.settle()
         staged.read = self._vector.mix(*given)
         self.staging.give_back(staged)
 
     def _combine(self, effect: Combine) -> None:
-        self.settle()
         shares: list[Staged] = []
         terms: list[tuple[float, Term]] = []
         for coefficient, term in effect.terms:
@@ -464,7 +425,6 @@ class TensorStore:
     def _exchange(self, effect: Exchange) -> None:
         if self._shared is None:
             raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
-        self.settle()
         self._shared.exchange(effect, self._vector)
 
     def _drop(self, share: ShareId) -> None:

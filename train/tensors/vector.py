@@ -396,20 +396,6 @@ class Vector:
                     # Whoever reads a share gives it back, and its memory is used again.
                     arrival.mark.synchronize()
 
-    def mixing(
-        self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0
-    ) -> Iterator[None]:
-        """What `mix` does, a slice of numbers at each step of the iterator.
-
-        For vectors that lie in host memory; a copy, which is taken over whole, is for `mix`.
-        Call `Layout.note_change` before anything else is computed.
-        """
-        for part in self.plan(form, shard).of_register(0):
-            for piece, raw in part.slices(payload):
-                with torch.no_grad():
-                    self._mix(piece, raw, fraction)
-                yield
-
     @torch.no_grad()
     def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> Mark:
         """Set ``register = sum of coefficient * term``.

@@ -46,8 +46,6 @@ from rumor.train.config import RunConfig
         (["--set", "shards_per_push=0"], "shards_per_push=0"),
         (["--set", "shard_order=sorted"], "round-robin or random"),
         (["--set", "bandwidth=200"], "as in 200mbit, 1gbit or 25MB/s"),
-        (["--set=mixing=later"], "step or sliced"),
-        (["--set=mix_budget_s=0"], "mix_budget_s=0"),
         (["--set", "memory_models=1.5"], "memory_models=1.5: it must be at least 2"),
         (["--set", "prefetch=-1"], "prefetch=-1"),
     ],

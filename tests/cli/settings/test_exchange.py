@@ -22,8 +22,6 @@ GIVEN: dict[str, Any] = {
     "shard_order": "random",
     "exact": True,
     "bandwidth": "200mbit",
-    "mixing": "sliced",
-    "mix_budget_s": 0.0005,
     "memory_models": 2.5,
     "shared_memory": False,
     "dead_s": 77.0,
@@ -52,7 +50,7 @@ def test_without_options_a_peer_exchanges_as_in_python(
     assert CliRunner().invoke(app, ["peer"]).exit_code == 0
     [(run_config, peer_config)] = asked
     defaults = PeerConfig()
-    names = ("shards", "frozen_may_differ", "mixing", "mix_budget_s", "memory_models", "protocol")
+    names = ("shards", "frozen_may_differ", "memory_models", "protocol")
     for name in names:
         assert getattr(peer_config, name) == getattr(defaults, name)
     assert run_config.prefetch == RunConfig().prefetch
@@ -64,7 +62,6 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
     [(run_config, peer_config)] = asked
     protocol = peer_config.protocol
     assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
-    assert (peer_config.mixing, peer_config.mix_budget_s) == ("sliced", 0.0005)
     assert peer_config.memory_models == 2.5
     assert (protocol.exact, protocol.shared_memory) == (True, False)
     assert protocol.bandwidth_bytes_s == 25e6

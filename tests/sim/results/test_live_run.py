@@ -179,7 +179,7 @@ def test_a_network_that_was_measured_needs_no_note(tmp_path: Path) -> None:
 
 
 def test_what_a_simulation_does_otherwise_is_noted(tmp_path: Path) -> None:
-    folder = leave_run(tmp_path / "run", PACES, lr_schedule="cosine", mixing="sliced")
+    folder = leave_run(tmp_path / "run", PACES, lr_schedule="cosine")
     (folder / "summary.json").write_text(json.dumps({"faults": [{"kind": "crash"}]}))
     place = folder / "peers" / "peer-2" / "options.json"
     options = json.loads(place.read_text())
@@ -187,7 +187,7 @@ def test_what_a_simulation_does_otherwise_is_noted(tmp_path: Path) -> None:
     found = calibrate(read_live_run(folder))
     notes = " / ".join(found.notes)
     assert found.settings["lr_schedule"] == "cosine" and "lr_schedule" not in notes
-    for words in ("mixing was sliced", "batch_size was not", "--faults"):
+    for words in ("batch_size was not", "--faults"):
         assert words in notes
 
 

@@ -178,9 +178,8 @@ def expected(standing: Sequence[Standing], name: str) -> Any:
             )
         },
         {"rule": Scattered()},
-        {"mixing": "sliced"},
     ],
-    ids=["whole", "shards", "memory", "frames", "scattered", "sliced"],
+    ids=["whole", "shards", "memory", "frames", "scattered"],
 )
 def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, Any]) -> None:
     with swarm(Net, **changes) as (first, others):

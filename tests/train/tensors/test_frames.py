@@ -11,7 +11,6 @@ from rumor.gossip.errors import DecodeError
 from rumor.gossip.types import SharePart
 from rumor.gossip.wire.codec import checksum
 from rumor.gossip.wire.formats import Form
-from rumor.train.tensors.mixing import Mixing
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
@@ -54,24 +53,22 @@ def hold(store: TensorStore, payload: Tensor, form: Form = WHOLE, frame_bytes: i
 TWO = Form(registers=2)
 
 
-@pytest.mark.parametrize("mixing", ["step", "sliced"])
 @pytest.mark.parametrize("fraction", [0.25, 1.0])
 @pytest.mark.parametrize("form", [WHOLE, TWO, Form(copy=True, anchor=True)], ids=str)
-def test_a_share_is_mixed_from_its_messages_as_from_a_buffer(
-    form: Form, fraction: float, mixing: Mixing
-) -> None:
+def test_a_share_is_mixed_from_its_messages_as_from_a_buffer(form: Form, fraction: float) -> None:
     registers = ("x", "y")[: form.registers]
     sender = Vector(mixed(1), ("y",), keeps_anchor=True)
     payload = sender.snapshot(registers, form)
     results = []
     for arrive in (hold, land):
         vector = Vector(mixed(0), ("y",), keeps_anchor=True)
-        store = TensorStore(vector, mixing=mixing)
+        store = TensorStore(
+            vector,
+        )
         arrive(store, payload, form)
         assert store.is_sound(SHARE, sender.kept_anchor())
         store.carry_out(Mix(SHARE, fraction, form))
         assert arrive is land or not kept_buffers(vector)
-        store.settle()
         results.append((vector.snapshot(form=Form(copy=True)), vector.kept_anchor()))
     assert torch.equal(results[0][0], results[1][0]) and results[0][1] == results[1][1]
 

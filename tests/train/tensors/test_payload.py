@@ -9,7 +9,7 @@ from torch import nn
 from rumor.gossip import TrainingError
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.schema import Schema, TensorSpec
-from rumor.train.tensors.layout import SLICE_SIZE, Part, Placed, Segment, plan
+from rumor.train.tensors.layout import Placed, Segment, plan
 from rumor.train.tensors.vector import Vector
 
 WIRES = ["float32", "bfloat16", "int8", "topk:0.1"]
@@ -80,28 +80,3 @@ def test_parts_fill_a_payload_from_end_to_end_and_the_vector_likewise(
             at = part.stop_bytes
         assert at == layout.size_bytes == form.size_bytes(vector.schema, shard)
     assert all(count == registers for flat in covered for count in flat)
-
-
-@pytest.mark.parametrize("wire", ["float32", "float16", "int8"])
-def test_slices_of_a_part_cover_it_once_in_order(wire: str) -> None:
-    schema, segments = spread(("float64", 2 * SLICE_SIZE + 24, "cpu"))
-    layout = plan(schema, segments, Form(wire), 0)
-    (part,) = layout.parts
-    payload = torch.zeros(layout.size_bytes, dtype=torch.uint8)
-    slices = list(part.slices(payload))
-    assert [(piece.low, piece.high) for piece, _ in slices] == [
-        (0, SLICE_SIZE),
-        (SLICE_SIZE, 2 * SLICE_SIZE),
-        (2 * SLICE_SIZE, 2 * SLICE_SIZE + 24),
-    ]
-    # Where numbers lie in order, a slice is a view and costs no memory.
-    shares = [raw.untyped_storage().data_ptr() == payload.data_ptr() for _, raw in slices]
-    assert all(shares) is (wire != "int8")
-
-
-def test_a_small_part_is_one_slice() -> None:
-    part = Part(0, 0, 16, 64, 128, torch.float32, None)
-    payload = torch.arange(128, dtype=torch.uint8)
-    ((piece, raw),) = part.slices(payload)
-    assert piece == part
-    assert raw.tolist() == list(range(64, 128))

@@ -1,6 +1,5 @@
 """Effects carried out: frames land, shares are mixed, snapshots are kept as long as needed."""
 
-import copy
 import math
 import queue
 import threading
@@ -29,8 +28,6 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import ShareId, SharePart, stream
 from rumor.gossip.wire.formats import Form, parse_wire
 from rumor.gossip.wire.messages import Chunk, Envelope
-from rumor.train.tensors.layout import SLICE_SIZE
-from rumor.train.tensors.mixing import Mixing
 from rumor.train.tensors.shared_memory import Attachments, SegmentPool, host_id
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
@@ -331,28 +328,22 @@ def segments() -> Iterator[SegmentPool]:
 
 
 @readable
-@pytest.mark.parametrize("mixing", ["step", "sliced"])
 @pytest.mark.parametrize("wire", ["float32", "int8"])
-def test_a_share_is_mixed_from_the_memory_of_its_sender(
-    wire: str, mixing: Mixing, segments: SegmentPool
-) -> None:
+def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str, segments: SegmentPool) -> None:
     vectors = [Vector(model(), keeps_anchor=True) for _ in range(3)]
     vectors[0].flats[0].add_(torch.randn_like(vectors[0].flats[0]), alpha=0.01)
     sender = TensorStore(vectors[0], lambda id: stream(0, "a", "rounding"), segments)
-    receiver = TensorStore(vectors[1], attachments=Attachments(), mixing=mixing)
+    receiver = TensorStore(vectors[1], attachments=Attachments())
     form = Form(wire)
     size = form.size_bytes(vectors[0].schema, 0)
     sender.carry_out(Snapshot(1, "x", form, shown=True))
     assert receiver.staging.attach(Attach(SHARE, sender.segment_of(1), size, form))
     assert receiver.staging.is_finite(SHARE)
     receiver.carry_out(Mix(SHARE, 0.5, form))
-    if mixing != "step":
-        # The answer frees the memory, though the share may not be mixed yet.
-        sender._snapshots[1].host.fill_(0x7F)
     receiver.close()
     vectors[2].mix(vectors[0].snapshot("x", form, rng=stream(0, "a", "rounding")), 0.5, form)
     assert torch.equal(vectors[1].flats[0], vectors[2].flats[0])
-    assert kept_buffers(vectors[1]) == (0 if mixing == "step" else 1)
+    assert kept_buffers(vectors[1]) == 0
 
 
 @readable
@@ -397,102 +388,6 @@ def test_without_segments_nothing_is_shown_or_attached() -> None:
         Attach(SHARE, "nowhere", 64)
     )
     store.close()
-
-
-class Clock:
-    """Each look takes a second."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        self.now_s += 1
-        return self.now_s
-
-
-def large() -> nn.Module:
-    """Three slices."""
-    return model(0, 2 * SLICE_SIZE // 40 + 40)
-
-
-def test_mixed_later_shares_have_the_same_bits_as_mixed_at_once() -> None:
-    torch.manual_seed(0)
-    module = large()
-    vectors = [Vector(copy.deepcopy(module)) for _ in range(2)]
-    stores = [TensorStore(vectors[0]), TensorStore(vectors[1], mixing="sliced")]
-    clock, taken = Clock(), []
-    payload = Vector(large()).snapshot().clone()
-    for seq in range(1, 8):
-        share = ShareId("b", 1, seq)
-        payload.view(torch.float32).mul_(0.9)
-        for store in stores:
-            store.carry_out(Stage(share, 0, payload.numel()), payload.numpy().data)
-            store.carry_out(Mix(share, 0.3))
-            store.advance(2.5, clock)
-            if seq % 3 == 0:
-                store.carry_out(Snapshot(seq, "x"))
-                taken.append(store._snapshots[seq].host.clone())
-    for store in stores:
-        store.settle()
-    assert torch.equal(vectors[0].flats[0], vectors[1].flats[0])
-    for at_once, later in zip(taken[::2], taken[1::2], strict=True):
-        assert torch.equal(at_once, later)
-    stores[1].close()
-
-
-def test_a_share_waits_for_its_turn_and_holds_its_buffer_meanwhile() -> None:
-    vector = Vector(large())
-    store, before = TensorStore(vector, mixing="sliced"), vector.flats[0].clone()
-    land(store, torch.zeros(vector.schema.share_bytes, dtype=torch.uint8))
-    store.carry_out(Mix(SHARE, 0.5))
-    store.carry_out(Drop(SHARE))
-    assert torch.equal(vector.flats[0], before)
-    store.advance(0.5, Clock())
-    half = before.clone()
-    half[:SLICE_SIZE] *= 0.5
-    assert torch.equal(vector.flats[0], half)
-    assert kept_buffers(vector) == 0
-    store.advance(100.0, Clock())
-    assert torch.equal(vector.flats[0], before * 0.5)
-    assert kept_buffers(vector) == 1
-
-
-@pytest.mark.parametrize(
-    "effect",
-    [
-        Snapshot(2, "x"),
-        Combine("y", ((1.0, "x"),)),
-        Reclaim(1, 0.5),
-        Mix(ShareId("b", 1, 2), 1.0),
-    ],
-    ids=["snapshot", "combine", "reclaim", "copy"],
-)
-def test_what_needs_the_whole_vector_first_finishes_what_is_queued(
-    effect: Snapshot | Combine | Reclaim | Mix,
-) -> None:
-    torch.manual_seed(0)
-    vectors = [Vector(copy.deepcopy(large()), ("y",)) for _ in range(2)]
-    payload = torch.zeros(vectors[0].schema.share_bytes, dtype=torch.uint8)
-    modes: tuple[Mixing, ...] = ("step", "sliced")
-    for vector, mode in zip(vectors, modes, strict=True):
-        store = TensorStore(vector, mixing=mode)
-        store.carry_out(Snapshot(1, "x"))
-        for seq in (1, 2):
-            store.carry_out(Stage(ShareId("b", 1, seq), 0, payload.numel()), payload.numpy().data)
-        store.carry_out(Mix(ShareId("b", 1, 1), 0.5))
-        store.carry_out(effect)
-        assert kept_buffers(vector) == (2 if isinstance(effect, Mix) else 1)
-        store.close()
-    for register in ("x", "y"):
-        assert torch.equal(vectors[0].snapshot(register), vectors[1].snapshot(register))
-
-
-def test_a_newcomer_is_a_copy_before_it_takes_a_step() -> None:
-    vector = Vector(large())
-    store, form = TensorStore(vector, mixing="sliced"), Form(copy=True)
-    land(store, torch.zeros(vector.schema.copy_bytes, dtype=torch.uint8), form)
-    store.carry_out(Mix(SHARE, 1.0, form))
-    assert not vector.flats[0].any()
 
 
 def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
@@ -573,13 +468,12 @@ def test_a_sender_reads_what_its_receivers_read(wire: str) -> None:
         here.carry_out(Combine("sum", ((1.0, 3),)))
 
 
-@pytest.mark.parametrize("mixing", ["step", "sliced"])
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8"])
-def test_a_staged_share_is_measured_where_it_lies(mixing: Mixing, shards: int, wire: str) -> None:
+def test_a_staged_share_is_measured_where_it_lies(shards: int, wire: str) -> None:
     form, shares = Form(wire), list[ShareId]()
     ours, theirs = (Vector(model(), shards=shards, keeps_anchor=True) for _ in range(2))
-    store = TensorStore(ours, mixing=mixing)
+    store = TensorStore(ours)
     theirs.flats[0].add_(torch.randn_like(theirs.flats[0]), alpha=0.1)
     for seq, shard in ((1, 0), *((2, shard) for shard in range(shards))):
         share = ShareId("b", 1, seq, shard)

@@ -58,8 +58,6 @@ def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
         GoSGD(layers=0)
     with pytest.raises(ConfigError, match="shards is 2: rule 'gosgd' itself cuts"):
         PeerConfig(rule="gosgd:layers=4", shards=2)
-    with pytest.raises(ConfigError, match=r"mixing is 'sliced': .* must not change; use step"):
-        PeerConfig(rule="gosgd:layers=4", mixing="sliced")
 
 
 def test_each_piece_goes_when_it_is_ready_once_in_a_step_and_the_rest_goes_at_its_end() -> None:
