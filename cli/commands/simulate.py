@@ -58,12 +58,6 @@ class SimulateConfig:
 
     plot: bool = setting(True, "Draw a picture.")
 
-    animate: Path | None = setting(
-        None,
-        "Draw the run as a film, too, in which one sees who is up: a .gif or .webp file.",
-        otherwise="none",
-    )
-
     loggers: tuple[str, ...] = setting(
         (),
         "Where each measurement goes besides: tensorboard, trackio, wandb or mlflow, each with "
@@ -116,7 +110,6 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
     be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
     """
-    from ...sim.results.film import check_film
     from ...train.tensors.buffers import keep_pages
 
     if settings["storm"] == "list":
@@ -129,12 +122,9 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     if own.from_file is not None:
         config = start_from(own.from_file, config, given(ctx))
     keep_pages()
-    if own.animate is not None:
-        check_film(own.animate)
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config, own.loggers, folder)
         unwritten = _keep(run, folder, picture=own.plot)
-        undrawn = _film(run, own.animate)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
         print_json(summary)
@@ -142,7 +132,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         from ..reports.simulation import print_run
 
         print_run(summary, Console())
-    if why := unwritten or undrawn or complaint(run.summary):
+    if why := unwritten or complaint(run.summary):
         fail(why, FAILED)
 
 
@@ -193,18 +183,6 @@ def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
         return f"{error}; no file was kept"
     except KeyboardInterrupt:
         fail("stopped while the files were written; nothing was kept", STOPPED)
-    return ""
-
-
-def _film(run: "Run", path: Path | None) -> str:
-    """Write a film, if one was asked for; says what went wrong."""
-    try:
-        if path is not None:
-            run.animate(path)
-    except OSError as error:
-        return not_written(path, error)
-    except KeyboardInterrupt:
-        fail("stopped while the film was drawn; all else was kept", STOPPED)
     return ""
 
 

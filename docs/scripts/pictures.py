@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.request import urlopen
@@ -49,11 +48,9 @@ def tutorial(folder: Path) -> None:
 
 
 def storm(folder: Path) -> None:
-    """The film of the README."""
-    page = "docs/how-to/simulate.md"
-    for command in _commands(page, "python -m rumor.sim.storm ", "rumor simulate -n 32 "):
-        _run(command, folder)
-    copyfile(folder / "storm.gif", IMAGES / "storm.gif")
+    """The simulated run of the README."""
+    _run(_commands("docs/how-to/simulate.md", "rumor simulate -n 32 ")[0], folder)
+    _keep((folder / "runs/storm/training.png").read_bytes(), "storm.png")
 
 
 def demo(folder: Path) -> None:

@@ -26,7 +26,7 @@ from ..batched.schedule import Ending
 from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
-from ..kernel.plan import Attack, worker_names
+from ..kernel.plan import Attack
 from .figures import describe
 from .files import (
     MODEL,
@@ -113,26 +113,6 @@ class Run:
         if path is not None:
             figure.savefig(path)
         return figure
-
-    def animate(self, path: Path | str, *, seconds: float = 12.0, fps: float = 10.0) -> None:
-        """Draw the run as a film: who is up, slow or cut off, and how good the merged model is.
-
-        Args:
-            path: Where it goes; it ends in ``.gif`` or ``.webp``.
-            seconds: How long it lasts; equal parts of it are equal parts of virtual time.
-            fps: Pictures a second.
-
-        Raises:
-            ConfigError: The file is of another format, or a number is out of range.
-            OSError: It cannot be written.
-        """
-        # matplotlib and Pillow take half a second to import.
-        from .film import animate
-
-        faults = self.summary.get("faults") or ()
-        joined = sum(fault.get("count", 1) for fault in faults if fault["kind"] == "join")
-        names = worker_names(self.summary["workers"], joined)
-        animate(self.summary, self.series, names, Path(path), seconds=seconds, fps=fps)
 
     def save(self, folder: Path | str, *, picture: bool = True) -> None:
         """Write everything to a folder: all files appear there together, or none does.

@@ -499,38 +499,6 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.extended
-def test_a_film_is_drawn_beside_the_folder(tmp_path: Path) -> None:
-    film = tmp_path / "film.gif"
-    command = ("-n", "2", "--steps", "4", "--task", "quadratic", "--out", str(tmp_path / "run"))
-    assert simulate(*command, "--set", f"animate={film}").exit_code == 0
-    assert film.read_bytes().startswith(b"GIF89a") and (tmp_path / "run" / "summary.json").exists()
-
-
-def test_a_film_that_cannot_be_drawn_is_refused_before_anything_is_computed(
-    tmp_path: Path,
-) -> None:
-    result = simulate("--set", f"animate={tmp_path / 'film.mp4'}")
-    assert result.exit_code == 2 and "must end in .gif or .webp" in result.output
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [(OSError(28, "No space left on device"), "No space left"), (KeyboardInterrupt(), "stopped")],
-)
-def test_a_film_that_fails_costs_only_itself(
-    fake: Fake, error: BaseException, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: Run, path: Path) -> None:
-        raise error
-
-    monkeypatch.setattr(Run, "animate", fail)
-    result = simulate("--set", f"animate={tmp_path / 'film.gif'}", "--out", str(tmp_path / "run"))
-    assert result.exit_code != 0 and words in result.output
-    assert (tmp_path / "run" / "summary.json").exists()
-
-
 def test_a_run_has_a_new_folder_to_itself_from_its_start(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
