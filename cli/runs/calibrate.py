@@ -129,8 +129,7 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
     """The network that soundings speak for, the same between all.
 
     Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
-    slowest link says what an uplink carries. Medians over the links. Connections share cables
-    evenly, as TCP's do.
+    slowest link says what an uplink carries. Medians over the links.
     """
     from statistics import median
 
@@ -142,7 +141,6 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
         latency_s=float(f"{latency_s:.4g}"),
         jitter=float(f"{max(0.0, mean_s / latency_s - 1):.3g}"),
         bandwidth_mbit=float(f"{min(link.bytes_s for link in links) * 8e-6:.4g}"),
-        fair_sharing=True,
     )
 
 

@@ -1,7 +1,4 @@
-"""What is on its way: a message arrives when the ports that lie before its receiver let it.
-
-Where cables are shared evenly, connections hold up messages in place of uplinks and ports.
-"""
+"""What is on its way: a message arrives when the ports that lie before its receiver let it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -12,7 +9,6 @@ from ...gossip.types import PeerId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Envelope, Hello, Leave
 from ...train.faults.network import NetworkFaults
-from ..models.cables import FairSharing
 from ..models.links import Links, Port, Sizes, address_of
 from .clock import Clock, Priority
 from .worker import Payload, Worker
@@ -30,12 +26,7 @@ class Deliveries:
 
     def __init__(self, clock: Clock, links: Links) -> None:
         self._clock = clock
-        self.sharing = FairSharing(lambda: clock.now, self._at)
-        """What holds up messages where cables are shared evenly."""
         self.links = links
-
-    def _at(self, time_s: float, action: Callable[..., object], *arguments: object) -> None:
-        self._clock.at(max(time_s, self._clock.now), _DELIVERY, action, *arguments)
 
     def expect(
         self,
@@ -149,59 +140,34 @@ class Mailbox:
                 fleet.traffic.membership_bytes += whole
             frame = envelope.frame_bytes
             size_bytes = frame + links.header_weight * (whole - frame)
-        now = fleet.clock.now
-        way, there, fair = (worker.index, to), fleet.workers[to], links.are_fair
+        way, there = (worker.index, to), fleet.workers[to]
         # None where it is lost at once.
         cuts = None if way in self._cut else self._cuts.get(way, 0)
+        arrivals_s = self._arrivals(way, size_bytes)
         if not there.running or (
             fleet.harness is not None and not fleet.harness.reaches(worker, there)
         ):
             # Its host answers that nobody listens there, unless that is lost, too.
-            arrivals_s = self._arrivals(now, way, 0.0 if fair else size_bytes)
             if arrivals_s and cuts is not None and envelope.destination:
                 self._unsent(worker, envelope)
-        elif fair:
-            if payload is not None:
-                payload.readers += 1
-            given = now, way, cuts, there, envelope, payload
-            connection = links.connection(*way)
-            self._deliveries.sharing.send(connection, size_bytes, self._has_left, *given)
-        else:
-            self._expect(size_bytes, now, way, cuts, there, envelope, payload)
-
-    def _has_left(self, *given: Any) -> None:
-        """The last byte of a message has come out of its connection."""
-        self._expect(0.0, *given)
-        if (payload := given[-1]) is not None:
-            self._fleet.values.let_go(payload)
-
-    def _expect(
-        self, size_bytes: float, sent_s: float, way: Way, cuts: int | None,
-        there: Worker, envelope: Envelope, payload: Payload,
-    ) -> None:  # fmt: skip
-        """Let a message arrive that was sent then, when *cuts* had hit its way."""
-        given: tuple[Any, ...]
-        if self._faults is not None:
-            given = self._deliver, way, cuts, there, envelope, payload
-            arrivals_s = self._arrivals(sent_s, way, size_bytes)
-        else:
+            return
+        given: tuple[Any, ...] = self._deliver, way, cuts, there, envelope, payload
+        if self._faults is None:
             # No way is ever cut, and no worker stands still.
-            given = self._fleet.take_in, there, envelope, payload
-            now, links = self._fleet.clock.now, self._deliveries.links
-            arrivals_s = links.deliveries(now, *way, size_bytes, sent_s)
+            given = fleet.take_in, there, envelope, payload
         for time_s in () if cuts is None else arrivals_s:
             if payload is not None:
                 payload.readers += 1
             self._deliveries.expect(time_s, way, size_bytes, *given)
 
-    def _arrivals(self, sent_s: float, way: Way, size_bytes: float) -> tuple[float, ...]:
-        """When a message comes that leaves now and was sent then.
+    def _arrivals(self, way: Way, size_bytes: float) -> tuple[float, ...]:
+        """When a message comes that is sent now.
 
         Asked for in any case: what fault does to later messages must not depend on it.
         """
         now = self._fleet.clock.now
-        times_s = self._deliveries.links.deliveries(now, *way, size_bytes, sent_s)
-        return times_s if self._faults is None else self._faults.arrivals(sent_s, *way, times_s)
+        times_s = self._deliveries.links.deliveries(now, *way, size_bytes)
+        return times_s if self._faults is None else self._faults.arrivals(now, *way, times_s)
 
     def _unsent(self, worker: Worker, envelope: Envelope) -> None:
         fleet = self._fleet

@@ -11,8 +11,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Envelope, Hello, Member
 from ...topology.hashing import key, uniform
-from .cables import Cable, Connection
-from .network import ALL, Cut, Link, NetworkConfig
+from .network import ALL, NetworkConfig
 
 __all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of"]
 
@@ -133,15 +132,16 @@ class Links:
         self.downlinks = [_ports(rate) for rate in down]
         """By worker, what its host's downlink is: at most one port."""
 
-        def ends(part: Link | Cut, field: str) -> tuple[Ends, Ends]:
-            return _ends(part.source, places, field), _ends(part.to, places, field)
-
         self._exceptions = [
-            (*ends(link, "links"), link, _ports(link.bandwidth_mbit if link.shared else None))
+            (
+                _ends(link.source, places, "links"),
+                _ends(link.to, places, "links"),
+                link,
+                _ports(link.bandwidth_mbit if link.shared else None),
+            )
             for link in config.links
         ]
-        self._cuts = [(*ends(cut, "cuts"), cut.start_s, cut.stop_s) for cut in config.cuts]
-        self.is_plain = not (config.links or config.cuts or config.hosts) and not (
+        self.is_plain = not (config.links or config.hosts) and not (
             config.jitter or config.loss or config.duplicates or config.reorder
         )
         """Whether all links are alike, and nothing is left to chance."""
@@ -149,22 +149,17 @@ class Links:
         # What a byte takes longer to come out of a downlink than to go into it.
         self._behind_s = max(down_s - _s_per_byte(config.bandwidth_mbit), 0.0)
         self._ways: dict[int, _Way] = {}
-        self._connections: dict[int, Connection] = {}
-        self._cables: dict[int | Port, Cable] = {}
         has_downlinks = any(self.downlinks)
         has_rates = any(self._s_per_byte) or any(link.bandwidth_mbit for link in config.links)
         self.uses_sizes = has_downlinks or has_rates
         """Whether the size of a message has anything to do with when it arrives."""
-        self.are_fair = config.fair_sharing and self.uses_sizes
-        """Whether `connection` says what holds up messages, and `ports` nothing."""
-        has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
-        self.has_ports = has_ports and not self.are_fair
+        self.has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
         """Whether there is any port that messages may get into one another's way at."""
 
     @property
     def uniform(self) -> tuple[float, float, float] | None:
         """Latency, and time for a byte up and down, seconds; None where these do not say it all."""
-        if not self.is_plain or not self._ids or self.are_fair:
+        if not self.is_plain or not self._ids:
             return None
         return self._latency_s, self._s_per_byte[0], _s_per_byte(self._config.downlink)
 
@@ -173,28 +168,8 @@ class Links:
         links are alike, its `downlinks` alone."""
         return self._way(source, to).ports
 
-    def connection(self, source: int, to: int) -> Connection:
-        """What a message between two workers goes through where cables are shared evenly."""
-        place = source << 32 | to
-        found = self._connections.get(place)
-        if found is None:
-            way, host = self._way(source, to), self._hosts[source]
-            s_per_byte: dict[int | Port, float] = {port: port.s_per_byte for port in way.ports}
-            if way.uses_uplink and self._s_per_byte[host]:
-                s_per_byte[host] = self._s_per_byte[host]
-            # The one that is a host's uplink, or in the place of a port.
-            cables = [
-                self._cables.setdefault(of, Cable(1 / byte_s)) for of, byte_s in s_per_byte.items()
-            ]
-            if way.s_per_byte:
-                cables.append(Cable(1 / way.s_per_byte))
-            found = self._connections[place] = Connection(cables)
-        return found
-
-    def deliveries(
-        self, now: float, source: int, to: int, size_bytes: float, sent_s: float | None = None
-    ) -> tuple[float, ...]:
-        """Say when a message arrives that is sent now, or comes out of its `connection`.
+    def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
+        """Say when a message arrives that is sent now.
 
         Whatever is drawn for the n-th message of a link is a function of the seed, the purpose,
         the link's two ids and n alone: to take one fault away shifts no other.
@@ -203,8 +178,7 @@ class Links:
             now: Virtual time, in seconds; a worker's calls, and those of one host, are in order.
             source: Index of the worker that sends.
             to: Index of the one that receives, another one.
-            size_bytes: On the wire; 0 of one that has come out of its connection.
-            sent_s: When that one was sent.
+            size_bytes: On the wire.
 
         Returns:
             Times of arrival in seconds, from *now* on, if all its `ports` are free: none where it
@@ -219,11 +193,6 @@ class Links:
             if self._behind_s:
                 departure += size_bytes * self._behind_s
             return (departure + self._latency_s,)
-        return self._deliver(now, source, to, size_bytes, now if sent_s is None else sent_s)
-
-    def _deliver(
-        self, now: float, source: int, to: int, size_bytes: float, sent_s: float
-    ) -> tuple[float, ...]:
         way = self._way(source, to)
         number = way.count
         way.count += 1
@@ -234,8 +203,6 @@ class Links:
         if way.duplicates and uniform(way.word ^ _COPY, number) < way.duplicates:
             late = _LATE * uniform(way.word ^ _COPY_LATENESS, number)
             arrivals.append(arrivals[0] + late * way.latency_s)
-        if self._cuts:
-            return tuple(at for at in arrivals if not self._is_cut(source, to, sent_s, at))
         return tuple(arrivals)
 
     def _depart(self, now: float, host: int, way: _Way, size_bytes: float) -> float:
@@ -263,15 +230,6 @@ class Links:
             return max(arrival, way.last_s) + late * way.latency_s
         way.last_s = max(arrival, way.last_s)
         return way.last_s
-
-    def _is_cut(self, source: int, to: int, sent: float, arrival: float) -> bool:
-        return any(
-            sent < stop_s
-            and arrival >= start_s
-            and (sources is None or source in sources)
-            and (targets is None or to in targets)
-            for sources, targets, start_s, stop_s in self._cuts
-        )
 
     def _way(self, source: int, to: int) -> _Way:
         # Room for workers that come later.

@@ -18,7 +18,6 @@ from .tables import fields_given
 __all__ = [
     "ALL",
     "PRESETS",
-    "Cut",
     "Host",
     "Link",
     "NetworkConfig",
@@ -51,7 +50,6 @@ _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = MappingProxyType(
         "loss": (_is_rate, "a probability in [0, 1]"),
         "duplicates": (_is_rate, "a probability in [0, 1]"),
         "reorder": (_is_rate, "a probability in [0, 1]"),
-        "start_s": (_is_duration, "0 or more and finite, in seconds"),
     }
 )
 
@@ -126,34 +124,6 @@ class Link:
             raise ConfigError("shared needs bandwidth_mbit, that of all these links together")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """A partition in one direction: whatever is on its way between the two times is lost.
-
-    Raises:
-        ConfigError: A field is out of range, or it ends before it starts.
-    """
-
-    source: tuple[str, ...] = field(default=ALL, metadata=_FROM)
-    """Who sends: ids or indices."""
-
-    to: tuple[str, ...] = ALL
-    """Who receives."""
-
-    start_s: float = 0.0
-    """Virtual time, in seconds."""
-
-    stop_s: float = field(default=math.inf, metadata=_ENDLESS)
-    """Virtual time, in seconds; infinite for a cut that never heals."""
-
-    def __post_init__(self) -> None:
-        _check_workers("from", self.source)
-        _check_workers("to", self.to)
-        _check_numbers(self, "start_s")
-        if not self.stop_s > self.start_s:
-            raise ConfigError(f"stop_s is {self.stop_s}: it must be after start_s, {self.start_s}")
-
-
 def _check_workers(name: str, workers: Sequence[str]) -> None:
     if not workers:
         raise ConfigError(f"{name} names no worker: it must be ids, indices, or '*' for all")
@@ -195,7 +165,7 @@ class NetworkConfig:
 
     bandwidth_mbit: float | None = None
     """Of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its links; None
-    for no limit. With `fair_sharing`, one message at a time for each of its links."""
+    for no limit."""
 
     downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
     """Of each host's downlink, in Mbit/s: what comes from several sides at once waits there. None
@@ -211,20 +181,14 @@ class NetworkConfig:
     reorder: float = 0.0
     """Probability that a message is late by up to 4 latencies, and is overtaken."""
 
-    fair_sharing: bool = False
-    """Whether connections share uplinks, downlinks and shared lines evenly, as those of TCP do."""
-
     hosts: tuple[Host, ...] = ()
     """Workers that share an uplink and a downlink; each other one has its own."""
 
     links: tuple[Link, ...] = ()
     """Links that differ. Where several fit a link, the last that gives a number holds."""
 
-    cuts: tuple[Cut, ...] = ()
-    """Partitions."""
-
     def __post_init__(self) -> None:
-        _check_numbers(self, *(name for name in _RANGES if name != "start_s"))
+        _check_numbers(self, *_RANGES)
 
     @property
     def downlink(self) -> float | None:
@@ -288,12 +252,11 @@ def read_network(text: str) -> NetworkConfig:
 
         {"preset": "lan", "loss": 0.01,
          "hosts": [{"workers": ["0", "1"], "bandwidth_mbit": 100}],
-         "links": [{"from": "0", "to": ["2", "3"], "latency_s": 0.1}],
-         "cuts": [{"from": "*", "to": "3", "start_s": 10, "stop_s": 20}]}
+         "links": [{"from": "0", "to": ["2", "3"], "latency_s": 0.1}]}
 
     ``from``, ``to`` and ``workers`` are an id or an index, a list of them, or ``"*"`` for all,
     which ``from`` and ``to`` are unless given. A ``bandwidth_mbit`` or ``downlink_mbit`` of null is
-    no limit, a ``stop_s`` of null is never. A link that is ``"shared": true`` is one for all these.
+    no limit. A link that is ``"shared": true`` is one for all these.
 
     Args:
         text: A key of `PRESETS`, or the path of a file.

@@ -1,4 +1,4 @@
-"""How long steps take: the same for all, drawn, or read from a file."""
+"""How long steps take: the same for all, or drawn."""
 
 import math
 import re
@@ -17,7 +17,6 @@ from ...gossip.specs.parameter import Parameter
 from ...gossip.specs.spec import make
 from ...gossip.types import stream
 from ...train.loop.batch_sizes import by_worker
-from .step_trace import read_durations
 
 __all__ = [
     "FORM",
@@ -32,7 +31,6 @@ __all__ = [
     "parse_slow",
     "parse_speeds",
     "slowdowns",
-    "trace",
 ]
 
 
@@ -191,21 +189,20 @@ def make_step_time(
     ``constant``: each step takes *step_s*. ``lognormal:cv=0.3``: drawn, with a coefficient of
     variation of 0.3: the jitter of a machine with a little else to do. ``pareto:shape=2.5``: drawn,
     with a heavy tail: now and then one step takes very much longer; at a shape of 2 or less the
-    variance is infinite. Both have the mean *step_s*. ``trace:path=FILE``: what was recorded,
-    one row for each step of each worker, from the first row again where they are used up.
+    variance is infinite. Both have the mean *step_s*.
 
-    Classes of speed and stragglers multiply all of these, recorded durations too. Workers that join
+    Classes of speed and stragglers multiply all of these. Workers that join
     later take the paces of those there at the start, in turn.
 
     Args:
-        spec: One of the four forms above.
+        spec: One of the three forms above.
         ids: The workers; draws belong to ids, not to places.
-        step_s: Mean duration of a step at speed 1x, in seconds, > 0; a trace has its own.
+        step_s: Mean duration of a step at speed 1x, in seconds, > 0.
         speeds: Classes of speed such as ``0.5x:25%,1x:50%,4x:25%``; None for 1x everywhere.
         slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
 
     Raises:
-        ConfigError: An argument is out of range, or a trace cannot be used; it names file and line.
+        ConfigError: An argument is out of range.
 
     >>> pace = make_step_time("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
     >>> pace.step_s(0, 0), pace.step_s(1, 0)
@@ -220,8 +217,6 @@ def make_step_time(
         raise ConfigError(
             f"step_s is {step_s}: with speeds and slow, steps would take {max(means)}"
         )
-    if pace.path:
-        return _Recorded(read_durations(pace.path, ids), factors)
     return _Constant(means) if pace.draw is None else _Drawn(pace.draw, means, ids, seed)
 
 
@@ -264,30 +259,12 @@ class _Drawn:
         self._numbers[worker] = number
 
 
-class _Recorded:
-    def __init__(self, durations: Sequence[Sequence[float]], factors: list[float]) -> None:
-        self._durations = durations
-        self._factors = factors
-
-    def step_s(self, worker: int, step: int) -> float:
-        worker %= len(self._factors)
-        durations = self._durations[worker]
-        return durations[step % len(durations)] * self._factors[worker]
-
-    def mean_s(self, worker: int) -> float:
-        worker %= len(self._factors)
-        durations = self._durations[worker]
-        return math.fsum(durations) / len(durations) * self._factors[worker]
-
-
 @dataclass(frozen=True, slots=True)
 class Pace:
     """What a spec says of steps."""
 
     draw: Draw | None = None
-    """Draws durations of mean 1; None where steps do not vary, or were recorded."""
-    path: str = ""
-    """The recording, where there is one."""
+    """Draws durations of mean 1; None where steps do not vary."""
 
 
 def constant() -> Pace:
@@ -313,14 +290,7 @@ def pareto(
     return Pace(lambda rng, n: least * (1 + rng.pareto(shape, n)))
 
 
-def trace(
-    path: Annotated[str, Parameter(form="a file, CSV or JSON lines", takes_rest=True)],
-) -> Pace:
-    """Recorded."""
-    return Pace(path=path)
-
-
 PACES: Mapping[str, Callable[..., Pace]] = MappingProxyType(
-    {"constant": constant, "lognormal": lognormal, "pareto": pareto, "trace": trace}
+    {"constant": constant, "lognormal": lognormal, "pareto": pareto}
 )
 """All paces, by the name that people type."""

@@ -75,8 +75,6 @@ def unsupported_reason(plan: FleetPlan) -> str:
         return "workers limit what they send"
     if links.header_weight != 1.0:
         return "the model stands for a larger one"
-    if links.are_fair:
-        return "connections share cables evenly"
     if links.uniform is None:
         return "links differ, or lose, delay or double messages"
     if staged_max(plan) > STAGED_MAX:

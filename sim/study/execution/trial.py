@@ -175,8 +175,6 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
     network = config.network
     if isinstance(network, str) and (network.endswith(".json") or Path(network).is_file()):
         yield "network", Path(network)
-    if config.pace.startswith("trace:path="):
-        yield "pace", Path(config.pace.removeprefix("trace:path="))
     if (path := partition_file(config.partition)) is not None:
         yield "partition", path
     for graph in _graphs(read(config.topology)):

@@ -458,7 +458,6 @@ def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
         (["--engine", "nope"], "nope"),
         (["--set", "latency_s=-1"], "latency_s is -1"),
         (["--set", "loss=2"], "loss is 2"),
-        (["--set", "pace=trace:path=nope"], "nope"),
         (["--speeds", "fast"], "0.5x:25%"),
         (["--set", "slow=9:2"], "9"),
         (["--partition", "iid", "-n", "5000"], "use fewer, or partition shared"),

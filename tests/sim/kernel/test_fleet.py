@@ -15,7 +15,7 @@ from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FleetPlan, Stop
 from rumor.sim.models.links import Links
-from rumor.sim.models.network import Cut, NetworkConfig, read_network
+from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
@@ -95,15 +95,6 @@ def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
     assert fleet.traffic.mixed < fleet.traffic.pushes
     # The fence is what makes it possible to lose a share and keep its weight.
     assert audit(w.protocol.account for w in fleet.workers).balanced
-
-
-def test_a_link_that_is_cut_carries_nothing_until_it_heals() -> None:
-    cut = Cut(source=("peer-0",), stop_s=1.55)
-    fleet = Fleet(plan(2, steps=None, network=NetworkConfig(latency_s=0.001, cuts=(cut,))))
-    run(fleet, 1.0)
-    assert fleet.workers[1].mixed == 0
-    run(fleet, 10.0)
-    assert fleet.workers[1].mixed > 0
 
 
 def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim.models.links import Links
-from rumor.sim.models.network import PRESETS, Cut, Host, Link, NetworkConfig
+from rumor.sim.models.network import PRESETS, Host, Link, NetworkConfig
 from rumor.topology.hashing import uniform
 
 approx = pytest.approx
@@ -176,29 +176,10 @@ def test_chance_belongs_to_ids_whatever_other_workers_there_are() -> None:
     assert [pair.deliveries(n * 0.05, 0, 1, 1000) for n in range(50)] == sent(BAD, 50)
 
 
-def test_a_cut_loses_one_direction_for_its_time() -> None:
-    cut = Cut(source=("0",), to=("1", "2"), start_s=1.0, stop_s=2.0)
-    network = links(NetworkConfig(latency_s=0.25, cuts=(cut,)))
-    times = [0.0, 0.74, 0.75, 1.0, 1.99, 2.0]
-    arrived = [now for now in times if network.deliveries(now, 0, 1, 1)]
-    assert arrived == [0.0, 0.74, 2.0]
-    assert network.deliveries(1.5, 1, 0, 1) and network.deliveries(1.5, 0, 3, 1)
-
-
-def test_a_transfer_that_a_cut_interrupts_is_lost() -> None:
-    config = NetworkConfig(bandwidth_mbit=8, cuts=(Cut(start_s=0.4, stop_s=0.5),))
-    assert links(config).deliveries(0.0, 0, 1, 1_000_000) == ()
-
-
-def test_a_cut_that_does_not_heal_lasts() -> None:
-    assert links(NetworkConfig(cuts=(Cut(),))).deliveries(1e9, 0, 1, 1) == ()
-
-
 @pytest.mark.parametrize(
     ("config", "field"),
     [
         (NetworkConfig(links=(Link(to=("4",)),)), "links"),
-        (NetworkConfig(cuts=(Cut(source=("4",)),)), "cuts"),
         (NetworkConfig(hosts=(Host(workers=("0", "4")),)), "hosts"),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 from rumor.gossip.errors import ConfigError
 from rumor.sim.models.network import (
     PRESETS,
-    Cut,
     Host,
     Link,
     NetworkConfig,
@@ -20,7 +19,6 @@ from rumor.sim.models.network import (
 from rumor.sim.models.tables import as_table
 
 FULL = NetworkConfig(
-    fair_sharing=True,
     latency_s=0.02,
     jitter=0.3,
     bandwidth_mbit=100.5,
@@ -36,7 +34,6 @@ FULL = NetworkConfig(
         Link(source=("0",), to=("2", "3"), latency_s=0.5, bandwidth_mbit=1.0, loss=0.5),
         Link(source=("0",), bandwidth_mbit=3.0, shared=True),
     ),
-    cuts=(Cut(to=("3",), start_s=1.0, stop_s=2.0), Cut(source=("1", "2"))),
 )
 
 
@@ -90,11 +87,6 @@ def test_workers_are_an_id_an_index_or_a_list(tmp_path: Path) -> None:
     assert links == (Link(source=("peer-0",), to=("1", "2")), Link(to=("3",)))
 
 
-def test_a_cut_that_never_heals_has_no_end_in_a_file(tmp_path: Path) -> None:
-    content = {"cuts": [{"from": 0, "stop_s": None}]}
-    assert read_network(write(tmp_path / "net.json", content)).cuts[0].stop_s == math.inf
-
-
 def test_changes_leave_alone_what_is_not_given() -> None:
     assert FULL.with_changes() == FULL
     changed = FULL.with_changes(latency_s=0.0, loss=0.0, duplicates=0.5, bandwidth_mbit=2.0)
@@ -141,7 +133,6 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ('{"loss": NaN}', "loss is nan: it must be a probability"),
         ('{"latency_s": 1' + "0" * 400 + "}", "it must be a number"),
         ('{"loss": 0.1, "loss": 0.2}', "loss is given twice"),
-        ({"fair_sharing": 1}, "fair_sharing is 1: it must be true or false"),
         ({"hosts": {}}, "hosts is {}: it must be a list of tables"),
         ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be a table'),
         ({"hosts": [{"bandwidth_mbit": 5}]}, "hosts[0] needs workers"),
@@ -154,9 +145,6 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ({"links": [{"from": ["*", "1"]}]}, "links[0]: from names '*' among others"),
         ({"links": [{"to": [1.5]}]}, "links[0]: to is [1.5]: it must be an id, an index, a list"),
         ({"links": [{"source": "1"}]}, "links[0] has an unknown key 'source'. Keys are from, to,"),
-        ({"cuts": [{"start_s": 5, "stop_s": 5}]}, "cuts[0]: stop_s is 5.0: it must be after start"),
-        ({"cuts": [{"start_s": -1}]}, "cuts[0]: start_s is -1.0: it must be 0 or more"),
-        ({"cuts": [{"from": True}]}, "cuts[0]: from is true: it must be an id"),
         ("[]", "it is []: it must be a table"),
         ("{", "line 1 is not JSON"),
         ("[" * 100_000, "it is nested too deeply"),
@@ -178,5 +166,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_numbers_of_numpy_become_those_of_python() -> None:
     """A compiled network takes others for what they are not."""
-    network = NetworkConfig(latency_s=np.float32(0.5), fair_sharing=np.bool_(True))  # type: ignore[arg-type]
-    assert type(network.latency_s) is float and network.fair_sharing is True
+    network = NetworkConfig(latency_s=np.float32(0.5))  # type: ignore[arg-type]
+    assert type(network.latency_s) is float

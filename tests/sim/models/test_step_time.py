@@ -1,9 +1,5 @@
 """Pace: durations are pure functions of seed, worker and step, and have the mean they should."""
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,6 @@ from rumor.sim.models.step_time import StepTime, make_step_time
 
 IDS = ["peer-0", "peer-1", "peer-2"]
 DRAWN = ["lognormal", "lognormal:cv=0.3", "pareto", "pareto:shape=3"]
-ROWS = [("peer-0", 0, 0.1), ("1", 4, 0.2), (2, 0, 0.3), ("peer-0", 1, 0.4), ("1", 5, 0.5)]
 
 
 def pace(spec: str, *, step_s: float = 0.1, slow: tuple[str, ...] = (), seed: int = 0) -> StepTime:
@@ -21,14 +16,6 @@ def pace(spec: str, *, step_s: float = 0.1, slow: tuple[str, ...] = (), seed: in
 
 def durations(pace: StepTime, worker: int, steps: int) -> list[float]:
     return [pace.step_s(worker, step) for step in range(steps)]
-
-
-def write_csv(
-    path: Path, rows: Sequence[tuple[object, ...]], header: str = "worker,step,seconds"
-) -> str:
-    lines = [header, *(",".join(map(str, row)) for row in rows)]
-    path.write_text("\n".join(lines) + "\n\n")
-    return f"trace:path={path}"
 
 
 def refusal(spec: str) -> str:
@@ -96,114 +83,13 @@ def test_factors_that_make_steps_endless_are_refused() -> None:
     ("spec", "words"),
     [
         ("lognormall", "did you mean 'lognormal'?"),
-        ("uniform:a=1", "Valid names: constant, lognormal, pareto, trace"),
+        ("uniform:a=1", "Valid names: constant, lognormal, pareto"),
         ("constant:cv=1", "it takes no parameters: write 'constant'"),
         ("lognormal:sigma=1", "it takes cv= (in [0, 100]; default: 0.3), not 'sigma'"),
         ("lognormal:cv=-1", "cv=-1: it must be in [0, 100]"),
         ("pareto:shape=1", "shape=1: it must be above 1"),
         ("pareto:shape=inf", "shape=inf: it must be"),
-        ("trace", "it needs path=, a file"),
-        ("trace:path=", "path=: it must be a file"),
     ],
 )
 def test_a_spec_that_is_not_valid_is_answered_with_what_is(spec: str, words: str) -> None:
     assert words in refusal(spec)
-
-
-def test_a_trace_is_repeated_row_by_row_and_starts_again(tmp_path: Path) -> None:
-    recorded = pace(write_csv(tmp_path / "a,b=c.csv", ROWS), slow=("1:10",))
-    assert durations(recorded, 0, 5) == [0.1, 0.4, 0.1, 0.4, 0.1]
-    assert durations(recorded, 1, 3) == [2.0, 5.0, 2.0] and recorded.mean_s(1) == 3.5
-    assert durations(recorded, 2, 2) == [0.3, 0.3]
-
-
-def test_a_trace_of_json_lines_says_the_same_as_one_of_csv(tmp_path: Path) -> None:
-    lines = [json.dumps({"worker": w, "step": n, "seconds": s, "loss": None}) for w, n, s in ROWS]
-    (tmp_path / "trace.jsonl").write_text("\n" + "\n\n".join(lines))
-    one, other = (
-        pace(f"trace:path={tmp_path / 'trace.jsonl'}"),
-        pace(write_csv(tmp_path / "t", ROWS)),
-    )
-    assert all(durations(one, w, 4) == durations(other, w, 4) for w in range(3))
-
-
-def test_a_trace_may_have_start_times_and_short_pauses(tmp_path: Path) -> None:
-    rows = [("0", 7.0, 0.5), ("1", 0, 1), ("2", 0, 1), ("0", 7.499, 0.25), ("0", 7.8, 0.5)]
-    recorded = pace(write_csv(tmp_path / "t", rows, "worker,start_s,seconds"))
-    assert durations(recorded, 0, 3) == [0.5, 0.25, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        (("peer-0", 3, 1), "line 7: worker peer-0 is at step 3 after step 1: it must be 2"),
-        (("peer-0", 1, 1), "is at step 1 after step 1"),
-        (("2", 0.5, 1), "is at step 0.5 after step 0"),
-        (("peer-0", 2, -0.1), "line 7: seconds is -0.1: it must be a finite number above 0"),
-        (("peer-0", 2, 0), "seconds is 0: it must"),
-        (("peer-0", 2, "nan"), "seconds is nan: it must be a finite number"),
-        (("peer-0", 2, ""), "seconds is : it must be a finite number"),
-        (("peer-0", "x", 1), "step is x: it must be a finite number"),
-        (("peer-3", 0, 1), "worker is peer-3: it must be an index, 0 to 2, or an id, peer-0 to"),
-        ((3, 0, 1), "worker is 3: it must be an index"),
-        (("peer-0", 2), "line 7 has 2 fields: it must have 3, worker, step, seconds"),
-        (("peer-0", 2, '"1'), " is not CSV: "),
-    ],
-)
-def test_a_row_that_cannot_be_is_named(tmp_path: Path, row: tuple[object, ...], words: str) -> None:
-    text = refusal(write_csv(tmp_path / "trace.csv", [*ROWS, row]))
-    assert f"trace {tmp_path / 'trace.csv'}" in text and words in text
-
-
-@pytest.mark.parametrize("step", [-1, 1.5])
-def test_a_first_step_is_a_whole_number(tmp_path: Path, step: float) -> None:
-    spec = write_csv(tmp_path / "t", [("0", step, 1)])
-    assert f"line 2: step is {step}: it must be a whole number of 0 or more" in refusal(spec)
-
-
-@pytest.mark.parametrize(
-    ("start_s", "words"),
-    [
-        (2.6, "of worker 0 nothing is known from 2 s to 2.6 s: a step is missing"),
-        (1.5, "worker 0 starts a step at 1.5 s, before its last one ends at 2 s"),
-    ],
-)
-def test_start_times_with_a_gap_or_an_overlap_are_refused(
-    tmp_path: Path, start_s: float, words: str
-) -> None:
-    rows: list[tuple[object, ...]] = [("0", 1, 1), ("0", start_s, 1)]
-    spec = write_csv(tmp_path / "t", rows, "worker,start_s,seconds")
-    assert f"line 3: {words}" in refusal(spec)
-
-
-def test_a_worker_without_rows_is_refused(tmp_path: Path) -> None:
-    text = refusal(write_csv(tmp_path / "t", [("0", 0, 1), ("2", 0, 1)]))
-    assert "has no row for worker peer-1: each of the 3 workers needs one" in text
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("", "is empty: its first line must name worker, step or start_s, and seconds"),
-        ("0,0,0.1\n", "line 1 has the columns 0, 0, 0.1: the first line must name worker"),
-        ("worker,seconds\n0,1\n", "the first line must name"),
-        ('{"worker": 0,\n', "line 1 is not a JSON object"),
-        ('{"worker": 0, "step": 0, "seconds": 1}\n[1]', "line 2 is not a JSON object"),
-        ('{"worker": 0, "seconds": 1}', "line 1: there is neither step nor start_s"),
-        ('{"worker": true, "step": 0, "seconds": 1}', "worker is True: it must be an index"),
-        ('{"worker": 0, "step": 0, "seconds": true}', "seconds is True: it must be a finite"),
-        ('{"worker": 0, "step": 0}', "seconds is None: it must be a finite number"),
-        ('{"worker": 0, "step": 0, "seconds": 1' + "0" * 400 + "}", "line 1 is not a JSON object"),
-    ],
-)
-def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    path = tmp_path / "trace"
-    path.write_text(content)
-    assert words in refusal(f"trace:path={path}")
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.csv"
-    assert refusal(f"trace:path={missing}").startswith(f"trace {missing} cannot be read: No such")
-    (tmp_path / "binary").write_bytes(b"worker\xff\xfe\n")
-    assert "cannot be read: it is not UTF-8" in refusal(f"trace:path={tmp_path / 'binary'}")

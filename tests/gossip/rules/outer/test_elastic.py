@@ -21,7 +21,7 @@ from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import complete, spread
 from rumor.sim.fuzz.swarm import CALM
-from rumor.sim.models.network import Cut
+from rumor.sim.models.network import Link
 from rumor.topology.live import LiveTopology
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, run_until_agreed, starts
@@ -186,7 +186,11 @@ def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
     crowd = crowd_of(name, 6, BAD)
     go_on(crowd, 2 * H)
     one, other = crowd.ids[:2], crowd.ids[2:]
-    crowd.change(replace(BAD, cuts=(Cut(source=one, to=other), Cut(source=other, to=one))))
+    crowd.change(
+        replace(
+            BAD, links=(Link(source=one, to=other, loss=1.0), Link(source=other, to=one, loss=1.0))
+        )
+    )
     go_on(crowd, 8 * H)
     crowd.change(BAD)
     go_on(crowd, 4 * H)
@@ -200,8 +204,11 @@ def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> 
     steps = {"p00": 30 * H, "p01": 3 * H, "p02": 3 * H}
     crowd = crowd_of(name, 3, BAD, steps=steps.__getitem__)
     go_on(crowd, 2 * H)
-    cut = (Cut(source=("p00",), to=("p01", "p02")), Cut(source=("p01", "p02"), to=("p00",)))
-    crowd.change(replace(BAD, cuts=cut))
+    cut = (
+        Link(source=("p00",), to=("p01", "p02"), loss=1.0),
+        Link(source=("p01", "p02"), to=("p00",), loss=1.0),
+    )
+    crowd.change(replace(BAD, links=cut))
     crowd.swarm.run(crowd.swarm.now + 2.5)
     crowd.change(BAD)
     crowd.run(2000.0)
@@ -229,8 +236,11 @@ def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
     crowd = crowd_of("local-sgd", 3, steps=last.__getitem__)
     swarm = crowd.swarm
     go_on(crowd, H + 1, "p02")
-    cuts = (Cut(source=("p01",), to=("p02",)), Cut(source=("p02",), to=("p01",)))
-    crowd.change(replace(CALM, cuts=cuts))
+    cuts = (
+        Link(source=("p01",), to=("p02",), loss=1.0),
+        Link(source=("p02",), to=("p01",), loss=1.0),
+    )
+    crowd.change(replace(CALM, links=cuts))
     go_on(crowd, H - 1, "p02")
     swarm.run(swarm.now + 0.5)
     listener: Any = crowd.rules["p01"].rule
@@ -288,8 +298,8 @@ def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
             case _:
                 half = tuple(peer for peer in (*crowd.ids, *late) if rng.random() < 0.5)
                 rest = tuple(peer for peer in (*crowd.ids, *late) if peer not in half)
-                cuts = (Cut(source=half, to=rest), Cut(source=rest, to=half))
-                crowd.change(replace(BAD, cuts=cuts))
+                cuts = (Link(source=half, to=rest, loss=1.0), Link(source=rest, to=half, loss=1.0))
+                crowd.change(replace(BAD, links=cuts))
                 swarm.run(swarm.now + float(rng.uniform(1.0, 8.0)))
                 crowd.change(BAD)
     swarm.run(swarm.now + 20.0)

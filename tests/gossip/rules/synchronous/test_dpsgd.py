@@ -17,7 +17,7 @@ from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import Peers, complete, ring
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
-from rumor.sim.models.network import Cut
+from rumor.sim.models.network import Link
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -88,7 +88,7 @@ def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
     crowd = Crowd(rule, 5, Cycle())
     crowd.run(100.0, steps=3)
     crowd.swarm.run(100.0, lambda: not crowd.swarm.peers["p00"].ledger.outstanding)
-    crowd.change(replace(CALM, cuts=(Cut(source=("p00",), to=("p01",)),)))
+    crowd.change(replace(CALM, links=(Link(source=("p00",), to=("p01",), loss=1.0),)))
     crowd.swarm.run(crowd.swarm.now + 6.0)
     assert len(crowd.before["p01"]) < 8
     crowd.change(CALM)

@@ -36,7 +36,6 @@ def plan_of(
     latency_s: float = 0.001,
     bandwidth_mbit: float | None = 1000.0,
     downlink_mbit: float | None = None,
-    fair_sharing: bool = False,
     numbers: int = 8,
     seed: int = 0,
     steps_total: int | None = None,
@@ -51,7 +50,6 @@ def plan_of(
         latency_s=latency_s,
         bandwidth_mbit=bandwidth_mbit,
         downlink_mbit=downlink_mbit,
-        fair_sharing=fair_sharing,
     )
     return FleetPlan(
         ids=ids,

@@ -47,7 +47,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"faults": [{"at_s": 1.0, "kind": "crash", "peer": 99}]}, "99"),
     ({"network": "wann"}, "unknown network 'wann', did you mean 'wan'"),
     ({"network": "gone.json"}, "gone.json cannot be read"),
-    ({"pace": "trace:path=gone.csv"}, "pace: gone.csv cannot be read"),
     ({"speeds": "1x:50%"}, "50"),
     ({"slow": ("99:2",)}, "99"),
     ({"loss": ("0.1",)}, "loss is ('0.1',): it must be a number"),

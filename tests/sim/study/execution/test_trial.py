@@ -70,7 +70,6 @@ def test_other_code_makes_another_trial(monkeypatch: pytest.MonkeyPatch) -> None
         ({"network": "net.json"}, "net.json"),
         ({"topology": "file:path=graph.csv"}, "graph.csv"),
         ({"topology": "spanning-tree:of=file:path=graph.csv"}, "graph.csv"),
-        ({"pace": "trace:path=trace.csv"}, "trace.csv"),
         ({"partition": "parts.json"}, "parts.json"),
     ],
 )
