@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -86,17 +87,22 @@ _EXACT: Final = frozenset(
 )
 
 
+_PRODUCTS: Final = frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm"))
+
+
 class _Note(TorchDispatchMode):
     """Takes note of a step of one worker while this is entered.
 
     Attributes:
         n_alike: A divisor of `LANES` and of how many numbers each function of single numbers takes.
+        is_ragged: Whether a product of matrices takes or makes one that fills no whole cache lines.
         drops: Calls of dropout.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.n_alike = LANES
+        self.is_ragged = False
         self.drops: list[_Drop] = []
 
     def __torch_dispatch__(
@@ -104,10 +110,53 @@ class _Note(TorchDispatchMode):
     ) -> Any:
         """Call an operation, and see how many numbers come out."""
         made = func(*args, **(kwargs or {}))
+        if func._schema.name in _PRODUCTS:
+            matrices = (t for t in (made, *args) if isinstance(t, Tensor) and t.ndim > 1)
+            self.is_ragged |= any(m.shape[-2:].numel() % LANES for m in matrices)
         is_exact = func._schema.name.rstrip("_") in _EXACT or torch.Tag.pointwise not in func.tags
         if not is_exact and isinstance(made, Tensor) and made.is_floating_point():
             self.n_alike = math.gcd(self.n_alike, made.numel())
         return made
+
+
+class _Aligned(TorchDispatchMode):
+    """Multiplies stacked matrices that each begin at a cache line, while this is entered.
+
+    A product rounds by where in a cache line its matrices begin, on some processors: where
+    matrices fill no whole lines, that depends on a worker's place in its group.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operation, or a product on padded matrices."""
+        if func is not _aten.bmm.default:
+            return func(*args, **(kwargs or {}))
+        a, b = args
+        n_columns = b.shape[2]
+        fitting = LANES // math.gcd(LANES, a.shape[1])
+        if n_columns % fitting:
+            # The rows of a transposed matrix lie one after another: its columns are added as rows.
+            is_transposed = b.stride(1) == 1
+            missing = -n_columns % fitting
+            b = (
+                functional.pad(b.mT, (0, 0, 0, missing)).mT
+                if is_transposed
+                else functional.pad(b, (0, missing))
+            )
+        return func(_at_lines(a), _at_lines(b))[..., :n_columns]
+
+
+def _at_lines(matrices: Tensor) -> Tensor:
+    """The same matrices, axes ``(worker, row, column)``, a whole number of cache lines apart."""
+    if matrices.stride(0) % LANES == 0:
+        return matrices
+    if matrices.stride(1) == 1:
+        return _at_lines(matrices.mT).mT
+    n, *shape = matrices.shape
+    size = math.prod(shape)
+    room = matrices.new_empty(n, size + -size % LANES)
+    return room[:, :size].view(n, *shape).copy_(matrices)
 
 
 class VmapGradient:
@@ -145,9 +194,11 @@ class VmapGradient:
         buffers = views | dict(zip(self._locals, group.locals, strict=True))
         # Running means are written only where they are contiguous.
         whole = {name: buffer.clone() for name, buffer in buffers.items()}
-        masks = self._draw(self._of(inputs[0], targets[0]).drops, group.workers, group.steps)
+        note = self._of(inputs[0], targets[0])
+        masks = self._draw(note.drops, group.workers, group.steps)
         given = trained, whole, masks, inputs, targets
-        slopes, (losses, after) = self._function()(*given)
+        with _Aligned() if note.is_ragged else nullcontext():  # type: ignore[no-untyped-call]
+            slopes, (losses, after) = self._function()(*given)
         for name, buffer in buffers.items():
             buffer.copy_(after[name])
         found = [

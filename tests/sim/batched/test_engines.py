@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
@@ -282,6 +283,30 @@ def test_who_else_is_in_a_group_and_how_many_threads_there_are_changes_no_bit(na
     for groups, threads in ((1, 3), (2, 1), (13, 2), (39, 1)):
         shop = workshop(small, n=39, threads=threads)
         check_same(steps(shop, getattr(shop, way), 3, groups=groups), expected)
+
+
+class Products(TorchDispatchMode):
+    """Where the matrices of each product begin, in bytes from the start of a cache line."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.offsets: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.bmm.default:
+            for stack in (made, *args):
+                self.offsets |= {matrix.data_ptr() % 64 - stack.data_ptr() % 64 for matrix in stack}
+        return made
+
+
+@pytest.mark.parametrize("name", ["layer norm", "relu"])
+def test_matrices_of_all_workers_begin_at_the_same_place_of_a_cache_line(name: str) -> None:
+    # Some processors round a product by that place, which would be the worker's in its group.
+    shop = workshop(CASES[name].task(), n=5)
+    with Products() as products:
+        steps(shop, shop.vmap, 1)
+    assert products.offsets == {0}
 
 
 def dropped() -> nn.Module:
