@@ -6,8 +6,6 @@ tenths of a second, without torch, scipy or networkx.
 
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
@@ -42,9 +40,8 @@ class Command:
     summary: str
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
 
-    beside: str = ""
-    """``module:function`` of a context in which it is run, for what takes long and may begin while
-    its options are read."""
+    forks: bool = False
+    """Whether it forks peers, so that what they share may be imported while options are read."""
 
 
 _TRAIN = "Train"
@@ -55,7 +52,7 @@ _LOOK_UP = "Look up"
 COMMANDS = {
     "launch": Command(
         home="commands.launch:launch",
-        beside="launch.processes.fork_server:begun_early",
+        forks=True,
         panel=_TRAIN,
         summary="Train one model with several processes of this machine.",
     ),
@@ -76,7 +73,7 @@ COMMANDS = {
     ),
     "demo": Command(
         home="commands.demo:demo",
-        beside="launch.processes.fork_server:begun_early",
+        forks=True,
         panel=_TRAIN,
         summary="Show in a minute how a swarm takes slow, dying and late machines.",
     ),
@@ -234,8 +231,10 @@ def run() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _beside(sys.argv[1:]):
-            status = app(prog_name="rumor", standalone_mode=False)
+        command = COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+        if command is not None and command.forks and not {"-h", "--help"} & {*sys.argv}:
+            _imported("launch.processes:begin_forking")()
+        status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise
@@ -252,15 +251,6 @@ def run() -> None:
             print(f"error: {message}\n{hint}", file=sys.stderr)
         sys.exit(_WRONG_ARGUMENTS)
     sys.exit(status)
-
-
-def _beside(arguments: Sequence[str]) -> AbstractContextManager[None]:
-    """The context of the command that *arguments* name, unless they only ask for help."""
-    command = COMMANDS.get(arguments[0]) if arguments else None
-    if command is None or not command.beside or {"-h", "--help"} & set(arguments):
-        return nullcontext()
-    context: AbstractContextManager[None] = _imported(command.beside)()
-    return context
 
 
 def _setting_of(message: str, called: str) -> str:

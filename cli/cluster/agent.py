@@ -5,7 +5,7 @@ files of this machine, so that they never wait for the launcher: what they print
 streamed from there, and what else they leave is copied once they have ended. If the launcher is
 lost (its connection ends, or nothing is heard of it for `LOST_S`), the peers are asked to leave:
 they hand their weight on, write their checkpoints and end. Nobody trains on unwatched, and what
-they leave stays here. Should this process itself be killed, a shell that outlives it asks them.
+they leave stays here.
 """
 
 import base64
@@ -15,7 +15,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -24,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..launch.job import Place
-from ..launch.processes.group import ProcessGroup, watchdog
+from ..launch.config import Place
+from ..launch.processes import ProcessGroup
 
 __all__ = ["COPIED", "LOST_S", "MODEL", "STREAMED", "Agent", "main", "versions"]
 
@@ -64,7 +63,6 @@ class Agent:
         self._orders, self._news = orders, news
         self._read = bytearray()
         self._group: ProcessGroup | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
         self._copied: tuple[str, ...] = COPIED
         self._leave_s = 0.0
         # On a thread of its own, since it may have to wait until the launcher takes what it says.
@@ -95,8 +93,6 @@ class Agent:
             if self._group is not None:
                 self._group.kill_all()
                 self._group.wait()
-            if self._watchdog is not None:
-                self._watchdog.communicate()
         return int(bool(self._lost))
 
     def _lose(self, why: str) -> None:
@@ -139,8 +135,7 @@ class Agent:
         try:
             places = [_place(peer, asked["command"]) for peer in asked["peers"]]
             (places[0].folder.parent / "agent.pid").write_text(f"{os.getpid()}\n")
-            self._watchdog = watchdog(signal.SIGTERM)
-            self._group = ProcessGroup(places, self._watchdog)
+            self._group = ProcessGroup(places)
             self._group.start()
         except OSError as error:
             self._say(failed=str(error))

@@ -23,9 +23,8 @@ from ...gossip.transport.addresses import is_loopback, join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
 from ..launch.checks import script_job, script_of
-from ..launch.config import LaunchConfig, MachinesConfig
+from ..launch.config import Job, LaunchConfig, MachinesConfig, Place
 from ..launch.folder import variables
-from ..launch.job import Job, Place
 from ..launch.monitor import Life
 from .agent import COPIED, MODEL, STREAMED, versions
 from .connection import Connection, ssh_command

@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +14,8 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import setting
 from ..errors import FAILED, fail
 from ..launch.checks import training_job
-from ..launch.config import LaunchConfig
-from ..launch.display import Display, complaint, display_on, failures, is_exact
-from ..launch.job import Job
-from ..launch.processes import fork_server as forking
+from ..launch.config import Job, LaunchConfig
+from ..launch.display import complaint, display_on, failures, is_exact
 from ..launch.supervisor import LOOK_S, supervise
 from ..launch.swarm import Swarm, noting
 from ..reports.console import print_json
@@ -28,7 +25,6 @@ from ..settings.options import OUTPUT, Json, Source, config_of, options_of
 if TYPE_CHECKING:
     from ...sim.results.live_plots import Contestant, LifeLine
     from ...train.faults.schedule import Fault
-    from ..launch.monitor import PeerView
     from ..launch.summary import Outcome
 
 __all__ = ["DemoConfig", "demo"]
@@ -177,21 +173,28 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
     """Train all three, and write what came of it."""
     from ...train.storage.files import write_json
 
-    with ExitStack() as stack:
-        server = stack.enter_context(forking.fork_server())
-        swarms = {
-            key: stack.enter_context(Swarm.founded(job, server))
-            for key, job in _jobs(folder, seconds).items()
-        }
-        main, *others = swarms.values()
-        started_s = time.monotonic()
-        stack.enter_context(_running(others))
-        title = f"noisy-digits, one peer {SLOWNESS} times slower, in {folder}"
-        with display_on(sys.stderr, title, lambda: _notes(swarms, target)) as display:
-            look = _looking_at(others, display)
-            supervise(main.group, main.monitor, look, main.injector)
-            _await(others, main, look, started_s)
-        wall_s = time.monotonic() - started_s
+    swarms = {key: Swarm.founded(job) for key, job in _jobs(folder, seconds).items()}
+    main, *others = swarms.values()
+    started_s = time.monotonic()
+    title = f"noisy-digits, one peer {SLOWNESS} times slower, in {folder}"
+    with display_on(sys.stderr, title) as display:
+        try:
+            for swarm in others:
+                swarm.group.start()
+            supervise(main.group, main.monitor, display, main.injector)
+            if any(view.state == "left" for view in main.monitor.views):
+                for swarm in others:
+                    swarm.group.leave_all()
+            while not all(swarm.monitor.over for swarm in others):
+                for swarm in others:
+                    swarm.monitor.update()
+                display(main.monitor.views, [], time.monotonic() - started_s)
+                time.sleep(LOOK_S)
+        finally:
+            for swarm in others:
+                swarm.group.kill_all()
+                swarm.group.wait()
+    wall_s = time.monotonic() - started_s
     outcomes = {key: swarm.outcomes() for key, swarm in swarms.items()}
     contestants = {key: _contestant(_NAMES[key], outcomes[key], target) for key in swarms}
     summary: dict[str, Any] = {
@@ -207,62 +210,6 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
     with noting(unwritten, folder / "summary.json") as path:
         write_json(path, summary)
     return summary
-
-
-@contextmanager
-def _running(swarms: Sequence[Swarm]) -> Iterator[None]:
-    """Start some, and kill what is left of them if something goes wrong meanwhile."""
-    try:
-        for swarm in swarms:
-            swarm.group.start()
-        yield
-    finally:
-        for swarm in swarms:
-            swarm.group.kill_all()
-            swarm.group.wait()
-
-
-def _looking_at(swarms: Sequence[Swarm], display: Display) -> Display:
-    """Show what *display* does, and look first how far those are whose peers are not shown."""
-
-    def look(views: "Sequence[PeerView]", news: Sequence[str], elapsed_s: float) -> None:
-        for swarm in swarms:
-            swarm.monitor.update()
-        display(views, news, elapsed_s)
-
-    return look
-
-
-def _await(swarms: Sequence[Swarm], main: Swarm, display: Display, started_s: float) -> None:
-    """Watch some to their end; if the main one was stopped, they stop, too.
-
-    Args:
-        swarms: Which.
-        main: The one whose peers are shown.
-        display: Looks at all, and shows it.
-        started_s: When they started, seconds, monotonic.
-    """
-    if any(view.state == "left" for view in main.monitor.views):
-        for swarm in swarms:
-            swarm.group.leave_all()
-    while not all(swarm.monitor.over for swarm in swarms):
-        display(main.monitor.views, [], time.monotonic() - started_s)
-        time.sleep(LOOK_S)
-
-
-def _notes(swarms: Mapping[str, Swarm], target: float) -> list[str]:
-    """Say how good each is now."""
-    notes = []
-    for key, swarm in swarms.items():
-        views = swarm.monitor.views
-        known = [view.accuracy for view in views if view.accuracy is not None]
-        accuracy = f"{sum(known) / len(known):.3f}" if known else "    -"
-        notes.append(f"{_NAMES[key]:20} accuracy {accuracy} of {target:g}   {_steps(views)}")
-    return notes
-
-
-def _steps(views: "Sequence[PeerView]") -> str:
-    return f"{max(view.swarm_steps for view in views)} steps in all"
 
 
 def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Contestant":

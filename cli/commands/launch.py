@@ -75,7 +75,7 @@ def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> Non
     The launcher only starts and watches them: they find one another and run without it. If it
     sees one die, it tells the others, which would notice half a minute later. Ctrl-C makes them
     leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers go on to
-    the end, including those that a fault has paused.
+    the end, but for those that a fault has paused.
 
     With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
     again, newcomers join. If the network is to fail, each peer does that to the messages it

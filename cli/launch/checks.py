@@ -1,13 +1,10 @@
 """Whether a run can start as it was asked for, seen before anything is written."""
 
 import os
-import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.transport.keys.key import covers
 from ...gossip.transport.keys.keyring import read_keyring
 from ..run_folder import new_folders
-from .config import LaunchConfig
-from .job import PROGRAM, Job
+from .config import PROGRAM, Job, LaunchConfig
 
 if TYPE_CHECKING:
     from ...train.config import RunConfig
@@ -90,11 +86,10 @@ def script_job(config: LaunchConfig, words: Sequence[str], *, here: bool = True)
         here: Whether it is to run on this machine, so that it must be there.
 
     Raises:
-        ConfigError: There is no such script, it reads stdin, the folder is taken, or what was
-            asked for does not go together.
+        ConfigError: There is no such script, the folder is taken, or what was asked for does not go
+            together.
     """
     command, name = find_command(words, here=here)
-    _require_no_stdin(command)
     out = _find_folder(config, Path(name).stem, here=here)
     return _faulty(Job(config=config, name=name, command=command, out=out))
 
@@ -146,36 +141,6 @@ def script_of(command: Sequence[str]) -> str | None:
     """The file among the words of a command that Python runs; None where it is another command."""
     is_python = Path(command[0]).name.startswith("python")
     return command[1] if is_python and len(command) > 1 and command[1].endswith(".py") else None
-
-
-def _require_no_stdin(command: Sequence[str]) -> None:
-    """See that a command does not read its script from stdin, which the processes do not have."""
-    program, words = Path(command[0]).name, iter(command[1:])
-    if program == "env":
-        rest = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words)]
-        if rest:
-            _require_no_stdin(rest)
-        return
-    if re.fullmatch(_INTERPRETERS, program) is None:
-        return
-    for word in words:
-        if word in _STDIN or (word == "-s" and program.endswith("sh")):
-            break
-        if not word.startswith("-") or re.match(_SAYS_WHAT, word):
-            return
-        if word in _WITH_VALUE:
-            next(words, None)
-    raise ConfigError(
-        f"{shlex.join(command)} reads its script from stdin, which peers do not have: save the "
-        "script to a file and name that, or give it with -c"
-    )
-
-
-_INTERPRETERS: Final = r"(python|pypy)[\d.]*|(ba|da|z|k)?sh"
-_STDIN: Final = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-_WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs", "-o", "--rcfile", "--init-file")
-_SAYS_WHAT: Final = r"-[A-Za-z]*[cmVh]|--(help|version)"
-"""Options that say themselves what to run, or print something and end."""
 
 
 def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> None:

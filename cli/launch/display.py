@@ -39,16 +39,8 @@ FRAME_LINES = 6
 
 
 @contextmanager
-def display_on(
-    stream: TextIO, title: str, notes: Callable[[], Sequence[str]] = tuple
-) -> Iterator[Display]:
-    """Show a run on *stream*, in the way that it can.
-
-    Args:
-        stream: Usually stderr.
-        title: One line about the run.
-        notes: What else there is to say at that moment, below the table.
-    """
+def display_on(stream: TextIO, title: str) -> Iterator[Display]:
+    """Show a run on *stream*, usually stderr, in the way that it can."""
     console = Console(file=stream)
     if not console.is_terminal:
         with progress_on(stream, title) as lines:
@@ -56,7 +48,7 @@ def display_on(
             def write(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
                 for sentence in news:
                     lines.tell(sentence)
-                lines.show(elapsed_s, None, "", "; ".join([summarize(views), *notes()]))
+                lines.show(elapsed_s, None, "", summarize(views))
 
             yield write
         return
@@ -65,7 +57,7 @@ def display_on(
         def draw(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
             for sentence in news:
                 console.print(Text(sentence, style="yellow"))
-            table = render(title, views, elapsed_s, console.height, notes())
+            table = render(title, views, elapsed_s, console.height)
             live.update(table, refresh=True)
 
         yield draw
@@ -76,15 +68,14 @@ def render(
     views: Sequence[PeerView],
     elapsed_s: float,
     height: int = 1000,
-    below: Sequence[str] = (),
 ) -> RenderableType:
-    """Build the table: a row for each peer, as many as *height* lines hold; lines *below* it."""
+    """Build the table: a row for each peer, as many as *height* lines hold."""
     widths = {"state": 8, "": 16, ">step": 9, ">steps/s": 7, ">loss": 7, ">accuracy": 8}
     widths |= {">weight": 7, ">pushes": 6, ">live": 4}
     table = plain_table("peer", *widths)
     for column, width in zip(table.columns[1:], widths.values(), strict=True):
         column.min_width = width
-    shown = views[: max(1, height - FRAME_LINES - len(below))]
+    shown = views[: max(1, height - FRAME_LINES)]
     for view in shown:
         table.add_row(*_cells(view))
     hidden = len(views) - len(shown)
@@ -94,7 +85,6 @@ def render(
         Text.assemble((title, "bold"), (f"   {elapsed_s:.0f} s", "dim")),
         table,
         *(Text(note, style="dim") for note in notes),
-        *(Text(line) for line in below),
     )
 
 
@@ -208,7 +198,6 @@ def report(summary: dict[str, Any], console: Console) -> None:
     console.print()
     for sentence in (
         *(f"{failure}." for failure in failures(summary)),
-        *_leftovers(summary),
         _result(summary),
         *_average(summary),
         _weight(summary),
@@ -218,14 +207,6 @@ def report(summary: dict[str, Any], console: Console) -> None:
         *_sample(summary),
     ):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-
-
-def _leftovers(summary: dict[str, Any]) -> list[str]:
-    """Processes that scripts have started and not ended."""
-    left = summary.get("leftovers") or []
-    named = ", ".join(f"{each['name']} (process {each['pid']}) of {each['peer']}" for each in left)
-    pids = " ".join(str(each["pid"]) for each in left)
-    return [f"Still running, started by scripts: {named}; end with `kill {pids}`."] if left else []
 
 
 def _result(summary: dict[str, Any]) -> str:

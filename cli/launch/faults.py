@@ -27,7 +27,7 @@ from ...train.faults.slowness import Slowness
 from ...train.faults.transport import NetworkPlan
 from .folder import RunFolder
 from .monitor import Monitor, State
-from .processes.group import ProcessGroup
+from .processes import ProcessGroup
 
 __all__ = [
     "FaultInjector",

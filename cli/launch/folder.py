@@ -11,8 +11,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import typed
 from ...gossip.transport.addresses import split_address
 from ..settings.exchange import ExchangeConfig
-from .config import LaunchConfig, device_of, parse_slow
-from .job import CHANGEABLE, NOT_OF_TASK, Job, Place
+from .config import CHANGEABLE, NOT_OF_TASK, Job, LaunchConfig, Place, device_of, parse_slow
 from .resume import folders_of
 
 __all__ = ["RunFolder", "variables"]

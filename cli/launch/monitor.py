@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from ...gossip.errors import TrainingError
 from ..errors import not_written, with_advice
-from .job import Place
+from .config import Place
 
 __all__ = [
     "Life",

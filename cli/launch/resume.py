@@ -16,8 +16,7 @@ from ...train.storage.files import read_json
 from ...train.storage.ledger_file import ledger_paths
 from ..run_folder import require_trust
 from ..settings.exchange import ExchangeConfig
-from .config import LaunchConfig
-from .job import CHANGEABLE, NOT_OF_TASK, Place
+from .config import CHANGEABLE, NOT_OF_TASK, LaunchConfig, Place
 from .monitor import Life, LifeEnd, State, Tail, life_in, read_report
 
 if TYPE_CHECKING:

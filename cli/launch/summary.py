@@ -29,7 +29,7 @@ from ...train.storage.merge import (
 )
 from ...train.tasks.registry import Evaluation, Task
 from ..errors import printable
-from .job import Place
+from .config import Place
 from .monitor import LifeEnd, PeerView, State, Tail, read_report
 
 __all__ = [

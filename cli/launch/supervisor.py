@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from .config import Place
 from .display import Display
-from .job import Place
 from .monitor import Life, Monitor, PeerView, Process
 
 if TYPE_CHECKING:

@@ -8,27 +8,25 @@ a folder of its own in there. The results of such a swarm are in ``swarms/NAME``
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import require_files
 from ...train.storage.incarnation import INCARNATION_FILE
 from ..errors import not_written
+from .config import Job, Place
 from .display import Display, display_on
 from .folder import RunFolder
-from .job import PROGRAM, Job, Place
 from .monitor import Monitor, OnRow, PeerView, ended_view, read_report
-from .processes import fork_server as forking
-from .processes.group import ProcessGroup, watchdog
+from .processes import ProcessGroup
 from .resume import life_ends_of, lives_before, read_life_ends
 from .supervisor import Fleet, supervise
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
-    from .processes.fork_server import ForkServer
     from .summary import Outcome
 
 __all__ = ["Swarm", "noting", "run_swarm"]
@@ -61,12 +59,11 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
     writer = LogWriter(make_loggers(config.loggers))
     writer.open(LoggedRun(name=job.out.name, folder=job.out, config=described))
     try:
-        with ExitStack() as stack:
-            if fleet is None:
-                swarm = stack.enter_context(_local(job, writer.log))
-            else:
-                swarm = Swarm(job, fleet, on_row=writer.log)
-            display = stack.enter_context(display_on(sys.stderr, title))
+        if fleet is None:
+            swarm = Swarm.founded(job, writer.log)
+        else:
+            swarm = Swarm(job, fleet, on_row=writer.log)
+        with display_on(sys.stderr, title) as display:
             started_s = time.monotonic()
             if fleet is not None:
                 display = _with_lines(fleet, display)
@@ -79,17 +76,6 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
     finally:
         writer.close(summary)
     return summary
-
-
-@contextmanager
-def _local(job: Job, on_row: OnRow) -> "Iterator[Swarm]":
-    """A swarm on this machine, whose peers are forked where they are those of `rumor peer`."""
-    forks = job.command == PROGRAM
-    with (
-        forking.fork_server() if forks else nullcontext() as server,
-        Swarm.founded(job, server, on_row) as swarm,
-    ):
-        yield swarm
 
 
 def _with_lines(fleet: Fleet, display: Display) -> Display:
@@ -135,29 +121,17 @@ class Swarm:
             self.injector = faults.FaultInjector(job.faults, group, self.monitor, folder, seed=seed)
 
     @classmethod
-    @contextmanager
-    def founded(
-        cls, job: Job, server: "ForkServer | None" = None, on_row: OnRow | None = None
-    ) -> "Iterator[Swarm]":
+    def founded(cls, job: Job, on_row: OnRow | None = None) -> Self:
         """Make the folders of a run on this machine.
-
-        Args:
-            job: What to run.
-            server: Peers are forked from it.
-            on_row: As for `Swarm`.
 
         Raises:
             ConfigError: A folder cannot be made.
         """
         folder = RunFolder(job)
         try:
-            places = folder.found()
+            return cls(job, ProcessGroup(folder.found()), folder, on_row)
         except OSError as error:
             raise ConfigError(not_written(job.out, error)) from None
-        pauses = any(fault.kind in ("pause", "slow") for fault in job.faults)
-        # Should this process be killed, it wakes paused peers.
-        with watchdog() if pauses else nullcontext() as awake:
-            yield cls(job, ProcessGroup(places, awake, server), folder, on_row)
 
     def outcomes(self) -> "list[Outcome]":
         """What each peer came to; all have ended.
@@ -181,9 +155,7 @@ class Swarm:
         job, places = self.job, self.group.places
         reports = () if job.training else [read_report(place.folder) or {} for place in places]
         described = job.described(reports) | {"run": str(job.out)}
-        if isinstance(self.group, ProcessGroup):
-            described["leftovers"] = [each._asdict() for each in self.group.leftovers()]
-        else:
+        if not isinstance(self.group, ProcessGroup):
             described["unreached"] = sorted({*self.group.unreached})
         names = sorted({path.name for place in places for path in _further(place)})
         further = {name: self._conclude_further(name, described, wall_s) for name in names}

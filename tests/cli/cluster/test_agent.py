@@ -13,7 +13,7 @@ import pytest
 
 from rumor.cli.cluster import agent as module
 from rumor.cli.cluster.agent import Agent
-from rumor.cli.launch.processes.group import ProcessGroup
+from rumor.cli.launch.processes import ProcessGroup
 
 from ...waiting import LIMIT_S, until
 
@@ -216,7 +216,6 @@ def test_what_cannot_be_started_is_told(desk: Desk) -> None:
 
 def test_a_program_that_has_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(module, "watchdog", lambda number: None)
     started(desk, POLITE)
     assert desk.agent.run() == 1
     assert "'sh'" in list(desk.news())[-1]["failed"]

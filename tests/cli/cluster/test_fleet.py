@@ -12,8 +12,7 @@ from rumor.cli.cluster import fleet as module
 from rumor.cli.cluster.connection import Connection
 from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
-from rumor.cli.launch.config import LaunchConfig
-from rumor.cli.launch.job import Job
+from rumor.cli.launch.config import Job, LaunchConfig
 
 from ...waiting import until
 

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from rumor.cli.launch import swarm
 from rumor.cli.launch.checks import training_job
 from rumor.cli.launch.display import complaint
 from rumor.cli.launch.faults import FaultInjector
-from rumor.cli.launch.processes.group import watchdog
 from rumor.train.faults.schedule import Fault, read_faults, resolve
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.tasks import registry
@@ -395,24 +393,6 @@ def test_why_nobody_finished_is_said_beside_what_was_not_written(
     said = complaint(run_fakes(tmp_path / "run", peers=1, steps=50))
     assert said.startswith("peer-0 failed: the loss is not finite; no peer finished (logs: ")
     assert said.endswith(f"; not written to {tmp_path}/run: summary.json (No space left on device)")
-
-
-@pytest.mark.parametrize("kind", ["pause", "slow", "crash"])
-def test_a_watchdog_runs_where_peers_are_to_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    started: list[Popen[bytes]] = []
-
-    def noted() -> Popen[bytes]:
-        started.append(watchdog())
-        return started[-1]
-
-    monkeypatch.setattr("rumor.cli.launch.swarm.watchdog", noted)
-    # Later than the run takes: only who is told of whom counts here.
-    fault = {"at_s": 60, "kind": kind, "peer": 1} | ({"factor": 2} if kind == "slow" else {})
-    faults = resolve(read_faults(json.dumps([fault])), ["peer-0", "peer-1"])
-    run_fakes(tmp_path / "run", peers=2, steps=50, faults=faults)
-    assert [one.returncode for one in started] == ([] if kind == "crash" else [0])
 
 
 def test_a_run_without_faults_tells_its_peers_of_none(tmp_path: Path) -> None:

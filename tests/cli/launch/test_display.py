@@ -113,11 +113,6 @@ def test_peers_of_two_swarms_are_named() -> None:
     assert "rumor merge runs/x/peers/peer-0 -o" in why
 
 
-def test_processes_that_outlive_their_script_are_named() -> None:
-    left = [{"peer": "peer-1", "pid": 77, "name": "tensorboard"}]
-    assert "tensorboard (process 77) of peer-1; end" in report_text_of(leftovers=left)
-
-
 def test_it_names_the_dead_and_what_died_with_them() -> None:
     text = report_text_of(
         peers_detail=[detail(0), detail(1, state="killed", accuracy=None)],

@@ -1,6 +1,7 @@
 """What is done to peers and network, and when: processes of straw, and a clock that is turned."""
 
 import json
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
+from rumor.cli.launch.config import Place
 from rumor.cli.launch.faults import FaultInjector, read_live_faults
 from rumor.cli.launch.folder import RunFolder
-from rumor.cli.launch.job import Place
 from rumor.cli.launch.monitor import Monitor, State
-from rumor.cli.launch.processes.group import ProcessGroup
+from rumor.cli.launch.processes import ProcessGroup
 from rumor.gossip.errors import ConfigError
 from rumor.train.faults.schedule import LIVE_KINDS, read_faults
 from rumor.train.faults.transport import NetworkPlan
@@ -43,11 +44,10 @@ class Hands(ProcessGroup):
         self._stage = stage
         self.processes: list[Any] = [Straw() for _ in places]
 
-    def add(self, place: Place) -> int:
+    def add(self, place: Place) -> None:
         self._stage.note(f"start {place.id}")
         self.places.append(place)
         self.processes.append(Straw())
-        return len(self.places) - 1
 
     def restart(self, index: int, place: Place) -> None:
         kept = any(word.startswith("--set=resume") for word in place.command)
@@ -60,7 +60,7 @@ class Hands(ProcessGroup):
         self._stage.note(f"kill {self.places[index].id}")
         self.processes[index].status = -9
 
-    def leave(self, index: int) -> None:
+    def leave(self, index: int, number: int = signal.SIGTERM) -> None:
         self._stage.note(f"leave {self.places[index].id}")
 
     def hold(self, index: int, why: str) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rumor.cli.launch.config import Place
 from rumor.cli.launch.folder import RunFolder
-from rumor.cli.launch.job import Place
 from rumor.train.faults.schedule import Fault
 
 from .fakes import job_of

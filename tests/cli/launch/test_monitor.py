@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rumor.cli.launch.job import Place
+from rumor.cli.launch.config import Place
 from rumor.cli.launch.monitor import LifeEnd, Monitor, PeerView, State, Tail, last_words
 
 

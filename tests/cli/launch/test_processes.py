@@ -1,27 +1,22 @@
 """The launcher's processes: how they end, and who wakes stopped ones if the launcher is killed."""
 
-import io
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from rumor.cli.launch.config import PROGRAM, Place
 from rumor.cli.launch.display import Display
-from rumor.cli.launch.job import Place
 from rumor.cli.launch.monitor import Monitor, PeerView, State
-from rumor.cli.launch.processes.group import ProcessGroup, watchdog
+from rumor.cli.launch.processes import ProcessGroup
 from rumor.cli.launch.supervisor import supervise
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
 from .fakes import FAKE_PEER, places_of
 
 
@@ -70,9 +65,7 @@ def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
 HEARS = "trap 'touch {folder}/heard; exit 0' INT; touch {folder}/ready; sleep 600 & wait"
 
 
-def test_a_script_in_a_shell_hears_ctrl_c_and_what_it_leaves_running_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_script_in_a_shell_hears_ctrl_c(tmp_path: Path) -> None:
     (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
     inner = HEARS.format(folder=place.folder)
     # The shell waits for what it has started, and passes nothing on.
@@ -80,21 +73,6 @@ def test_a_script_in_a_shell_hears_ctrl_c_and_what_it_leaves_running_is_named(
     group = ProcessGroup([place])
     supervise(group, Monitor(group.places, group.processes, 10), PressCtrlC([place], times=1))
     assert (place.folder / "heard").exists()
-    left = group.leftovers()
-    assert [(each.peer, each.name) for each in left] in ([], [("peer-0", "sleep")])
-    for each in left:
-        os.kill(each.pid, signal.SIGKILL)
-
-
-def test_what_a_script_leaves_running_is_named(tmp_path: Path) -> None:
-    (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
-    place = replace(place, command=("/bin/sh", "-c", "sleep 600 & exit 0"))
-    group = ProcessGroup([place])
-    group.start()
-    group.wait()
-    ((peer, pid, name),) = group.leftovers()
-    os.kill(pid, signal.SIGKILL)
-    assert (peer, name) == ("peer-0", "sleep")
 
 
 def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
@@ -177,91 +155,38 @@ def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
 def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_path: Path) -> None:
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
     (tmp_path / "pid").mkdir()  # as on a full disk, nothing can be written there
-    told = io.BytesIO()
-    group = ProcessGroup([place], cast(Any, SimpleNamespace(stdin=told)))
+    group = ProcessGroup([place])
     with pytest.raises(OSError):
         group.start()
-    started = int(told.getvalue())
-    with pytest.raises(ProcessLookupError):
-        os.kill(started, 0)
     assert group.processes == []
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    names = [Path(f"/proc/{pid}/comm").read_text() for pid in children]
+    assert "sleep\n" not in names
 
 
-LAUNCHER = """
-import os, signal, subprocess, sys
-from rumor.cli.launch.processes.group import watchdog
-
-pipe = watchdog().stdin
-peer = subprocess.Popen(["/bin/sh", "-c", "kill -STOP $$; echo awake"], start_new_session=True)
-print(peer.pid, flush=True)
-pipe.write(f"{peer.pid}\\n".encode())
-os.waitpid(peer.pid, os.WUNTRACED)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_peer_that_stands_still_goes_on_when_its_launcher_is_killed() -> None:
-    # Without a buffer, in which `communicate` would not look for what came with the first line.
-    with subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER], bufsize=0, stdout=subprocess.PIPE
-    ) as launcher:
-        assert launcher.stdout is not None
-        peer = int(launcher.stdout.readline())
-        try:
-            # Its end is when the peer has ended, too: it has the other side.
-            said, _ = launcher.communicate(timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            os.kill(peer, signal.SIGKILL)
-            raise
-    assert (launcher.returncode, said) == (-signal.SIGKILL, b"awake\n")
-
-
-def inodes(folder: Path) -> Iterator[int]:
-    for path in folder.iterdir():
-        # A program that has just begun opens its libraries, and closes them again.
-        with suppress(FileNotFoundError):
-            yield path.stat().st_ino
-
-
-def test_a_watchdog_is_told_of_all_that_are_started_and_no_peer_holds_its_pipe(
-    tmp_path: Path,
+@pytest.mark.live
+def test_peers_are_forked_and_die_of_signals_like_any_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
-    read, write = os.pipe()
-    with open(read, "rb") as reader, open(write, "wb", buffering=0) as pipe:
-        group = ProcessGroup([place], cast(Any, SimpleNamespace(stdin=pipe)))
-        group.start()
-        group.add(place)
-        group.kill(0)
-        group.restart(0, place)
-        try:
-            for process in group.processes:
-                folder = Path(f"/proc/{process.pid}/fd")
-                if folder.exists():
-                    held = list(inodes(folder))
-                    assert held and os.fstat(write).st_ino not in held
-        finally:
-            group.kill_all()
-            group.wait()
-        pipe.close()
-        told = {int(line) for line in reader}
-    assert len(told) == 3 and {process.pid for process in group.processes} < told
-
-
-def test_a_run_goes_on_without_a_watchdog_that_was_killed(tmp_path: Path) -> None:
-    place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/true",))
-    with watchdog() as waker:
-        waker.kill()
-        waker.wait()
-        group = ProcessGroup([place, place, place], waker)
-        group.start()
-        group.wait()
-    assert [process.poll() for process in group.processes] == [0, 0, 0]
-
-
-def test_a_watchdog_ends_with_the_run_whoever_has_ended_before() -> None:
-    with watchdog() as waker, subprocess.Popen(["/bin/true"]) as ended:
-        assert waker.stdin is not None
-        ended.wait()
-        waker.stdin.write(f"{ended.pid}\n".encode())
-    assert waker.returncode == 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("import os\nraise RuntimeError(os.environ['SAYS'])\n")
+    waits = ("peer", "--task=quadratic", "--join=127.0.0.1:9")
+    arguments = {"version": ("--version",), "wrong": ("peer", "--task=mine:task"), "waits": waits}
+    places = []
+    for index, (id, words) in enumerate(arguments.items()):
+        (tmp_path / id).mkdir()
+        command = (*PROGRAM[:-1], *words)
+        told = {"RUMOR_ID": id, "SAYS": "hello from the environment"}
+        place = Place(index=index, id=id, folder=tmp_path / id, command=command, variables=told)
+        places.append(place)
+    group = ProcessGroup(places)
+    group.start()
+    version, wrong, waiting = group.processes
+    assert version.wait(LIMIT_S) == 0 and wrong.wait(LIMIT_S) == 2
+    assert (tmp_path / "version" / "log.txt").read_text().startswith("rumor ")
+    assert "hello from the environment" in (tmp_path / "wrong" / "log.txt").read_text()
+    until(lambda: Path(f"/proc/{waiting.pid}/comm").read_text() == "rumor waits\n")
+    assert os.getsid(waiting.pid) == waiting.pid != os.getsid(0)
+    assert waiting.wait(0.01) is None
+    waiting.kill()
+    assert waiting.wait(LIMIT_S) == -signal.SIGKILL == waiting.poll()

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.cli.launch.checks import training_job
+from rumor.cli.launch.config import Place
 from rumor.cli.launch.folder import RunFolder
-from rumor.cli.launch.job import Place
 from rumor.cli.launch.monitor import Life, LifeEnd, State
 from rumor.cli.launch.resume import life_ends_of, read_life_ends, read_run
 from rumor.cli.launch.swarm import run_swarm

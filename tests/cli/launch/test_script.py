@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.config import Job, LaunchConfig
 from rumor.cli.launch.folder import RunFolder
-from rumor.cli.launch.job import Job
 from rumor.train import environment
 from rumor.train.faults.schedule import Fault
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rumor.cli.launch.job import Place
+from rumor.cli.launch.config import Place
 from rumor.cli.launch.monitor import LifeEnd, PeerView, State
 from rumor.cli.launch.summary import (
     FIGURES,

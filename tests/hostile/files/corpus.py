@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.commands import peer as peer_command
 from rumor.cli.launch import swarm
-from rumor.cli.launch.processes import fork_server
 from rumor.train.loop import trainer
 
 from ...forked import forked_peers
@@ -197,7 +196,6 @@ def not_started() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(swarm, "Swarm", SimpleNamespace(founded=launched))
-        patch.setattr(fork_server, "fork_server", nullcontext)
         patch.setattr(trainer._Training, "run", trained)
         patch.setattr(peer_command, "stop_on_signals", lambda stop: None)
         patch.setattr(logging, "basicConfig", lambda **_: None)

@@ -10,9 +10,8 @@ import pytest
 
 import rumor.sim.results.live_plots as picture
 from rumor.cli.launch.checks import training_job
-from rumor.cli.launch.config import LaunchConfig
+from rumor.cli.launch.config import Job, LaunchConfig, Place
 from rumor.cli.launch.folder import RunFolder
-from rumor.cli.launch.job import Job, Place
 from rumor.cli.launch.swarm import run_swarm
 from rumor.cli.settings.exchange import ExchangeConfig
 from rumor.cli.settings.options import config_of
