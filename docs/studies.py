@@ -7,6 +7,7 @@ are computed from what is in the folder. ``docs/studies/README.md`` lists all pa
 
 import argparse
 import datetime
+import io
 import os
 import platform
 import re
@@ -22,7 +23,6 @@ from typing import Final
 
 from PIL import Image
 from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
-from scripts.study_pictures import draw_pictures
 
 from rumor.sim.study import Results, built_in_studies, load_results
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
@@ -30,16 +30,17 @@ from rumor.sim.study.analysis.search import Search, searched
 from rumor.sim.study.analysis.verdicts import headlines, verdict_words
 from rumor.sim.study.format import count, listed, number, percent, spread
 from rumor.sim.study.metrics import METRICS, Metric
+from rumor.sim.study.report import charts
 
 __all__ = [
     "NOTES",
     "OUT",
     "against_published",
+    "draw_pictures",
     "index",
     "main",
     "page",
     "relay_order",
-    "shrink",
     "slow_links",
     "write",
 ]
@@ -53,6 +54,9 @@ NAMES: Final = tuple(study.name for study in built_in_studies())
 TRIALS: Final = "trials.tar.xz"
 """Of a study that is not finished, all that goes on with it."""
 
+PLACES_MAX: Final = 6
+"""Of a picture; the rest goes to another."""
+
 COLORS: Final = 128
 """Of a picture. More are not needed for lines and points, and cost bytes."""
 
@@ -60,10 +64,7 @@ CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "curves": "How good models are and how far apart, bands over seeds",
         "ranking": "In order; blue: no significant difference from the first",
-        "predictions": "What facts about the graph foretell",
         "response": "What it depends on",
-        "heat": "Both axes at once",
-        "graphs": "The graphs",
     }
 )
 """What pictures show, by the beginnings of their names, in the order in which they are shown."""
@@ -102,8 +103,6 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     here.mkdir(parents=True)
     shutil.copyfile(folder / "summary.csv", here / "summary.csv")
     pictures = sorted(draw_pictures(results, here), key=_place)
-    for picture in pictures:
-        shrink(picture, picture)
     names = [picture.name for picture in pictures]
     if _missing(results):
         with tarfile.open(here / TRIALS, "w:xz") as packed:
@@ -127,11 +126,24 @@ def _without_dates(part: tarfile.TarInfo) -> tarfile.TarInfo:
     return part
 
 
-def shrink(source: Path, target: Path) -> None:
-    """Copy a picture with few colors, so that it is small."""
-    with Image.open(source) as picture:
-        small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
-    small.save(target, optimize=True)
+def draw_pictures(results: Results, folder: Path) -> list[Path]:
+    """Draw all charts of at least one result, as PNG with few colors, and return their paths."""
+    results, _ = searched(results)
+    study, places = results.study, comparisons(results)
+    colors, drawn = charts.standing(study, places), {}
+    for number_, start in enumerate(range(0, len(places), PLACES_MAX), 1):
+        of, some = "" if number_ == 1 else f"-{number_}", places[start : start + PLACES_MAX]
+        drawn[f"curves{of}"] = charts.curves(some, colors)
+        drawn[f"ranking{of}"] = charts.ranking(some)
+    if charts.number_axis(study) is not None:
+        metric = places[0].metric
+        other = "bytes_to_target" if metric.to_target else "consensus_distance"
+        drawn["response"] = charts.response(results, [metric, METRICS[other]])
+    for name, figure in drawn.items():
+        with Image.open(io.BytesIO(charts.png(figure))) as picture:
+            small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+        small.save(folder / f"{name}.png", optimize=True)
+    return [folder / f"{name}.png" for name in drawn]
 
 
 def page(
@@ -208,8 +220,8 @@ def _how(results: Results, machine: str, date: str) -> str:
     seeds = listed(sorted({str(one.trial.seed) for one in results.results}), at_most=10)
     core_s = sum(result.wall_s for result in results.results)
     lines = [
-        f"- Command: `rumor study {study.name}`, which also writes a page with all of this to "
-        "click through, every argument, and the command that repeats a trial",
+        f"- Command: `rumor study {study.name}`, which also writes a page with all of this, "
+        "every argument, and the command that repeats a trial",
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
         f"- {count(len(results.results), 'trial')}, seeds {seeds}; one row for each in "
         "[summary.csv](summary.csv)",

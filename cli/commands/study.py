@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -114,7 +113,7 @@ def study(
     the study, --resume continues it and arrives at the same tables, to the bit. The results are
     report.html, which opens without a network, curves.csv and summary.csv.
 
-    Which graph should 64 workers use, and which of its properties predict that:
+    Which graph should 64 workers use:
 
     `rumor study graphs`
 
@@ -142,7 +141,6 @@ def study(
     elif config.copy is not None:
         _copy(name, config.copy)
     else:
-        _require_libraries(with_report=config.report)
         with sigterm_as_interrupt():
             _study(name, config, as_json=as_json)
 
@@ -210,20 +208,6 @@ def _copy(name: str, path: Path) -> None:
     except OSError as error:
         raise ConfigError(not_written(path, error)) from None
     print(path)
-
-
-def _require_libraries(*, with_report: bool) -> None:
-    """See that what is written at the end can be written, before hours go into it."""
-    wanted = ["joblib", *(["jinja2", "plotly"] if with_report else [])]
-    missing = [name for name in wanted if find_spec(name) is None]
-    if missing:
-        report_only = "joblib" not in missing
-        without = f"; --no-report does without {' and '.join(missing)}" if report_only else ""
-        raise ConfigError(
-            f"rumor study needs {' and '.join(missing)}, which "
-            f"{'is' if len(missing) == 1 else 'are'} not installed: "
-            f"pip install 'rumor[study]'{without}"
-        )
 
 
 def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":

@@ -150,7 +150,7 @@ def _await(is_so: Callable[[], bool]) -> None:
 def _browser(folder: Path) -> Any:
     """That of the tests."""
     sys.path.insert(0, str(ROOT))
-    module = importlib.import_module("tests.sim.study.report.chromium")
+    module = importlib.import_module("tests.chromium")
     return module.browser(folder)
 
 

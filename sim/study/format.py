@@ -17,7 +17,6 @@ __all__ = [
     "place",
     "scale_of",
     "shown",
-    "signed",
     "spread",
 ]
 
@@ -157,15 +156,6 @@ def spread(found: Interval | None, unit: str = "") -> str:
     elif places > 8:
         text = f"{number(mean, 4)} ± {number(half, 2)}"
     return f"{text} {name}".strip()
-
-
-def signed(value: float) -> str:
-    """A correlation: two places, and a minus as it is printed, which is longer than a hyphen.
-
-    >>> signed(-0.5)
-    '−0.50'
-    """
-    return f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def named(axis: str, label: str) -> str:

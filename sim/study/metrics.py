@@ -1,7 +1,7 @@
 """Metrics: every figure of a trial, declared once for tables, charts, CSV and sentences.
 
 To add one, add it to `METRICS`: it then has a column in ``summary.csv`` and in the tables of the
-report, a heatmap, a line over every axis of numbers, and can be compared by.
+report, a line over every axis of numbers, and can be compared by.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +48,7 @@ class Metric:
     is_column: bool = True
     """Whether ``summary.csv`` has it."""
     is_shown: bool = True
-    """Whether tables, heatmaps and charts of the report have it, unless the study names it."""
+    """Whether tables and charts of the report have it, unless the study names it."""
 
     @property
     def to_target(self) -> bool:

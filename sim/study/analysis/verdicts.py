@@ -8,7 +8,7 @@ from ..metrics import Metric
 from ..results import Results
 from .ranking import Comparison, Row, Verdict, comparisons
 
-__all__ = ["detectable_words", "headlines", "p_words", "verdict_words"]
+__all__ = ["detectable_words", "headlines", "verdict_words"]
 
 # Places that have a headline; tables and charts have them all.
 _PLACES_MAX: Final = 3
@@ -67,7 +67,7 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
         return f"{f'{gap}; ' * is_late}{verdict} (detectable: {detectable})"
     if is_late and not row.is_by_arrivals:
         gap += f"; {_end_words(row, comparison)}"
-    return f"{gap}, {p_words(row.p)}"
+    return f"{gap}, {_p_words(row.p)}"
 
 
 def _gap_words(row: Row, comparison: Comparison) -> str:
@@ -110,9 +110,9 @@ def detectable_words(row: Row, comparison: Comparison) -> str:
     return f"{text} of {metric.words}" if metric is end else text
 
 
-def p_words(p: float, least: float = 1e-4) -> str:
+def _p_words(p: float) -> str:
     """A probability as people write it, for whom smaller ones are of no use."""
-    return f"p < {least:g}" if p < least else f"p = {number(p, 2)}"
+    return "p < 0.0001" if p < 1e-4 else f"p = {number(p, 2)}"
 
 
 def _unit_of(metric: Metric) -> tuple[float, str]:

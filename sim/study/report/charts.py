@@ -1,68 +1,60 @@
-"""Every chart of a report, as panels and matrices, and its graphs."""
+"""The charts of a study: curves with bands, rankings with intervals, lines over an axis of numbers.
 
+`rumor study` draws them on its page, and ``docs/studies.py`` beside the tables of docs/studies.
+"""
+
+import io
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Final
+from textwrap import fill, shorten
+from typing import TYPE_CHECKING, Any, Final
 
-from ....topology import parse
-from ....topology.layout import SKETCH_NODES_MAX, Sketch, sketch
-from ..analysis.curves import Band, band
-from ..analysis.predictors import Prediction, predictions
+import numpy as np
+
+from ...results.plots import BLUE, DIM, PALETTE, STYLE, new_figure, plain_log_ticks
+from ..analysis.curves import band
 from ..analysis.ranking import Comparison, by_metric
-from ..format import listed, of_seeds, scale_of, signed
-from ..metrics import FACTS, METRICS, Metric, metrics_known, values_of
-from ..results import Result, Results, seeds_tried
+from ..format import listed, scale_of
+from ..metrics import METRICS, Metric, values_of
+from ..results import Result, Results
 from ..statistics import Interval, interval
 from ..study import Axis, Study
-from .panels import COLORS, Matrix, Panel, Scale, Series, finite, is_wide, scale_over, shades, short
 
-__all__ = [
-    "PLACES",
-    "correlations",
-    "curve_panels",
-    "curves_of",
-    "graphs_of",
-    "heatmaps",
-    "key_of",
-    "number_axis",
-    "prediction_panels",
-    "ranking_panels",
-    "response_panel",
-    "sketch_of",
-    "standing",
-]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-PLACES: Final = {
-    "time_s": ("virtual time", "virtual time", "s"),
-    "steps": ("steps", "steps of each worker", ""),
-    "bytes_sent": ("bytes", "sent by all workers", "bytes"),
-}
-"""What curves may be drawn over: a name, a title and a unit for each."""
+__all__ = ["curves", "curves_of", "number_axis", "png", "ranking", "response", "standing"]
 
-# What stands for 0 on a logarithmic axis, far below all that is drawn.
-_LEAST: Final = 1e-300
+Color = Any
+
+_WIDTH, _MUTED = 10.0, "#C3C9D1"
+_COLORS: Final = PALETTE[:6]
+_STANDING_MAX = 6
 
 # A logarithmic axis shows what is above this part of the largest value.
 _CLIFF = 1e-5
 
-# Means of which one is so many times the other are drawn on a logarithmic axis.
-_DECADES_MIN = 30.0
-
-_STANDING_MAX = 6
-_POINTS_MAX = 120
-
 # Lines of which one lasts so many times as long as another are drawn over a logarithmic axis.
 _SPREAD_MIN = 8.0
 
-# Differences that take all colors: relative to the largest figure, and of fractions.
-_RATIO_MIN, _FRACTIONS_MIN = 0.3, 0.1
+# Values of which one is so many times the other are drawn on a logarithmic axis.
+_RESPONSE_WIDE, _RANKING_WIDE = 10.0, 30.0
+
+_PANELS_MAX: Final = 5
+"""Of a ranking, side by side."""
 
 
-def key_of(study: Study, at: Mapping[str, str]) -> str:
-    """Positions of labels on the axes that they are of, as in ``0-2``; ``all`` for none."""
-    axes = {axis.name: axis.labels for axis in study.axes}
-    return "-".join(str(axes[name].index(label)) for name, label in at.items()) or "all"
+def png(figure: "Figure") -> bytes:
+    """A figure as PNG, the same to the bit whenever it is drawn."""
+    drawn = io.BytesIO()
+    with warnings.catch_warnings():
+        # A name that is very long, or in letters that no font here has, is still a name.
+        warnings.simplefilter("ignore", UserWarning)
+        figure.savefig(drawn, format="png", metadata={"Software": None})
+    return drawn.getvalue()
 
 
 def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
@@ -76,173 +68,193 @@ def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
     return tuple(sorted(known, key=lambda metric: metric.preference or 0))
 
 
-def standing(study: Study, found: Sequence[Comparison]) -> dict[str, str]:
+def number_axis(study: Study) -> Axis | None:
+    """The first axis of at least three numbers; None where there is none."""
+    return next((a for a in study.axes if len(a.points) > 2 and a.numbers), None)
+
+
+def standing(study: Study, found: Sequence[Comparison]) -> dict[str, Color]:
     """Labels of the first axis that stand out among many lines, and their colors.
 
     All of a few; else the best of every place, and the last of the first to show how far it goes.
+    Numbers have shades of one scale, in order.
     """
+    from matplotlib import colormaps
+
     main = study.axes[0]
     ordered = main.numbers is not None and len(main.points) > 2
     labels: Collection[str] = main.labels
-    if len(labels) > (2 * _STANDING_MAX if ordered else COLORS):
+    if len(labels) > (2 * _STANDING_MAX if ordered else len(_COLORS)):
         ranked = [[row.label for row in comparison.rows] for comparison in found]
         wanted = [label for one in ranked for label in one[: 4 if len(found) == 1 else 2]]
         labels = dict.fromkeys([*list(dict.fromkeys(wanted))[: _STANDING_MAX - 1], ranked[0][-1]])
-    return dict(zip(labels, shades(len(labels), ordered=ordered), strict=True))
+    if ordered:
+        shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(labels)))
+        return dict(zip(labels, map(tuple, shades), strict=True))
+    return dict(zip(labels, _COLORS, strict=False))
 
 
-def curve_panels(comparison: Comparison, place: str, colors: Mapping[str, str]) -> list[Panel]:
-    """For each curve of a study a panel with a line for each point of the first axis."""
-    metrics = curves_of(one for found in comparison.groups.values() for one in found)
-    if comparison.study.goal == "loss":
-        metrics = tuple(METRICS["loss"] if one.name == "accuracy" else one for one in metrics)
-    return [_curve_panel(comparison, metric, place, colors) for metric in metrics]
+def curves(places: Sequence[Comparison], colors: Mapping[str, Color]) -> "Figure":
+    """Over virtual time a row of panels for each place, with a line for each point."""
+    rows = []
+    for one in places:
+        metrics = curves_of(result for found in one.groups.values() for result in found)
+        if one.study.goal == "loss":
+            metrics = tuple(METRICS["loss"] if m.name == "accuracy" else m for m in metrics)
+        rows.append(
+            [
+                (
+                    m.title.removeprefix("Final ").capitalize(),
+                    lambda axes, one=one, m=m: _draw_curves(axes, one, m, colors),
+                )
+                for m in metrics
+            ]
+        )
+    figure = _grid(places, rows, [2.7] * len(rows))
+    if len(colors) > 1:
+        from matplotlib.lines import Line2D
+
+        lines = [Line2D([], [], color=color, linewidth=1.8) for color in colors.values()]
+        names = [shorten(label, 40, placeholder="…") for label in colors]
+        figure.legend(lines, names, loc="outside lower center", ncols=min(6, len(names)),
+                      frameon=False)  # fmt: skip
+    return figure
 
 
-def _curve_panel(
-    comparison: Comparison, metric: Metric, place: str, colors: Mapping[str, str]
-) -> Panel:
+def ranking(places: Sequence[Comparison]) -> "Figure":
+    """A row of panels for each place: what points are ranked by, what else the study names, and the
+    traffic that goes with it. Each panel judges by its own metric."""
+    rows, heights = [], []
+    for one in places:
+        traffic = "bytes_to_target" if one.metric.to_target else "bytes_sent"
+        traffic = "bytes_to_loss" if one.study.goal == "loss" else traffic
+        names = [*dict.fromkeys((one.metric.name, *one.study.metrics, traffic))]
+        # More of them side by side cannot be read.
+        names = [*names[: _PANELS_MAX - 1], names[-1]] if len(names) > _PANELS_MAX else names
+        rows.append(
+            [
+                (METRICS[n].title, lambda axes, one=one, n=n: _draw_ranking(axes, one, METRICS[n]))
+                for n in names
+            ]
+        )
+        heights.append(0.9 + 0.2 * (len(one.rows) + len(one.missing)))
+    return _grid(places, rows, heights, sharey="row")
+
+
+def response(results: Results, metrics: Sequence[Metric]) -> "Figure":
+    """How metrics depend on an axis of numbers: a line for every combination of the others, with
+    the points at which all seeds have the metric."""
+    draw = [(m.title, lambda axes, m=m: _draw_response(axes, results, m)) for m in metrics]
+    return _grid([None], [draw], [3.4])
+
+
+def _grid(
+    places: Sequence[Comparison | None],
+    rows: Sequence[Sequence[tuple[str, Callable[["Axes"], None]]]],
+    heights: Sequence[float],
+    **shared: Any,
+) -> "Figure":
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        figure = new_figure(_WIDTH, sum(heights) + 0.5, "constrained", dpi=110)
+        columns = max(map(len, rows))
+        grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights, **shared)
+        for line, where, panels in zip(grid, places, rows, strict=True):
+            for axes in line[len(panels) :]:
+                axes.set_axis_off()
+            for axes, (title, draw) in zip(line, panels, strict=False):
+                at = "" if where is None else ", ".join(where.at.values())
+                axes.set_title(fill(f"{title}, {at}" if at else title, 96 // columns))
+                draw(axes)
+    return figure
+
+
+def _draw_curves(
+    axes: "Axes", comparison: Comparison, metric: Metric, colors: Mapping[str, Color]
+) -> None:
     is_log, study = metric.is_logarithmic, comparison.study
-    found = {
-        label: band(group, metric.name, place, in_logs=is_log)
+    bands = {
+        label: found
         for label, group in comparison.groups.items()
+        if (found := band(group, metric.name, "time_s", in_logs=is_log)) is not None
     }
-    bands = {label: drawn for label, drawn in found.items() if drawn is not None}
     # A logarithmic axis has no place for workers that are all alike at most moments.
-    alike = [
-        label
-        for label, drawn in bands.items()
-        if is_log and sum(mean <= 0 for mean in drawn.mean) > len(drawn.mean) / 2
-    ]
-    there = {label: drawn for label, drawn in bands.items() if label not in alike}
-    _, title, unit = PLACES[place]
-    ends = sorted(one.x[-1] for one in there.values()) or [0.0]
+    alike = [label for label, found in bands.items() if is_log and np.median(found.mean) <= 0]
+    there = {label: found for label, found in bands.items() if label not in alike}
+    if alike:
+        text = fill(f"0, all alike: {listed(alike)}", 48)
+        axes.annotate(text, (0.01, 0.02), xycoords="axes fraction", fontsize=8, color=DIM)
+    ends = sorted(found.x[-1] for found in there.values()) or [0.0]
     # Where one line goes on for much longer than another, the beginning of both is the question.
-    spread = ends[0] > 0 and ends[-1] / ends[0] >= _SPREAD_MIN
-    unit, size = scale_of(unit, ends[0] if spread else ends[-1])
+    is_spread = ends[0] > 0 and ends[-1] / ends[0] >= _SPREAD_MIN
+    unit, size = scale_of("s", ends[0] if is_spread else ends[-1])
     times = 0.01 if metric.unit == "%" else 1.0
-    lines = [
-        _line(label, drawn, size, times, colors.get(label, "muted"), log_x=spread, log_y=is_log)
-        for label, drawn in there.items()
-    ]
     # What stands out is drawn last, above the rest.
-    series = sorted((line for line in lines if line.x), key=lambda one: one.label in colors)
-    y = [v for one in series for v in one.y]
-    if is_log:
+    for label in sorted(there, key=colors.__contains__):
+        found, color = there[label], colors.get(label)
+        x, mean = np.array(found.x) / size, np.array(found.mean) / times
+        # A curve that starts at 0 has no beginning on a logarithmic axis.
+        there_is = mean > 0 if is_log else np.full(len(mean), True)
+        axes.plot(x[there_is], mean[there_is], color=color or _MUTED, lw=1.8 if color else 0.7)
+        if color and found.n > 1:
+            low, high = np.array(found.low) / times, np.array(found.high) / times
+            axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
+    axes.set_xlabel(f"virtual time, {unit}")
+    if is_spread:
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(0, ends[-1] / size or 1.0)
+    y = np.concatenate([np.array(found.mean) / times for found in there.values()] or [np.ones(1)])
+    axes.yaxis.set_major_formatter("{x:g} %" if metric.unit == "%" else "{x:g}")
+    if is_log and (y > 0).any():
         # A merge makes models alike but for rounding, and decades would be empty for that.
-        y = [v for v in y if v >= _CLIFF * max(y)]
-    target = study.target / times if metric.name == study.goal else None
-    if target is not None and metric.lower_is_better and y:
-        # The steep start of a loss would leave no room for its end.
-        most = max(2 * target - min(y), *(one.y[-1] for one in series))
-        y = [*(value for value in y if value <= most), target, most]
-    elif target is not None:
-        y.append(target)
-    words = (title, unit, "logarithmic" if spread else "")
-    name = metric.title.removeprefix("Final ")
-    return Panel(
-        kind="curves",
-        title=name[:1].upper() + name[1:],
-        note=f"{metric.curve}, logarithmic" if is_log else metric.curve,
-        x=scale_over(
-            ", ".join(filter(None, words)),
-            [0.0, *(v for one in series for v in one.x)],
-            is_log=spread,
-            room=0.0,
-        ),
-        y=scale_over("", y, is_log=is_log, suffix=" %" if metric.unit == "%" else ""),
-        series=tuple(series),
-        target=target,
-        falls=metric.lower_is_better,
-        remarks=((0.0, f"0, all alike: {listed(alike)}"),) if alike else (),
-    )
+        shown = y[y >= _CLIFF * y.max()]
+        axes.set_yscale("log")
+        axes.set_ylim(0.8 * shown.min(), 1.25 * shown.max())
+        plain_log_ticks(axes, shown.max() / shown.min())
+    if metric.name == study.goal:
+        target = study.target / times
+        if metric.lower_is_better and there:
+            # The steep start of a loss would leave no room for its end.
+            last = max(found.mean[-1] for found in there.values())
+            axes.set_ylim(min(y.min(), target) * 0.97, max(2 * target - y.min(), last) * 1.03)
+        axes.axhline(target, color=DIM, linewidth=0.8, linestyle=":")
+        style: Any = {"textcoords": "offset points", "fontsize": 8, "color": DIM}
+        axes.annotate(f"target {study.target:g}", (0, target), (3, 2), **style)
 
 
-def _line(
-    label: str, drawn: Band, size: float, times: float, color: str, *, log_x: bool, log_y: bool
-) -> Series:
-    pairs = enumerate(zip(drawn.x, drawn.mean, strict=True))
-    there = [i for i, (x, y) in pairs if (x > 0 or not log_x) and (y > 0 or not log_y)]
-    step = max(1, -(-len(there) // _POINTS_MAX))
-    # The last evaluation matters most.
-    kept = sorted({*there[::step], *there[-1:]})
-    # Where some seed is at 0, and only there, the band has no lower end on a logarithmic axis.
-    least = _LEAST if log_y else -math.inf
-    banded = kept if drawn.n > 1 else ()
-    return Series(
-        label=label,
-        x=tuple(short(drawn.x[i] / size) for i in kept),
-        y=tuple(short(drawn.mean[i] / times) for i in kept),
-        low=tuple(short(max(drawn.low[i], least) / times) for i in banded),
-        high=tuple(short(drawn.high[i] / times) for i in banded),
-        color=color,
-    )
-
-
-def ranking_panels(comparison: Comparison) -> list[Panel]:
-    """What rows are ranked by, what else the study names, and the traffic that goes with it.
-
-    Means with intervals, in the order of the first panel; each panel judges by its own metric.
-    """
-    traffic = "bytes_to_target" if comparison.metric.to_target else "bytes_sent"
-    traffic = "bytes_to_loss" if comparison.study.goal == "loss" else traffic
-    metrics = dict.fromkeys((comparison.metric.name, *comparison.study.metrics, traffic))
-    return [_ranking_panel(comparison, METRICS[name]) for name in metrics]
-
-
-def _ranking_panel(comparison: Comparison, metric: Metric) -> Panel:
+def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
     name, judged = metric.name, {row.label: row for row in by_metric(comparison, metric).rows}
     there = [(at, r, r.figures[name]) for at, r in enumerate(comparison.rows) if name in r.figures]
-    is_log = metric.is_ratio and is_wide([found.mean for _, _, found in there], _DECADES_MIN)
-    if is_log:
-        there = [(at, row, found.in_logs) for at, row, found in there]
+    is_log = metric.is_ratio and _is_wide([found.mean for _, _, found in there], _RANKING_WIDE)
     unit, size = scale_of(metric.unit, max((found.mean for _, _, found in there), default=1.0))
-    values = [value / size for value in _extent([found for _, _, found in there], is_log=is_log)]
-    # Of a loss only differences say something: its zero is of no interest.
-    if not is_log and metric.lower_is_better and name != "loss":
-        values.append(0.0)
+    for at, row, figure in there:
+        found = figure.in_logs if is_log else figure
+        color = BLUE if judged[row.label].may_be_first else DIM
+        axes.errorbar(found.mean / size, at, xerr=_bars(found, size), fmt="o", color=color, ms=4.5)
+    if is_log:
+        axes.set_xscale("log")
+    elif there:
+        # One long interval would squeeze all the others.
+        means = [found.mean / size for _, _, found in there]
+        low, high = axes.get_xlim()
+        room = 0.6 * max(map(abs, means)) or 1.0
+        low, high = max(low, min(means) - room), min(high, max(means) + room)
+        # Of a loss only differences say something: its zero is of no interest.
+        is_from_0 = metric.lower_is_better and name != "loss" and min(means) >= 0
+        axes.set_xlim(0.0 if is_from_0 else low, high)
     labels = [*(row.label for row in comparison.rows), *comparison.missing]
-    suffix = " %" if unit == "%" else ""
-    return Panel(
-        kind="rows",
-        title=metric.title,
-        note="logarithmic, geometric means" if is_log else "",
-        x=scale_over("" if suffix else unit, values, is_log=is_log, suffix=suffix),
-        y=Scale(
-            title="",
-            low=len(labels) - 0.5,
-            high=-0.5,
-            ticks=tuple((float(at), label) for at, label in enumerate(labels)),
-        ),
-        series=tuple(
-            _dot(
-                row.label,
-                0.0,
-                found,
-                size,
-                "accent" if judged[row.label].may_be_first else "dim",
-                row=at,
-            )
-            for at, row, found in there
-        ),
-        remarks=tuple(_remarks(comparison, metric)),
-    )
+    axes.set_yticks(range(len(labels)), [shorten(label, 40, placeholder="…") for label in labels])
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(", ".join(filter(None, [unit, "logarithmic" * is_log])))
+    for at, text in _remarks(comparison, metric):
+        axes.text(0.02, at, text, transform=axes.get_yaxis_transform(), fontsize=8, color=DIM,
+                  va="center")  # fmt: skip
 
 
-def _extent(found: Sequence[Interval], *, is_log: bool) -> list[float]:
-    """Values that an axis is to show: means, and intervals but for one that would squeeze all the
-    others, whose end is marked as cut."""
-    means = [one.mean for one in found]
-    least, most = min(means, default=0.0), max(means, default=0.0)
-    lowest = least / 1.6 if is_log else least - 0.6 * abs(most)
-    # An axis of values that are never negative does not go below 0.
-    lowest = max(0.0, lowest) if least >= 0 else lowest
-    known = [one for one in found if math.isfinite(one.low) and math.isfinite(one.high)]
-    lows = [max(one.low, lowest) for one in known]
-    return [*means, *lows, *(min(one.high, most + 0.6 * abs(most)) for one in known)]
-
-
-def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, str]]:
+def _remarks(comparison: Comparison, metric: Metric) -> Iterable[tuple[int, str]]:
     """Why rows have no mean to show."""
     for at, row in enumerate(comparison.rows):
         if metric.name in row.figures:
@@ -259,22 +271,14 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterator[tuple[float, st
         yield len(comparison.rows) + at, "no result"
 
 
-def number_axis(study: Study) -> Axis | None:
-    """The first axis of at least three numbers; None where there is none."""
-    return next((a for a in study.axes if len(a.points) > 2 and a.numbers), None)
-
-
-def response_panel(results: Results, metric: Metric) -> Panel:
-    """How a metric depends on an axis of numbers: a line for every combination of the others, with
-    the points at which all seeds have the metric."""
+def _draw_response(axes: "Axes", results: Results, metric: Metric) -> None:
     study, axis = results.study, number_axis(results.study)
     assert axis is not None and axis.numbers is not None
     others, groups = [other for other in study.axes if other is not axis], results.groups()
-    points = sorted(zip(axis.numbers, axis.labels, strict=True))
     lines: dict[str, list[tuple[float, Interval]]] = {}
     for labels in product(*(other.labels for other in others)):
         at = {other.name: label for other, label in zip(others, labels, strict=True)}
-        for number, text in points:
+        for number, text in sorted(zip(axis.numbers, axis.labels, strict=True)):
             here = {**at, axis.name: text}
             found = groups.get(tuple(here[one.name] for one in study.axes), ())
             values = values_of(found, metric, study.target)
@@ -282,205 +286,32 @@ def response_panel(results: Results, metric: Metric) -> Panel:
                 line = lines.setdefault(", ".join(labels) or axis.name, [])
                 line.append((number, interval(values.values())))
     means = [found.mean for line in lines.values() for _, found in line]
-    is_log = metric.is_ratio and is_wide(means)
     unit, size = scale_of(metric.unit, max(means, default=0.0))
-    series = []
+    if metric.is_ratio and _is_wide(means, _RESPONSE_WIDE):
+        axes.set_yscale("log")
+        plain_log_ticks(axes, max(means) / min(means))
     for index, (label, line) in enumerate(lines.items()):
-        intervals = [found.in_logs if is_log else found for _, found in line]
-        series.append(
-            Series(
-                label=label,
-                x=tuple(at for at, _ in line),
-                y=tuple(short(found.mean / size) for found in intervals),
-                low=tuple(finite(found.low, size) for found in intervals),
-                high=tuple(finite(found.high, size) for found in intervals),
-                color=f"c{index}" if len(lines) <= COLORS else "dim",
-            )
-        )
-    known = [v for one in series for v in (*one.y, *one.low, *one.high) if v is not None]
-    return Panel(
-        kind="linked",
-        title=metric.title,
-        x=scale_over(
-            axis.name,
-            axis.numbers,
-            is_log=is_wide(axis.numbers),
-            ticks=tuple(zip(axis.numbers, axis.labels, strict=True)),
-        ),
-        y=scale_over(f"{metric.title}, {unit}" if unit else metric.title, known, is_log=is_log),
-        series=tuple(series),
-    )
+        middles = [found.mean / size for _, found in line]
+        bars = np.hstack([_bars(found, size) for _, found in line])
+        color = _COLORS[index] if len(lines) <= len(_COLORS) else DIM
+        axes.errorbar([at for at, _ in line], middles, yerr=bars, fmt="o-", color=color,
+                      markersize=4.5, label=shorten(label, 30, placeholder="…"))  # fmt: skip
+    if len(lines) > 1:
+        axes.legend()
+    if _is_wide(axis.numbers, _RESPONSE_WIDE):
+        axes.set_xscale("log")
+    axes.set_xticks(axis.numbers, axis.labels)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(axis.name)
+    axes.set_ylabel(unit)
 
 
-def heatmaps(results: Results, at: Mapping[str, str]) -> dict[str, Matrix]:
-    """For each metric that a study has, its means over the first two axes.
-
-    Args:
-        at: A label for each further axis.
-    """
-    study, groups = results.study, results.groups()
-    if len(study.axes) < 2 or len(study.axes[1].points) < 2:
-        return {}
-    down, across = study.axes[:2]
-    # Each place by the seeds that were run there, as its ranking has it.
-    asked: dict[tuple[str, ...], frozenset[int]] = {}
-    for column in across.labels:
-        asked |= seeds_tried(results, {**at, across.name: column})
-    further = tuple(at[axis.name] for axis in study.axes[2:])
-    found: dict[str, Matrix] = {}
-    for metric in metrics_known(results):
-        entries = []
-        for row in down.labels:
-            places = [(row, column, *further) for column in across.labels]
-            entries.append(
-                [_entry(groups.get(p, ()), asked.get(p), metric, study.target) for p in places]
-            )
-        if any(isinstance(entry, float) for row in entries for entry in row):
-            found[metric.name] = _matrix(metric, down.labels, across.labels, entries)
-    return found
+def _bars(found: Interval, size: float) -> Any:
+    """Lengths of an error bar, below and above; 0 where the noise is not known."""
+    ends = found.mean - found.low, found.high - found.mean
+    return np.array([[end / size if math.isfinite(end) else 0.0] for end in ends])
 
 
-def _entry(
-    found: Sequence[Result], asked: Collection[int] | None, metric: Metric, target: float
-) -> float | str:
-    """A mean over seeds, or why there is none."""
-    if asked is None:
-        return "left out"
-    if not found:
-        return "no result"
-    values = values_of(found, metric, target)
-    if metric.to_target and values and len(found) < len(asked):
-        return of_seeds(len(found), len(asked))
-    if len(values) == len(found):
-        return sum(values.values()) / len(values)
-    if not metric.to_target:
-        return "none"
-    return f"{len(values)} of {len(found)} seeds reached it" if values else "never reached"
-
-
-def _matrix(
-    metric: Metric,
-    rows: tuple[str, ...],
-    columns: tuple[str, ...],
-    entries: Sequence[Sequence[float | str]],
-) -> Matrix:
-    known = [value for row in entries for value in row if isinstance(value, float)]
-    is_log = metric.is_ratio and is_wide(known)
-    low, high = (math.log(v) if is_log else v for v in (min(known), max(known)))
-    # Entries that hardly differ have hardly different colors.
-    least = _FRACTIONS_MIN if metric.unit == "%" else _RATIO_MIN * abs(high)
-    span = high - low if is_log else max(high - low, least) or 1.0
-
-    def shade(value: float) -> float:
-        return short(0.5 + ((math.log(value) if is_log else value) - (low + high) / 2) / span)
-
-    return Matrix(
-        title=metric.title,
-        rows=rows,
-        columns=columns,
-        shades=tuple(
-            tuple(None if isinstance(v, str) else shade(v) for v in row) for row in entries
-        ),
-        texts=tuple(
-            tuple(v if isinstance(v, str) else metric.shown(v) for v in row) for row in entries
-        ),
-    )
-
-
-def correlations(found: Sequence[Prediction]) -> Matrix:
-    """Rank correlations of facts with outcomes at one place."""
-    facts = tuple(dict.fromkeys(one.fact for one in found))
-    names = tuple(dict.fromkeys(one.metric.name for one in found))
-    known = {(one.fact, one.metric.name): one.rho for one in found}
-    rhos = [[known.get((fact, name), math.nan) for name in names] for fact in facts]
-    return Matrix(
-        title="Rank correlations",
-        rows=tuple(FACTS[fact].words for fact in facts),
-        columns=tuple(METRICS[name].title for name in names),
-        shades=tuple(tuple(finite(abs(rho)) for rho in row) for row in rhos),
-        texts=tuple(tuple(signed(r) if math.isfinite(r) else "–" for r in row) for row in rhos),
-    )
-
-
-def prediction_panels(
-    results: Results, colors: Mapping[str, str]
-) -> dict[str, list[tuple[Prediction, Panel]]]:
-    """The scatter plot behind every correlation, by place: the strongest first."""
-    found: dict[str, list[tuple[Prediction, Panel]]] = {}
-    for one in predictions(results):
-        panels = found.setdefault(key_of(results.study, one.at), [])
-        panels.append((one, _scatter(one, colors)))
-    for panels in found.values():
-        panels.sort(key=lambda pair: -abs(pair[0].rho) if math.isfinite(pair[0].rho) else 0.0)
-    return found
-
-
-def _scatter(one: Prediction, colors: Mapping[str, str]) -> Panel:
-    found = [(spot, spot.found) for spot in one.spots if spot.found is not None]
-    unit, size = scale_of(one.metric.unit, max((mean.mean for _, mean in found), default=0.0))
-    is_log = one.metric.is_ratio and is_wide([mean.mean for _, mean in found])
-    if is_log:
-        found = [(spot, mean.in_logs) for spot, mean in found]
-    x = [spot.x for spot, _ in found]
-    y = [value / size for value in _extent([mean for _, mean in found], is_log=is_log)]
-    return Panel(
-        kind="points",
-        title=f"ρ = {signed(one.rho)}",
-        x=scale_over(one.words, x, is_log=is_wide(x)),
-        y=scale_over(f"{one.metric.title}, {unit}" if unit else one.metric.title, y,
-                     is_log=is_log, room=0.12),
-        series=tuple(
-            _dot(spot.label, spot.x, mean, size, colors.get(spot.label, "dim"))
-            for spot, mean in found
-        ),
-    )  # fmt: skip
-
-
-def graphs_of(results: Results) -> dict[str, Result]:
-    """A result on each graph, by what to call the graph."""
-    found: dict[tuple[str, int, str], Result] = {}
-    for result in results.results:
-        facts = result.facts
-        if facts:  # there are none of a graph on which workers never agree
-            key = (str(facts.get("spec")), int(facts.get("n", 0)), str(facts.get("mixing")))
-            found.setdefault(key, result)
-    # The axis that sets the topology alone names graphs as its points.
-    axis = next(
-        (
-            axis.name
-            for axis in results.study.axes
-            if all(set(point.settings) == {"topology"} for point in axis.points)
-        ),
-        None,
-    )
-    named: dict[str, Result] = {}
-    for (spec, n, mixing), result in found.items():
-        name = spec if axis is None else result.trial.labels[axis]
-        name += f", n = {n}" if len({key[1] for key in found}) > 1 else ""
-        mixed = len({key[2] for key in found if key[:2] == (spec, n)}) > 1
-        named.setdefault(f"{name}, {mixing}" if mixed else name, result)
-    return named
-
-
-def sketch_of(result: Result) -> Sketch | None:
-    """The graph that a trial ran on; None if it has too many nodes to draw."""
-    facts = result.facts
-    n, seed = int(facts["n"]), int(facts["seed"])
-    if n > SKETCH_NODES_MAX:
-        return None
-    return sketch(parse(str(facts["spec"]), n, seed=seed, mixing=facts.get("mixing")))
-
-
-def _dot(
-    label: str, x: float, found: Interval, size: float, color: str, *, row: int | None = None
-) -> Series:
-    """A mean with its interval: along y at a place, or along x in a row."""
-    mean = short(found.mean / size)
-    return Series(
-        label=label,
-        x=(short(x),) if row is None else (mean,),
-        y=(mean,) if row is None else (float(row),),
-        low=(finite(found.low, size),),
-        high=(finite(found.high, size),),
-        color=color,
-    )
+def _is_wide(values: Sequence[float], times: float) -> bool:
+    """Whether the largest is so many times the least, all of them above 0."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > times

@@ -1,42 +1,41 @@
 """The report of a study: one file that needs nothing but a browser."""
 
 import json
-import math
+import shlex
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from importlib.resources import files
-from itertools import product
+from dataclasses import replace
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ....train.storage.files import drafted
-from ..analysis.predictors import Prediction, graph_axis
 from ..analysis.ranking import Comparison, Row, comparisons
-from ..analysis.search import Search, searched
-from ..analysis.verdicts import headlines, p_words, verdict_words
+from ..analysis.search import searched
+from ..analysis.verdicts import headlines, verdict_words
 from ..execution.trial import code_version, versions
-from ..format import count, listed, number, percent, signed
-from ..metrics import METRICS, Metric, metrics_known
+from ..format import count, listed, number, percent, place
+from ..metrics import Metric, metrics_known
 from ..results import Results
-from ..study import Axis, Study
-from .charts import (
-    PLACES,
-    correlations,
-    curve_panels,
-    graphs_of,
-    heatmaps,
-    key_of,
-    number_axis,
-    prediction_panels,
-    ranking_panels,
-    response_panel,
-    sketch_of,
-    standing,
-)
-from .commands import asked, command
-from .panels import Matrix, Panel
+from ..study import Point, Study, Trial
+from . import charts
 
-__all__ = ["page", "write_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["command", "page", "write_report"]
+
+_CSS: Final = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1b1f24; max-width: 72rem; margin: 2rem auto;
+  padding: 0 1rem; }
+img { max-width: 100%; } h2 { margin-top: 2.5rem; border-top: 1px solid #e1e5ea; }
+.scroll { overflow-x: auto; } pre { white-space: pre-wrap; word-break: break-all; }
+table { border-collapse: collapse; font-size: 14px; }
+th, td { padding: 4px 10px; text-align: left; border-bottom: 1px solid #e1e5ea; }
+.even { color: #0068a6; } .warning { background: #fdf1ea; padding: .5rem 1rem; }
+dt { font-weight: 600; float: left; clear: left; margin-right: .6rem; } dd { margin-left: 10rem; }
+footer, .note { color: #59616c; font-size: 14px; }
+"""
 
 
 def write_report(results: Results, folder: Path) -> Path:
@@ -53,246 +52,93 @@ def write_report(results: Results, folder: Path) -> Path:
 
 
 def page(results: Results) -> str:
-    """Write the page as HTML that holds everything a browser needs to show it."""
-    from jinja2 import Environment
-    from plotly.offline import get_plotlyjs
-
+    """Write the page as HTML, pictures included."""
     # All that compares does so at the best value of what the study tunes.
     best, search = searched(results)
     study, found = results.study, comparisons(best)
-    book = _Book(best, found, search)
-    sections = book.sections() if found else []
-    template = Environment(autoescape=True, trim_blocks=True).from_string(_asset("page.html"))
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
-    return template.render(
-        study=study,
-        css=_asset("page.css"),
-        warning=_warning(results),
-        failures=results.failures,
-        headlines=headlines(best),
-        facts=_facts(results),
-        labels=best.study.axes[0].labels,
-        further={str(at): _choices(axis) for at, axis in enumerate(best.study.axes[1:])},
-        axes={str(at): _choices(axis) for at, axis in enumerate(study.axes)},
-        seeds={str(seed): str(seed) for seed in study.seeds},
-        missing=_missing(best.study, found) if found else (),
-        sections=sections,
-        asked=list(asked(study)),
-        commands={
-            f"{key_of(study, trial.labels)}-{trial.seed}": command(trial)
-            for trial in study.trials()
-        },
-        code_version=code_version(),
-        libraries=libraries,
-        data=_inside_script({"figures": book.figures, "standing": book.colors}),
-        plotly=get_plotlyjs() if found else "",
-        script=_asset("page.js"),
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(study.title)}</title><style>{_CSS}</style></head><body>",
+        f"<h1>{escape(study.title)}</h1>",
+        f"<p>{escape(study.question)}</p>" if study.question else "",
+        *_warning(results),
+        _list("ol", headlines(best)),
+        _pairs(_facts(results)),
+    ]
+    if found:
+        parts += ["<h2>How to read it</h2>", f'<p class="note">{escape(_legend(study))}</p>']
+        colors = charts.standing(best.study, found)
+        for one in found:
+            where = f"With {place(one.at)}" if one.at else "What came out"
+            parts.append(f"<h2>{escape(where)}</h2>")
+            parts.append(_image(charts.curves([one], colors), "curves"))
+            parts.append(_image(charts.ranking([one]), "ranking"))
+            parts.append(_table_of(best, one))
+            if search is not None:
+                parts.append(f"<p>{escape(search.words)}</p>{_table(*search.table(one.at))}")
+        metrics = [one for one in metrics_known(best) if one.is_shown][:3]
+        if (axis := charts.number_axis(best.study)) is not None and metrics:
+            parts.append(f"<h2>What {escape(axis.name)} does</h2>")
+            parts.append(_image(charts.response(best, metrics), "response"))
+    parts += [
+        "<h2>Repeat it</h2><p>Every argument of the study; what is not given is left to rumor "
+        "simulate. Files are looked for in the folder that the study was run in.</p>",
+        _pairs(dict(_asked(study))),
+        f"<details><summary>The command of each trial</summary><pre>"
+        f"{escape(chr(10).join(map(command, study.trials())))}</pre></details>",
+        f"<footer>Code version {code_version()}; {escape(libraries)}. Times are virtual: what "
+        "clocks on the workers' walls would show.</footer></body></html>\n",
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def command(trial: Trial) -> str:
+    """What to type to run one trial by itself, in a shell.
+
+    Files that the study names are named as it names them: from its own folder on.
+
+    >>> command(Trial(labels={}, settings={"topology": "ring", "step_s": 0.5, "seed": 3}))
+    'rumor simulate --set topology=ring --set step_s=0.5 --set seed=3'
+    """
+    words = [word for name, value in trial.settings.items() for word in _option(name, value)]
+    return shlex.join(["rumor", "simulate", *words])
+
+
+def _legend(study: Study) -> str:
+    seeds = len(study.seeds)
+    if seeds == 1:
+        return "One seed, so how much of a difference is noise is not known."
+    around = "95 % intervals (Student's t)" if seeds > 2 else "from the lower seed to the higher"
+    words = (
+        f"Lines and dots are means over {seeds} seeds, bands and bars {around}; on a logarithmic "
+        "axis they are those of the logarithms. Blue: no significant difference from the first, "
+        "which does not mean as good. Differences from the first are tested pair by pair on the "
+        "same seeds, corrected for there being several (Holm, 5 %). Detectable: the smallest true "
+        "difference that would be significant in 4 of 5 studies."
     )
-
-
-class _Book:
-    """The sections of a page, as its template has them, and the charts in them."""
-
-    def __init__(
-        self, results: Results, found: Sequence[Comparison], search: Search | None
-    ) -> None:
-        self.figures: dict[str, Any] = {}
-        """What the page's script draws, by key."""
-        self.colors = standing(results.study, found) if found else {}
-        """Labels that stand out, and their colors."""
-        self._results = results
-        self._study = results.study
-        self._search = search
-        self._places = {key_of(self._study, one.at): one for one in found}
-
-    def sections(self) -> list[dict[str, Any]]:
-        """All that the study has something to say on, in order."""
-        graphs = self._graphs()
-        parts = [self._curves(), self._ranking(), self._predictions(), self._response(),
-                 self._heatmaps(), self._searched(), self._table()]  # fmt: skip
-        # One graph for all is worth a look, but a later one.
-        at = len(parts) if graph_axis(self._study) is None else -1
-        parts.insert(at, graphs)
-        return [part for part in parts if part is not None]
-
-    def _figure(self, show: str, drawn: Panel | Matrix, words: str = "") -> dict[str, Any]:
-        key = f"figure-{len(self.figures)}"
-        self.figures[key] = asdict(drawn)
-        figure = {"key": key, "show": show, "title": drawn.title, "words": words}
-        if isinstance(drawn, Matrix):
-            height, width = 50 + 30 * len(drawn.rows), 150 + 92 * len(drawn.columns)
-            return figure | {"height": height, "width": width}
-        height = 76 + 25 * len(drawn.y.ticks) if drawn.kind == "rows" else 340
-        return figure | {"height": height, "note": drawn.note}
-
-    def _curves(self) -> dict[str, Any]:
-        seeds = len(self._study.seeds)
-        words = f"Lines are means over {seeds} seeds, bands are their 95 % intervals."
-        if seeds < 3:
-            words = "Lines are means of two seeds, bands reach from one to the other."
-        if seeds == 1:
-            words = "There is one seed, so how much of a difference is noise is not known."
-        if len(self.colors) < len(self._study.axes[0].points):
-            words += " The best stand out; choose others by name, or click a line."
-        figures = [
-            self._figure(f"facet={key} x={place}", panel)
-            for key, comparison in self._places.items()
-            for place in PLACES
-            for panel in curve_panels(comparison, place, self.colors)
-        ]
-        choosers = [("x", "Over", {place: names[0] for place, names in PLACES.items()}, "")]
-        return _section("curves", "Curves", "How it went", words,
-                        figures=figures, choosers=choosers)  # fmt: skip
-
-    def _ranking(self) -> dict[str, Any]:
-        to_target = any(comparison.metric.to_target for comparison in self._places.values())
-        words = (
-            "Dots are means, lines are 95 % intervals over seeds; on a logarithmic axis both are "
-            "those of the logarithms. Blue: no significant difference from the first in the "
-            "figure that is drawn, which does not mean as good."
+    if study.reference:
+        words += (
+            f" Where {study.reference} is first, the study's reference, as many comparisons count "
+            "as there are other points; else all pairs."
         )
-        if len(self._study.seeds) == 1:
-            words = "One seed only: which differences are noise is not known."
-        goal, target = self._study.goal, self._study.target
-        soon = f"a loss of {number(target)}" if goal == "loss" else f"{percent(target)} accuracy"
-        title = f"How soon it reaches {soon}" if to_target else "What is ahead"
-        figures = [
-            self._figure(f"facet={key}", panel)
-            for key, comparison in self._places.items()
-            for panel in ranking_panels(comparison)
-        ]
-        return _section("ranking", "Ranking", title, words, figures=figures)
-
-    def _predictions(self) -> dict[str, Any] | None:
-        found = prediction_panels(self._results, self.colors)
-        graphs = graph_axis(self._study)
-        if not found or graphs is None:
-            return None
-        own = graphs.name != self._study.axes[0].name
-        place = "place" if own else "facet"
-        others = [axis for axis in self._study.axes if axis.name != graphs.name]
-        choosers = _choosers("place", others) if own and len(found) > 1 else []
-        names: dict[str, str] = {}
-        figures = []
-        for key, several in found.items():
-            matrix = correlations([one for one, _ in several])
-            figures.append(self._figure(f"{place}={key}", matrix))
-            for one, panel in several:
-                pair = f"{one.fact}-{one.metric.name}"
-                names[pair] = f"{one.words} and {one.metric.words}"
-                figures.append(self._figure(f"{place}={key} pair={pair}", panel, _chance(one)))
-        words = (
-            "Rank correlation (Spearman's ρ) of facts that are known before anything is trained "
-            "with the results, over all graphs, and the points behind one of them. The more one "
-            "tries, the more chance finds: p is of one alone."
-        )
-        choosers.append(("pair", "Show", names, ""))
-        return _section("predictions", "Predictions", "What the graph predicts", words,
-                        figures=figures, choosers=choosers)  # fmt: skip
-
-    def _response(self) -> dict[str, Any] | None:
-        axis, metrics = number_axis(self._study), metrics_known(self._results)
-        if axis is None or not metrics:
-            return None
-        words = "Dots are means over seeds, bars their 95 % intervals."
-        if any(metric.to_target for metric in metrics):
-            words += " Where not every seed reaches the target there is no dot."
-        choosers = [("response", "Show", {one.name: one.title for one in metrics}, "")]
-        figures = [
-            self._figure(f"response={one.name}", response_panel(self._results, one))
-            for one in metrics
-        ]
-        return _section("response", "Response", f"What {axis.name} does", words,
-                        figures=figures, choosers=choosers)  # fmt: skip
-
-    def _heatmaps(self) -> dict[str, Any] | None:
-        further = self._study.axes[2:]
-        figures, names = [], {}
-        for labels in product(*(axis.labels for axis in further)):
-            at = {axis.name: label for axis, label in zip(further, labels, strict=True)}
-            place = f" heat-place={key_of(self._study, at)}" if at else ""
-            for name, matrix in heatmaps(self._results, at).items():
-                names[name] = METRICS[name].title
-                figures.append(self._figure(f"heat={name}{place}", matrix))
-        if not figures:
-            return None
-        rows, columns = (axis.name for axis in self._study.axes[:2])
-        words = f"Means over seeds, {rows} by {columns}. Stronger colors are larger figures."
-        choosers = [("heat", "Show", names, ""), *_choosers("heat-place", further)]
-        return _section("heat", "Combinations", "Every combination", words,
-                        figures=figures, choosers=choosers, is_wide=True)  # fmt: skip
-
-    def _searched(self) -> dict[str, Any] | None:
-        if self._search is None:
-            return None
-        name, tables = self._search.axis.name, []
-        for key, comparison in self._places.items():
-            heads, lines = self._search.table(comparison.at)
-            rows = [{"is_even": False, "cells": [(text, text) for text in line]} for line in lines]
-            tables.append({"show": f"facet={key}", "heads": heads, "rows": rows})
-        return _section("search", f"Search of {name}", f"The best {name}", self._search.words,
-                        tables=tables)  # fmt: skip
-
-    def _graphs(self) -> dict[str, Any] | None:
-        found = graphs_of(self._results)
-        if not found:
-            return None
-        words = "Who may push to whom, with the number of links in a round."
-        if any(result.facts.get("period", 1) != 1 for result in found.values()):
-            words += (
-                " Where links change from round to round, those of the first are drawn in blue and "
-                "those of others in gray."
-            )
-        if len(self._study.seeds) > 1:
-            words += " Graphs that are drawn at random are those of the first seed."
-        link = "Graphs" if len(found) > 1 else "Graph"
-        cards = [
-            {"name": name, "sketch": sketch_of(result), "nodes": f"{int(result.facts['n']):,}",
-             "lines": list(_lines(result.facts))}
-            for name, result in found.items()
-        ]  # fmt: skip
-        return _section("graphs", link, f"The {link.lower()}", words, cards=cards)
-
-    def _table(self) -> dict[str, Any]:
-        words = (
-            "Means over seeds ± 95 % intervals (Student's t). Differences from the first are "
-            "tested pair by pair on the same seeds, corrected for there being several (Holm, 5 %). "
-            "Detectable: the smallest true difference that would be significant in 4 of 5 studies."
-        )
-        if self._study.reference:
-            words += (
-                f" Where {self._study.reference} is first, the study's reference, as many "
-                "comparisons count as there are other points; else all pairs."
-            )
-        if len(self._study.seeds) == 1:
-            words = "One seed each, so no intervals, and no word on what is noise."
-        tables = [
-            {"show": f"facet={key}", **_table_of(self._results, comparison)}
-            for key, comparison in self._places.items()
-        ]
-        return _section("table", "Figures", "All figures", words, tables=tables)
+    return words
 
 
-def _section(key: str, link: str, title: str, words: str, **parts: Any) -> dict[str, Any]:
-    return {"key": key, "link": link, "title": title, "words": words, **parts}
-
-
-def _missing(study: Study, found: Sequence[Comparison]) -> list[str]:
-    """Keys of the combinations that a reader may choose, and that have no results."""
-    places = product(*(range(len(axis.points)) for axis in study.axes[1:]))
-    there = {key_of(study, comparison.at) for comparison in found}
-    keys = ("-".join(map(str, at)) or "all" for at in places)
-    return [key for key in keys if key not in there]
-
-
-def _warning(results: Results) -> str:
-    """What to say of trials that are missing; nothing where none is."""
+def _warning(results: Results) -> Iterator[str]:
+    """What to say of trials that are missing."""
     failed = len(results.failures)
     unrun = sum(1 for _ in results.study.trials()) - len(results.results) - failed
     parts = [f"{count(failed, 'trial')} failed"] if failed else []
     if unrun > 0:
         parts.append(f"{count(unrun, 'trial')} {'has' if unrun == 1 else 'have'} not run")
-    return " and ".join(parts)
+    if parts:
+        whys = [f"{trial}: {why}" for trial, why in results.failures.items()]
+        yield (
+            f'<div class="warning"><strong>{" and ".join(parts)}.</strong> All that follows is '
+            f"about the others alone.{_list('ul', whys)}</div>"
+        )
 
 
 def _facts(results: Results) -> dict[str, str]:
@@ -309,14 +155,13 @@ def _facts(results: Results) -> dict[str, str]:
     grid = [f"{axis.name} ({len(axis.points)})" for axis in study.axes]
     known["Trials"] = f"{len(results.results):,} of {sum(1 for _ in study.trials()):,}"
     known["Grid"] = " × ".join([*grid, count(len(study.seeds), "seed")])
-    known["Failed"] = str(len(results.failures)) if results.failures else "none"
     if any(study.goal in result.series for result in results.results):
         target = (number if study.goal == "loss" else percent)(study.target)
         known[f"Target {study.goal}"] = target
     return known
 
 
-def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
+def _table_of(results: Results, comparison: Comparison) -> str:
     rows = comparison.rows
     there = (one for found in comparison.groups.values() for one in found)
     metrics = [
@@ -326,78 +171,85 @@ def _table_of(results: Results, comparison: Comparison) -> dict[str, Any]:
         if metric.name == comparison.metric.name
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
-    heads = [comparison.axis, "Compared with the first"]
-    heads += ["Seeds at target"] * comparison.has_target
-    lines = []
-    for rank, row in enumerate(rows, 1):
-        # Whoever sorts by name gets the ranking back.
-        cells: list[tuple[Any, str]] = [
-            (rank, row.label),
-            (rank, verdict_words(row, comparison)),
+    reached = ["Seeds at target"] * comparison.has_target
+    heads = [comparison.axis, "Compared with the first", *reached, *(m.title for m in metrics)]
+    lines = [
+        [
+            row.label,
+            verdict_words(row, comparison),
+            *(f"{comparison.reached(row)} of {row.n}" for _ in reached),
+            *(_cell(row, metric) for metric in metrics),
         ]
-        if comparison.has_target:
-            reached = comparison.reached(row)
-            cells.append((reached, f"{reached} of {row.n}"))
-        cells += [_cell(row, metric) for metric in metrics]
-        lines.append({"is_even": row.may_be_first, "cells": cells})
-    return {"heads": heads + [metric.title for metric in metrics], "rows": lines}
+        for row in rows
+    ]
+    return _table(heads, lines, even=[row.may_be_first for row in rows])
 
 
-def _cell(row: Row, metric: Metric) -> tuple[str, str]:
-    """The value to sort by, and what is shown."""
+def _cell(row: Row, metric: Metric) -> str:
     found = row.figures.get(metric.name)
     if found is None and metric.to_target and not row.missing:
-        return "", "not always" if row.arrived.get(metric.name) else "never"
-    value = "" if found is None or not math.isfinite(found.mean) else f"{found.mean:.6g}"
-    return value, metric.spread(found)
+        return "not always" if row.arrived.get(metric.name) else "never"
+    return metric.spread(found)
 
 
-def _chance(one: Prediction) -> str:
-    """A correlation, and how sure it is."""
-    graphs = count(len(one.spots), "graph")
-    text = f"ρ = {signed(one.rho)} ({p_words(one.p, 0.001)}, {graphs})."
-    if one.censored:
-        verb = "does" if len(one.censored) == 1 else "do"
-        text += (
-            f" {listed(one.censored)} {verb} not always reach the target: ranked last, not drawn."
-        )
-    return text
+def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], even: Sequence[bool] = ()) -> str:
+    rows = [
+        f"<tr{' class=even' if at < len(even) and even[at] else ''}>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in line)
+        + "</tr>"
+        for at, line in enumerate(lines)
+    ]
+    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
+    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
-def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    least, most = int(facts["degree_min"]), int(facts["degree_max"])
-    pushes = f"{most}" if least == most else f"{least} to {most}"
-    ways = ", one way" if facts["directed"] else ""
-    yield f"{pushes} {'link' if pushes == '1' else 'links'} each{ways}"
-    period = facts.get("period", 1)
-    if period is None:
-        yield "drawn anew each round"
-    elif period > 1:
-        yield f"repeats after {period} rounds"
-    yield f"spectral gap {number(facts['spectral_gap'])}"
-    yield f"{number(facts['effective_neighbors'])} effective neighbors"
-    if facts.get("rounds_to_exact") is not None:
-        yield f"exact after {count(int(facts['rounds_to_exact']), 'round')}"
-    elif facts.get("diameter") is not None:
-        yield f"diameter {facts['diameter']}"
-    elif not facts["connected"]:
-        yield "not connected"
+def _image(figure: "Figure", what: str) -> str:
+    data = b64encode(charts.png(figure)).decode()
+    return f'<img alt="{what}" src="data:image/png;base64,{data}">'
 
 
-def _choices(axis: Axis) -> dict[str, Any]:
-    return {"name": axis.name, "choices": {str(i): text for i, text in enumerate(axis.labels)}}
+def _list(kind: str, lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<{kind}>{items}</{kind}>" if lines else ""
 
 
-def _choosers(name: str, axes: Sequence[Axis]) -> list[tuple[str, str, dict[str, str], str]]:
-    """One for each axis; what is chosen is the position on all of them."""
-    return [(name, axis.name, _choices(axis)["choices"], str(at)) for at, axis in enumerate(axes)]
+def _pairs(pairs: Mapping[str, str]) -> str:
+    inside = "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in pairs.items())
+    return f"<dl>{inside}</dl>"
 
 
-def _inside_script(data: dict[str, Any]) -> str:
-    """JSON that no browser takes for markup."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"), ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _asked(study: Study) -> Iterator[tuple[str, str]]:
+    """Every argument of a study, by name, in words."""
+    for name, value in study.settings.items():
+        yield name, _text(value)
+    for axis in study.axes:
+        yield f"{axis.name} (varied)", ", ".join(_point(axis.name, one) for one in axis.points)
+    for number_, condition in enumerate(study.skip, 1):
+        yield f"left out, {number_}", str(condition)
+    yield "seeds", ", ".join(map(str, study.seeds))
+    yield f"target {study.goal}", f"{study.target:g}"
 
 
-def _asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+def _point(axis: str, point: Point) -> str:
+    if list(point.settings) == [axis]:
+        return point.label
+    given = ", ".join(f"{name} = {_text(value)}" for name, value in point.settings.items())
+    return f"{point.label} ({given or 'nothing set'})"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=_plain)
+
+
+def _option(name: str, value: Any) -> Iterator[str]:
+    if value is None or value == ():
+        return
+    if name == "faults" and not isinstance(value, str | Path):
+        value = json.dumps(list(value), default=_plain)
+    for one in value if isinstance(value, list | tuple) else (value,):
+        text = str(one).lower() if isinstance(one, bool) else str(one)
+        yield from ("--set", f"{name}={text}")
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)

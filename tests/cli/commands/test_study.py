@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import rumor.cli.commands.study as module
 import rumor.sim.study
 from rumor.cli.app import app
 from rumor.cli.commands.study import display_on, outline, progress_words
@@ -59,7 +58,6 @@ def test_a_study_leaves_tables_and_says_who_was_first() -> None:
 
 
 def test_a_report_is_written_unless_it_is_not_wanted() -> None:
-    pytest.importorskip("plotly", reason="plotly is not installed")
     done = study("mine.toml", "--jobs", "1", "--out", "a")
     assert done.exit_code == 0, done.output
     assert "<html" in Path("a/report.html").read_text(encoding="utf-8")
@@ -164,16 +162,9 @@ def test_a_wrong_file_is_answered_with_its_key(text: str, message: str) -> None:
 
 
 def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "plotly" else name)
-    done = study("mine.toml")
-    assert done.exit_code == 2
-    assert (
-        "rumor study needs plotly, which is not installed: pip install 'rumor[study]'; "
-        "--no-report does without plotly"
-    ) in done.stderr
-    assert run().exit_code == 0
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert "rumor study needs joblib, which is not installed" in run().stderr
+    monkeypatch.setattr("rumor.sim.study.execution.backends.find_spec", lambda name: None)
+    done = run()
+    assert done.exit_code == 2 and "needs joblib, which is not installed" in done.stderr
 
 
 def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
@@ -433,7 +424,7 @@ def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
 def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
     code = (
         "import sys\nfrom rumor.cli.app import app\n"
-        "heavy = {'torch', 'joblib', 'plotly', 'pandas', 'dask', 'ray'}\n"
+        "heavy = {'torch', 'joblib', 'pandas', 'dask', 'ray'}\n"
         "assert not heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.train.observe.view import EventView, SwarmView
 
-from ...sim.study.report.chromium import Browser, browser, why_not
+from ...chromium import Browser, browser, why_not
 from ...waiting import until
 from .made_up import a_link, a_view
 from .served import Site, served

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import app, load
 from rumor.cli.settings.options import settings_of_command
 from rumor.sim import SimulationConfig, simulate
-from rumor.sim.study.report.commands import command
+from rumor.sim.study.report.page import command
 from rumor.sim.study.study import Trial
 from rumor.sim.study.study_file import SETTINGS
 

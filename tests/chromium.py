@@ -11,7 +11,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from ....waiting import LIMIT_S
+from .waiting import LIMIT_S
 
 __all__ = ["Browser", "browser", "why_not"]
 
