@@ -1,12 +1,11 @@
 """Graph layout: where a picture puts each node and each line.
 
-A family names its layout; rows of a grid and hosts come with the topology. Pictures in files are
-drawn by `drawing`; `sketch` gives the lines of a thumbnail, to draw as SVG or with matplotlib.
+A family names its layout; rows of a grid and hosts come with the topology. `drawing` draws it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
@@ -19,13 +18,10 @@ from numpy.typing import NDArray
 from .topology import Topology
 
 __all__ = [
-    "SKETCH_NODES_MAX",
     "Links",
     "Placement",
-    "Sketch",
     "links_of",
     "place",
-    "sketch",
     "wrapped",
 ]
 
@@ -48,14 +44,6 @@ SQUARE_TURNS = -0.35
 
 # An odd dimension left over turns squares into cubes.
 OBLIQUE = (0.42, 0.30)
-
-SKETCH_NODES_MAX = 64
-"""Nodes beyond which a thumbnail shows nothing but ink."""
-
-_SIDE, _MARGIN, _STUB = 100.0, 6.0, 5.0
-_ROUNDS_MAX, _SAMPLES = 16, 4
-
-_Lines = tuple[tuple[tuple[float, float], tuple[float, float]], ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -253,66 +241,3 @@ def links_of(topology: Topology, round: int) -> Links:
     largest = np.zeros(len(pairs))
     np.maximum.at(largest, index, values)
     return Links(low=pairs // topology.n, high=pairs % topology.n, up=up, down=down, values=largest)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sketch:
-    """The lines of a thumbnail: a graph on a square of 100 by 100, y pointing down."""
-
-    nodes: tuple[tuple[float, float], ...]
-
-    first: _Lines
-    """Links of the first round, from point to point."""
-
-    later: _Lines
-    """Links that occur in other rounds only."""
-
-    grounds: tuple[tuple[float, float, float], ...]
-    """Circles behind nodes that belong together: center and radius."""
-
-    width: float
-    """Of lines."""
-
-    dot: float
-    """Diameter of nodes."""
-
-
-def sketch(topology: Topology) -> Sketch:
-    """Lay out a thumbnail.
-
-    Args:
-        topology: Of at most `SKETCH_NODES_MAX` nodes.
-    """
-    placed = place(topology)
-    # Links that wrap around need room at the border.
-    room = _STUB if np.isfinite(placed.reach) else 0.0
-    placed = placed.on_square(_SIDE, _MARGIN + room)
-    # y points down.
-    placed.points[:, 1] = _SIDE - placed.points[:, 1]
-    rounds = _SAMPLES if topology.period is None else min(topology.period, _ROUNDS_MAX)
-    first, *others = (set(links_of(topology, round).pairs()) for round in range(rounds))
-    later = set().union(*others) - first
-    ink = max(1.0, len(first) + 0.3 * len(later))
-    return Sketch(
-        nodes=tuple(map(_rounded, placed.points)),
-        first=_lines(first, placed),
-        later=_lines(later, placed),
-        grounds=tuple(
-            (*_rounded(np.array([x, y])), round(radius, 1)) for x, y, radius in placed.grounds(4.5)
-        ),
-        width=float(np.clip(1.15 - 0.2 * np.log10(ink) ** 1.5, 0.22, 0.9)),
-        dot=float(1.2 + 12 / np.sqrt(topology.n)),
-    )
-
-
-def _lines(pairs: Iterable[tuple[int, int]], placed: Placement) -> _Lines:
-    bodies = placed.points[np.array(sorted(pairs), np.int64).reshape(-1, 2)]
-    far = np.abs(bodies[:, 1] - bodies[:, 0]).max(axis=1) > placed.reach
-    drawn = np.concatenate([bodies[~far], wrapped(bodies[far], _STUB)])
-    return tuple((_rounded(start), _rounded(end)) for start, end in drawn)
-
-
-def _rounded(point: Points) -> tuple[float, float]:
-    # Adding 0 turns -0 into 0.
-    x, y = (round(float(value), 1) + 0.0 for value in point)
-    return x, y
