@@ -67,7 +67,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     mixing: str | None = setting(
         None,
-        "Mixing weights of rules that need them: metropolis, uniform, lazy or fastest.",
+        "Mixing weights of rules that need them: metropolis, uniform or lazy.",
         otherwise="the family's own",
         metavar="NAME",
     )

@@ -32,7 +32,6 @@ THIRD_PARTY_OF_MODULE = {
     "rumor.gossip.transport.*": {"zmq"},
     "rumor.gossip.transport.keys.*": {"cryptography"},
     "rumor.topology.drawing": {"matplotlib"},
-    "rumor.topology.schedules.reweigh": {"cvxpy"},
 }
 
 # Time and chance are arguments of the core, and what it decides it does not carry out.

@@ -61,7 +61,7 @@ class TopologyConfig:
 
     mixing: str | None = setting(
         None,
-        "Mixing weights: metropolis, uniform, lazy or fastest.",
+        "Mixing weights: metropolis, uniform or lazy.",
         otherwise="the family's own",
         metavar="NAME",
     )

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-HEAVY = ("scipy", "networkx", "matplotlib", "cvxpy", "torch")
+HEAVY = ("scipy", "networkx", "matplotlib", "torch")
 
 
 def loaded_after(program: str) -> list[str]:

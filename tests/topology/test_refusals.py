@@ -205,18 +205,18 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
 
 def test_an_unknown_mixing_is_answered_with_the_valid_ones() -> None:
     with pytest.raises(TopologyError) as caught:
-        parse("ring", 4, mixing="fast")
+        parse("ring", 4, mixing="lasy")
     assert str(caught.value) == (
-        "topology 'ring' with n=4: unknown mixing 'fast', did you mean 'fastest'? "
-        "Valid names: metropolis, uniform, lazy, fastest"
+        "topology 'ring' with n=4: unknown mixing 'lasy', did you mean 'lazy'? "
+        "Valid names: metropolis, uniform, lazy"
     )
 
 
-@pytest.mark.parametrize("mixing", ["metropolis", "fastest"])
 @pytest.mark.parametrize("spec", ["exponential", "one-peer-exponential", "epidemic"])
-def test_symmetric_mixing_of_one_way_links_is_refused(spec: str, mixing: str) -> None:
+def test_symmetric_mixing_of_one_way_links_is_refused(spec: str) -> None:
     with pytest.raises(TopologyError) as caught:
-        parse(spec, 8, mixing=mixing)
+        parse(spec, 8, mixing="metropolis")
     assert str(caught.value) == (
-        f"topology {spec!r} with n=8: mixing {mixing!r} needs undirected edges; 'uniform' would do"
+        f"topology {spec!r} with n=8: mixing 'metropolis' needs undirected edges; "
+        "'uniform' would do"
     )

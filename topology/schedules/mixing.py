@@ -129,7 +129,6 @@ MIXINGS: Mapping[str, str] = MappingProxyType(
         "metropolis": "1 / (1 + the larger degree of the two): symmetric on any undirected graph",
         "uniform": "an even split between oneself and those one pushes to (push-sum)",
         "lazy": "half of the family's own weights; the rest stays at home",
-        "fastest": "the best there are for these edges, by semidefinite programming (needs cvxpy)",
     }
 )
 """One line about each kind of mixing weights, by the name that users type."""

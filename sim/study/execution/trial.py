@@ -59,7 +59,7 @@ _AFTERWARDS: Final = ("sim/study/report", "sim/study/analysis")
 
 # What draws graphs, multiplies matrices and reads data has a say in a result's last bits.
 _LIBRARIES: Final = (
-    *("cvxpy", "mlxtend", "msgpack", "networkx", "numpy"),
+    *("mlxtend", "msgpack", "networkx", "numpy"),
     *("safetensors", "scikit-learn", "scipy", "torch", "xxhash"),
 )
 
