@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from .analysis.facts import Facts, facts
 from .errors import TopologyError
@@ -14,13 +11,7 @@ from .families.family import Family
 from .families.registry import CATALOG
 from .topology import Topology, parse
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-__all__ = ["Advice", "advise", "candidates", "check_asked"]
-
-N_MAX, N_MAX_BANDWIDTH = 100_000, 5_000
-"""Nodes beyond which advice takes hours; with bandwidths, all pairs of nodes count."""
+__all__ = ["Advice", "advise", "candidates"]
 
 # A connected graph of degree 2 is a cycle or a path, whatever its gap is for a small n.
 DEGREE_OF_EXPANDERS, GAP_OF_EXPANDERS = 3, 0.1
@@ -37,10 +28,6 @@ class Advice:
     facts: Facts | None
     """None where it does not fit."""
 
-    seconds: float | None
-    """Until any disagreement is down to a thousandth; None where that never happens or bandwidths
-    are unknown."""
-
     why: str
     """One sentence, without a full stop."""
 
@@ -50,65 +37,33 @@ class Advice:
         return self.facts is not None
 
 
-def check_asked(n: int, degree: int, bandwidth: csr_array | None = None) -> None:
-    """Reject what `advise` cannot answer, before any work is done.
-
-    Args:
-        n: Number of nodes.
-        degree: Maximum pushes of any node in any round.
-        bandwidth: Mbit/s between nodes.
-
-    Raises:
-        TopologyError: One of them is invalid.
-    """
-    if n < 2:
-        raise TopologyError(f"advice for n={n}: it must be at least 2")
-    most = N_MAX if bandwidth is None else N_MAX_BANDWIDTH
-    if n > most:
-        over = "" if bandwidth is None else " over bandwidths"
-        raise TopologyError(f"advice{over} for n={n:,}: it must be at most {most:,}")
-    if degree < 1:
-        raise TopologyError(f"advice for degree={degree}: it must be at least 1")
-    if bandwidth is not None and bandwidth.shape != (n, n):
-        raise TopologyError(f"bandwidths are given for {bandwidth.shape[0]} nodes, not for n={n}")
-
-
-def advise(
-    n: int,
-    degree: int,
-    *,
-    seed: int = 0,
-    bandwidth: csr_array | None = None,
-    share_bytes: int = 4_000_000,
-) -> tuple[Advice, ...]:
+def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
     """Rank families for a budget of pushes.
 
     Args:
-        n: Number of nodes, 2 to 100,000; with *bandwidth*, to 5,000.
+        n: Number of nodes, 2 to 2,048.
         degree: Maximum pushes of any node in any round, at least 1.
         seed: Of random graphs and rounds.
-        bandwidth: Mbit/s between linked nodes, row j: of j's pushes, float64 ``(n, n)``; other
-            pairs have that of the widest path between them. A round then takes as long as its
-            slowest push.
-        share_bytes: Size of one push.
 
     Returns:
         One entry for each family, with its best parameters, except for families that describe one
-        particular network: by seconds to a thousandth where bandwidths are given, else by rounds;
-        then by messages. Those that do not fit come last.
+        particular network: by rounds to a thousandth, then by messages. Those that do not fit come
+        last.
 
     Raises:
-        TopologyError: *n*, *degree* or *bandwidth* is invalid.
+        TopologyError: *n* or *degree* is invalid.
 
     >>> [advice.spec for advice in advise(16, 1)][:2]
     ['moshpit:d=4', 'one-peer-exponential']
     """
-    from .analysis.paths import bottleneck
+    from .analysis.spectral import NODES_MAX
 
-    check_asked(n, degree, bandwidth)
-    between = None if bandwidth is None else bottleneck(bandwidth)
+    if not 2 <= n <= NODES_MAX:
+        raise TopologyError(f"advice for n={n:,}: it must be from 2 to {NODES_MAX:,}")
+    if degree < 1:
+        raise TopologyError(f"advice for degree={degree}: it must be at least 1")
     found = [
-        _best(name, n, degree, seed, between, share_bytes)
+        _best(name, n, degree, seed)
         for name, family in CATALOG.items()
         if family.candidates is not None
     ]
@@ -140,50 +95,39 @@ def _rank(advice: Advice) -> tuple[float, ...]:
         return inf, inf, inf
     rounds = advice.facts.rounds_to_1e_3 or inf
     messages = advice.facts.messages_per_round
-    time = rounds if advice.seconds is None else advice.seconds
-    return float(time), rounds * messages, messages
+    return float(rounds), rounds * messages, messages
 
 
-def _best(
-    name: str, n: int, degree: int, seed: int, between: np.ndarray | None, share_bytes: int
-) -> Advice:
+def _best(name: str, n: int, degree: int, seed: int) -> Advice:
     """The best parameters of one family."""
-    from .analysis.paths import seconds_per_round
-
     fitting: list[Advice] = []
     misses: list[Advice] = []
     for spec in candidates(name, n, degree):
         try:
-            topology, known = _looked_up(spec, n, degree, seed, share_bytes)
+            known = _known(parse(spec, n, seed=seed), degree)
         except TopologyError as error:
             why = str(error).removeprefix(f"topology {spec!r} with n={n}: ")
-            misses.append(Advice(family=name, spec=spec, facts=None, seconds=None, why=why))
-            continue
-        seconds = None
-        if between is not None and known.rounds_to_1e_3 is not None:
-            seconds = known.rounds_to_1e_3 * seconds_per_round(topology, between, share_bytes)
-        why = _why(CATALOG[name], known)
-        fitting.append(Advice(family=name, spec=spec, facts=known, seconds=seconds, why=why))
+            misses.append(Advice(family=name, spec=spec, facts=None, why=why))
+        else:
+            why = _why(CATALOG[name], known)
+            fitting.append(Advice(family=name, spec=spec, facts=known, why=why))
     return min(fitting, key=_rank) if fitting else misses[0]
 
 
-def _looked_up(
-    spec: str, n: int, degree: int, seed: int, share_bytes: int
-) -> tuple[Topology, Facts]:
-    """A topology that keeps the budget, and its facts.
+def _known(topology: Topology, degree: int) -> Facts:
+    """Facts about a topology that keeps the budget.
 
     Raises:
-        TopologyError: It cannot have n nodes, or a node pushes to too many.
+        TopologyError: A node pushes to too many.
     """
-    topology = parse(spec, n, seed=seed)
     # A look at one node often saves computing all facts.
     pushes = len(topology.neighbors(0))
     if pushes <= degree:
-        known = facts(topology, share_bytes=share_bytes)
+        known = facts(topology)
         pushes = known.degree_max
     if pushes > degree:
         raise TopologyError(f"a node pushes to {pushes} others in a round, more than {degree}")
-    return topology, known
+    return known
 
 
 def _why(family: Family, known: Facts) -> str:

@@ -1,11 +1,8 @@
-"""Graph layout: where a picture puts each node and each line.
-
-A family names its layout; rows of a grid and hosts come with the topology. `drawing` draws it.
-"""
+"""Graph layout: where a picture puts each node and each line; a family names its layout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
@@ -17,33 +14,17 @@ from numpy.typing import NDArray
 
 from .topology import Topology
 
-__all__ = [
-    "Links",
-    "Placement",
-    "links_of",
-    "place",
-    "wrapped",
-]
+__all__ = ["Placement", "bodies_of", "links_of", "place"]
 
 Points = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Nodes beyond which a path runs back and forth, as a line of them would not fit a square.
 LINE_MAX = 10
 
-# Nodes of a tree beyond which there is more room around its root.
-TREE_MAX = 32
-
 # Nodes beyond which springs are simulated instead of solving for all distances at once.
 EXACT_MAX = 256
 
-# Squares of squares of squares: each is larger than those it consists of, and turned a little,
-# so that no edge runs through a node.
-SQUARE_GROWS = 2.2
-SQUARE_TURNS = -0.35
-
-# An odd dimension left over turns squares into cubes.
-OBLIQUE = (0.42, 0.30)
+_Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,16 +57,6 @@ class Placement:
         return found
 
 
-def wrapped(bodies: Points, length: float) -> Points:
-    """Both ends of lines that wrap around the border, axes ``(stub, end, x and y)``."""
-    starts, ends = bodies[:, 0], bodies[:, 1]
-    along = ends - starts
-    main = np.abs(along) == np.abs(along).max(axis=1, keepdims=True)
-    out = np.sign(along) * main * length
-    stubs = np.stack([starts, starts - out], axis=1), np.stack([ends, ends + out], axis=1)
-    return np.concatenate(stubs)
-
-
 def place(topology: Topology) -> Placement:
     """Place the nodes according to the family's layout."""
     return _PLACERS[topology.layout](topology)
@@ -110,41 +81,6 @@ def _line(topology: Topology) -> Placement:
 
 def _grid(topology: Topology) -> Placement:
     return Placement(points=_rows(topology.n, topology.runs[0]), reach=1.5)
-
-
-def _hypercube(topology: Topology) -> Placement:
-    dimensions = (topology.n - 1).bit_length()
-    axes = [OBLIQUE] if dimensions % 2 else []
-    for level in range(dimensions // 2):
-        size, turn = SQUARE_GROWS**level, SQUARE_TURNS * level
-        across, up = size * np.cos(turn), size * np.sin(turn)
-        axes += [(across, up), (-up, across)]
-    bits = np.arange(topology.n)[:, None] >> np.arange(dimensions) & 1
-    return Placement(points=bits @ np.array(axes).reshape(-1, 2))
-
-
-def _tree(topology: Topology) -> Placement:
-    graph = topology.graph()
-    root = min(nx.center(graph))
-    tree = nx.bfs_tree(graph, root, sort_neighbors=sorted)
-    depth = nx.shortest_path_length(tree, root)
-    points = np.zeros((topology.n, 2))
-    leaves = 0
-    for node in nx.dfs_postorder_nodes(tree, root):
-        below = list(tree.successors(node))
-        points[node, 0] = np.mean([points[child, 0] for child in below]) if below else leaves
-        leaves += not below
-        points[node, 1] = -depth[node]
-    if topology.n > TREE_MAX:
-        return Placement(points=_rolled_up(points, leaves))
-    # About as high as wide.
-    points[:, 1] *= 0.9 * max(leaves - 1, 1) / max(*depth.values(), 1)
-    return Placement(points=points)
-
-
-def _rolled_up(points: Points, leaves: int) -> Points:
-    """The root at the center and the leaves around it."""
-    return _around(leaves, at=points[:, 0]) * -points[:, 1:]
 
 
 def _hosts(topology: Topology) -> Placement:
@@ -174,10 +110,9 @@ def _spring(topology: Topology) -> Placement:
     return Placement(points=np.array([placed[node] for node in range(topology.n)]))
 
 
-def _around(count: int, turn: float = 0.0, at: Points | None = None) -> Points:
-    """Clockwise from the top of a unit circle with *count* places: all of them, or those *at*."""
-    places = np.arange(count) if at is None else at
-    angles = 2 * np.pi * (places / max(count, 1) + turn)
+def _around(count: int, turn: float = 0.0) -> Points:
+    """Clockwise from the top of a unit circle."""
+    angles = 2 * np.pi * (np.arange(count) / max(count, 1) + turn)
     return np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
@@ -192,52 +127,27 @@ _PLACERS: Mapping[str, Callable[[Topology], Placement]] = MappingProxyType(
         "star": _star,
         "line": _line,
         "grid": _grid,
-        "hypercube": _hypercube,
-        "tree": _tree,
         "hosts": _hosts,
         "spring": _spring,
     }
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Links:
-    """Who pushes to whom in one round, each pair of nodes once."""
-
-    low: Ints
-    """One end, int64 ``(pair,)``."""
-
-    high: Ints
-    """The other end, with the larger number."""
-
-    up: NDArray[np.bool_]
-    """Whether low pushes to high."""
-
-    down: NDArray[np.bool_]
-    """Whether high pushes to low."""
-
-    values: Points
-    """Weight, or Mbit/s where known; the larger one of the two directions."""
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """Both ends of each."""
-        return list(zip(self.low.tolist(), self.high.tolist(), strict=True))
+def links_of(topology: Topology, round: int) -> tuple[_Pairs, _Pairs]:
+    """Pairs of nodes that push to each other in a round, and pushes that go one way, ascending."""
+    receivers, senders = topology.matrix(round).nonzero()
+    pushes = {push for push in zip(senders.tolist(), receivers.tolist(), strict=True)}
+    both_ways = [(a, b) for a, b in pushes if a < b and (b, a) in pushes]
+    return sorted(both_ways), sorted((a, b) for a, b in pushes if (b, a) not in pushes)
 
 
-def links_of(topology: Topology, round: int) -> Links:
-    """Read the links of a round off its matrix."""
-    matrix = topology.matrix(round).tocoo()
-    receivers, senders = (part.astype(np.int64) for part in matrix.coords)
-    values = matrix.data
-    if topology.bandwidth is not None:
-        values = np.asarray(topology.bandwidth[senders, receivers]).ravel()
-    off = receivers != senders
-    receivers, senders, values = receivers[off], senders[off], values[off]
-    keys = np.minimum(receivers, senders) * topology.n + np.maximum(receivers, senders)
-    pairs, index = np.unique(keys, return_inverse=True)
-    up, down = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
-    up[index[senders < receivers]] = True
-    down[index[senders > receivers]] = True
-    largest = np.zeros(len(pairs))
-    np.maximum.at(largest, index, values)
-    return Links(low=pairs // topology.n, high=pairs % topology.n, up=up, down=down, values=largest)
+def bodies_of(pairs: Iterable[tuple[int, int]], placed: Placement, stub: float) -> Points:
+    """Lines of links, axes ``(line, end, x and y)``; those that wrap around are two stubs."""
+    bodies = placed.points[np.array(sorted(pairs), np.int64).reshape(-1, 2)]
+    far = np.abs(bodies[:, 1] - bodies[:, 0]).max(axis=1) > placed.reach
+    starts, ends = bodies[far, 0], bodies[far, 1]
+    along = ends - starts
+    main = np.abs(along) == np.abs(along).max(axis=1, keepdims=True)
+    out = np.sign(along) * main * stub
+    stubs = np.stack([starts, starts - out], axis=1), np.stack([ends, ends + out], axis=1)
+    return np.concatenate([bodies[~far], *stubs])

@@ -39,17 +39,6 @@ class Spec:
         return next(inner, self.family.size(self.filled))
 
     @property
-    def pairs(self) -> int:
-        """A lower bound on linked pairs of nodes, known before anything is built."""
-        return self.family.pairs(self.values) + sum(spec.pairs for spec in self._inside)
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Paths of the files that its graph is read from."""
-        inner = (path for spec in self._inside for path in spec.files)
-        return (*self.family.files(self.values), *inner)
-
-    @property
     def _inside(self) -> "tuple[Spec, ...]":
         return tuple(_spec(str(self.values[key])) for key in self.family.joins)
 

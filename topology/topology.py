@@ -47,9 +47,6 @@ class Topology:
     schedule: Schedule = field(compare=False, repr=False)
     """Where its edges and weights come from."""
 
-    bandwidth: csr_array | None = field(compare=False, repr=False, default=None)
-    """Mbit/s of each push, row j: of j's pushes, float64 ``(n, n)``; None where unknown."""
-
     runs: tuple[int, ...] = field(compare=False, repr=False, default=())
     """Lengths of the runs of nodes that a picture keeps together: rows of a grid, hosts."""
 
@@ -127,8 +124,8 @@ class Topology:
         Returns:
             A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the topology is directed or
             an edge has different weights in its two directions.
-            Edges carry ``weight``, what the receiver takes, and ``bandwidth`` in Mbit/s where it
-            is known; nodes carry ``name`` where they have one.
+            Edges carry ``weight``, what the receiver takes; nodes carry ``name`` where they have
+            one.
 
         Raises:
             TopologyError: *round* is below 0.
@@ -146,9 +143,6 @@ class Topology:
         for receiver, sender, weight in zip(*links.coords, links.data, strict=True):
             if receiver != sender:
                 graph.add_edge(int(sender), int(receiver), weight=float(weight))
-        if self.bandwidth is not None:
-            for sender, receiver, data in graph.edges(data=True):
-                data["bandwidth"] = float(self.bandwidth[sender, receiver])
         return graph
 
 
@@ -189,7 +183,6 @@ def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None 
         names=built.names,
         layout=spec.family.layout,
         schedule=schedule,
-        bandwidth=built.bandwidth,
         runs=built.runs,
     )
 

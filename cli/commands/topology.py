@@ -26,17 +26,12 @@ from ..settings.options import Json, Source, given, option, options_of
 __all__ = ["TopologyConfig", "check_path", "topology"]
 
 # Nodes from which a computation takes long enough to say so.
-LONG_FACTS, LONG_ADVICE = 20_000, 500
+LONG_FACTS, LONG_ADVICE = 20_000, 200
 
 N_MAX = 10_000_000
-PAIRS_MAX = 50_000_000
-"""Pairs of nodes inside hosts, and of hosts that are all linked."""
-
-SHARE_MB_MAX = 1e12
-
 TAKEN = {
-    "a topology": ("nodes", "seed", "mixing", "gamma", "share_mb", "draw"),
-    "--advise": ("nodes", "seed", "share_mb", "degree", "weights"),
+    "a topology": ("nodes", "seed", "mixing", "gamma", "draw"),
+    "--advise": ("nodes", "seed", "degree"),
     "--list": (),
 }
 """What each of three questions takes, beside --json and --debug."""
@@ -72,8 +67,6 @@ class TopologyConfig:
         "training remembers.",
     )
 
-    share_mb: float = setting(4.0, "Size of one push, in millions of bytes.")
-
     draw: Path | None = setting(None, "Draw a picture there, as .png, .svg or .pdf.")
 
     list_all: bool = setting(False, "Show all families and their parameters.", flags=("--list",))
@@ -81,21 +74,6 @@ class TopologyConfig:
     advise: bool = setting(False, "Rank families for N and a degree.")
 
     degree: int | None = setting(None, "Pushes of a node in a round, at most.", low=1, metavar="D")
-
-    weights: Path | None = setting(
-        None, "A graph whose edge weights are bandwidths in Mbit/s: rank by seconds."
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share_mb <= SHARE_MB_MAX:
-            raise ConfigError(
-                f"--share-mb is {self.share_mb:g}: it must be in [0, {SHARE_MB_MAX:g}]"
-            )
-
-    @property
-    def share_bytes(self) -> int:
-        """Size of one push, bytes."""
-        return round(self.share_mb * 1e6)
 
 
 @options_of(Source(TopologyConfig, "What is asked"))
@@ -146,7 +124,7 @@ def _check_size(spec: str, n: int | None) -> None:
     """Refuse what no machine holds, before anything is built.
 
     Raises:
-        ConfigError: Too many nodes, or too many of them in one host.
+        ConfigError: Too many nodes.
         TopologyError: The spec is not well formed.
     """
     asked = read(spec)
@@ -156,10 +134,6 @@ def _check_size(spec: str, n: int | None) -> None:
             n = asked.size
     if n is not None and n > N_MAX:
         raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
-    if asked.pairs > PAIRS_MAX:
-        raise ConfigError(
-            f"{spec} is too large: {asked.pairs:,} pairs of nodes are linked, at most {PAIRS_MAX:,}"
-        )
 
 
 def check_path(path: Path) -> None:
@@ -193,7 +167,7 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
 
         check_size(built)
     _say(f"computing the facts of {built.n:,} nodes", built.n, LONG_FACTS)
-    known = facts(built, gamma=config.gamma, share_bytes=config.share_bytes)
+    known = facts(built, gamma=config.gamma)
     if as_json:
         print_json(known.as_json())
     else:
@@ -219,42 +193,20 @@ def _draw(built: Topology, known: Facts, picture: Path) -> None:
 
 
 def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
-    from ...topology.advise import advise, check_asked
+    from ...topology.advise import advise
 
     n, degree = config.nodes, config.degree
     if degree is None:
         raise ConfigError("--advise needs --degree: how many pushes of a node in a round")
-    bandwidth, over = None, ""
-    if config.weights is not None:
-        n, bandwidth = _links(config.weights, n)
-        over = f", over the links of {config.weights.name}"
     if n is None:
         raise ConfigError("--advise needs -n: how many nodes")
-    check_asked(n, degree, bandwidth)
     _say("looking at all families", n, LONG_ADVICE)
-    several = advise(
-        n, degree, seed=config.seed, bandwidth=bandwidth, share_bytes=config.share_bytes
-    )
+    several = advise(n, degree, seed=config.seed)
     if as_json:
         print_json(_advice_as_json(n, degree, several))
         return
     pushes = "push" if degree == 1 else "pushes"
-    _print_advice(f"n = {n}, at most {degree} {pushes} of a node in a round{over}", several)
-
-
-def _links(path: Path, n: int | None) -> tuple[int, Any]:
-    """Of a file of weights: how many nodes there are, and the bandwidths between them."""
-    from ...topology.families.files import read_graph
-
-    try:
-        file = read_graph(path, "bandwidth")
-    except TopologyError as error:
-        why = str(error).removeprefix(f"path={path}: ")
-        raise ConfigError(f"--weights {path}: {why}") from error
-    size = len(file.names)
-    if n not in (None, size):
-        raise ConfigError(f"--weights {path}: it has {size} nodes, not {n}")
-    return size, file.bandwidth
+    _print_advice(f"n = {n}, at most {degree} {pushes} of a node in a round", several)
 
 
 def _say(what: str, n: int, limit: int) -> None:
@@ -307,6 +259,8 @@ def _described(family: Family) -> Text:
     return text
 
 
+LEGEND = "rounds until any disagreement is down to a thousandth; messages of a node until then"
+
 # Columns of a terminal beyond which a long spec fits beside its reason.
 WIDE = 110
 SPEC_WIDTH = 28
@@ -319,7 +273,7 @@ def _print_advice(title: str, several: Sequence[Advice]) -> None:
     console.print()
     console.print(Text(title, style="bold"))
     if fitting:
-        console.print(Text(_legend(fitting), style="dim"))
+        console.print(Text(LEGEND, style="dim"))
         console.print(_ranked(fitting, console.width))
     if len(fitting) == len(several):
         return
@@ -337,7 +291,6 @@ def _advice_as_json(n: int, degree: int, several: Sequence[Advice]) -> dict[str,
             "spec": advice.spec,
             "fits": advice.fits,
             "why": advice.why,
-            "seconds_to_1e-3": advice.seconds,
             "facts": None if advice.facts is None else advice.facts.as_json(),
         }
         for advice in several
@@ -345,18 +298,8 @@ def _advice_as_json(n: int, degree: int, several: Sequence[Advice]) -> dict[str,
     return {"n": n, "degree": degree, "advice": advice}
 
 
-def _legend(fitting: Sequence[Advice]) -> str:
-    time = "seconds and rounds" if _timed(fitting) else "rounds"
-    return f"{time} until any disagreement is down to a thousandth; messages of a node until then"
-
-
-def _timed(fitting: Sequence[Advice]) -> bool:
-    return any(advice.seconds is not None for advice in fitting)
-
-
 def _ranked(fitting: Sequence[Advice], width: int) -> Table:
-    seconds = [">seconds"] if _timed(fitting) else []
-    table = plain_table("topology", *seconds, ">rounds", ">messages", "why")
+    table = plain_table("topology", ">rounds", ">messages", "why")
     first = table.columns[0]
     first.no_wrap, first.overflow = False, "fold"
     first.max_width = None if width >= WIDE else SPEC_WIDTH
@@ -370,7 +313,5 @@ def _ranked(fitting: Sequence[Advice], width: int) -> Table:
             "-" if rounds is None else f"{rounds * each:,.0f}",
             advice.why,
         ]
-        if seconds:
-            cells.insert(1, "-" if advice.seconds is None else f"{advice.seconds:,.3g}")
         table.add_row(*(Text(cell) for cell in cells))
     return table

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ...sim.results.figures import Row, named, sized
+from ...sim.results.figures import Row, named
 from ...topology import Facts, Topology
 from .console import print_rows
 
@@ -45,7 +45,7 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         facts: Of a topology.
         names: Of its nodes, where they have any.
     """
-    rows = [
+    return [
         Row("pushes", _degrees(facts), _messages(facts)),
         Row("links", "directed" if facts.directed else "both ways", _direction(facts)),
         Row("rounds", *_period(facts)),
@@ -57,17 +57,8 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         Row("contraction", _with_error(facts.contraction, facts.contraction_error), _kept(facts)),
         Row("exact", *_exact(facts)),
         Row("to a thousandth", *_thousandth(facts)),
-        Row(
-            "effective neighbors",
-            _with_error(facts.effective_neighbors, facts.effective_neighbors_error),
-            _effective(facts),
-        ),
+        Row("effective neighbors", _factor(facts.effective_neighbors), _effective(facts)),
     ]
-    if facts.seconds_per_round is not None:
-        seconds = f"{facts.seconds_per_round:.3g} s"
-        words = f"a share of {sized(facts.share_bytes)} over the slowest link"
-        rows.append(Row("time of a round", seconds, words))
-    return rows
 
 
 def _degrees(facts: Facts) -> str:
@@ -77,10 +68,7 @@ def _degrees(facts: Facts) -> str:
 
 
 def _messages(facts: Facts) -> str:
-    return (
-        f"of a node in a round; {facts.messages_per_round:.6g} of all nodes, "
-        f"{sized(facts.bytes_per_round)} at {sized(facts.share_bytes)} each"
-    )
+    return f"of a node in a round; {facts.messages_per_round:.6g} of all nodes"
 
 
 def _direction(facts: Facts) -> str:
@@ -100,9 +88,7 @@ def _period(facts: Facts) -> tuple[str, str]:
 
 
 def _diameter(facts: Facts) -> str:
-    if facts.diameter is None:
-        return "infinite"
-    return f"{facts.diameter}" if facts.diameter_exact else f"at least {facts.diameter}"
+    return "infinite" if facts.diameter is None else f"{facts.diameter}"
 
 
 def _apart(facts: Facts) -> str:

@@ -24,7 +24,7 @@ SIZES = (16, 64)
 SPECS = {
     "spanning-tree": ("spanning-tree:of=torus", "spanning-tree:of=torus"),
     "hosts": ("hosts:sizes=4x4x8", "hosts:sizes=16x16x32"),
-    "file": ("file:path=examples/cluster.graphml,weights=bandwidth", None),
+    "file": ("file:path=examples/cluster.graphml", None),
 }
 """What is drawn of families that need a parameter, at both sizes."""
 

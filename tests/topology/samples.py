@@ -20,7 +20,6 @@ __all__ = [
     "LIVE",
     "RANDOM_ROUNDS",
     "STREETS",
-    "WIRES",
     "dense",
     "digest",
     "ids",
@@ -33,7 +32,6 @@ __all__ = [
 GRAPHS = Path(__file__).with_name("graphs")
 BRIDGE = f"file:path={GRAPHS / 'bridge.edgelist'}"
 STREETS = f"file:path={GRAPHS / 'streets.json'}"
-WIRES = f"file:path={GRAPHS / 'wires.csv'}"
 
 Case = tuple[str, int]
 
@@ -66,8 +64,7 @@ FIXED: tuple[Case, ...] = (
     *(("equi-dyn", 1), ("equi-dyn", 12), ("equi-dyn:m=1", 13)),
     *(("od-equi-dyn", 1), ("od-equi-dyn", 12), ("od-equi-dyn:m=1", 13)),
     *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=3x3x3,between=one-peer-exponential", 9)),
-    *(("hosts:sizes=2x2x1,links=0-1x1-2", 5), ("hosts:sizes=4,between=star", 4)),
-    *((BRIDGE, 7), (f"{STREETS},weights=mixing", 4), (f"{WIRES},weights=bandwidth", 4)),
+    *(("hosts:sizes=4,between=star", 4), (BRIDGE, 7), (STREETS, 4)),
 )
 """Specs that show what each family can do, and a size that fits."""
 
@@ -75,7 +72,7 @@ LIVE = tuple(
     dict.fromkeys(
         [spec for spec, _ in FIXED]
         + ["random-regular:d=1", "erdos-renyi:p=0.01", "small-world:k=6,p=1", "scale-free:m=5"]
-        + ["hosts:sizes=8x1x1,links=0-1x1-2", "spanning-tree:of=hypercube"]
+        + ["hosts:sizes=8x1x1", "spanning-tree:of=hypercube"]
     )
 )
 """Specs of all families, for any number of peers."""

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rumor.topology import FAMILIES, TopologyError, facts, over, parse
-from rumor.topology.drawing import check_size, draw, headline, scale_of
+from rumor.topology.drawing import check_size, draw, headline
 from rumor.topology.layout import links_of
 
 SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
@@ -55,16 +54,6 @@ def test_several_stand_side_by_side(tmp_path: Path) -> None:
     assert "<!-- ring, n = 4 -->" in text and "<!-- star, n = 4 -->" in text
 
 
-def test_bandwidths_are_told_apart_and_explained(tmp_path: Path) -> None:
-    (tmp_path / "net.edgelist").write_text("a b 10\nb c 1000\n")
-    topology = parse(f"file:path={tmp_path}/net.edgelist,weights=bandwidth")
-    draw([(topology, facts(topology))], tmp_path / "net.svg")
-    text = (tmp_path / "net.svg").read_text()
-    assert "bandwidth 10 to 1,000 Mbit/s" in text
-    assert "red: losing it splits the graph" in text
-    assert all(f"<!-- {name} -->" in text for name in "abc")
-
-
 def test_dollars_and_underscores_in_names_are_no_mathematics(tmp_path: Path) -> None:
     path = tmp_path / "$x_$.edgelist"
     path.write_text("$a_$ $\\b$\n$\\b$ c_$^\n")
@@ -85,14 +74,8 @@ def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) ->
     assert topology.period is not None and topology.period > 9
     draw([(topology, facts(topology))], tmp_path / "graph.svg")
     text = (tmp_path / "graph.svg").read_text()
-    assert "<!-- round 7 -->" in text and "<!-- round 8 -->" not in text
+    assert "<!-- round 8 -->" in text and "<!-- round 9 -->" not in text
     assert f"of {topology.period} rounds" in text
-
-
-def test_samples_of_random_rounds_differ(tmp_path: Path) -> None:
-    topology = parse("od-equi-dyn:m=2", 16)
-    draw([(topology, facts(topology))], tmp_path / "graph.svg")
-    assert (tmp_path / "graph.svg").read_text().count("<!-- round ") == 2
 
 
 @pytest.mark.parametrize(
@@ -118,20 +101,8 @@ def test_three_facts_stand_above_a_picture(spec: str, said: str) -> None:
 
 
 def test_both_ways_of_a_link_are_one_line() -> None:
-    links = links_of(parse("ring", 4), 0)
-    assert links.low.tolist() == [0, 0, 1, 2] and links.high.tolist() == [1, 3, 2, 3]
-    assert links.up.all() and links.down.all()
-    one_way = links_of(parse("one-peer-exponential", 4), 0)
-    assert one_way.up.tolist() == [True, False, True, True]
-    assert one_way.down.tolist() == [False, True, False, False]
-
-
-def test_a_heavier_link_is_a_stronger_line() -> None:
-    links = links_of(parse("grid", 9), 0)
-    for is_log in (False, True):
-        strength = np.asarray(scale_of(links.values, is_log=is_log)(links.values))
-        assert strength.max() == 1 and 0 < strength.min() < 1
-        assert (np.argsort(strength) == np.argsort(links.values)).all()
+    assert links_of(parse("ring", 4), 0) == ([(0, 1), (0, 3), (1, 2), (2, 3)], [])
+    assert links_of(parse("one-peer-exponential", 4), 0) == ([], [(0, 1), (1, 2), (2, 3), (3, 0)])
 
 
 def test_what_can_be_seen_is_not_refused() -> None:

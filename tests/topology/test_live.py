@@ -113,7 +113,6 @@ def test_a_family_that_takes_any_number_is_the_same_on_a_live_view(spec: str) ->
         *(("moshpit", 13), ("moshpit:side=3,d=3", 20)),
         *(("d-equi-static", 9), ("equi-dyn", 9), ("od-equi-dyn", 9)),
         *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=2x2,between=one-peer-exponential", 4)),
-        ("hosts:sizes=2x2x1,links=0-1x1-2", 5),
     ],
 )
 def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
@@ -145,8 +144,7 @@ def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
         ("torus:cols=9", 3, "ring"),
         ("torus", 3, "ring"),
         ("hosts:sizes=1x1x1,between=one-peer-exponential", 8, "hosts:sizes=2x3x3,between=complete"),
-        ("hosts:sizes=8x1x1,links=0-1x1-2", 3, "hosts:sizes=2x1"),
-        ("hosts:sizes=6x1x1x1x1,links=0-1x0-2x0-3x0-4", 5, "hosts:sizes=3x1x1,between=ring"),
+        ("hosts:sizes=8x1x1", 3, "hosts:sizes=2x1"),
     ],
 )
 def test_what_a_family_falls_back_to(spec: str, n: int, alike: str) -> None:

@@ -100,8 +100,7 @@ SPECS = [
     (
         "hosts:size=4x4",
         "it takes sizes= (nodes of each host, as in 4x4x8; must be given) and between= (ring, "
-        "path, star, complete or one-peer-exponential; default: ring) and links= (pairs of hosts, "
-        "as in 0-1x1-2; default: those of between), not 'size'",
+        "path, star, complete or one-peer-exponential; default: ring), not 'size'",
     ),
     ("hosts:between=ring", "it needs sizes=, nodes of each host, as in 4x4x8"),
     ("hosts:sizes=", "sizes=: it must be nodes of each host, as in 4x4x8"),
@@ -115,21 +114,8 @@ SPECS = [
         "hosts:sizes=4x2,between=one-peer-exponential",
         "between=one-peer-exponential: hosts must be of one size, not 4x2",
     ),
-    ("hosts:sizes=4x4,links=0", "links=0: it must be pairs of hosts, as in 0-1x1-2"),
-    ("hosts:sizes=4x4,links=0-1-0", "links=0-1-0: it must be pairs of hosts, as in 0-1x1-2"),
-    ("hosts:sizes=4x4,links=0-2", "links=0-2: 0-2 must be two of the hosts 0 to 1"),
-    ("hosts:sizes=4x4,links=0-1x1-1", "links=0-1x1-1: 1-1 must be two of the hosts 0 to 1"),
-    (
-        "hosts:sizes=1x1x1x1,links=0-1x2-3",
-        "links=0-1x2-3: they must connect all hosts, and no way leads from host 0 to host 2",
-    ),
-    (
-        "hosts:sizes=4x4,between=ring,links=0-1",
-        "links= and between= both say how hosts are linked: give one",
-    ),
     ("file", "it needs path=, a graph file"),
     ("file:path=", "path=: it must be a graph file"),
-    ("file:path=a.json,weights=all", "weights=all: it must be none, mixing or bandwidth"),
     ("spanning-tree", "it needs of=, a spec, the last thing given"),
     ("spanning-tree:of=", "of=: it must be a spec, the last thing given"),
     (

@@ -22,8 +22,7 @@ from .samples import LIVE
         ("erdos-renyi:p=2e-1", "erdos-renyi:p=0.2"),
         ("small-world:p=.25,k=+6", "small-world:k=6,p=0.25"),
         ("hosts:between=star,sizes=04x4x8", "hosts:sizes=4x4x8,between=star"),
-        ("hosts:sizes=2x2x2,links=0-01x1-2", "hosts:sizes=2x2x2,links=0-1x1-2"),
-        ("file:weights=mixing,path=a:b=c/d.json", "file:path=a:b=c/d.json,weights=mixing"),
+        ("file:path=a:b=c/d.json", "file:path=a:b=c/d.json"),
         ("spanning-tree:of=ring", "spanning-tree:of=ring"),
         ("spanning-tree:of=torus:cols=08,rows=4", "spanning-tree:of=torus:rows=4,cols=8"),
         (
@@ -94,22 +93,3 @@ def test_an_edge_with_two_weights_is_drawn_as_two() -> None:
     graph = parse("star", 4, mixing="uniform").graph()
     assert graph.is_directed()
     assert (graph.edges[0, 1]["weight"], graph.edges[1, 0]["weight"]) == (0.25, 0.5)
-
-
-def test_a_spec_tells_the_files_that_it_reads_also_those_of_a_spec_inside() -> None:
-    assert read("ring").files == ()
-    assert read("file:path=a.csv").files == ("a.csv",)
-    assert read("spanning-tree:of=file:path=a.csv,weights=mixing").files == ("a.csv",)
-
-
-@pytest.mark.parametrize(
-    ("spec", "pairs"),
-    [
-        ("ring", 0),
-        ("hosts:sizes=4x3", 6 + 3),
-        ("hosts:sizes=4x3x1,between=complete", 6 + 3 + 3),
-        ("spanning-tree:of=hosts:sizes=4x3", 6 + 3),
-    ],
-)
-def test_a_spec_tells_the_links_that_it_implies_before_any_is_built(spec: str, pairs: int) -> None:
-    assert read(spec).pairs == pairs

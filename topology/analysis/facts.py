@@ -18,7 +18,7 @@ from ..topology import Topology
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from .mixing_rate import MixingRate
+    from .spectral import MixingRate
 
 __all__ = ["Facts", "Stochastic", "facts"]
 
@@ -58,9 +58,6 @@ class Facts:
     diameter: int | None
     """Longest shortest path in the union of all rounds; None where not connected."""
 
-    diameter_exact: bool
-    """False where that is only the longest found, a lower bound."""
-
     articulation_points: tuple[int, ...]
     """Nodes whose loss splits the union of all rounds, ascending."""
 
@@ -96,23 +93,11 @@ class Facts:
     effective_neighbors: float
     """Between 1 (alone) and n (complete): the effective number of neighbors of Vogels et al."""
 
-    effective_neighbors_error: float
-    """Standard error of it; 0 unless estimated by probes."""
-
     gamma: float
     """Decay of the random walk that defines them."""
 
     messages_per_round: float
     """Mean number of pushes of all nodes together."""
-
-    bytes_per_round: float
-    """Their total size."""
-
-    share_bytes: int
-    """Size of one push."""
-
-    seconds_per_round: float | None
-    """Time of the slowest push over its link; None where bandwidths are not known."""
 
     @property
     def doubly_stochastic(self) -> bool:
@@ -130,19 +115,17 @@ class Facts:
         }
 
 
-def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_000) -> Facts:
+def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
     """Compute all facts about a topology.
 
-    By sparse methods: ten thousand nodes take about a second, a hundred thousand a few seconds.
-
     Args:
-        topology: Of any number of nodes.
+        topology: Of any number of nodes if the graph looks the same from all of them or is drawn
+            anew each round, else of at most 2,048.
         gamma: Decay of the random walk behind `effective_neighbors`, in [0, 1): the longer a
             training run remembers, the nearer to 1.
-        share_bytes: Size of one push.
 
     Raises:
-        TopologyError: *gamma* or *share_bytes* is out of range, or some nodes lose all weight.
+        TopologyError: *gamma* is out of range, there are too many nodes, or some lose all weight.
 
     >>> from rumor.topology import parse
     >>> facts(parse("one-peer-exponential", 64)).rounds_to_exact
@@ -150,18 +133,17 @@ def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_0
     """
     if not 0 <= gamma <= GAMMA_MAX:
         raise TopologyError(f"gamma is {gamma}: it must be in [0, 1), at most 1 - 1e-9")
-    if share_bytes < 0:
-        raise TopologyError(f"share_bytes is {share_bytes}: it must be at least 0")
-    from .mixing_rate import rounds_to_a_thousandth
     from .paths import paths
+    from .spectral import check_nodes, rounds_to_a_thousandth
 
     schedule = topology.schedule
+    if isinstance(schedule, Fixed):
+        check_nodes(schedule.n)
     shape = paths(union(_unweighed(schedule)))
     stochastic = _stochastic(schedule)
     rate = _mixing_rate(schedule, stochastic, gamma, connected=shape.connected)
     rate = replace(rate, rounds_to_1e_3=rounds_to_a_thousandth(rate, topology.period))
     degrees = _degrees(schedule)
-    messages = float(degrees.mean() * topology.n)
     return Facts(
         spec=topology.spec,
         n=topology.n,
@@ -177,18 +159,20 @@ def facts(topology: Topology, *, gamma: float = 0.95, share_bytes: int = 4_000_0
         spectral_gap=1 - rate.second_eigenvalue,
         **asdict(rate),
         gamma=gamma,
-        messages_per_round=messages,
-        bytes_per_round=messages * share_bytes,
-        share_bytes=share_bytes,
-        seconds_per_round=_seconds(topology.bandwidth, share_bytes),
+        messages_per_round=float(degrees.mean() * topology.n),
     )
 
 
 def _mixing_rate(
     schedule: Schedule, stochastic: Stochastic, gamma: float, *, connected: bool
 ) -> MixingRate:
-    from .mixing_rate import MixingRate
-    from .spectral import rate_of_cayley, rate_of_circulant, rate_of_fixed, rate_of_shuffled
+    from .spectral import (
+        MixingRate,
+        rate_of_cayley,
+        rate_of_circulant,
+        rate_of_fixed,
+        rate_of_shuffled,
+    )
 
     if schedule.n == 1:
         return MixingRate(
@@ -240,9 +224,3 @@ def _degrees(schedule: Schedule) -> np.ndarray:
 def _pushes(matrix: csr_array) -> np.ndarray:
     receivers, senders = matrix.nonzero()
     return np.bincount(senders[senders != receivers], minlength=matrix.shape[0])
-
-
-def _seconds(bandwidth: csr_array | None, share_bytes: int) -> float | None:
-    if bandwidth is None or bandwidth.nnz == 0:
-        return None
-    return float(share_bytes * 8 / (bandwidth.data.min() * 1e6))

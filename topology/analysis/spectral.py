@@ -1,61 +1,122 @@
-"""Mixing rates from spectra: closed form, dense or Krylov methods, or sampled.
+"""Mixing rates from spectra: in closed form, of dense matrices, or sampled.
 
 Vertex-transitive schedules have their spectrum in closed form, random rounds that treat all nodes
-alike have one in expectation; explicit matrices go to dense solvers if small, else to Krylov ones.
+alike have one in expectation, and explicit matrices go to dense solvers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
 from math import ceil, log
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, cg, eigs, eigsh
+from scipy.sparse import csr_array, diags_array, eye_array
 
+from ..errors import TopologyError
 from ..hashing import generator
 from ..schedules.cayley import Cayley
 from ..schedules.schedule import Fixed, RandomCirculant, Schedule
-from .mixing_rate import (
-    ROUNDING,
-    Balanced,
-    MixingRate,
-    balance,
-    effective_of_spectrum,
-    exact_after,
-    probes,
-)
 
-__all__ = ["rate_of_cayley", "rate_of_circulant", "rate_of_fixed", "rate_of_shuffled"]
+__all__ = [
+    *("NODES_MAX", "MixingRate", "balance", "check_nodes"),
+    *("rate_of_cayley", "rate_of_circulant", "rate_of_fixed", "rate_of_shuffled"),
+    "rounds_to_a_thousandth",
+]
 
 Vector = NDArray[np.float64]
 
-SYMMETRIC_MAX = 2048
+NODES_MAX = 2048
 """Nodes up to which a whole symmetric spectrum takes about a second."""
 
-DENSE_MAX = 512
-"""The same for products of matrices that are not symmetric."""
+ROUNDING = 1e-12
+"""What is left, by rounding, of a disagreement that exact arithmetic would have removed."""
 
 FLAT = 1e-9
 """A contraction this close to 1 says nothing about the rounds needed."""
 
 ROUNDS_SAMPLED = 64
 
-EXPECTED_MAX = 128
-"""Nodes up to which an expected product of random rounds is computed as a matrix."""
 
-NODES_SAMPLED = 1024
-"""Nodes, over all walks, that are followed through random rounds."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MixingRate:
+    """The effect of one round on a disagreement, in the long run or in expectation."""
+
+    second_eigenvalue: float
+    """Second largest modulus of an eigenvalue, per round; of the expected W for random rounds."""
+
+    contraction: float
+    """Factor on the sum of squared deviations from the mean, per round."""
+
+    contraction_error: float = 0.0
+    """Its standard error, where rounds were sampled."""
+
+    rounds_to_exact: int | None = None
+    """Rounds from round 0 after which all nodes agree, to rounding; None where they never do."""
+
+    rounds_to_1e_3: int | None = None
+    """Rounds until any disagreement is down to a thousandth, where they were followed because the
+    contraction does not tell: many rounds may contract though a single one does not."""
+
+    effective_neighbors: float
+
+
+def check_nodes(n: int) -> None:
+    """Refuse graphs whose spectrum would take minutes.
+
+    Raises:
+        TopologyError: There are too many nodes.
+    """
+    if n > NODES_MAX:
+        raise TopologyError(
+            f"facts about a graph that does not look the same from all of its nodes are computed "
+            f"for at most {NODES_MAX:,} nodes, not {n:,}"
+        )
+
+
+def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
+    """Rounds until the worst disagreement, as the root of the sum of squares, is down to 1e-3.
+
+    Args:
+        rate: Its contraction holds in the long run, or in expectation.
+        period: The contraction is only guaranteed after whole periods; None for random rounds.
+
+    Returns:
+        None where that never happens.
+    """
+    contraction, needed = rate.contraction, rate.rounds_to_1e_3
+    # Rounding must not turn an eigenvalue of 1 into some 1e15 rounds.
+    if needed is None and 0 < contraction < 1 - ROUNDING:
+        whole = period or 1
+        needed = whole * ceil(round(2 * log(1e-3) / log(contraction) / whole, 9))
+    return min(
+        (found for found in (needed, rate.rounds_to_exact) if found is not None), default=None
+    )
+
+
+def _effective_of_spectrum(factors: Vector, gamma: float) -> float:
+    """The effective number of neighbors, from the factor of each round on each direction.
+
+    ``n_W(gamma) = [1 / (1 - gamma)] / [mean_k l_k^2 / (1 - gamma l_k^2)]`` for a static W;
+    over a period, the denominator is ``mean_k sum_t gamma^t prod_{r <= t} l_k(r)^2``.
+
+    Args:
+        factors: Squared moduli, axes ``(round of the period, direction)``.
+        gamma: Decay of the random walk, in [0, 1).
+
+    Source: Vogels, Hendrikx and Jaggi, NeurIPS 2022, on decaying random walks of W.
+    """
+    period = len(factors)
+    after = np.cumprod(factors, axis=0)
+    faded = np.power(gamma, np.arange(period))[:, None] * after
+    walks = faded.sum(axis=0) / (1 - gamma**period * after[-1])
+    return float(1 / (1 - gamma) / walks.mean())
 
 
 def rate_of_cayley(schedule: Cayley, gamma: float) -> MixingRate:
-    """Exact, by the Fourier transform: rounds commute, and directions never mix.
-
-    Args:
-        schedule: Vertex-transitive.
-        gamma: For the effective number of neighbors, in [0, 1).
-    """
+    """Exact, by the Fourier transform: rounds commute, and directions never mix."""
     moduli = np.abs([schedule.spectrum(round) for round in range(schedule.period)])
     # Rounding must not hide a zero eigenvalue, which makes a period exact.
     moduli[moduli < ROUNDING] = 0.0
@@ -66,7 +127,7 @@ def rate_of_cayley(schedule: Cayley, gamma: float) -> MixingRate:
         second_eigenvalue=second,
         contraction=second**2,
         rounds_to_exact=int(exact[0]) + 1 if len(exact) else None,
-        effective_neighbors=effective_of_spectrum(moduli**2, gamma),
+        effective_neighbors=_effective_of_spectrum(moduli**2, gamma),
     )
 
 
@@ -74,11 +135,8 @@ def rate_of_shuffled(schedule: Schedule, gamma: float) -> MixingRate:
     """In expectation over random rounds in which no node is special.
 
     ``E[W^T (I - J) W]`` then treats all directions equally, so the trace of one drawn matrix is an
-    estimate; for most families it is the same in every draw.
-
-    Args:
-        schedule: With random rounds; rows of its matrices sum to 1, columns need not.
-        gamma: For the effective number of neighbors, in [0, 1).
+    estimate; for most families it is the same in every draw. Rows of the matrices sum to 1, columns
+    need not.
     """
     rounds: list[_Traces] = []
     # Small graphs scatter more and cost less.
@@ -88,15 +146,13 @@ def rate_of_shuffled(schedule: Schedule, gamma: float) -> MixingRate:
             break
     sampled = np.array(rounds)
     mean = _Traces(*sampled.mean(axis=0))
-    effective = [_effective_of_traces(_Traces(*row), schedule.n, gamma) for row in sampled]
     contraction = mean.squared if mean.squared > ROUNDING else 0.0
     return MixingRate(
         second_eigenvalue=abs(mean.first),
         contraction=contraction,
         contraction_error=_error(sampled[:, 1]),
         rounds_to_exact=1 if contraction == 0.0 else None,
-        effective_neighbors=_effective_of_traces(mean, schedule.n, gamma),
-        effective_neighbors_error=_error(np.array(effective)),
+        effective_neighbors=_effective_of_traces(mean, gamma),
     )
 
 
@@ -132,7 +188,7 @@ def _traces(matrix: csr_array) -> _Traces:
     )
 
 
-def _effective_of_traces(traces: _Traces, n: int, gamma: float) -> float:
+def _effective_of_traces(traces: _Traces, gamma: float) -> float:
     """``E[W_t ... W_0 W_0^T ... W_t^T]`` is ``a I + b 1 1^T``: a <- (c - d) a, b <- b + d a."""
     left, spread = traces.noise_squared, traces.spread
     kept = left / (1 - gamma * left)
@@ -141,7 +197,8 @@ def _effective_of_traces(traces: _Traces, n: int, gamma: float) -> float:
     return float(1 / (1 - gamma) / (kept + gathered))
 
 
-def _error(values: NDArray[np.float64]) -> float:
+def _error(values: Vector) -> float:
+    """The standard error of the mean; 0 where values differ by rounding only."""
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     return error if error > ROUNDING * max(1.0, abs(float(values.mean()))) else 0.0
 
@@ -149,13 +206,15 @@ def _error(values: NDArray[np.float64]) -> float:
 def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
     """In expectation over random rounds whose distribution is invariant under turns of a cycle.
 
-    ``E[W^T W]`` is a circulant matrix, and the Fourier transform finds its eigenvalues.
-
-    Args:
-        schedule: With random rounds; its matrices are doubly stochastic.
-        gamma: For the effective number of neighbors, in [0, 1).
+    ``E[W^T W]`` is a circulant matrix, and the Fourier transform finds its eigenvalues. Matrices
+    are doubly stochastic.
     """
-    matrices = list(_representatives(schedule))
+    exhaustive = isinstance(schedule, RandomCirculant)
+    matrices = (
+        list(schedule.representatives())
+        if isinstance(schedule, RandomCirculant)
+        else [schedule.matrix(round) for round in range(ROUNDS_SAMPLED)]
+    )
     # Spectra of the matrices averaged over turns, axes (matrix, direction).
     first = np.array([np.fft.fft(_along_diagonals(matrix)) for matrix in matrices])
     squares = [_along_diagonals((matrix.T @ matrix).tocsr()) for matrix in matrices]
@@ -163,210 +222,142 @@ def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
     mean, factors = first.mean(axis=0), second.mean(axis=0)
     worst = int(factors[1:].argmax()) + 1
     factors[factors < ROUNDING] = 0.0
-    exhaustive = isinstance(schedule, RandomCirculant)
     # Only for commuting matrices is the mean of products the product of means.
     if isinstance(schedule, RandomCirculant) and schedule.commutes:
-        effective, error = effective_of_spectrum(factors[None], gamma), 0.0
-    elif schedule.n <= EXPECTED_MAX:
-        effective, error = _effective_turned(schedule, gamma)
+        effective = _effective_of_spectrum(factors[None], gamma)
     else:
-        effective, error = _effective_walked(schedule, gamma)
+        effective = _effective_turned(matrices, gamma)
     return MixingRate(
         second_eigenvalue=min(float(np.abs(mean[1:]).max()), 1.0),
         contraction=min(float(factors[worst]), 1.0),
         contraction_error=0.0 if exhaustive else _error(second[:, worst]),
         rounds_to_exact=1 if factors[worst] == 0.0 else None,
         effective_neighbors=effective,
-        effective_neighbors_error=error,
     )
 
 
-def _effective_turned(schedule: Schedule, gamma: float) -> tuple[float, float]:
-    """By iterating the expectation of ``W_t ... W_0 W_0^T ... W_t^T``, a circulant matrix."""
-    matrices = [matrix.toarray() for matrix in _representatives(schedule)]
-    n = schedule.n
-    diagonal = np.subtract.outer(np.arange(n), np.arange(n)) % n
-    kernel = np.eye(n)[0]
-    below, faded = 0.0, 1.0
-    while faded > 1e-10 and np.ptp(kernel) > ROUNDING:
-        spread = kernel[diagonal]
-        after = sum(matrix @ spread @ matrix.T for matrix in matrices) / len(matrices)
-        kernel = np.bincount(diagonal.ravel(), np.asarray(after).ravel()) / n
-        below += faded * kernel[0]
-        faded *= gamma
-    # What is evenly spread stays so.
-    below += faded / (1 - gamma) * kernel[0]
-    return float(1 / (1 - gamma) / below), 0.0
+def _effective_turned(matrices: Sequence[csr_array], gamma: float) -> float:
+    """By the expectation of ``W_t ... W_0 W_0^T ... W_t^T``, a circulant matrix.
+
+    A round maps its first column linearly: what the entries j - l places off the diagonal become
+    of those i - k places off it, for all entries (i, j) and (k, l) of W.
+    """
+    n = matrices[0].shape[0]
+    check_nodes(n)
+    turned = np.zeros((n, n))
+    for matrix in matrices:
+        entries = matrix.tocoo()
+        rows, columns = entries.coords
+        for row, column, value in zip(rows, columns, entries.data, strict=True):
+            turned[(rows - row) % n, (columns - column) % n] += value * entries.data
+    turned /= n * len(matrices)
+    walks = turned @ np.linalg.solve(np.eye(n) - gamma * turned, np.eye(n)[0])
+    return float(1 / (1 - gamma) / walks[0])
 
 
-def _effective_walked(schedule: Schedule, gamma: float) -> tuple[float, float]:
-    """By walks through drawn rounds, one stretch of rounds after another."""
-    n = schedule.n
-    rounds = ceil(log(1e-10) / log(gamma)) if gamma else 1
-    stretches = max(1, NODES_SAMPLED // n)
-    walks = []
-    for stretch in range(stretches):
-        x = probes(n) - probes(n).mean(axis=0)
-        sums = np.zeros(x.shape[1])
-        for round in range(rounds):
-            x = schedule.matrix(stretch * rounds + round) @ x
-            squares = gamma**round * np.square(x).sum(axis=0)
-            sums += squares
-            # The rest of the sum is far below the scatter of probes.
-            if squares.max() < 1e-5 * (1 + (1 - gamma) * sums.min()):
-                break
-        walks.append(sums)
-    below = np.concatenate(walks) / n + 1 / (n * (1 - gamma))
-    effective = 1 / (1 - gamma) / below.mean()
-    scatter = below.std(ddof=1) / np.sqrt(below.size)
-    return float(effective), float(effective * scatter / below.mean())
-
-
-def _representatives(schedule: Schedule) -> Iterable[csr_array]:
-    if isinstance(schedule, RandomCirculant):
-        return schedule.representatives()
-    return (schedule.matrix(round) for round in range(ROUNDS_SAMPLED))
-
-
-def _along_diagonals(matrix: csr_array) -> NDArray[np.float64]:
+def _along_diagonals(matrix: csr_array) -> Vector:
     """Means along wrapped diagonals, float64 ``(n,)``: the nearest circulant's first column."""
     entries = matrix.tocoo()
     rows, columns = entries.coords
     n = matrix.shape[0]
-    means: NDArray[np.float64] = np.bincount((rows - columns) % n, entries.data, minlength=n) / n
+    means: Vector = np.bincount((rows - columns) % n, entries.data, minlength=n) / n
     return means
 
 
 def rate_of_fixed(schedule: Fixed, gamma: float) -> MixingRate:
-    """Exact up to a few hundred nodes; beyond, by extreme eigenvalues (to 1e-10) and probes.
+    """Exact, of at most `NODES_MAX` nodes.
 
     Args:
         schedule: Connected; columns of its matrices sum to 1.
         gamma: For the effective number of neighbors, in [0, 1).
     """
-    balanced = balance(schedule.rounds)
-    if balanced.is_symmetric:
-        return _rate_of_symmetric(balanced, gamma)
-    exact = _rounds_to_exact(balanced)
-    effective, error = _effective(balanced, gamma)
-    second = contraction = 0.0
-    rounds = None
-    if exact is None or exact > len(balanced.rounds):
-        second, contraction, rounds = _second_general(balanced)
-    return MixingRate(
-        second_eigenvalue=second if exact is None else 0.0,
-        contraction=contraction,
-        rounds_to_exact=exact,
-        rounds_to_1e_3=rounds,
-        effective_neighbors=effective,
-        effective_neighbors_error=error,
-    )
-
-
-def _rate_of_symmetric(balanced: Balanced, gamma: float) -> MixingRate:
-    if balanced.n <= SYMMETRIC_MAX:
-        spectrum = np.linalg.eigvalsh(balanced.rounds[0].toarray())
+    rounds, kept = balance(schedule.rounds)
+    n, period = len(kept), len(rounds)
+    exact = _rounds_to_exact(rounds, kept)
+    if period == 1 and abs(rounds[0] - rounds[0].T).max() < ROUNDING:
+        spectrum = np.linalg.eigvalsh(rounds[0].toarray())
         # The largest is known to be 1; rounded up, it would make walks endless.
         spectrum[-1] = 1.0
-        effective, error = effective_of_spectrum(spectrum[None] ** 2, gamma), 0.0
-        second = min(float(np.abs(spectrum[:-1]).max()), 1.0)
-    else:
-        effective, error = _effective(balanced, gamma)
-        second = min(_second_symmetric(balanced), 1.0)
-    exact = _rounds_to_exact(balanced)
+        second = 0.0 if exact is not None else min(float(np.abs(spectrum[:-1]).max()), 1.0)
+        return MixingRate(
+            second_eigenvalue=second,
+            contraction=second**2,
+            rounds_to_exact=exact,
+            effective_neighbors=_effective_of_spectrum(spectrum[None] ** 2, gamma),
+        )
+    start = np.eye(n) - np.outer(kept, kept)
+    second = contraction = 0.0
+    needed = None
+    if exact is None or exact > period:
+        product = reduce(lambda x, matrix: matrix @ x, rounds, start)
+        largest = min(float(np.abs(np.linalg.eigvals(product)).max()), 1.0)
+        second = 0.0 if exact is not None else largest ** (1 / period)
+        contraction = min(float(np.linalg.norm(product, 2)), 1.0) ** (2 / period)
+        if contraction >= 1 - FLAT and largest < 1 - FLAT:
+            needed = period * _periods_to_a_thousandth(product)
     return MixingRate(
-        second_eigenvalue=second if exact is None else 0.0,
-        contraction=second**2 if exact is None else 0.0,
+        second_eigenvalue=second,
+        contraction=contraction,
         rounds_to_exact=exact,
-        effective_neighbors=effective,
-        effective_neighbors_error=error,
+        rounds_to_1e_3=needed,
+        effective_neighbors=_effective_walked(rounds, start, gamma),
     )
 
 
-def _rounds_to_exact(balanced: Balanced) -> int | None:
-    """By a random vector, which vanishes only in a round in which all others do."""
-    x = generator(0, "exact", balanced.n).normal(size=balanced.n)
-    first = balanced.kept[0]
-    x -= first * (first @ x)
-    start = np.linalg.norm(x)
-    left = [1.0 if balanced.n > 1 else 0.0]
-    # Twice the diameter of the sparsest graph.
-    for round in range(len(balanced.rounds) + 4 * balanced.n.bit_length()):
-        x = balanced.run(x, range(round, round + 1))
-        left.append(float(np.linalg.norm(x) / start) if balanced.n > 1 else 0.0)
-    return exact_after(np.array(left))
+def balance(rounds: Sequence[csr_array]) -> tuple[list[csr_array], Vector]:
+    """Scale the matrices of a period so that it preserves a unit vector from both sides.
 
+    For weights that are only column-stochastic (push-sum), deviations are measured in the norm of
+    the stationary weights ``pi``: ``D^-1/2 W D^1/2`` with ``D = diag(pi)`` preserves the vector
+    ``sqrt(pi)`` from both sides, as a doubly stochastic ``W`` preserves the constant one, and all
+    else carries over.
 
-def _second_symmetric(balanced: Balanced) -> float:
-    matrix = balanced.rounds[0]
-    if _is_thin(matrix):
-        return _by_shift(matrix)
-    operator = LinearOperator(
-        matrix.shape, matvec=lambda x: balanced.run(x.ravel(), range(1)), dtype=np.float64
-    )
-    try:
-        values = eigsh(
-            operator,
-            k=1,
-            which="LM",
-            ncv=20,
-            maxiter=1000,
-            # Of the residual; the error of a symmetric matrix's eigenvalue is its square.
-            tol=1e-8,
-            v0=_start(balanced.n),
-            return_eigenvectors=False,
-        )
-    except ArpackNoConvergence:
-        return _by_shift(matrix)
-    return float(abs(values[0]))
+    Args:
+        rounds: Columns sum to 1, float64 ``(n, n)`` each.
 
+    Returns:
+        The matrices, and the vector before the first round, float64 ``(n,)``.
 
-def _is_thin(matrix: csr_array) -> bool:
-    """Whether paths are long for the number of nodes, or the graph is nearly a tree.
-
-    Krylov methods crawl on such graphs, but their factors stay sparse; on expanders the reverse
-    holds.
+    Raises:
+        TopologyError: Some nodes lose all their weight.
     """
-    n = matrix.shape[0]
-    links = (matrix.nnz - n) / 2
-    farthest = dijkstra(matrix, indices=0, unweighted=True).max()
-    return bool(links < 1.1 * n or farthest > 6 * np.log2(n))
+    n = rounds[0].shape[0]
+    if all(abs(matrix.sum(axis=1) - 1).max() < 1e-9 for matrix in rounds):
+        return list(rounds), np.full(n, n**-0.5)
+    # Weights that a whole period leaves unchanged: one of the n equations is redundant, and that
+    # they sum to 1 takes its place.
+    equations = (reduce(lambda x, matrix: matrix @ x, rounds) - eye_array(n)).toarray()
+    equations[-1] = 1.0
+    weights = [np.linalg.solve(equations, np.eye(n)[-1])]
+    if weights[0].min() <= ROUNDING:
+        raise TopologyError("weights gather at some of its nodes, and the others keep none")
+    for matrix in rounds:
+        weights.append(matrix @ weights[-1])
+    roots = [np.sqrt(weight) for weight in weights]
+    scaled = [
+        (diags_array(1 / after) @ matrix @ diags_array(before)).tocsr()
+        for matrix, (before, after) in zip(rounds, pairwise(roots), strict=True)
+    ]
+    return scaled, roots[0]
 
 
-def _by_shift(matrix: csr_array) -> float:
-    """The second largest eigenvalue by shift-invert, just above 1."""
-    n = matrix.shape[0]
-    values = eigsh(
-        matrix.tocsc(), k=2, sigma=1 + 1e-8, which="LM", v0=_start(n), return_eigenvectors=False
-    )
-    second = float(np.sort(values)[0])
-    # Gershgorin: no eigenvalue is smaller.
-    if 1 - 2 * matrix.diagonal().min() <= second:
-        return second
-    lowest = eigsh(matrix, k=1, which="SA", v0=_start(n), return_eigenvectors=False)
-    return max(second, float(-lowest[0]))
+def _rounds_to_exact(rounds: Sequence[csr_array], kept: Vector) -> int | None:
+    """The round at which a disagreement vanishes at once, rather than gradually.
 
-
-def _second_general(balanced: Balanced) -> tuple[float, float, int | None]:
-    """Second eigenvalue, contraction per round, and rounds to a thousandth where followed."""
-    n, period = balanced.n, len(balanced.rounds)
-    product = None
-    if n <= DENSE_MAX:
-        kept = balanced.kept[0]
-        product = balanced.run(np.eye(n) - np.outer(kept, kept), range(period))
-        largest = float(np.abs(np.linalg.eigvals(product)).max())
-        stretch = float(np.linalg.norm(product, 2))
-    else:
-        largest, stretch = _extremes(balanced)
-    second, contraction = min(largest, 1.0) ** (1 / period), min(stretch, 1.0) ** (2 / period)
-    rounds = None
-    if contraction >= 1 - FLAT and second < 1 - FLAT:
-        rounds = period * (
-            _periods_to_a_thousandth(product)
-            if product is not None
-            else ceil(log(1e-3) / log(max(second, 1e-3)) / period)
-        )
-    return second, contraction, rounds
+    By a random vector, which vanishes only in a round in which all others do.
+    """
+    x = generator(0, "exact", len(kept)).normal(size=len(kept))
+    x -= kept * (kept @ x)
+    before = start = float(np.linalg.norm(x))
+    # Twice the diameter of the sparsest graph.
+    for round in range(len(rounds) + 4 * len(kept).bit_length()):
+        x = rounds[round % len(rounds)] @ x
+        after = float(np.linalg.norm(x))
+        # A geometric decline through this window would need a factor of 1e-3 or less per round.
+        if after <= ROUNDING * start < 1e3 * ROUNDING * start <= before:
+            return round + 1
+        before = after
+    return None
 
 
 def _periods_to_a_thousandth(product: Vector) -> int:
@@ -382,72 +373,15 @@ def _periods_to_a_thousandth(product: Vector) -> int:
     return periods + 1
 
 
-def _extremes(balanced: Balanced) -> tuple[float, float]:
-    n, period = balanced.n, range(len(balanced.rounds))
-    kept = balanced.kept[0]
-
-    def forth(x: Vector) -> Vector:
-        x = x.ravel()
-        return balanced.run(x - kept * (kept @ x), period)
-
-    product = LinearOperator((n, n), matvec=forth, dtype=np.float64)
-    normal = LinearOperator((n, n), matvec=lambda x: balanced.back(forth(x)), dtype=np.float64)
-    largest = eigs(product, k=1, v0=_start(n), return_eigenvectors=False)
-    stretch = eigsh(normal, k=1, v0=_start(n), return_eigenvectors=False)
-    return float(abs(largest[0])), float(np.sqrt(max(stretch[0], 0.0)))
-
-
-def _effective(balanced: Balanced, gamma: float) -> tuple[float, float]:
-    """The effective number of neighbors, and its standard error.
-
-    Its denominator is ``mean_k sum_t gamma^t |W_t ... W_0 e_k|^2``, over all directions of a
-    small graph, over random ones of a large graph (Hutchinson 1989).
-    """
-    n = balanced.n
-    kept = balanced.kept[0]
-    starts = np.eye(n) if n <= DENSE_MAX else probes(n)
-    starts = starts - np.multiply.outer(kept, kept @ starts)
-    walk = _walks_at_once if balanced.is_symmetric else _walks_by_round
-    walks = walk(balanced, starts, gamma)
+def _effective_walked(rounds: Sequence[csr_array], start: Vector, gamma: float) -> float:
+    """By walks from all nodes: ``mean_k sum_t gamma^t |W_t ... W_0 e_k|^2`` is the denominator."""
+    n = len(start)
     # The preserved vector, one of n directions, never decays.
-    forever = 1 / (n * (1 - gamma))
-    if n <= DENSE_MAX:
-        return float(1 / (1 - gamma) / (walks.sum() / n + forever)), 0.0
-    below = walks.mean() / n + forever
-    scatter = walks.std(ddof=1) / n / np.sqrt(len(walks))
-    effective = 1 / (1 - gamma) / below
-    return float(effective), float(effective * scatter / below)
-
-
-def _walks_at_once(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
-    """``z^T W^2 (I - gamma W^2)^-1 z`` of each column z, for a symmetric W."""
-    shape = (balanced.n, balanced.n)
-
-    def twice(x: Vector) -> Vector:
-        return balanced.run(balanced.run(x, range(1)), range(1))
-
-    inverse = LinearOperator(shape, matvec=lambda x: x - gamma * twice(x), dtype=np.float64)
-    walks = []
-    for start in starts.T:
-        once = balanced.run(start, range(1))
-        solution, failed = cg(inverse, once, rtol=1e-10)
-        assert not failed, "the matrix is positive definite and well conditioned"
-        walks.append(once @ solution)
-    return np.array(walks)
-
-
-def _walks_by_round(balanced: Balanced, starts: Vector, gamma: float) -> Vector:
-    x = starts
-    walks = np.zeros(starts.shape[1])
+    x, walks = start, 1 / (n * (1 - gamma))
     round, faded = 0, 1.0
     while faded > 1e-10 and np.abs(x).max() > ROUNDING:
-        x = balanced.run(x, range(round, round + 1))
-        walks += faded * np.square(x).sum(axis=0)
+        x = rounds[round % len(rounds)] @ x
+        walks += faded * float(np.square(x).sum()) / n
         faded *= gamma
         round += 1
-    return walks
-
-
-def _start(n: int) -> Vector:
-    # Otherwise ARPACK draws a different one each time.
-    return generator(0, "start", n).normal(size=n)
+    return float(1 / (1 - gamma) / walks)

@@ -103,7 +103,7 @@ FAMILIES: Mapping[str, Family] = {
         summary="pairs along one dimension of a hypercube each round; n a power of 2",
         source="Shi et al., IEEE/ACM ToN 2016; Takezawa et al., NeurIPS 2023",
         build=lambda site, _: hypercube_matching(dimensions(site.n)),
-        layout="hypercube",
+        layout="circle",
         live=_live_hypercube_matching,
         fallback="base-k:k=1, which is these matchings at powers of 2, and pairs that are exact "
         "for any other n",

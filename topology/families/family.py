@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ...gossip.specs.parameter import Parameter, Value
 from ..errors import TopologyError
 from ..schedules.schedule import Schedule
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 __all__ = [
     "Build",
@@ -32,7 +29,7 @@ __all__ = [
 
 Values = Mapping[str, Value]
 
-Layout = Literal["circle", "star", "grid", "tree", "hypercube", "hosts", "line", "spring"]
+Layout = Literal["circle", "star", "grid", "hosts", "line", "spring"]
 """How a picture arranges the nodes."""
 
 
@@ -43,9 +40,6 @@ class Built:
     schedule: Schedule
     names: tuple[str, ...] = ()
     """Of the nodes, where they have any."""
-
-    bandwidth: csr_array | None = None
-    """Mbit/s of each push, row j: of j's pushes, float64 ``(n, n)``."""
 
     runs: tuple[int, ...] = ()
     """Lengths of the runs of consecutive nodes that belong together, for the layouts that need
@@ -110,12 +104,6 @@ class Family:
 
     check: Callable[[Values], None] = lambda _: None
     """Raises TopologyError where parameters do not go together, whatever n is."""
-
-    pairs: Callable[[Values], int] = lambda _: 0
-    """A lower bound on linked pairs that the parameters alone imply, known before building."""
-
-    files: Callable[[Values], tuple[str, ...]] = lambda _: ()
-    """Paths of the files that the graph is read from."""
 
     candidates: Candidates | None = lambda n, degree: ("",)
     """What the advisor tries; None for a family that describes one particular network."""

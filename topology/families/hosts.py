@@ -77,26 +77,6 @@ def _between_hosts(name: str, count: int) -> list[Link]:
     return [*line, (count - 1, 0)] if name == "ring" and count > 2 else line
 
 
-def _parse_links(text: str, count: int) -> list[Link]:
-    """The pairs of hosts in ``0-1x1-2``."""
-    import networkx as nx
-
-    links = []
-    for part in text.split("x"):
-        a, b = map(int, part.split("-"))
-        if a == b or max(a, b) >= count:
-            raise TopologyError(f"links={text}: {part} must be two of the hosts 0 to {count - 1}")
-        links.append((a, b))
-    graph = nx.empty_graph(count)
-    graph.add_edges_from(links)
-    if cut_off := set(graph) - nx.node_connected_component(graph, 0):
-        raise TopologyError(
-            f"links={text}: they must connect all hosts, and no way leads from host 0 to "
-            f"host {min(cut_off)}"
-        )
-    return links
-
-
 def resize(sizes: Sequence[int], n: int) -> list[int]:
     """Sizes for another number of nodes, in about the same proportions, without empty hosts."""
     # Python's integers do not overflow.
@@ -110,34 +90,25 @@ def _pairs(start: int, end: int) -> NDArray[np.int64]:
 
 
 def _live_hosts(site: Site, values: Values) -> Built:
-    """Hosts keep their proportions; links of a host without peers are left out."""
+    """Hosts keep their proportions; those without peers are left out."""
     sizes = resize(_sizes_of(values), site.n)
     if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
         return _linked(sizes, {"between": "complete"})
-    if "links" in values and len(sizes) < len(_sizes_of(values)):
-        return _linked(sizes, {"between": "ring"})
     return _linked(sizes, values)
 
 
 def _linked(sizes: list[int], values: Values) -> Built:
     """Hosts of given sizes, linked as the spec says."""
-    between, links = str(values["between"]), values.get("links")
-    if links is not None:
-        schedule = hosts(sizes, _parse_links(str(links), len(sizes)))
-    elif between != "one-peer-exponential":
-        schedule = hosts(sizes, _between_hosts(between, len(sizes)))
-    else:
+    between = str(values["between"])
+    if between == "one-peer-exponential":
         schedule = hosts_in_turn(len(sizes), sizes[0])
+    else:
+        schedule = hosts(sizes, _between_hosts(between, len(sizes)))
     return Built(schedule=schedule, runs=tuple(sizes))
 
 
 def _check(values: Values) -> None:
-    """Refuse hosts that no number of nodes would put right."""
-    sizes, links = _sizes_of(values), values.get("links")
-    if links is not None:
-        if "between" in values:
-            raise TopologyError("links= and between= both say how hosts are linked: give one")
-        _parse_links(str(links), len(sizes))
+    sizes = _sizes_of(values)
     if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
         raise TopologyError(
             f"between=one-peer-exponential: hosts must be of one size, not {values['sizes']}"
@@ -148,24 +119,11 @@ def _sizes_of(values: Values) -> list[int]:
     return [int(part) for part in str(values["sizes"]).split("x")]
 
 
-def _linked_pairs(values: Values) -> int:
-    """Pairs inside hosts and, where all hosts are linked, between them."""
-    sizes = _sizes_of(values)
-    if values.get("between") == "complete":
-        sizes.append(len(sizes))
-    return sum(size * (size - 1) // 2 for size in sizes)
-
-
 def _read_sizes(text: str) -> str:
     sizes = [int(part) for part in text.split("x")]
     if min(sizes) < 1:
         raise ValueError
     return "x".join(map(str, sizes))
-
-
-def _read_links(text: str) -> str:
-    pairs = [part.split("-") for part in text.split("x")]
-    return "x".join(f"{int(a)}-{int(b)}" for a, b in pairs)
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -179,21 +137,12 @@ FAMILIES: Mapping[str, Family] = {
                 name="sizes", kind=str, form="nodes of each host, as in 4x4x8", convert=_read_sizes
             ),
             Parameter(name="between", kind=str, choices=BETWEEN, default="ring"),
-            Parameter(
-                name="links",
-                kind=str,
-                form="pairs of hosts, as in 0-1x1-2",
-                convert=_read_links,
-                otherwise="those of between",
-            ),
         ),
         size=lambda values: sum(_sizes_of(values)),
         check=_check,
         live=_live_hosts,
         fallback="hosts are runs of sorted ids and keep their proportions; an empty one is left "
-        "out, listed links then become a ring, and hosts that cannot take turns are linked "
-        "completely",
-        pairs=_linked_pairs,
+        "out, and hosts that cannot take turns are linked completely",
         candidates=None,
     ),
 }

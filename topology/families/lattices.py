@@ -385,7 +385,7 @@ FAMILIES: Mapping[str, Family] = {
         summary="numbers that differ in one bit; n a power of 2",
         source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
         build=lambda site, _: hypercube(dimensions(site.n)),
-        layout="hypercube",
+        layout="circle",
         live=_live_hypercube,
         fallback="the incomplete hypercube (Katseff 1988): the next larger one without the nodes "
         "that are not there; undirected still, of degree and diameter at most ceil(log2 n)",

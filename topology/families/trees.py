@@ -88,13 +88,13 @@ FAMILIES: Mapping[str, Family] = {
         summary="the complete binary tree",
         source="Vogels et al., NeurIPS 2021 (RelaySGD)",
         build=lambda site, _: tree(site.n),
-        layout="tree",
+        layout="spring",
     ),
     "spanning-tree": Family(
         summary="a shallow tree inside another topology",
         source="Vogels et al., NeurIPS 2021 (RelaySGD)",
         build=_build_spanning_tree,
-        layout="tree",
+        layout="spring",
         parameters=(
             Parameter(name="of", kind=str, form="a spec, the last thing given", takes_rest=True),
         ),

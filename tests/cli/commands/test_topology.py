@@ -22,8 +22,6 @@ KEYS = {
     *("effective_neighbors", "articulation_points"),
 }
 
-CLUSTER = "a b 1000\nb c 10\nc d 1000\n"
-
 
 def topology(*arguments: str | Path) -> Any:
     return CliRunner().invoke(app, ["topology", *map(str, arguments)], env={"COLUMNS": "200"})
@@ -39,7 +37,7 @@ def answer(*arguments: str | Path) -> Any:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Path:
     path = tmp_path / "cluster.edgelist"
-    path.write_text(CLUSTER)
+    path.write_text("a b\nb c\nc d\n")
     return path
 
 
@@ -55,11 +53,10 @@ def test_what_never_happens_is_null() -> None:
     assert answer("random-matching", "-n", "8")["period"] is None
 
 
-def test_seed_mixing_gamma_and_the_size_of_a_push_count() -> None:
-    given = ("--seed", "3", "--mixing", "lazy", "--gamma", "0.5", "--share-mb", "2")
+def test_seed_mixing_and_gamma_count() -> None:
+    given = ("--seed", "3", "--mixing", "lazy", "--gamma", "0.5")
     facts = answer("ring", "-n", "8", *given)
     assert (facts["seed"], facts["mixing"], facts["gamma"]) == (3, "lazy", 0.5)
-    assert facts["bytes_per_round"] == 16 * 2_000_000
 
 
 def test_the_table_says_in_words_what_the_figures_mean() -> None:
@@ -87,9 +84,8 @@ def test_a_fact_in_words(spec: str, n: int, words: str) -> None:
 
 
 def test_a_file_says_how_many_nodes_there_are_and_what_they_are_called(cluster: Path) -> None:
-    shown = topology(f"file:path={cluster},weights=bandwidth").stdout
+    shown = topology(f"file:path={cluster}").stdout
     assert "n = 4" in shown and "splits the graph: b, c" in shown
-    assert "3.2 s" in shown and "a share of 4 MB over the slowest link" in shown
     assert answer(f"file:path={cluster}")["articulation_points"] == [1, 2]
 
 
@@ -113,43 +109,30 @@ def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path) -> None
         (["rign", "-n", "8"], "did you mean 'ring'?"),
         (["ring", "-n", "8", "--mixing", "fair"], "unknown mixing 'fair'"),
         (["ring", "-n", "8", "--gamma", "1"], "gamma is 1.0"),
-        (["ring", "-n", "8", "--share-mb", "-1"], "--share-mb is -1"),
         (["ring", "-n", "8", "--draw", "nowhere/ring.png"], "a folder that exists"),
         (["ring", "-n", "8", "--draw", "ring.bmp"], "it must end in"),
         (["ring", "-n", "2001", "--draw", "ring.png"], "at most 2,000"),
         (["complete", "-n", "300", "--draw", "ring.png"], "89,700 edges"),
-        (["ring", "-n", "8", "--share-mb", "nan"], "--share-mb is nan"),
-        (["ring", "-n", "8", "--share-mb", "1e13"], "must be in [0, 1e+12]"),
         (["ring", "-n", "8", "--gamma", "nan"], "gamma is nan"),
         (["ring", "-n", "8", "--draw", ""], "--draw needs the name of a file"),
         (["ring", "-n", "8", "--draw", "/"], "--draw needs the name of a file"),
         (["ring", "-n", "10000001"], "at most 10,000,000"),
         (["grid:rows=4000,cols=4000"], "16,000,000 nodes is too large"),
         (["spanning-tree:of=hosts:sizes=9999999x2"], "10,000,001 nodes is too large"),
-        (["hosts:sizes=10001x2"], "50,005,001 pairs of nodes"),
-        (["hosts:sizes=10001x2", "-n", "10003"], "50,005,001 pairs of nodes"),
-        (["spanning-tree:of=hosts:sizes=10001x2"], "50,005,001 pairs of nodes"),
-        (["hosts:sizes=1" + "x1" * 10_000 + ",between=complete"], "50,005,000 pairs of nodes"),
         (["ring", "-n", "8", "--degree", "2"], "--degree goes with --advise, not with a topology"),
-        (["ring", "-n", "8", "--weights", "net.csv"], "--weights goes with --advise"),
         (["--advise", "-n", "8", "--gamma", "0.95"], "--gamma goes with a topology, not with --ad"),
         (["--advise", "-n", "8", "--mixing", "lazy"], "--mixing goes with a topology"),
         (["--advise", "-n", "8", "--draw", "a.png"], "--draw goes with a topology"),
         (["--list", "-n", "8"], "-n goes with a topology or --advise, not with --list"),
         (["--list", "--seed", "0"], "--seed goes with"),
-        (["--list", "--share-mb", "4"], "--share-mb goes with"),
         (["--list", "--degree", "4"], "--degree goes with --advise"),
-        (["file:path=none.csv"], "path=none.csv: No such file"),
-        (["--advise", "--degree", "2", "-n", "100001"], "at most 100,000"),
-        (["--advise", "--degree", "2", "--weights", "no.csv"], "--weights no.csv: No such file"),
-        (["--advise", "--degree", "2", "--weights", "no"], "--weights no: it must end in"),
+        (["file:path=none.json"], "path=none.json: No such file"),
         (["ring", "--list"], "only one of them"),
         ([], "give a topology"),
         (["--list", "--draw", "ring.png"], "--draw goes with a topology"),
         (["--advise", "--degree", "2"], "needs -n"),
         (["--advise", "-n", "8"], "needs --degree"),
         (["--advise", "-n", "8", "--degree", "0"], "degree=0"),
-        (["--advise", "--degree", "2", "--weights", "no.graphml"], "No such file"),
     ],
 )
 def test_wrong_arguments_are_answered_in_a_line(arguments: list[str], message: str) -> None:
@@ -198,38 +181,6 @@ def test_advice_for_programs_has_facts_and_reasons() -> None:
     best, worst = given["advice"][0], given["advice"][-1]
     assert best["fits"] and best["facts"]["rounds_to_exact"] == 2
     assert not worst["fits"] and worst["facts"] is None and worst["why"]
-
-
-@pytest.mark.extended
-def test_advice_over_links_of_a_file_counts_seconds(cluster: Path) -> None:
-    given = answer("--advise", "--degree", "2", "--weights", cluster)
-    assert given["n"] == 4
-    assert given["advice"][0]["seconds_to_1e-3"] > 0
-    shown = topology("--advise", "--degree", "2", "--weights", cluster).stdout
-    assert "seconds" in shown and "over the links of cluster.edgelist" in shown
-
-
-def test_a_file_of_another_size_is_refused(cluster: Path) -> None:
-    result = topology("--advise", "-n", "5", "--degree", "2", "--weights", cluster)
-    assert result.exit_code == 2 and "has 4 nodes, not 5" in result.stderr
-
-
-def test_no_nodes_are_not_the_nodes_of_a_file(cluster: Path) -> None:
-    result = topology("--advise", "-n", "0", "--degree", "2", "--weights", cluster)
-    assert result.exit_code == 2
-    assert result.stderr == f"error: --weights {cluster}: it has 4 nodes, not 0\n"
-
-
-@pytest.mark.parametrize(("weight", "share_mb"), [("1e-9", "1e12"), ("1e15", "0")])
-def test_json_is_strict_at_the_ends_of_what_is_taken(
-    weight: str, share_mb: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "net.csv"
-    path.write_text(f"a,b,{weight}\nb,c,1\n")
-    given = ("--share-mb", share_mb)
-    assert answer(f"file:path={path},weights=bandwidth", *given)["seconds_per_round"] < 1e23
-    best = answer("--advise", "--degree", "2", "--weights", path, *given)["advice"][0]
-    assert best["seconds_to_1e-3"] < 1e25
 
 
 def no_disk(*_: object) -> None:

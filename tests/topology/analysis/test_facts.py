@@ -3,18 +3,14 @@
 import json
 from collections.abc import Iterator
 from itertools import islice, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from rumor.topology import Facts, Topology, TopologyError, facts, over, parse
-from rumor.topology.analysis import spectral as module
-from rumor.topology.analysis.mixing_rate import balance, rounds_to_a_thousandth
-from rumor.topology.analysis.spectral import rate_of_fixed
+from rumor.topology.analysis.spectral import balance, rate_of_fixed, rounds_to_a_thousandth
 from rumor.topology.schedules.mixing import edges
 from rumor.topology.schedules.schedule import Fixed
 
@@ -142,7 +138,6 @@ def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma:
         below += gamma**round * float(np.square(x).sum()) / n
     found = facts(topology, gamma=gamma)
     assert found.effective_neighbors == pytest.approx(1 / (1 - gamma) / below, rel=1e-7)
-    assert found.effective_neighbors_error == 0.0
 
 
 @pytest.mark.extended
@@ -162,47 +157,7 @@ def test_effective_neighbors_of_random_rounds_in_the_mean(spec: str) -> None:
         below.append(sums)
     expected = 5 / np.mean(below)
     error = expected * np.std(below) / np.sqrt(10) / np.mean(below)
-    assert found.effective_neighbors == pytest.approx(
-        expected, abs=5 * (error + found.effective_neighbors_error) + 1e-6
-    )
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "grid",
-        "tree",
-        "star",
-        "path",
-        "random-regular",
-        "scale-free",
-        "small-world",
-        "hosts:sizes=60x60",
-    ],
-)
-def test_krylov_methods_agree_with_dense_ones(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = parse(spec, 120)
-    dense = facts(topology)
-    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
-    monkeypatch.setattr(module, "DENSE_MAX", 10)
-    sparse = facts(topology)
-    assert sparse.second_eigenvalue == pytest.approx(dense.second_eigenvalue, abs=1e-9)
-    assert sparse.effective_neighbors_error > 0
-    assert sparse.effective_neighbors == pytest.approx(
-        dense.effective_neighbors, abs=6 * sparse.effective_neighbors_error
-    )
-
-
-@pytest.mark.parametrize("spec", ["hosts:sizes=8x8x8x8x8,between=one-peer-exponential"])
-def test_krylov_methods_agree_on_products_of_rounds(
-    spec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topology = parse(spec)
-    dense = facts(topology)
-    monkeypatch.setattr(module, "DENSE_MAX", 10)
-    sparse = facts(topology)
-    assert sparse.second_eigenvalue == pytest.approx(dense.second_eigenvalue, abs=1e-9)
-    assert sparse.contraction == pytest.approx(dense.contraction, abs=1e-9)
+    assert found.effective_neighbors == pytest.approx(expected, abs=5 * error + 1e-6)
 
 
 def digraph(n: int, links: list[tuple[int, int]]) -> csr_array:
@@ -280,10 +235,9 @@ def test_a_lonely_node_agrees_with_itself(spec: str) -> None:
 
 
 def test_what_a_round_costs() -> None:
-    found = facts(parse("torus", 16), share_bytes=1000)
+    found = facts(parse("torus", 16))
     assert (found.degree_min, found.degree_mean, found.degree_max) == (4, 4.0, 4)
-    assert (found.messages_per_round, found.bytes_per_round) == (64.0, 64_000.0)
-    assert found.seconds_per_round is None
+    assert found.messages_per_round == 64.0
     uneven = facts(parse("base-k", 3))
     pushes = [
         len(parse("base-k", 3).neighbors(node, round)) for round in range(3) for node in range(3)
@@ -305,9 +259,11 @@ def test_gamma_out_of_range_is_refused(gamma: float) -> None:
         facts(parse("ring", 4), gamma=gamma)
 
 
-def test_a_share_of_negative_size_is_refused() -> None:
-    with pytest.raises(TopologyError, match="share_bytes is -1"):
-        facts(parse("ring", 4), share_bytes=-1)
+def test_graphs_of_too_many_nodes_that_differ_have_no_facts() -> None:
+    for spec in ("path", "equi-dyn"):
+        with pytest.raises(TopologyError, match="at most 2,048 nodes, not 2,049"):
+            facts(parse(spec, 2049))
+    assert facts(parse("torus", 10_000)).diameter == 100
 
 
 def test_push_sum_in_random_rounds_has_no_expectation_to_state() -> None:
@@ -337,55 +293,6 @@ def test_facts_of_a_live_view() -> None:
     assert found.connected
 
 
-def test_the_other_end_of_the_spectrum_counts_where_nobody_keeps_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A ring with 1/2 to each side: the lowest eigenvalue is -1 for even n, almost for odd n."""
-    n = 201
-    nodes = np.arange(n)
-    rows, columns = np.tile(nodes, 2), np.concatenate([(nodes + 1) % n, (nodes - 1) % n])
-    ring = Fixed(rounds=(csr_array((np.full(2 * n, 0.5), (rows, columns)), shape=(n, n)),))
-    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
-    monkeypatch.setattr(module, "DENSE_MAX", 10)
-    found = rate_of_fixed(ring, 0.9).second_eigenvalue
-    assert found == pytest.approx(np.cos(np.pi / n), abs=1e-9)
-
-
-def test_where_lanczos_gives_up_factors_take_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    topology = parse("random-regular:d=3", 100)
-    dense = facts(topology).second_eigenvalue
-
-    def gives_up(*arguments: object, **options: object) -> object:
-        if "sigma" not in options:
-            raise ArpackNoConvergence("%s", np.empty(0), np.empty((0, 0)))
-        return eigsh(*arguments, **options)
-
-    monkeypatch.setattr(module, "SYMMETRIC_MAX", 10)
-    monkeypatch.setattr(module, "eigsh", gives_up)
-    assert facts(topology).second_eigenvalue == pytest.approx(dense, abs=1e-9)
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.8, 0.9999])
-def test_large_random_schedules_are_walked_instead_of_written_out(
-    gamma: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topology = parse("equi-dyn:m=4", 40)
-    exact = facts(topology, gamma=gamma)
-    monkeypatch.setattr(module, "EXPECTED_MAX", 10)
-    walked = facts(topology, gamma=gamma)
-    assert walked.effective_neighbors_error > 0
-    assert walked.effective_neighbors == pytest.approx(
-        exact.effective_neighbors, abs=6 * walked.effective_neighbors_error
-    )
-
-
-def test_a_round_takes_as_long_as_its_slowest_push(tmp_path: Path) -> None:
-    graph = tmp_path / "cluster.edgelist"
-    graph.write_text("a b 100\nb c 8\nc a 1000\n")
-    found = facts(parse(f"file:path={graph},weights=bandwidth"), share_bytes=4_000_000)
-    assert found.seconds_per_round == pytest.approx(4.0)
-
-
 # What 1 takes of 0, and 2 of 1, is all that they have: no round shrinks every disagreement.
 STUBBORN = [[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]
 
@@ -395,33 +302,14 @@ def test_rounds_are_followed_where_one_alone_shrinks_nothing() -> None:
     rate = rate_of_fixed(schedule, 0.9)
     assert rate.contraction == pytest.approx(1.0, abs=1e-9)
     assert rate.second_eigenvalue == pytest.approx(0.5**0.5, abs=1e-9)
-    balanced = balance(schedule.rounds)
-    x, rounds = np.eye(3) - np.outer(balanced.kept[0], balanced.kept[0]), 0
+    (matrix,), kept = balance(schedule.rounds)
+    x, rounds = np.eye(3) - np.outer(kept, kept), 0
     while np.linalg.norm(x, 2) > 1e-3:
-        x, rounds = balanced.run(x, range(1)), rounds + 1
+        x, rounds = matrix @ x, rounds + 1
     assert rounds_to_a_thousandth(rate, 1) == rounds
 
 
-def test_large_digraphs_are_followed_by_their_second_eigenvalue(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A cycle in which every third node keeps half of what it has."""
-    n = 30
-    nodes = np.arange(n)
-    pushed = np.where(nodes % 3, 1.0, 0.5)
-    rows = np.concatenate([(nodes + 1) % n, nodes])
-    matrix = csr_array(
-        (np.concatenate([pushed, 1 - pushed]), (rows, np.tile(nodes, 2))), shape=(n, n)
-    )
-    schedule = Fixed(rounds=(matrix,), directed=True)
-    exact = rounds_to_a_thousandth(rate_of_fixed(schedule, 0.9), 1)
-    monkeypatch.setattr(module, "DENSE_MAX", 10)
-    guessed = rounds_to_a_thousandth(rate_of_fixed(schedule, 0.9), 1)
-    assert exact is not None and guessed is not None
-    assert guessed == pytest.approx(exact, rel=0.2)
-
-
-def test_an_even_split_on_a_large_expander_needs_no_factors() -> None:
+def test_an_even_split_has_a_real_spectrum() -> None:
     found = facts(parse("random-regular:d=4", 600, mixing="uniform"))
     same = facts(parse("random-regular:d=4", 600))
     assert found.second_eigenvalue == pytest.approx(same.second_eigenvalue, abs=1e-9)

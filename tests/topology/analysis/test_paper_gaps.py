@@ -21,13 +21,13 @@ def test_ring(n: int) -> None:
     assert of("ring", n).spectral_gap == pytest.approx(2 / 3 * (1 - cos(2 * pi / n)), abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [3, 4, 7, 16, 64, 511, 3000])
+@pytest.mark.parametrize("n", [3, 4, 7, 16, 64, 511])
 def test_path(n: int) -> None:
     """Metropolis weights make it half of a ring of 2n."""
     assert of("path", n).spectral_gap == pytest.approx(2 / 3 * (1 - cos(pi / n)), abs=1e-9)
 
 
-@pytest.mark.parametrize("n", [3, 4, 9, 64, 600, 3000])
+@pytest.mark.parametrize("n", [3, 4, 9, 64, 600])
 def test_star(n: int) -> None:
     assert of("star", n).spectral_gap == pytest.approx(1 / n, abs=1e-9)
 

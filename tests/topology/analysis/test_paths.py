@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from rumor.topology import facts, parse
-from rumor.topology.analysis import paths as module
 from rumor.topology.analysis.paths import paths
 from rumor.topology.schedules.cayley import circulant
 from rumor.topology.schedules.mixing import metropolis, uniform
@@ -47,7 +46,7 @@ def strong_digraphs(draw: st.DrawFn) -> nx.DiGraph:
 @given(connected_graphs())
 def test_diameter_and_cuts_of_any_connected_graph(graph: nx.Graph) -> None:
     found = paths(fixed(graph))
-    assert found.connected and found.diameter_exact
+    assert found.connected
     assert found.diameter == nx.diameter(graph)
     assert found.articulation_points == tuple(sorted(nx.articulation_points(graph)))
     assert found.bridges == tuple(sorted((min(link), max(link)) for link in nx.bridges(graph)))
@@ -73,27 +72,6 @@ def splits(
     rest.remove_nodes_from(nodes or ())
     check = nx.is_strongly_connected if rest.is_directed() else nx.is_connected
     return len(rest) > 0 and not check(rest)
-
-
-@pytest.mark.parametrize(
-    ("spec", "n"), [("random-regular:d=3", 600), ("small-world", 500), ("grid", 400)]
-)
-def test_all_searches_at_once_find_the_same_diameter(
-    spec: str, n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = parse(spec, n).graph()
-    monkeypatch.setattr(module, "SWEEPS_MAX", 1)
-    assert paths(fixed(graph)).diameter == nx.diameter(graph)
-
-
-def test_a_diameter_that_is_not_proved_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SWEEPS_MAX", 2)
-    monkeypatch.setattr(module, "WORDS_MAX", 10)
-    topology = parse("random-regular:d=3", 600)
-    found = facts(topology)
-    longest = nx.diameter(topology.graph())
-    assert not found.diameter_exact
-    assert found.diameter is not None and longest - 3 <= found.diameter <= longest
 
 
 def test_a_graph_in_parts_has_no_diameter() -> None:

@@ -52,13 +52,6 @@ def test_a_host_s_links_are_dealt_to_its_nodes_in_turn() -> None:
     assert host_links == [2, 1, 1]
 
 
-def test_links_can_be_listed() -> None:
-    graph = parse("hosts:sizes=2x2x2,links=0-1x1-2x0-1").graph()
-    between = {(a, b) for a, b in graph.edges if a // 2 != b // 2}
-    # Host 1 has three of the links: its first node takes the first and the last.
-    assert between == {(0, 2), (3, 4), (1, 2)}
-
-
 @pytest.mark.parametrize(("count", "size"), [(1, 4), (2, 1), (3, 2), (5, 3), (8, 2)])
 def test_hosts_that_take_turns_mix_inside_first_and_then_each_node_with_its_like(
     count: int, size: int
