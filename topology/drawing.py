@@ -187,14 +187,17 @@ def _draw_round(
         # They end at the rim of a node.
         along = arrows[:, 1] - arrows[:, 0]
         along *= 1 - (diameter / 2 + 0.5) / np.linalg.norm(along, axis=1, keepdims=True)
-        at = {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "xy", "width": LINE_WIDTH}
-        axes.quiver(*arrows[:, 0].T, *along.T, **at, headwidth=5, headlength=6, **style)
+        style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "xy"}
+        style |= {"width": LINE_WIDTH, "headwidth": 5, "headlength": 6}
+        axes.quiver(*arrows[:, 0].T, *along.T, **style)
     cuts = {tuple(sorted(link)) for link in facts.bridges}
     red = [link for link in (*both_ways, *one_way) if tuple(sorted(link)) in cuts]
     split = points[np.array(red, np.int64).reshape(-1, 2)]
     axes.add_collection(LineCollection(list(split), linewidths=LINE_WIDTH, color=ACCENT, zorder=2))
     shades = np.where(np.isin(np.arange(topology.n), facts.articulation_points), ACCENT, INK)
-    axes.scatter(*points.T, s=diameter**2, c=shades.tolist(), linewidths=0, zorder=3)
+    axes.scatter(
+        points[:, 0], points[:, 1], s=diameter**2, c=shades.tolist(), linewidths=0, zorder=3
+    )
     _label(axes, points, topology.names, diameter)
 
 

@@ -12,7 +12,7 @@ from rumor.topology import Facts, TopologyError, facts, parse
 
 
 def of(spec: str, n: int, **options: float) -> Facts:
-    return facts(parse(spec, n), **options)  # type: ignore[arg-type]
+    return facts(parse(spec, n), **options)
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 8, 16, 33, 64, 1000])
