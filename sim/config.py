@@ -6,8 +6,6 @@ from pathlib import Path
 from sys import float_info
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from numpy import ndarray
-
 from ..gossip import ProtocolConfig
 from ..gossip.config import ShareSettings, timing
 from ..gossip.errors import ConfigError
@@ -56,7 +54,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
 
     task: "str | Task | VectorTask | TaskFunction" = setting(
         "digits",
-        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``, ``code``) or "
+        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``code``) or "
         "MODULE:FUNCTION, a function of yours that returns a Task. Without a model, for up to a "
         "million workers: ``consensus`` (averaging of given vectors) and ``noise`` (unit Gaussian "
         "steps in place of gradients).",
@@ -304,23 +302,9 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
             raise ConfigError(f"task is {self.task!r}: it must be {words}")
         if not isinstance(self.network, str | NetworkConfig):
             raise ConfigError(f"network is {self.network!r}: it must be a name or a NetworkConfig")
-        if not (isinstance(self.partition, str) or callable(self.partition) or self._has_lists()):
-            raise ConfigError(
-                f"partition is {self.partition!r}: it must be a text, index lists or a function"
-            )
         is_file = isinstance(self.faults, str | Path)
         if not is_file and not _all_of(self.faults, (Fault, Mapping)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")
-
-    def _has_lists(self) -> bool:
-        """Whether the partition says outright who has which samples."""
-        partition = self.partition
-        return (
-            isinstance(partition, Sequence | ndarray)
-            and len(partition) > 0
-            and all(isinstance(each, Sequence | ndarray) for each in partition)
-            and not any(isinstance(each, str | bytes) for each in partition)
-        )
 
     @property
     def protocol(self) -> ProtocolConfig:

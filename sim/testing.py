@@ -39,7 +39,6 @@ from ..train.faults.schedule import (
 )
 from ..train.runtime.shutdown import nap_s
 from ..train.runtime.telling.counters import Counters
-from ..train.tasks.partition import Partition
 from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.registry import load_task
 from ..train.tasks.task import Evaluation, Task, require_optimizer
@@ -178,8 +177,8 @@ class Swarm:
             or a network itself.
         step_s: Mean duration of an optimizer step, seconds.
         pace: How durations vary: ``constant``, ``lognormal:cv=0.3`` or ``pareto:shape=2.5``.
-        partition: How the data is split among the founders: a spec, index lists or a function,
-            see `rumor.train.tasks.partition.split`. Those who join later share their parts, in
+        partition: How the data is split among the founders, see
+            `rumor.train.tasks.partition.split`. Those who join later share their parts, in
             turn.
         protocol: Sizes and times of the exchange, such as how soon a silent peer is considered
             dead, and the format in which shares travel.
@@ -208,7 +207,7 @@ class Swarm:
         network: str | NetworkConfig = "lan",
         step_s: float = 0.1,
         pace: str = "constant",
-        partition: Partition = "shared",
+        partition: str = "shared",
         protocol: ProtocolConfig | None = None,
         shards: int = 1,
         faults: str | Path | Sequence[Fault | Mapping[str, Any]] = (),
@@ -248,7 +247,6 @@ class Swarm:
                 scattered=requirements.scattered,
                 ids=rows,
                 seed=seed,
-                deal=self._batches.deal,
             )
             failures = Failures()
             stepper = LoopStepper(matrix, task, self._batches, task.lr, rows, seed, failures)
@@ -274,7 +272,6 @@ class Swarm:
             protocol=config,
             machines=machines,
             samples=samples if requirements.by_samples else (),
-            epoch=self._batches.epoch,
             overlaps=requirements.overlaps,
             lr=(lambda step: task.lr) if requirements.lr else None,
             measure=models.measure,
@@ -445,7 +442,6 @@ class Swarm:
         if self._machines:
             self._machines[peer] = self._machines[self._named[0]]
         row = self._unused_rows.pop(0)
-        self._batches.rename(row, peer)
         self._processes.start([self._fleet.rename(row, peer)], seeds=seeds)
 
     def leave(self, peer: PeerId) -> None:

@@ -22,7 +22,6 @@ from .loggers.logger import LoggerSpec
 from .loggers.registry import check_loggers
 from .loop.metrics_port import check_metrics_port
 from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
-from .tasks.partition import IndexLists, PartitionFunction, partition_as_json
 from .tasks.precision import check_precision
 
 __all__ = [
@@ -321,23 +320,21 @@ class TrainingSettings(SeedSettings):
 
     precision: str | None = setting(
         None,
-        "Of the numbers that steps compute with: float32, as the model has it, or bfloat16 or "
-        "float16 (automatic mixed precision).",
+        "Of the numbers that steps compute with: float32, as the model has it, or bfloat16 "
+        "(automatic mixed precision).",
         otherwise="the task's",
-        metavar="float32|bfloat16|float16",
+        metavar="float32|bfloat16",
     )
 
     batch_size: int | None = setting(
         None, "Samples per step and peer.", low=1, otherwise="the task's"
     )
 
-    partition: str | IndexLists | PartitionFunction = setting(
+    partition: str = setting(
         "shared",
         "Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the "
-        "smaller, the fewer classes at a peer), shards:K, package (all samples of a target at one "
-        "peer), live (dealt anew in each epoch of the swarm's clock to those who are there) or "
-        "live:PASSES, a JSON file of index lists, one for each peer, or MODULE:FUNCTION, a "
-        "function that returns such lists.",
+        "smaller, the fewer classes at a peer), shards:K, or MODULE:FUNCTION, a function of yours "
+        "that returns a list of indices for each peer.",
         brief="Who trains on which samples.",
         metavar="SPEC",
     )
@@ -583,7 +580,7 @@ class RunConfig(TrainingSettings):
 
     task: str = setting(
         "digits",
-        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``chars``, ``code``) or "
+        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``code``) or "
         "MODULE:FUNCTION, a function of yours that returns a Task.",
         brief="A built-in task, or MODULE:FUNCTION.",
     )
@@ -626,16 +623,6 @@ class RunConfig(TrainingSettings):
         brief="Go on in the folder of an earlier run.",
     )
 
-    prefetch: int | None = setting(
-        None,
-        "Batches of tensors that a separate thread prepares ahead. Raise it where a GPU waits for "
-        "data, or where a core is idle and samples are large. No bit depends on it, except for a "
-        "task that changes its data as it trains, which needs 0. Datasets are read when a step is "
-        "due; loaders of a task's own may have workers.",
-        low=0,
-        otherwise="2 on a GPU, else 0",
-    )
-
     options: Mapping[str, Any] | None = setting(
         None, "What else to keep in the folder for whoever resumes, as JSON has it."
     )
@@ -646,9 +633,6 @@ class RunConfig(TrainingSettings):
             check_precision(self.precision)
         if not 0 <= self.index < self.count:
             raise ConfigError(f"index is {self.index}: it must be from 0 to {self.count - 1}")
-        if self.journal:
-            # It goes into the journal, too.
-            partition_as_json(self.partition)
         parse_lr_schedule(self.lr_schedule or "constant")
         parse_interval(self.checkpoint_every)
         if self.resume and self.journal:

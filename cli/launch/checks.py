@@ -43,7 +43,6 @@ def training_job(
             exchange so, or the folder is taken.
     """
     from ...train.loop.batch_sizes import batch_sizes as read_batch_sizes
-    from ...train.tasks.live_partition import live_passes
     from ...train.tasks.registry import load_task
 
     out = _find_folder(config, training.task, trains=True)
@@ -52,11 +51,6 @@ def training_job(
         sizes = tuple(
             read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--set batch_sizes")
         )
-        if live_passes(training.partition):
-            raise ConfigError(
-                "partition live needs batches of one size: an epoch is so many steps of all "
-                "together. Leave --set batch_sizes out, or take another partition"
-            )
     task = load_task(training.task, seed=config.seed).with_optimizer(training.optimizer)
     task.with_momentum(training.momentum)
     task.with_precision(training.precision).split(training.partition, config.peers, config.seed)

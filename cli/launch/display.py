@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from textwrap import indent
 from typing import Any, Final, TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -204,7 +203,6 @@ def report(summary: dict[str, Any], console: Console) -> None:
         *_deaths(summary),
         *_unmerged(summary),
         _files(summary),
-        *_sample(summary),
     ):
         console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
@@ -228,12 +226,6 @@ def _result(summary: dict[str, Any]) -> str:
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"
     return f"{has}{models} {apart}{equally}."
-
-
-def _sample(summary: dict[str, Any]) -> list[str]:
-    """Text that the merged model makes."""
-    sample = summary.get("sample")
-    return [f"\nThe merged model writes:\n{indent(sample, '    ')}"] if sample else []
 
 
 def _average(summary: dict[str, Any]) -> list[str]:

@@ -28,7 +28,6 @@ from ...train.storage.merge import (
     swarms_of,
 )
 from ...train.tasks.registry import Evaluation, Task
-from ..errors import printable
 from .config import Place
 from .monitor import LifeEnd, PeerView, State, Tail, read_report
 
@@ -283,8 +282,6 @@ class Merged:
     """On held-out data, where those are known."""
     consensus_distance: float
     digest: str
-    sample: str | None = None
-    """What it makes, as text, where the task says how."""
 
     def save(self, path: Path) -> None:
         """Write it.
@@ -319,14 +316,13 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
     if len(swarms_of(chosen)) > 1:
         return None
     state = merge(chosen)
-    names, evaluation, sample = None, None, None
+    names, evaluation = None, None
     if task is not None:
         torch.manual_seed(0)
         model = task.model()
         names = travelling(model)
         model.load_state_dict(with_own_names(model, state))
         evaluation = task.evaluate(model)
-        sample = None if task.sample is None else printable(task.sample(model.eval()))
     return Merged(
         state=state,
         weights=weights,
@@ -334,7 +330,6 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
         evaluation=evaluation,
         consensus_distance=consensus_distance(chosen, names),
         digest=digest(state),
-        sample=sample,
     )
 
 
@@ -408,7 +403,6 @@ def summarize(
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
         "swarms": _swarms(outcomes),
-        "sample": merged and merged.sample,
         "merged_by": merged and ("weight" if merged.by_weight else "equally"),
         "average": _last_average(outcomes),
         "peers_detail": [_detail(outcome) for outcome in outcomes],

@@ -57,12 +57,6 @@ EXAMPLES = (
         ),
     ),
     Example(
-        page="how-to/extend/task.md",
-        command="rumor simulate -n 8 --task digits --partition live ",
-        rows=("seen", "seen in an epoch"),
-        files={"churn.json": CHURN},
-    ),
-    Example(
         page="how-to/extend/rule.md",
         command="rumor simulate -n 16 ",
         rows=("accuracy", "weight"),

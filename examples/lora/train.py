@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rumor.train import CheckpointConfig, Peer, PeerConfig, environment
-from rumor.train.tasks.language.code import standard_library
+from rumor.train.tasks.code import standard_library
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--model", type=Path, required=True, help="folder of the model to begin with")

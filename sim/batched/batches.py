@@ -10,10 +10,7 @@ from torch import Tensor
 
 from ...gossip import ConfigError
 from ...gossip.types import PeerId
-from ...train.tasks.data import Loader, Sampler, make_loader
-from ...train.tasks.live_partition import Deal, Epoch, LiveSampler, live_passes
-from ...train.tasks.partition import Partition
-from ...train.tasks.sources import Batch, is_pair
+from ...train.tasks.data import Batch, Loader, Sampler, is_pair
 from ...train.tasks.task import Task
 from .parameters import CPU
 
@@ -44,7 +41,7 @@ class Batches:
         self,
         task: Task,
         ids: Sequence[PeerId],
-        partition: Partition,
+        partition: str,
         batch_size: int | Sequence[int],
         seed: int,
         parts: int | None = None,
@@ -56,47 +53,30 @@ class Batches:
         sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._device = device
         parted = [found[at % len(found)] for at in range(len(ids))]
-        lengths = [size if p is None else len(p) for p, size in zip(parted, sizes, strict=False)]
-        self._sizes = np.minimum(lengths, sizes[: len(ids)])
+        self._lengths = np.array([len(part) for part in parted])
+        self._sizes = np.minimum(self._lengths, sizes[: len(ids)])
         self.flipped = flipped
         if flipped:
             self._last_class = _last_class(task)
-        passes = live_passes(partition)
-        self.epoch: Epoch | None = None
-        """How long an epoch is, where samples are dealt by who is there; else None."""
-        self._live: list[LiveSampler] = []
         if not (is_pair(task.train) and task.augment is None):
             self._loaders: list[Loader] = [
-                make_loader(
+                Loader(
                     task,
                     parted[at],
                     batch_size=sizes[at],
                     seed=seed,
                     peer=id,
-                    index=at % len(found),
-                    count=len(found),
                     device=device,
-                    passes=passes,
                 )
                 for at, id in enumerate(ids)
             ]
-            self._follow([loader.live for loader in self._loaders])
             return
         self._loaders = []
         self._inputs, self._targets = (side.to(device) for side in task.train)
-        if passes is not None:
-            n_samples, each = len(self._targets), zip(sizes, ids, strict=False)
-            self._follow(
-                [LiveSampler(n_samples, b, seed=seed, peer=id, passes=passes) for b, id in each]
-            )
-            return
-        # Of tensors it is known how many there are.
-        own = [part for part in parted if part is not None]
         self._samplers = [
             Sampler(part, size, seed=seed, peer=id)
-            for part, size, id in zip(own, sizes, ids, strict=False)
+            for part, size, id in zip(parted, sizes, ids, strict=False)
         ]
-        self._lengths = np.array([len(part) for part in own])
         self._starts = np.cumsum(self._lengths) - self._lengths
         # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
         dtype = np.min_scalar_type(len(self._targets))
@@ -104,31 +84,6 @@ class Batches:
         self._runs: dict[int, NDArray[Any]] = {}
         """By length, what follows each place in the orders: views."""
         self._epochs = np.full(len(ids), -1)
-
-    def deal(self, worker: int, dealt: Deal) -> None:
-        """Take note of which samples a worker trains on from now on."""
-        self._live[worker].deal(dealt)
-
-    def rename(self, worker: int, id: PeerId) -> None:
-        """Give a worker that has not started another name: its slice of a live partition follows
-        from that."""
-        if self._live:
-            self._live[worker].peer = id
-
-    def _follow(self, samplers: Sequence[LiveSampler | None]) -> None:
-        """Let samples be dealt by who is there.
-
-        Raises:
-            ConfigError: Batches differ in size, and so would the length of an epoch.
-        """
-        self._live = [sampler for sampler in samplers if sampler is not None]
-        epochs = {sampler.epoch for sampler in self._live}
-        if len(epochs) > 1:
-            raise ConfigError(
-                "partition live needs batches of one size: an epoch is so many steps of all "
-                "together. Leave batch_sizes out, or take another partition"
-            )
-        self.epoch = next(iter(epochs), None)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
@@ -144,8 +99,7 @@ class Batches:
         """One worker's batch, on the device; of a pair of tensors inputs and targets."""
         if self._loaders:
             return self._loaders[worker].take(step)
-        sampler = self._live[worker] if self._live else self._samplers[worker]
-        indices = torch.from_numpy(sampler.batch(step)).to(self._device)
+        indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
         targets = self._targets[indices]
         if worker in self.flipped:
             targets = self._last_class - targets
@@ -166,11 +120,6 @@ class Batches:
         Returns:
             What their samplers say, axes ``(worker, batch)``.
         """
-        if self._live:
-            each = zip(workers.tolist(), steps.tolist(), strict=True)
-            return np.stack([self._live[worker].batch(step) for worker, step in each]).astype(
-                np.int32
-            )
         size, lengths = int(self._sizes[workers[0]]), self._lengths[workers]
         epochs, at = np.divmod(steps * size, lengths)
         for index in np.flatnonzero(self._epochs[workers] != epochs):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...train.tasks.sources import is_pair
+from ...train.tasks.data import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ...train.tensors.layout import Placed
 from ..kernel.program import Level

@@ -1,6 +1,6 @@
 """The values of all workers: one row each of one tensor for each dtype."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from ...gossip.effects.registers import is_pattern
 from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
-from ...train.tasks.live_partition import Deal
 from ...train.tensors.layout import Layout, Placed, Segment
 from ...train.tensors.vector import Vector
 from .cores import ONE_CORE, Cores
@@ -42,7 +41,6 @@ class ParameterMatrix:
         ids: Names of the workers, and
         seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
         device: Where the values lie, whatever device the module was made on.
-        deal: Takes note of who trains on which samples, where that follows who is there.
         cores: So many share copies and mixes; it changes no bit.
 
     Raises:
@@ -61,7 +59,6 @@ class ParameterMatrix:
         ids: Sequence[PeerId] = (),
         seed: int = 0,
         device: torch.device = CPU,
-        deal: Callable[[int, Deal], None] | None = None,
         cores: Cores = ONE_CORE,
     ) -> None:
         vector = Vector(module, shards=shards, scattered=scattered)
@@ -99,7 +96,6 @@ class ParameterMatrix:
         }
         self._rows = rows_of(zeros | {X: self.x}, registers)
         self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, cores)
-        self.shares.deal = deal
         self.shares.scale_lr = self._scale_lr
         self.lr_factors: NDArray[np.float64] | None = None
         """Which part of its learning rate each worker's next step uses; None where it stays."""

@@ -1,7 +1,7 @@
 """A fleet's run cut into windows: what to compute, and what to note at each measurement."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,8 +64,6 @@ class Ending:
     """Name of the scheduler."""
     fault_report: FaultReport | None = None
     """What became of faults, where there were any."""
-    seen: Mapping[str, Any] | None = None
-    """How evenly samples were seen, where they are dealt by who is there."""
     times: Times | None = None
     """What became of the workers' time; None where the fast path decides: nobody waits."""
 
@@ -157,7 +155,6 @@ def _end(fleet: Deciding, decided: str) -> Ending:
         halts=fleet.halts,
         decided=decided,
         fault_report=None if faults is None else faults.report(),
-        seen=None if fleet.dealing is None else fleet.dealing.figures(),
         times=fleet.times(),
     )
 

@@ -20,7 +20,6 @@ from ...gossip.effects.registers import OnDemand
 from ...gossip.types import PeerId, stream
 from ...gossip.wire.formats import NATIVE, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
-from ...train.tasks.live_partition import Deal
 from ...train.tensors.blocks import exchange, no_anchor, squared_distance, widened
 from ...train.tensors.wires import formats
 from ..kernel.faults.forgeries import Vector
@@ -29,7 +28,6 @@ from ..kernel.program import (
     WHOLE,
     Combine,
     Cut,
-    DealSamples,
     Exchange,
     Forge,
     Keep,
@@ -232,8 +230,6 @@ class Shares:
         """Called once a worker's ``x`` has been combined, copied from a share, or started anew."""
         self.begin_again: Callable[[Keep | Start], None] | None = None
         """Carries out what concerns a worker's lives, where there are several."""
-        self.deal: Callable[[int, Deal], None] | None = None
-        """Takes note of who trains on which samples, where that follows who is there."""
         self.scale_lr: Callable[[int, float], None] | None = None
         """Takes note of which part of its learning rate a worker uses, where that changes."""
 
@@ -273,9 +269,6 @@ class Shares:
                     self._combine(operation)
                 case Exchange():
                     self._exchange(operation)
-                case DealSamples(worker, dealt):
-                    assert self.deal is not None
-                    self.deal(worker, dealt)
                 case ScaleLr(worker, factor):
                     assert self.scale_lr is not None
                     self.scale_lr(worker, factor)

@@ -19,10 +19,9 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.loop.batch_sizes import batch_sizes
 from ...train.model import deep_copy
-from ...train.tasks.live_partition import Epoch
+from ...train.tasks.data import is_pair
 from ...train.tasks.lr_schedule import parse_lr_schedule
 from ...train.tasks.registry import build_task
-from ...train.tasks.sources import is_pair
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
@@ -173,8 +172,6 @@ class PreparedRun:
     """What its values will take, an estimate."""
     samples: tuple[int, ...]
     """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
-    epoch: Epoch | None = None
-    """How long an epoch of the samples is, where they are dealt by who is there."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """How a learning rate changes, as `FleetPlan` has it."""
     choose: Callable[[Cores], ValuesEngine]
@@ -321,7 +318,6 @@ def _of_models(
                 ids=ids,
                 seed=config.seed,
                 device=device,
-                deal=workshop.batches.deal,
                 cores=free,
             )
             failures = Failures()
@@ -341,7 +337,6 @@ def _of_models(
         anchor=alone.anchor,
         memory_gib=memory_gib,
         samples=tuple(workshop.batches.sizes(np.arange(len(ids))).tolist()),
-        epoch=workshop.batches.epoch,
         lr_factor=lr_factor,
         choose=choose_engine,
     )

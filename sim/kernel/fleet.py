@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import filterfalse
-from typing import TYPE_CHECKING
 
 from ...gossip import Audit
 from ...gossip.effects.effects import Greet, Measure
@@ -28,9 +27,6 @@ from .plan import FleetPlan, Stop, Traffic
 from .processes import Processes
 from .program import Program
 from .worker import Handler, Harness, Incarnations, Observer, Payload, Values, Worker
-
-if TYPE_CHECKING:
-    from .dealing import Dealing
 
 __all__ = ["Fleet"]
 
@@ -78,7 +74,6 @@ class Fleet:
         self.halts: dict[PeerId, str] = {}
         """Workers whose rule could not go on, and why."""
         self._plan = plan
-        self.dealing = _dealing(plan)
         """Who trains on which samples, where that follows who is there."""
         self._stops: dict[int, list[int]] = {}
         for stop in sorted(stops):
@@ -148,8 +143,6 @@ class Fleet:
         worker = self.workers[index] = self.incarnations.first(index, id)
         worker.running = worker.awake = False
         self.mail.add(id, index)
-        if self.dealing is not None:
-            self.dealing.rename(index, id)
         return worker
 
     @property
@@ -249,8 +242,6 @@ class Fleet:
             # Its weight is burned, as live.
             self.leave(worker, burn=True)
             return False
-        if self.dealing is not None and (dealt := self.dealing.look(worker)) is not None:
-            self.program.deal(worker.index, dealt)
         if self._plan.lr_factor is not None:
             known = worker.protocol.swarm_steps
             worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
@@ -477,11 +468,3 @@ class Fleet:
         shares = {share: there[share].number for share in effect.shares if share in there}
         distances = measure(self.program.take(), worker.index, [*shares.values()])
         return dict(zip(shares, distances, strict=True))
-
-
-def _dealing(plan: FleetPlan) -> "Dealing | None":
-    if plan.epoch is None:
-        return None
-    from .dealing import Dealing  # imports PyTorch, which fuzzing does without
-
-    return Dealing(plan.epoch, plan.ids, plan.seed)

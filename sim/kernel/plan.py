@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...gossip import ProtocolConfig, Rule
 from ...gossip.protocol.state import Neighbors
@@ -14,9 +14,6 @@ from ...train.faults.schedule import Fault, joining, names_of_newcomers
 from ..models.links import Links
 from ..models.step_time import StepTime
 from .program import Level
-
-if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
-    from ...train.tasks.live_partition import Epoch
 
 __all__ = [
     *("Attack", "Checkpoint", "FaultPlan", "FleetPlan", "Measuring"),
@@ -116,8 +113,6 @@ class FleetPlan:
     """Which workers lie, and how."""
     samples: Sequence[int] = ()
     """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
-    epoch: "Epoch | None" = None
-    """How long an epoch of the samples is, where they are dealt by who is there; else None."""
     overlaps: bool = False
     """Whether the rule pushes shards while a step goes on."""
     lr: Callable[[int], float] | None = None

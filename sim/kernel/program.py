@@ -10,7 +10,7 @@ worker's arithmetic is that of the schedule to the last bit, however many steps 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,8 @@ from ...gossip.types import SnapshotId
 from ...gossip.wire.formats import Form
 from .faults.forgeries import Forgery
 
-if TYPE_CHECKING:  # imports PyTorch, which fuzzing does without
-    from ...train.tasks.live_partition import Deal
-
 __all__ = [
-    *("Combine", "Cut", "DealSamples", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
+    *("Combine", "Cut", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
     *("Program", "Release", "ScaleLr", "Slot", "SlotPart", "Snapshot", "Start"),
     *("MIX", "RELEASE", "SCALE_LR", "SNAPSHOT", "WHOLE"),
 ]
@@ -140,13 +137,6 @@ class Start(NamedTuple):
     kept: bool
 
 
-class DealSamples(NamedTuple):
-    """From its next step on, a worker trains on other samples."""
-
-    worker: int
-    dealt: "Deal"
-
-
 class ScaleLr(NamedTuple):
     """From its next step on, a worker's learning rate is another part of the full one."""
 
@@ -154,9 +144,7 @@ class ScaleLr(NamedTuple):
     factor: float
 
 
-Operation = (
-    Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | DealSamples | ScaleLr
-)
+Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | ScaleLr
 
 
 # Kinds of operations in the columns of a `Level`, as in those of the fast path.
@@ -356,10 +344,6 @@ class Program:
     def start(self, worker: int, *, kept: bool) -> None:
         """Let a worker begin anew, with what was last kept of it or as at the very start."""
         self._levels[self._row_levels[worker]].add_rare(Start(worker, kept))
-
-    def deal(self, worker: int, dealt: "Deal") -> None:
-        """Let a worker train on other samples from its next step on."""
-        self._levels[self._row_levels[worker]].add_rare(DealSamples(worker, dealt))
 
     def scale_lr(self, worker: int, factor: float) -> None:
         """Let a worker's learning rate be another part of the full one from its next step on."""

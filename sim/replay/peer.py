@@ -38,7 +38,6 @@ from ...train.storage.journal import Entry, Head, JournalFile
 from ...train.storage.journal_records import (
     Began,
     Closed,
-    Dealt,
     Decided,
     Exchanged,
     Fingerprint,
@@ -46,7 +45,6 @@ from ...train.storage.journal_records import (
     batch_checksum,
     in_words,
 )
-from ...train.tasks.live_partition import Deal
 from ...train.tensors.store import TensorStore
 from ...train.tensors.vector import Vector
 from .result import Difference, Differs, PeerVerdict, Verdict, first_difference
@@ -247,9 +245,6 @@ class PeerReplay:
 
     def _take(self, entry: Entry) -> Iterator[Key]:
         match entry.record:
-            case Dealt(epoch, members):
-                if (live := self._learner.live) is not None:
-                    live.deal(Deal(epoch, members, self.steps))
             case Began(batch):
                 self._train(batch)
             case Trained(loss):
@@ -276,7 +271,7 @@ class PeerReplay:
         self._raised = None
         try:
             swarm_steps = self._protocol.swarm_steps
-            self._loss = float(self._learner.step(samples, swarm_steps=swarm_steps))
+            self._loss = float(self._learner.step(swarm_steps=swarm_steps))
         except Exception as error:  # a user's task may raise anything, and did so live, perhaps
             self._raised = error
 

@@ -210,16 +210,6 @@ def _of_exchange(summary: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _of_samples(summary: Mapping[str, Any]) -> Iterator[Row]:
-    """How evenly samples were seen, where they are assigned by who is there."""
-    if summary.get("sample_seen_mean") is not None:
-        least, most = summary["sample_seen_min"], summary["sample_seen_max"]
-        text = f"{summary['sample_seen_mean']:.3g} +- {summary['sample_seen_sd']:.2g}"
-        words = f"times by which each sample was trained on, from {least} to {most}"
-        yield Row("seen", text, words)
-        if summary["epochs"]:
-            part, worst = summary["epoch_seen_mean"], summary["epoch_seen_min"]
-            words = f"of all samples, mean of {summary['epochs']} epochs; {worst:.3f} in the worst"
-            yield Row("seen in an epoch", f"{part:.3f}", words)
     if stopped := summary.get("stopped"):
         words = f"{named(stopped)}: loss or parameters not finite"
         yield Row("diverged", f"{len(stopped):,}", words)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...train.tasks.sources import is_pair
+from ...train.tasks.data import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ..batched.models import Models
 from ..batched.schedule import Ending, Reading

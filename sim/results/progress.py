@@ -11,7 +11,6 @@ from ...train.loggers import LoggedRun
 from ...train.loggers.logger import SWARM, LoggerSpec
 from ...train.loggers.registry import make_loggers
 from ...train.loggers.writer import LogWriter
-from ...train.tasks.partition import partition_name
 from ..batched.schedule import Progress, Window
 from ..config import SimulationConfig
 from ..kernel.program import Level
@@ -84,7 +83,7 @@ class RunLog:
             folder = Path("runs", f"sim-{config.task_name}-{time.strftime('%Y%m%d-%H%M%S')}")
         usual = SimulationConfig()
         given = {each.name: getattr(config, each.name) for each in fields(config)}
-        given["partition"] = partition_name(config.partition)
+        given["partition"] = config.partition
         told = {name: v for name, v in given.items() if v != getattr(usual, name)}
         always = {name: given[name] for name in ("workers", "topology", "rule", "seed")}
         told |= {"task": config.task_name, **always}

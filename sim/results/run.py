@@ -19,7 +19,6 @@ from ...gossip.weight import founders, in_units
 from ...train.faults.schedule import Fault, faults_as_json
 from ...train.storage.files import check_folder
 from ...train.storage.merge import digest, save_model
-from ...train.tasks.partition import partition_name
 from ..batched.models import Models
 from ..batched.parameters import CPU
 from ..batched.schedule import Ending
@@ -247,7 +246,6 @@ def summarize(
         **_weights(ending.audit, config.shards),
         **_of_faults(config, faults, ids, ending, series),
         **_of_attacks(attacks, faults, ids),
-        **(ending.seen or {}),
         **_traffic(series),
         **token_figures(values.task, workers["steps"], samples),
         **time_figures(ending, end_s=last["time_s"], founders=config.workers, means_s=means_s),
@@ -294,7 +292,7 @@ def _settings(
         "peers": config.workers,
         "workers": config.workers,
         "seed": config.seed,
-        "partition": partition_name(config.partition) if isinstance(values, Models) else None,
+        "partition": config.partition if isinstance(values, Models) else None,
         "network": config.network if isinstance(config.network, str) else "its own",
         **given(_NETWORK, "network_"),
         "pace": config.pace,

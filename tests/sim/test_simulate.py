@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from rumor.gossip import ConfigError
 from rumor.sim import SimulationConfig, Swarm, simulate
@@ -19,7 +19,6 @@ from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.config import ENGINES
 from rumor.sim.storm import read_storm
 from rumor.topology import TopologyError
-from rumor.train.tasks.sources import LoaderContext
 from rumor.train.tasks.task import Task
 
 from ..train.loggers.fakes import Collected, Failing
@@ -157,6 +156,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"pace": "brisk"}, "brisk"),
     ({"speeds": "1x:50%"}, "speeds"),
     ({"partition": "iid", "workers": 65}, "or partition shared"),
+    ({"partition": [[0], [1]]}, "partition is [[0], [1]]: it must be a string"),
     ({"rule": "relaysgd"}, "topology is 'ring': rule 'relaysgd' needs a tree, such as path, star"),
     ({"worker": 3}, "simulate has no setting 'worker', did you mean 'workers'?"),
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
@@ -265,37 +265,11 @@ def test_batches_of_another_form_give_the_same_bits(partition: str) -> None:
     assert len({run.summary["loss"] for run in runs}) == 1
 
 
-def test_a_partition_may_be_lists_or_a_function() -> None:
-    task = tiny(steps=8)
-    settings: dict[str, Any] = {"workers": 4, "p": 0.5, "seed": 3}
-    lists = [part.tolist() for part in task.split("iid", 4, 3) if part is not None]
-    forms: list[Any] = ["iid", lists, np.array(lists), lambda targets, n, seed: lists]
-    runs = [simulate(task=task, partition=partition, **settings) for partition in forms]
-    assert len({run.summary["digest"] for run in runs}) == 1
-    assert [run.summary["partition"].split(":")[0] for run in runs] == [
-        *("iid", "lists", "lists", __name__)
-    ]
-    swarm = Swarm(task, peers=4, partition=lists)
-    assert swarm.finish()
-    with pytest.raises(ConfigError, match="the part of peer 2 has index 64"):
-        simulate(task=task, workers=3, partition=[[0], [1], [64]])
-    with pytest.raises(ConfigError, match="partition is 3: it must be"):
-        simulate(task=task, workers=3, partition=3)
-
-
-def loader(context: LoaderContext) -> Any:
-    assert context.samples is not None
-    data = Items(tiny(), noise=0.1)
-    return DataLoader(Subset(data, context.samples.tolist()), context.batch_size, shuffle=True)  # type: ignore[arg-type]
-
-
 UNSTACKED = [
     (as_dicts(tiny(steps=10), augment=noisy), "it has a training_step"),
-    (as_dicts(tiny(steps=10), train=loader, n_samples=64), "it has a training_step"),
     (tiny(steps=10, train=TensorDataset(*tiny().train)), "its data are not two tensors"),
     (tiny(steps=10, augment=lambda batch: (-batch[0], batch[1])), "it augments its batches"),
     (tiny(steps=10, precision="bfloat16"), "its precision is bfloat16"),
-    (tiny(steps=10, precision="float16"), "its precision is float16"),
 ]
 
 

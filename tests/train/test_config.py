@@ -51,7 +51,6 @@ def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
         ("lr", float("nan")),
         ("index", 1),
         ("step_s_min", -0.1),
-        ("prefetch", -1),
     ],
 )
 def test_a_run_setting_out_of_range_is_named(field: str, value: object) -> None:

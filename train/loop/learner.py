@@ -12,23 +12,16 @@ from torch import Tensor, nn
 from ...gossip import ConfigError
 from ...gossip.wire.schema import Schema
 from ..config import RunConfig
-from ..tasks.data import make_loader
-from ..tasks.live_partition import LiveSampler, live_passes
+from ..tasks.data import Loader, batch_length
 from ..tasks.lr_schedule import FullRates, parse_lr_schedule
-from ..tasks.partition import partition_name
-from ..tasks.precision import descend, make_scaler
 from ..tasks.random_state import seed_of
 from ..tasks.registry import BUILT_IN, load_task
-from ..tasks.sources import batch_length
 from ..tasks.task import Evaluation, Task
 from ..tensors.cuda import find_device
 from .backward import BackwardSteps
 
 __all__ = ["Learner"]
 
-
-# On a CPU the thread that prepares batches takes its time from the training.
-_PREFETCH: Final = {"cuda": 2}
 
 # With another of these, the data would not go on where they stood, or would be others.
 _MADE_FROM: Final = ("task", "seed", "index", "count")
@@ -74,36 +67,22 @@ class Learner:
         trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
         self._full_rates = FullRates(self._optimizer)
-        self._scaler = make_scaler(self.task.precision, self.device)
         self._backward: BackwardSteps | None = None
-        passes = live_passes(config.partition)
         samples = self.task.split(config.partition, config.count, config.seed)[config.index]
         batch_size = config.batch_size or self.task.batch_size
         self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
-            "partition": partition_name(config.partition),
+            "partition": config.partition,
             "batch_size": batch_size,
-            "samples": None if samples is None else len(samples),
+            "samples": len(samples),
         }
-        prefetch = config.prefetch
-        if prefetch is None:
-            prefetch = _PREFETCH.get(self.device.type, 0)
-        self._loader = make_loader(
+        self._loader = Loader(
             self.task,
             samples,
             batch_size=batch_size,
             seed=config.seed,
-            index=config.index,
-            count=config.count,
             device=self.device,
             peer=peer,
-            prefetch=prefetch,
-            passes=passes,
         )
-
-    @property
-    def live(self) -> LiveSampler | None:
-        """Deals samples by who is there, where the partition is such a one."""
-        return self._loader.live
 
     def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
         """Take optimizer steps within the backward pass, shard by shard, from now on.
@@ -111,16 +90,7 @@ class Learner:
         Args:
             schema: How the model is cut.
             ready: Told each shard whose numbers are those after the step.
-
-        Raises:
-            ConfigError: The task's precision is ``float16``, whose steps are left out as a whole.
         """
-        if self._scaler is not None:
-            raise ConfigError(
-                f"precision is {self.task.precision!r}: a step is left out where any gradient is "
-                "not finite, which is known after the backward pass; use bfloat16 or float32, or "
-                "a rule that pushes after the step"
-            )
         self._backward = BackwardSteps(self.model, self._optimizer, schema, ready)
 
     def start(self) -> None:
@@ -146,11 +116,10 @@ class Learner:
         over = total is not None and swarm_steps >= total
         return over or (self.steps is not None and self.taken >= self.steps)
 
-    def step(self, batch: NDArray[np.int64] | None = None, *, swarm_steps: int = 0) -> Tensor:
+    def step(self, *, swarm_steps: int = 0) -> Tensor:
         """Take one optimizer step.
 
         Args:
-            batch: What `batch` says, where it was asked for already.
             swarm_steps: What all peers together had taken at this one's last turn; a schedule of
                 the learning rate goes by it.
 
@@ -160,14 +129,11 @@ class Learner:
         if self._config.journal:
             self._seed_step()
         self._set_lr(swarm_steps)
-        taken = self._loader.take(self.taken, batch)
+        taken = self._loader.take(self.taken)
         self._optimizer.zero_grad()
         loss = self.task.batch_loss(self.model, taken)
-        if self._backward is None:
-            descend(loss, self._optimizer, self._scaler)
-        else:
-            loss.backward()
-            self._backward.finish()
+        loss.backward()
+        (self._optimizer.step if self._backward is None else self._backward.finish)()
         self.taken += 1
         self.samples = batch_length(taken)
         return loss.detach()
@@ -179,12 +145,11 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps beside the model: optimizer, place in the data, origin."""
-        state = {
+        return {
             "made_from": self._made_from,
             "taken": self.taken,
             "optimizer": self._optimizer.state_dict(),
         }
-        return state if self._scaler is None else state | {"scaler": self._scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another incarnation of the same peer stood.
@@ -204,15 +169,12 @@ class Learner:
             self._optimizer.load_state_dict(dict(state["optimizer"]))
         except (ValueError, KeyError) as error:
             raise ConfigError(f"the checkpoint is of another optimizer: {error}") from None
-        if self._scaler is not None and "scaler" in state:
-            self._scaler.load_state_dict(dict(state["scaler"]))
         self.taken = int(state["taken"])
         if self._config.lr is not None:
             self._full_rates.scale(1.0)
 
     def close(self) -> None:
         """Prepare no more batches; what was learnt stays."""
-        self._loader.close()
         if self._backward is not None:
             self._backward.close()
             self._backward = None

@@ -14,7 +14,6 @@ from ...gossip.types import stream
 from ..loggers.writer import LogWriter
 from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
 from ..storage.jsonl import JsonlLog, Means
-from ..tasks.live_partition import Seen
 from ..tasks.task import Evaluation
 
 __all__ = ["Loss", "RandomProjection", "Recorder"]
@@ -162,7 +161,6 @@ class Recorder:
         evaluation: Evaluation | None = None,
         averaged: AverageEvaluation | None = None,
         sketched: bool = False,
-        seen: Seen | None = None,
     ) -> None:
         """Write a row about the steps since the last one.
 
@@ -172,8 +170,6 @@ class Recorder:
             evaluation: Of the model after it, on held-out data.
             averaged: What was measured of the average of all peers after it.
             sketched: Whether to add a sketch of the model, which takes a pass over it.
-            seen: What became of the last epoch of the samples, where these are dealt by who is
-                there.
         """
         loss = float(self._losses) / self._losses_count if self._losses_count else None
         self._losses, self._losses_count = 0.0, 0
@@ -198,7 +194,6 @@ class Recorder:
             **self._durations("own_s"),
             "sketch": self._projection.of(*self._flats) if sketched else None,
             **(averaged.as_row() if averaged else {}),
-            **(seen.as_row() if seen else {}),
         }
         self._rows.write(row)
         if self._loggers is not None:

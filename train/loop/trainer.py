@@ -27,7 +27,6 @@ from ..loggers.writer import LogWriter
 from ..peer import Peer
 from ..runtime.telling.stats import AverageEvaluation
 from ..storage.incarnation import INCARNATION_FILE, last_id
-from ..tasks.partition import partition_as_json
 from ..tasks.task import require_optimizer
 from .learner import Learner
 from .metrics import Recorder
@@ -209,7 +208,6 @@ class _Training:
                 evaluation=evaluation,
                 averaged=self._averaged,
                 sketched=evaluation is not None,
-                seen=None if learner.live is None else learner.live.seen,
             )
         if not math.isfinite(loss):
             told = f"the loss of step {learner.taken} is {loss}: lower the learning rate"
@@ -236,18 +234,12 @@ class _Training:
 
     def _train(self) -> Tensor:
         journal, swarm_steps = self.peer._journal, self.peer.swarm_steps
-        live = self.learner.live
-        if live is not None and live.is_due(swarm_steps):
-            dealt = live.look(swarm_steps, self.peer.stats().training, self.learner.taken)
-            if journal is not None:
-                journal.dealt(dealt.epoch, dealt.members)
         if journal is None:
             loss = self.learner.step(swarm_steps=swarm_steps)
             self._exchange(loss)
             return loss
-        batch = self.learner.batch()
-        journal.began(batch)
-        loss = self.learner.step(batch, swarm_steps=swarm_steps)
+        journal.began(self.learner.batch())
+        loss = self.learner.step(swarm_steps=swarm_steps)
         journal.trained(float(loss))
         self._exchange(loss)
         journal.check()
@@ -335,8 +327,6 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
     """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
-    # A replay prepares each batch when it is due: the same ones, without a thread for each peer.
-    without = {"prefetch": 0, "options": None}
-    found = asdict(config) | without | {"device": str(learner.device)}
+    found = asdict(config) | {"options": None} | {"device": str(learner.device)}
     found["lr_schedule"] = learner.lr_schedule
-    return found | {"partition": partition_as_json(config.partition)}
+    return found

@@ -55,7 +55,6 @@ from .inputs import Call
 from .journal_records import (
     Began,
     Closed,
-    Dealt,
     Decided,
     Exchanged,
     Fingerprint,
@@ -147,10 +146,6 @@ class Journal:
         """Note which exchange with a segment is about to be carried out, for good."""
         self._write(mark)
         self._to_disk(self._file.flush)
-
-    def dealt(self, epoch: int, members: tuple[str, ...]) -> None:
-        """Note by what samples are dealt anew before the next step."""
-        self._write(Dealt(epoch, members))
 
     def began(self, batch: NDArray[np.int64]) -> None:
         """Note that an optimizer step begins, and on which samples."""

@@ -1,6 +1,5 @@
 """The records of a journal: calls of a protocol, and marks of what came of them."""
 
-import json
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,6 @@ from .inputs import Call, pack_call, unpack_call
 __all__ = [
     "Began",
     "Closed",
-    "Dealt",
     "Decided",
     "Exchanged",
     "Fingerprint",
@@ -77,16 +75,7 @@ class Exchanged(NamedTuple):
     """Whether the one before was carried out to its end: not if its peer was killed meanwhile."""
 
 
-class Dealt(NamedTuple):
-    """Samples are dealt anew, under a partition that follows who is there, before the next step."""
-
-    epoch: int
-    """By the swarm's clock."""
-    members: tuple[str, ...]
-    """Who trains, as the peer saw it."""
-
-
-Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged | Dealt
+Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged
 
 
 def batch_checksum(batch: NDArray[np.int64]) -> int:
@@ -167,13 +156,6 @@ def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
         raise ValueError(f"no record of kind {number}: {error}") from None
 
 
-def _unpack_dealt(body: bytes) -> Dealt:
-    epoch, *members = json.loads(body)
-    if type(epoch) is not int or not members or {*map(type, members)} != {str}:
-        raise ValueError("samples are dealt to nobody")
-    return Dealt(epoch, tuple(members))
-
-
 def _pack_decided(mark: Decided) -> bytes:
     weight = encode_weight(mark.weight, units_max=_IN_BYTES - 1)
     if isinstance(weight, int):
@@ -225,7 +207,6 @@ _MARKS: Final = dict(
             _Kind(
                 Exchanged, lambda m: _EXCHANGED.pack(*m), lambda b: Exchanged(*_EXCHANGED.unpack(b))
             ),
-            _Kind(Dealt, lambda m: json.dumps([m.epoch, *m.members]).encode(), _unpack_dealt),
         ),
         start=65,
     )

@@ -1,32 +1,135 @@
-"""Data on their way to training: cut into batches, prepared ahead, augmented."""
+"""Data to train on: what forms they have, and how they are cut into batches and augmented."""
 
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import default_collate
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.types import stream
-from .live_partition import LiveSampler
 from .random_state import seed_of, seeded
-from .sources import (
-    Batch,
-    LoaderSource,
-    SampledSource,
-    Source,
-    is_dataset,
-    is_tensors,
-    map_tensors,
-)
-from .task import Task
 
-__all__ = ["Loader", "Sampler", "make_loader"]
+if TYPE_CHECKING:
+    from .task import Task
+
+__all__ = [
+    *("Batch", "Collate", "Data", "Loader", "Sampler", "batch_length", "batches_in_order"),
+    *("check_data", "is_pair", "is_tensors", "map_tensors", "n_samples_of", "targets_of"),
+]
+
+Indices: TypeAlias = NDArray[np.int64]
+
+Batch: TypeAlias = Any
+"""What a step takes: a tensor, or tuples, lists and dicts of them, the first axis of which is
+``batch_size``."""
+
+Collate: TypeAlias = Callable[[list[Any]], Batch]
+"""Samples to a batch."""
+
+Data: TypeAlias = Any
+"""Tensors, a tuple or a dict of them, the first axis of all ``n_samples``; or a map-style dataset,
+which has ``__len__`` and ``__getitem__``."""
+
+_FORMS: Final = "a tuple or dict of tensors, or a dataset with __len__ and __getitem__"
+
+
+def is_tensors(data: Data) -> bool:
+    """Whether data are a tuple or a dict of tensors."""
+    if not isinstance(data, tuple | list | Mapping):
+        return False
+    sides = _sides(data).values()
+    return len(sides) > 0 and all(isinstance(side, Tensor) for side in sides)
+
+
+def is_pair(data: Data) -> TypeGuard[tuple[Tensor, Tensor]]:
+    """Whether data, or a batch, are two tensors: inputs and targets."""
+    return isinstance(data, tuple | list) and is_tensors(data) and len(data) == 2
+
+
+def check_data(field: str, data: Data) -> None:
+    """Make sure that the data in a task's *field* have one of the forms that there are.
+
+    Raises:
+        ConfigError: They have none, or no samples, or tensors of different lengths.
+    """
+    if is_tensors(data):
+        _check_tensors(field, data)
+        return
+    is_dataset = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if not is_dataset or isinstance(data, tuple | list | Mapping | type):
+        raise ConfigError(f"{field} is a {type(data).__name__}: it must be {_FORMS}")
+    if len(data) < 1:
+        raise ConfigError(f"{field} is a dataset without samples: it must have at least one")
+
+
+def _check_tensors(field: str, data: Data) -> None:
+    sides = _sides(data)
+    if any(side.ndim == 0 for side in sides.values()):
+        raise ConfigError(f"{field} has a tensor without axes: the first one is that of samples")
+    lengths = {name: len(side) for name, side in sides.items()}
+    if len({*lengths.values()}) > 1 or 0 in lengths.values():
+        told = ", ".join(f"{length} of {name!r}" for name, length in lengths.items())
+        if is_pair(data):
+            told = f"{lengths[0]} inputs and {lengths[1]} targets"
+        raise ConfigError(f"{field} has {told}: it must have as many of each, and at least one")
+
+
+def _sides(data: Data) -> dict[Any, Tensor]:
+    return dict(data) if isinstance(data, Mapping) else dict(enumerate(data))
+
+
+def n_samples_of(data: Data) -> int:
+    """Number of samples."""
+    return len(next(iter(_sides(data).values())) if is_tensors(data) else data)
+
+
+def targets_of(data: Data) -> Tensor | NDArray[Any] | None:
+    """What partitions by class go by: one value per sample, in order; None where there is none.
+
+    Those are the second of two tensors, or of a `TensorDataset`, and the ``targets`` that
+    torchvision's datasets have.
+    """
+    if is_pair(data):
+        return data[1]
+    found = getattr(data, "targets", None)
+    if found is None and is_pair(sides := getattr(data, "tensors", None)):
+        found = sides[1]
+    return found if found is None or isinstance(found, Tensor) else np.asarray(found)
+
+
+def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    """The same batch with each tensor in it changed; what is none stays as it is."""
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {name: map_tensors(side, change) for name, side in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(side, change) for side in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(map_tensors(side, change) for side in batch)
+    return batch
+
+
+def batch_length(batch: Batch) -> int:
+    """How many samples a batch has: the first axis of its first tensor.
+
+    Raises:
+        TrainingError: There is no tensor in it.
+    """
+    lengths: list[int] = []
+
+    def note(side: Tensor) -> Tensor:
+        lengths.append(len(side) if side.ndim else 1)
+        return side
+
+    map_tensors(batch, note)
+    if not lengths:
+        raise TrainingError(f"a batch is a {type(batch).__name__} without a tensor in it")
+    return lengths[0]
 
 
 class Sampler:
@@ -60,19 +163,12 @@ class Sampler:
             raise ConfigError(f"peer {peer} has no samples: it must have at least one")
         self._indices = np.asarray(indices, np.int64)
         self._batch_size = min(batch_size, len(indices))
-        self._seed = seed
-        self._peer = peer
+        self._named = seed, peer
         self._epoch = -1
         self._order = self._indices
 
-    def batch(self, step: int) -> NDArray[np.int64]:
-        """Say which samples step number *step* takes.
-
-        Args:
-            step: Counted from 0. In order is fast; any order gives the same answers.
-
-        Returns:
-            Indices of samples: int64, axes ``(batch_size,)``.
+    def batch(self, step: int) -> Indices:
+        """Samples that step number *step*, counted from 0, takes: int64, axes ``(batch_size,)``.
 
         Raises:
             ConfigError: *step* is negative.
@@ -85,228 +181,84 @@ class Sampler:
         rest = self._pass(epoch + 1)[:missing] if missing else batch[:0]
         return np.concatenate([batch, rest])
 
-    def order(self, epoch: int) -> NDArray[np.int64]:
-        """Say in which order a pass takes the samples.
+    def order(self, epoch: int) -> Indices:
+        """Each sample once, in the order of a pass: int64, axes ``(n_own,)``."""
+        return stream(*self._named, f"data:{epoch}").permutation(self._indices)
 
-        Args:
-            epoch: Number of the pass, counted from 0.
-
-        Returns:
-            Each sample once: int64, axes ``(n_own,)``.
-        """
-        return stream(self._seed, self._peer, f"data:{epoch}").permutation(self._indices)
-
-    def _pass(self, epoch: int) -> NDArray[np.int64]:
+    def _pass(self, epoch: int) -> Indices:
         if epoch != self._epoch:
             self._order, self._epoch = self.order(epoch), epoch
         return self._order
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
-    """What one step trains on."""
-
-    samples: NDArray[np.int64]
-    """Which samples these are: int64, axes ``(batch_size,)``."""
-
-    batch: Batch
-    """Their tensors, on the device."""
-
-    arrived: torch.cuda.Event | None
-    """When they have arrived there, where a stream of its own brings them."""
-
-
 class Loader:
-    """Gives the batch of each step, the same however many are prepared ahead.
+    """Gives one peer the batch of each step.
 
     Args:
-        source: Where batches come from; the loader's own from now on.
-        device: Where they are wanted.
-        prefetch: How many batches are prepared ahead, by a thread that starts with the first
-            question; that many at most lie ready. 0: each is prepared when it is asked for, as are
-            all that are no parts of tensors, for they may draw by chance.
-        augment: Changes a batch, on the device, when it is asked for.
+        task: Whose data. They do not change from now on.
+        samples: The peer's part of them, as `Task.split` says.
+        batch_size: Samples per step, >= 1.
         seed: The run's seed.
-        peer: The peer's id. What *augment* draws follows from seed, peer and step.
-        live: Says which samples these are, where that follows who is there; nothing is prepared
-            ahead then.
+        peer: The peer's id. What a dataset and ``Task.augment`` draw follows from seed, peer and
+            step.
+        device: Where batches are wanted.
     """
 
     def __init__(
         self,
-        source: Source,
-        device: torch.device,
+        task: "Task",
+        samples: Indices,
         *,
-        prefetch: int = 0,
-        augment: Callable[[Batch], Batch] | None = None,
-        seed: int = 0,
-        peer: str = "",
-        live: LiveSampler | None = None,
+        batch_size: int,
+        seed: int,
+        peer: str,
+        device: torch.device,
     ) -> None:
-        self.live = live
-        """To be dealt samples before a step for which that is due; None where all are given."""
-        self._source = source
-        self._device = device
-        self._augment = augment
-        self._named = seed, peer
-        self._prefetch = prefetch if source.is_plain and live is None else 0
-        self._ahead: deque[Future[_Ready]] = deque()
-        self._executor: ThreadPoolExecutor | None = None
-        # On the training's own stream, a batch would come only after the steps before it.
-        self._stream: torch.cuda.Stream | None = None
-        if self._prefetch and device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
-            # Data that lie on the GPU may still be on their way there.
-            self._stream.wait_stream(torch.cuda.current_stream(device))
+        self._task, self._device, self._named = task, device, (seed, peer)
+        self._sampler = Sampler(samples, batch_size, seed=seed, peer=peer)
+        # A kind of tensor of the user's own may draw by chance.
+        self._is_plain = is_tensors(task.train) and all(
+            type(side) is Tensor for side in _sides(task.train).values()
+        )
 
-    def samples(self, step: int) -> NDArray[np.int64]:
-        """Say which samples a step takes, without taking them.
+    def samples(self, step: int) -> Indices:
+        """Samples that a step takes: int64, axes ``(batch_size,)``."""
+        return self._sampler.batch(step)
 
-        Args:
-            step: As in `take`.
-
-        Returns:
-            Indices of samples: int64, axes ``(batch_size,)``; none where only a user's own loader
-            knows them.
-        """
-        self._go_ahead(step)
-        return self._ahead[0].result().samples if self._ahead else self._source.samples(step)
-
-    def take(self, step: int, samples: NDArray[np.int64] | None = None) -> Batch:
-        """Give the batch of a step.
-
-        Args:
-            step: Counted from 0; with *prefetch*, each that is taken is one more than the last.
-            samples: What `samples` says, where it was asked.
-
-        Returns:
-            The batch, on the device.
-
-        Raises:
-            Exception: What preparing this batch raised, on whatever thread.
-        """
-        batch = self._taken(step, samples)
-        if self._augment is None:
+    def take(self, step: int) -> Batch:
+        """The batch of a step, counted from 0, on the device; in any order."""
+        task, samples = self._task, self._sampler.batch(step)
+        if self._is_plain:
+            batch = _chosen(task.train, samples, task.collate)
+        else:
+            with seeded(seed_of(*self._named, f"batch:{step}")):
+                batch = _chosen(task.train, samples, task.collate)
+        batch = map_tensors(batch, lambda part: part.to(self._device))
+        if task.augment is None:
             return batch
         with seeded(seed_of(*self._named, f"augment:{step}"), self._device):
-            return self._augment(batch)
-
-    def close(self) -> None:
-        """Stop preparing; what is asked for from now on is prepared then."""
-        self._prefetch = 0
-        self._ahead.clear()
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
-
-    def _taken(self, step: int, samples: NDArray[np.int64] | None) -> Batch:
-        self._go_ahead(step)
-        if not self._ahead:
-            return map_tensors(self._source.batch(step, samples), self._bring)
-        ready = self._ahead[0].result()
-        self._ahead.popleft()
-        if self._executor is not None:
-            self._ahead.append(self._executor.submit(self._prepare, step + self._prefetch))
-        if ready.arrived is not None:
-            training = torch.cuda.current_stream(self._device)
-            training.wait_event(ready.arrived)
-            # Else its memory may be used for another batch before the step has read it.
-            map_tensors(ready.batch, partial(_record_stream, training))
-        return ready.batch
-
-    def _go_ahead(self, step: int) -> None:
-        """Have batches prepared from *step* on, where it is the first one that is asked for."""
-        if self._prefetch and self._executor is None:
-            self._executor = ThreadPoolExecutor(1, "rumor-loader")
-            steps = range(step, step + self._prefetch)
-            self._ahead.extend(self._executor.submit(self._prepare, each) for each in steps)
-
-    def _prepare(self, step: int) -> _Ready:
-        samples = self._source.samples(step)
-        if self._stream is None:
-            batch = map_tensors(self._source.batch(step, samples), self._bring)
-            return _Ready(samples, batch, None)
-        with torch.cuda.stream(self._stream):
-            batch = map_tensors(self._source.batch(step, samples), self._bring)
-            return _Ready(samples, batch, self._stream.record_event())
-
-    def _bring(self, part: Tensor) -> Tensor:
-        if self._stream is None or part.is_cuda:
-            is_pinned = self._device.type == "cuda" and part.is_pinned()
-            return part.to(self._device, non_blocking=is_pinned)
-        # Only a copy from page-locked memory goes on beside the training.
-        return part.pin_memory().to(self._device, non_blocking=True)
+            return task.augment(batch)
 
 
-def _record_stream(stream: torch.cuda.Stream, part: Tensor) -> Tensor:
-    part.record_stream(stream)
-    return part
-
-
-def make_loader(
-    task: Task,
-    samples: NDArray[np.int64] | None,
-    *,
-    batch_size: int,
-    seed: int,
-    peer: str,
-    index: int = 0,
-    count: int = 1,
-    device: torch.device,
-    prefetch: int = 0,
-    passes: int | None = None,
-) -> Loader:
-    """Make what gives one peer its batches.
-
-    Args:
-        task: Whose data.
-        samples: The peer's part of them, as `Task.split` says.
-        batch_size: Samples per step, >= 1.
-        seed: The run's seed.
-        peer: The peer's id.
-        index: Which part it is, from 0 to *count* - 1.
-        count: Number of parts.
-        device: Where batches are wanted.
-        prefetch: As `Loader` has it.
-        passes: Over all samples in one epoch, where samples are dealt by who is there; else None.
-
-    Raises:
-        ConfigError: The part is empty, or a loader of the task's own is to deal samples.
-    """
-    source: Source
-    live: LiveSampler | None = None
-    if passes is not None:
-        live = _live_sampler(task, samples, batch_size, seed, peer, passes)
-        source = SampledSource(live, task.train, collate=task.collate, seed=seed, peer=peer)
-    elif is_tensors(task.train) or is_dataset(task.train):
-        assert samples is not None
-        sampler = Sampler(samples, batch_size, seed=seed, peer=peer)
-        source = SampledSource(sampler, task.train, collate=task.collate, seed=seed, peer=peer)
+def _chosen(data: Data, samples: Indices, collate: Collate | None) -> Batch:
+    if is_tensors(data):
+        indices = torch.from_numpy(samples)
+        return map_tensors(data, lambda side: side[indices])
+    if hasattr(data, "__getitems__"):
+        found = data.__getitems__(samples.tolist())
     else:
-        source = LoaderSource(
-            task.train,
-            samples,
-            batch_size=batch_size,
-            seed=seed,
-            peer=peer,
-            index=index,
-            count=count,
-        )
-    return Loader(
-        source, device, prefetch=prefetch, augment=task.augment, seed=seed, peer=peer, live=live
-    )
+        found = [data[index] for index in samples.tolist()]
+    return (collate or default_collate)(found)
 
 
-def _live_sampler(
-    task: Task,
-    samples: NDArray[np.int64] | None,
-    batch_size: int,
-    seed: int,
-    peer: str,
-    passes: int,
-) -> LiveSampler:
-    if samples is None or not (is_tensors(task.train) or is_dataset(task.train)):
-        raise ConfigError(
-            f"partition live chooses samples while training goes on, and task {task.name} has a "
-            "loader of its own: give it tensors or a dataset, or take another partition"
-        )
-    return LiveSampler(len(samples), batch_size, seed=seed, peer=peer, passes=passes)
+def batches_in_order(
+    data: Data, batch_size: int, collate: Collate | None = None
+) -> Iterator[Batch]:
+    """All samples of held-out data, in order, once."""
+    n_samples = n_samples_of(data)
+    for start in range(0, n_samples, batch_size):
+        end = min(start + batch_size, n_samples)
+        if is_tensors(data):
+            yield map_tensors(data, lambda side: side[start:end])  # noqa: B023
+        else:
+            yield _chosen(data, np.arange(start, end), collate)

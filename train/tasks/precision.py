@@ -8,13 +8,10 @@ from ...gossip.errors import ConfigError
 # Settings are read without torch, which takes a second to import.
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
-    from torch.amp.grad_scaler import GradScaler
-    from torch.optim import Optimizer
 
-__all__ = ["PRECISIONS", "autocast", "check_precision", "descend", "make_scaler"]
+__all__ = ["PRECISIONS", "autocast", "check_precision"]
 
-PRECISIONS: Final = ("float32", "bfloat16", "float16", "auto")
+PRECISIONS: Final = ("float32", "bfloat16", "auto")
 """What ``Task.precision`` may be."""
 
 
@@ -36,39 +33,9 @@ def autocast(precision: str, device: "torch.device") -> AbstractContextManager[o
     import torch
 
     if precision == "auto":
-        precision = "bfloat16" if _has_bfloat16(device) else "float32"
+        # A CPU has it too, but most are slower with it.
+        is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bfloat16" if is_fast else "float32"
     if precision == "float32":
         return nullcontext()
-    return torch.autocast(device.type, getattr(torch, precision))
-
-
-def _has_bfloat16(device: "torch.device") -> bool:
-    import torch
-
-    # A CPU has it too, but most are slower with it.
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-
-
-def make_scaler(precision: str, device: "torch.device") -> "GradScaler | None":
-    """Make what keeps small gradients from vanishing in ``float16``; None where none do."""
-    from torch.amp.grad_scaler import GradScaler
-
-    return GradScaler(device.type) if precision == "float16" else None
-
-
-def descend(loss: "Tensor", optimizer: "Optimizer", scaler: "GradScaler | None") -> None:
-    """Take an optimizer step along the gradients of *loss*, which are zero or None before.
-
-    Args:
-        loss: A scalar.
-        optimizer: Whose parameters it depends on.
-        scaler: Of this optimizer alone. It leaves a step out whose gradients are not finite, and
-            scales the next ones down.
-    """
-    if scaler is None:
-        loss.backward()
-        optimizer.step()
-        return
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
+    return torch.autocast(device.type, torch.bfloat16)

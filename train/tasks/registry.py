@@ -9,10 +9,9 @@ from typing import Any
 from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
 from ...gossip.specs.spec import find
+from .code import code
 from .digits import digits, mnist, noisy_digits
-from .language.char_lm import chars
-from .language.code import code
-from .language.gpt import SIZES
+from .gpt import SIZES
 from .quadratic import quadratic
 from .task import Evaluation, Task
 
@@ -20,7 +19,6 @@ __all__ = ["BUILT_IN", "Evaluation", "Task", "build_task", "load_task"]
 
 BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
     {
-        "chars": chars,
         "code": code,
         **{f"code-{size}": partial(code, size) for size in SIZES},
         "digits": digits,

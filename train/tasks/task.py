@@ -17,11 +17,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
 from ...gossip.specs.spec import find
-from .lr_schedule import parse_lr_schedule
-from .partition import Partition, needs_targets, partition_name, split
-from .precision import autocast, check_precision
-from .random_state import seeded
-from .sources import (
+from .data import (
     Batch,
     Collate,
     Data,
@@ -34,6 +30,10 @@ from .sources import (
     n_samples_of,
     targets_of,
 )
+from .lr_schedule import parse_lr_schedule
+from .partition import needs_targets, split
+from .precision import autocast, check_precision
+from .random_state import seeded
 
 __all__ = [
     "OPTIMIZERS",
@@ -118,8 +118,7 @@ class Task:
 
     train: Data
     """What to train on: tensors (inputs and targets, or any tuple or dict of them, the first axis
-    of all ``n_samples``); a map-style dataset; or a loader factory, `LoaderContext` to an iterable
-    of batches."""
+    of all ``n_samples``), or a map-style dataset."""
 
     test: Data
     """Held-out data, in one of these forms; their batches as those of ``train``."""
@@ -148,16 +147,10 @@ class Task:
     """One value per sample of ``train``, by which partitions such as ``dirichlet`` go. Needed where
     these are neither the second of two tensors nor ``targets`` of a dataset."""
 
-    n_samples: int | None = None
-    """Samples of ``train``; needed where a loader factory is to be told the peer's part of them."""
-
-    sample: Callable[[nn.Module], str] | None = None
-    """What a trained model makes, as text to look at; None where it makes nothing."""
-
     precision: str = "float32"
     """Of the numbers that steps and evaluations compute with: ``float32``, as the model has it, or
-    under autocast ``bfloat16`` or ``float16``, this one with scaled gradients; ``auto`` is
-    ``bfloat16`` on a GPU that computes with it, elsewhere and in simulations ``float32``."""
+    ``bfloat16`` under autocast; ``auto`` is ``bfloat16`` on a GPU that computes with it, elsewhere
+    and in simulations ``float32``."""
 
     optimizer: MakeOptimizer = sgd
     """Parameters and learning rate to an optimizer."""
@@ -178,7 +171,11 @@ class Task:
         check_data("train", self.train)
         check_data("test", self.test)
         self._check_steps()
-        self._check_samples()
+        n_samples = n_samples_of(self.train)
+        if self.targets is not None and len(self.targets) != n_samples:
+            raise ConfigError(
+                f"task {self.name} has {n_samples:,} samples and {len(self.targets):,} targets"
+            )
         check_precision(self.precision)
         parse_lr_schedule(self.lr_schedule)
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -217,32 +214,23 @@ class Task:
         """
         return self if precision is None else replace(self, precision=precision)
 
-    def split(self, partition: Partition, n: int, seed: int) -> list[NDArray[np.int64] | None]:
+    def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64]]:
         """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.
 
         Returns:
-            For each peer the indices of its samples: int64, axes ``(n_own,)``; None, for all of
-            them, where nobody knows how many there are.
+            For each peer the indices of its samples: int64, axes ``(n_own,)``.
 
         Raises:
             ConfigError: The partition is not valid, there are too few samples for it, or the task
                 does not say what it needs.
         """
-        n_samples = self.n_samples if self.n_samples is not None else n_samples_of(self.train)
         targets = self.targets if self.targets is not None else targets_of(self.train)
-        if n_samples is None and targets is None:
-            if not (isinstance(partition, str) and partition == "shared"):
-                raise ConfigError(
-                    f"partition {partition_name(partition)!r} needs to know how many samples there "
-                    f"are, and task {self.name} has a loader factory: give it n_samples"
-                )
-            return [None] * n
         if targets is None and needs_targets(partition):
             raise ConfigError(
                 f"partition {partition!r} needs one target per sample, and task {self.name} does "
                 "not tell them: give it targets, or use iid or shared"
             )
-        return list(split(partition, targets, n, seed, n_samples=n_samples))
+        return split(partition, targets, n, seed, n_samples=n_samples_of(self.train))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of *model* on a batch, from which gradients go back.
@@ -283,9 +271,9 @@ class Task:
             Loss and accuracy, means over all held-out samples.
 
         Raises:
-            TrainingError: There is no held-out batch, or a batch is not of the form it must be.
+            TrainingError: A batch is not of the form it must be.
         """
-        # Tensors draw nothing; a dataset or loader may, and shall not change what is drawn later.
+        # Tensors draw nothing; a dataset may, and shall not change what is drawn later.
         draws = nullcontext() if is_tensors(self.test) else seeded(0)
         with draws, _evaluating(model):
             return self._mean_over_batches(model)
@@ -306,10 +294,6 @@ class Task:
                 has_accuracy = False
             else:
                 right += n * found.accuracy
-        if not n_samples:
-            raise TrainingError(
-                f"test of task {self.name} gave no batch: it must give at least one"
-            )
         accuracy = right / n_samples if has_accuracy else None
         return Evaluation(loss=loss_sum / n_samples, accuracy=accuracy)
 
@@ -353,7 +337,6 @@ class Task:
             "evaluation_step",
             "augment",
             "collate",
-            "sample",
         ):
             value = getattr(self, field)
             if value is not None and not callable(value):
@@ -376,17 +359,6 @@ class Task:
                     f"{field} is {_form_of(data)}: loss needs two tensors, inputs and targets; "
                     "give training_step in its place"
                 )
-
-    def _check_samples(self) -> None:
-        counts = {
-            "train": n_samples_of(self.train),
-            "targets": None if self.targets is None else len(self.targets),
-            "n_samples": self.n_samples,
-        }
-        known = {name: count for name, count in counts.items() if count is not None}
-        if len(set(known.values())) > 1 or min(known.values(), default=1) < 1:
-            told = ", ".join(f"{count:,} by {name}" for name, count in known.items())
-            raise ConfigError(f"task {self.name} has different numbers of samples: {told}")
 
 
 @contextmanager

@@ -9,14 +9,12 @@ from copy import deepcopy
 import numpy as np
 import torch
 from torch import nn
-from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from ....gossip.types import PeerId
+from ....train.tasks.data import Batch
 from ....train.tasks.lr_schedule import FullRates
-from ....train.tasks.precision import descend, make_scaler
 from ....train.tasks.random_state import kept_random_state, seed_of
-from ....train.tasks.sources import Batch
 from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
 from ...kernel.program import Level
@@ -26,8 +24,6 @@ from .attributes import Attributes
 from .stepper import Failures
 
 __all__ = ["LoopStepper", "Replica", "generators", "has_hooks"]
-
-_SCALER = "scaler"
 
 
 class LoopStepper:
@@ -128,7 +124,7 @@ class Replica:
         self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
         self._full_rates = FullRates(self.optimizer)
         self.states: dict[int, dict[object, object]] = {} if first is None else first.states
-        """State of each worker's optimizer, by position of the parameter, and its scaler."""
+        """State of each worker's optimizer, by position of the parameter."""
         named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         placed = [p for segment in rows.segments for p in segment.tensors]
         self._targets = [
@@ -164,8 +160,9 @@ class Replica:
             self._full_rates.scale(float(factors[self._worker]))
         self.optimizer.zero_grad()
         loss = self._task.batch_loss(self.module, batch)
-        with self._lent_state() as scaler:
-            descend(loss, self.optimizer, scaler)
+        loss.backward()
+        with self._lent_state():
+            self.optimizer.step()
         if factors is not None:
             # All workers share the rates that the optimizer began with.
             self._full_rates.scale(1.0)
@@ -173,24 +170,20 @@ class Replica:
         return finite and bool(torch.isfinite(loss.detach()))
 
     @contextmanager
-    def _lent_state(self) -> Iterator[GradScaler | None]:
+    def _lent_state(self) -> Iterator[None]:
         """Lend the optimizer what it remembers of the worker, and keep what it does then."""
         own = self.states.get(self._worker, {})
-        scaler = own.get(_SCALER) or make_scaler(self._task.precision, self._rows.device)
-        assert isinstance(scaler, GradScaler | None)
         state = self.optimizer.state
         state.clear()
         for index, parameter in enumerate(self.parameters):
             if index in own:
                 state[parameter] = own[index]
-        yield scaler
+        yield
         kept: dict[object, object] = {
             index: state[parameter]
             for index, parameter in enumerate(self.parameters)
             if parameter in state
         }
-        if scaler is not None:
-            kept[_SCALER] = scaler
         self.states[self._worker] = kept
 
 

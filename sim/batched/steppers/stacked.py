@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ....gossip.errors import ConfigError
-from ....train.tasks.sources import is_pair
+from ....train.tasks.data import is_pair
 from ....train.tasks.task import Task
 from ...kernel.program import Level
 from ..batches import Batches, Ints

@@ -63,8 +63,6 @@ def unsupported_reason(plan: FleetPlan) -> str:
         return "there are faults"
     if plan.attacks:
         return "workers lie"
-    if plan.epoch is not None:
-        return "samples are dealt by who is there"
     if plan.schema.shards > 1:
         return "models travel in shards"
     if protocol.exact:

@@ -28,7 +28,7 @@ from ....topology import TopologyError, facts, parse
 from ....topology.families.files import forget_files
 from ....topology.spec import Spec, read
 from ....train.faults.schedule import faults_as_json, faults_of
-from ....train.tasks.partition import partition_as_json, partition_file, partition_module
+from ....train.tasks.partition import partition_module
 from ....train.tensors.buffers import keep_pages
 from ...batched.values import peak_rss_mib
 from ...config import SimulationConfig
@@ -110,15 +110,13 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
     """Write down every argument that a result depends on, defaults too.
 
     Raises:
-        ConfigError: A task, a network or a partition is an object: what it is made of cannot be
-            told.
+        ConfigError: A task or a network is an object: what it is made of cannot be told.
     """
     names = (f.name for f in fields(SimulationConfig) if f.name not in RUNNER_SETTINGS)
     found = {name: getattr(config, name) for name in names}
     for name in ("task", "network"):
         if not isinstance(found[name], str):
             raise ConfigError(f"{name} is an object: a study needs its name, or that of a file")
-    found["partition"] = partition_as_json(config.partition)
     faults = found["faults"]
     found["faults"] = (
         str(faults) if isinstance(faults, str | Path) else faults_as_json(faults_of(faults))
@@ -175,8 +173,6 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
     network = config.network
     if isinstance(network, str) and (network.endswith(".json") or Path(network).is_file()):
         yield "network", Path(network)
-    if (path := partition_file(config.partition)) is not None:
-        yield "partition", path
     for graph in _graphs(read(config.topology)):
         yield "topology", Path(graph)
 

@@ -47,7 +47,6 @@ from rumor.train.config import RunConfig
         (["--set", "shard_order=sorted"], "round-robin or random"),
         (["--set", "bandwidth=200"], "as in 200mbit, 1gbit or 25MB/s"),
         (["--set", "memory_models=1.5"], "memory_models=1.5: it must be at least 2"),
-        (["--set", "prefetch=-1"], "prefetch=-1"),
     ],
 )
 def test_a_wrong_argument_is_status_2_two_lines_and_no_file(
@@ -171,7 +170,7 @@ def test_a_peer_that_only_dialled_out_can_listen_in_its_next_life(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--task=chars"], "task is chars, and was quadratic"),
+        (["--task=mnist"], "task is mnist, and was quadratic"),
         (["--set=seed=6"], "seed is 6, and was 5"),
         (["--partition=iid"], "partition is iid, and was shared"),
         (["--set=batch_size=3"], "batch_size is 3, and was None"),

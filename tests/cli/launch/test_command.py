@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ from rumor.cli.launch.display import complaint
 from rumor.cli.launch.faults import FaultInjector
 from rumor.train.faults.schedule import Fault, read_faults, resolve
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.tasks import registry
-from rumor.train.tasks.quadratic import quadratic
 
 from ...train.loggers.fakes import Collected, Failing
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
@@ -73,7 +70,6 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--set", "shard_order=sorted"], "round-robin or random"),
         (["--set", "bandwidth=200"], "as in 200mbit, 1gbit or 25MB/s"),
         (["--set", "memory_models=1.5"], "memory_models=1.5: it must be at least 2"),
-        (["--set", "prefetch=-1"], "prefetch=-1"),
         (["--total-steps", "0"], "total_steps is 0"),
         (["--set", "lr_schedule=sawtooth"], "constant, cosine, linear"),
         (["--set", "checkpoint_every=often"], "60s"),
@@ -156,15 +152,6 @@ def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> 
     assert summary["accuracy"] is None and summary["loss"] > 0
     assert [peer["peer"] for peer in summary["peers_detail"]] == [0, 1, 2, 3]
     assert summary["dead"] == []
-
-
-def test_what_the_mean_model_writes_is_told_and_commands_no_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = replace(quadratic(seed=0), sample=lambda model: f"{model.training} \x1b[31m\nx")
-    monkeypatch.setattr(registry, "BUILT_IN", {"quadratic": lambda: task})
-    summary = run_fakes(tmp_path / "run", steps=100)
-    assert summary["sample"] == "False \\x1b[31m\nx"
 
 
 def test_loggers_get_every_row_of_every_peer_and_the_summary(tmp_path: Path) -> None:

@@ -174,9 +174,3 @@ def test_models_that_agree_in_every_bit_are_called_identical() -> None:
 
 def test_a_mean_without_weights_is_called_one() -> None:
     assert "all count alike" in report_text_of(merged_by="equally")
-
-
-def test_what_a_language_model_writes_is_shown_last() -> None:
-    text = report_text_of(sample="def read(path):\n    [red]")
-    assert text.endswith("The merged model writes:\n    def read(path):\n        [red]\n")
-    assert "writes" not in report_text_of(sample=None)

@@ -48,16 +48,15 @@ def test_without_options_a_peer_exchanges_as_in_python(
     asked: list[tuple[RunConfig, PeerConfig]],
 ) -> None:
     assert CliRunner().invoke(app, ["peer"]).exit_code == 0
-    [(run_config, peer_config)] = asked
+    [(_, peer_config)] = asked
     defaults = PeerConfig()
     names = ("shards", "frozen_may_differ", "memory_models", "protocol")
     for name in names:
         assert getattr(peer_config, name) == getattr(defaults, name)
-    assert run_config.prefetch == RunConfig().prefetch
 
 
 def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
-    result = CliRunner().invoke(app, ["peer", *TYPED, "--set=prefetch=3"])
+    result = CliRunner().invoke(app, ["peer", *TYPED, "--set=eval_every=3"])
     assert result.exit_code == 0, result.stderr
     [(run_config, peer_config)] = asked
     protocol = peer_config.protocol
@@ -67,7 +66,7 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
     assert protocol.bandwidth_bytes_s == 25e6
     # One that is given counts more than those that belong together.
     assert (protocol.dead_s, protocol.found_alone_s) == (77, 90)
-    assert run_config.prefetch == 3
+    assert run_config.eval_every == 3
 
 
 def test_a_format_reaches_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
@@ -80,13 +79,13 @@ def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
     asked: list[tuple[RunConfig, PeerConfig]], changes: dict[str, Any], tmp_path: Path
 ) -> None:
     exchange = ExchangeConfig(**changes)
-    place = places_of(tmp_path, peers=2, exchange=exchange, prefetch=1)[1]
+    place = places_of(tmp_path, peers=2, exchange=exchange, eval_every=3)[1]
     result = CliRunner().invoke(app, list(place.command))
     assert result.exit_code == 0, result.stderr
     [(run_config, peer_config)] = asked
     for name, value in exchange.settings().items():
         assert getattr(peer_config, name) == value
-    assert run_config.prefetch == 1
+    assert run_config.eval_every == 3
 
 
 def test_what_is_as_by_default_is_not_handed_on() -> None:

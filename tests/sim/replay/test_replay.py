@@ -28,7 +28,6 @@ from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import JOURNAL, JournalFile
 from rumor.train.storage.journal_records import (
     Began,
-    Dealt,
     Decided,
     Exchanged,
     Fingerprint,
@@ -84,18 +83,14 @@ class Items:
     def __getitem__(self, index):
         return {"x": self.inputs[index] + 0.1 * random.random(), "y": self.inputs[index].sum()}
 
-def loader(context):
-    data = Subset(Items(), context.samples.tolist())
-    return DataLoader(data, context.batch_size, shuffle=True)
-
 def step(model, batch):
     return nn.functional.mse_loss(model(batch["x"])[:, 0].float(), batch["y"])
 
 def loaded():
     return Task(
-        name="loaded", train=loader, test=Items(), n_samples=200, training_step=step, lr=0.01,
+        name="loaded", train=Items(), test=Items(), training_step=step, lr=0.01,
         augment=lambda batch: batch | {"x": batch["x"] * (1 + 0.1 * torch.randn(()))},
-        precision="float16", batch_size=8, steps=40, model=lambda: nn.Linear(6, 1),
+        precision="bfloat16", batch_size=8, steps=40, model=lambda: nn.Linear(6, 1),
     )
 """
 
@@ -169,7 +164,7 @@ def verdicts(found: Replay) -> dict[str, str]:
 
 
 @pytest.mark.live
-def test_own_loaders_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
+def test_own_datasets_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
     options = ("--peers", "2", "--partition", "iid", "--out", "loaded")
     launched(*options, settings=(*RULE, "--task", "noisytask:loaded", "--set=journal"))
     found = replay(place / "loaded")
@@ -188,28 +183,6 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     assert all(0 <= part <= 1 for part in told)
     as_json = json.loads(json.dumps(found.as_json()))
     assert as_json["identical"] and as_json["peers"] == 3 and as_json["steps"] == 180
-
-
-@pytest.mark.live
-def test_samples_dealt_by_who_is_there_are_dealt_alike_in_the_replay(
-    place: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    launched("--peers", "3", "--partition", "live", "--out", str(out))
-    assert replay(out).identical
-    rows = (out / "peers" / "peer-0" / "metrics.jsonl").read_text().splitlines()
-    last = json.loads(rows[-1])
-    # Sixty steps of each in batches of 8, of 200 samples: an epoch is 25 steps of all.
-    assert last["epoch"] >= 1 and 1 <= last["epoch_members"] <= 3
-    assert 0 < last["epoch_seen"] <= 1 and last["epoch_passes_max"] >= last["epoch_passes_min"]
-    journal = out / "peers" / "peer-0" / "journal.bin"
-
-    def with_zoe(_: int, body: bytes) -> bytes:
-        return json.dumps([*json.loads(body), "zoe"]).encode()
-
-    rewrite(journal, with_zoe, nth=2, kind=Dealt)
-    found = replay(out)
-    assert found.difference is not None and "has other samples" in found.difference.what
 
 
 @pytest.mark.live

@@ -8,10 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from rumor.gossip.errors import ConfigError
-from rumor.train.config import RunConfig
 from rumor.train.loop.backward import BackwardSteps
-from rumor.train.loop.learner import Learner
 from rumor.train.tensors.vector import Vector
 
 
@@ -108,16 +105,6 @@ def test_tensors_are_found_in_the_shards_that_they_lie_in() -> None:
         "1.running_var": (2,),
     }
     assert set(Vector(model, shards=3, scattered=True).schema.shards_of.values()) == {(0, 1, 2)}
-
-
-def test_steps_that_are_left_out_as_a_whole_cannot_be_taken_in_parts() -> None:
-    learner = Learner(RunConfig(task="digits", steps=1, precision="float16"), "ada")
-    schema = Vector(learner.model, shards=2).schema
-    if learner._scaler is None:
-        learner.overlap(schema, lambda shard: None)
-        return
-    with pytest.raises(ConfigError, match="a rule that pushes after the step"):
-        learner.overlap(schema, lambda shard: None)
 
 
 def test_shards_of_a_compiled_model_are_announced_as_of_a_plain_one() -> None:

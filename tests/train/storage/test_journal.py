@@ -40,7 +40,6 @@ from rumor.train.storage.journal import JOURNAL, Head, Journal, JournalFile, rul
 from rumor.train.storage.journal_records import (
     Began,
     Closed,
-    Dealt,
     Decided,
     Fingerprint,
     Trained,
@@ -161,12 +160,6 @@ def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> 
     (record, *_), _ = read(write(tmp_path / "j", [received(push(len(frame)), frame)]))
     assert (tmp_path / "j").stat().st_size < 500
     assert record.arguments["envelope"].frame_bytes == len(frame)
-
-
-@pytest.mark.parametrize("members", [(), (3,)])
-def test_samples_that_are_dealt_to_nobody_are_no_record(members: Any) -> None:
-    with pytest.raises(ValueError, match="dealt to nobody"):
-        unpack(*pack(Dealt(1, members)))
 
 
 def test_a_call_of_what_is_no_method_of_a_protocol_is_no_record() -> None:

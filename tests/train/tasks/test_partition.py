@@ -1,10 +1,9 @@
 """Partitions: every sample to one peer, nobody empty, skew as asked for."""
 
-import json
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rumor.gossip.errors import ConfigError
-from rumor.train.config import RunConfig
-from rumor.train.tasks.partition import partition_as_json, partition_name, split
+from rumor.train.tasks.partition import split
 
 LABELS = np.arange(1000) % 10
 DISJOINT = ["iid", "dirichlet:0.1", "dirichlet:100", "shards:1", "shards:2"]
@@ -152,103 +150,68 @@ def test_an_invalid_spec_is_answered_with_the_valid_forms(spec: str) -> None:
     assert f"partition {spec!r}" in said
 
 
-LISTS = [[0, 3, 5], [5, 1], [9]]
+OWN = """
+import numpy as np
 
-
-def in_parts(targets: Any, n: int, seed: int) -> list[list[int]]:
+def told(targets, n, seed):
+    assert isinstance(targets, np.ndarray)
     return [[int(targets[peer]), seed] for peer in range(n)]
 
+def array(targets, n, seed):
+    return np.arange(10).reshape(n, -1)
 
-def test_lists_say_who_has_which_samples() -> None:
-    for lists in (LISTS, [np.array(part) for part in LISTS], tuple(map(tuple, LISTS))):
-        found = split(lists, LABELS[:10], 3, 0)
-        assert [part.tolist() for part in found] == LISTS
-        assert all(part.dtype == np.int64 for part in found)
-
-
-def test_a_function_is_told_targets_peers_and_seed() -> None:
-    found = split(in_parts, LABELS[:10], 3, 7)
-    assert [part.tolist() for part in found] == [[LABELS[peer], 7] for peer in range(3)]
-
-    def is_array(targets: Any, n: int, seed: int) -> list[list[int]]:
-        assert isinstance(targets, np.ndarray)
-        return [[0]] * n
-
-    assert len(split(is_array, torch.rand(4, dtype=torch.bfloat16), 2, 0)) == 2
-    assert split(lambda targets, n, seed: np.arange(10).reshape(n, -1), LABELS, 5, 0)[4][0] == 8
+def few(targets, n, seed): return [[0]]
+def nothing(targets, n, seed): return None
+def text(targets, n, seed): return "iid"
+def failing(targets, n, seed): return 1 / 0
+def empty(targets, n, seed): return [[0], []]
+def beyond(targets, n, seed): return [[0], [3, 10]]
+def negative(targets, n, seed): return [[0], [-1]]
+def real(targets, n, seed): return [[0], [1.0]]
+def flags(targets, n, seed): return [[0], [True]]
+def nested(targets, n, seed): return [[0], [[1], [2, 3]]]
+def number(targets, n, seed): return [0, [1]]
+"""
 
 
-def test_lists_come_from_a_file_or_a_named_function(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module ``ownparts`` in the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    Path("parts.json").write_text(json.dumps(LISTS))
-    Path("ownparts.py").write_text("def listed(targets, n, seed):\n    return [[seed]] * n\n")
-    assert [part.tolist() for part in split("parts.json", LABELS, 3, 0)] == LISTS
-    assert [part.tolist() for part in split("ownparts:listed", LABELS, 2, 4)] == [[4], [4]]
-    sys.modules.pop("ownparts")
+    Path("ownparts.py").write_text(OWN)
+    yield
+    sys.modules.pop("ownparts", None)
 
 
+@pytest.mark.usefixtures("own")
+def test_a_function_is_told_targets_peers_and_seed() -> None:
+    found = split("ownparts:told", LABELS[:10], 3, 7)
+    assert [part.tolist() for part in found] == [[LABELS[peer], 7] for peer in range(3)]
+    assert all(part.dtype == np.int64 for part in found)
+    assert len(split("ownparts:told", torch.zeros(4, dtype=torch.bfloat16), 2, 0)) == 2
+    assert split("ownparts:array", LABELS, 5, 0)[4][0] == 8
+
+
+@pytest.mark.usefixtures("own")
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        (LISTS[:2], r"lists:\w{8} has 2 lists, and the data are split among 3"),
-        (LISTS[:1], "has 1 list, and"),
-        ([[0], [], [1]], "the part of peer 1 is empty"),
-        ([[0], [1], [3, 10]], "the part of peer 2 has index 10: there are 10 samples, 0 to 9"),
-        ([[0], [-1], [3]], "the part of peer 1 has index -1"),
-        ([[0], [1.0], [3]], "the part of peer 1 must be a list of integers"),
-        ([[0], [True], [3]], "the part of peer 1 must be a list of integers"),
-        ([[0], [[1], [2]], [3]], "the part of peer 1 must be a list of integers"),
-        ([[0], [[1], [2, 3]], [3]], "the part of peer 1 must be a list of integers"),
-        ([0, [1], [3]], "the part of peer 0 must be a list of integers"),
-        (lambda targets, n, seed: 1 / 0, r"raised ZeroDivisionError(.|\n)*test_partition\.py"),
-        (lambda targets, n, seed: None, "returned a NoneType: it must return index lists"),
-        (lambda targets, n, seed: "iid", "returned a str"),
-        ("nowhere.json", "nowhere.json cannot be read"),
+        ("ownparts:few", "returned a list of 1: it must return a list of indices for each of 2"),
+        ("ownparts:nothing", "returned a NoneType: it must"),
+        ("ownparts:text", "returned a str"),
+        ("ownparts:failing", r"raised ZeroDivisionError(.|\n)*ownparts\.py"),
+        ("ownparts:empty", "the part of peer 1 is empty"),
+        ("ownparts:beyond", "the part of peer 1 has index 10: there are 10 samples, 0 to 9"),
+        ("ownparts:negative", "the part of peer 1 has index -1"),
+        ("ownparts:real", "the part of peer 1 must be a list of integers"),
+        ("ownparts:flags", "the part of peer 1 must be a list of integers"),
+        ("ownparts:nested", "the part of peer 1 must be a list of integers"),
+        ("ownparts:number", "the part of peer 0 must be a list of integers"),
         ("json_without:function", "there is no module 'json_without'"),
         ("json:no_function", "has no function 'no_function'"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(partition: Any, message: str) -> None:
+def test_lists_that_do_not_fit_are_refused(partition: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        split(partition, LABELS[:10], 3, 0)
-
-
-@pytest.mark.parametrize("text", ["[[", "3", '{"a": [1]}'])
-def test_a_file_that_holds_no_lists_is_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "parts.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"parts.json (is no JSON|must hold a list)"):
-        split(str(tmp_path / "parts.json"), LABELS, 3, 0)
-
-
-def test_partitions_have_names_and_only_functions_cannot_be_written_down() -> None:
-    assert partition_name("dirichlet:0.1") == partition_as_json("dirichlet:0.1") == "dirichlet:0.1"
-    assert partition_name(in_parts) == f"{__name__}:in_parts"
-    assert partition_name(LISTS) == partition_name([np.array(part) for part in LISTS])
-    assert partition_name(LISTS) != partition_name(LISTS[::-1])
-    assert json.loads(json.dumps(partition_as_json([np.array([1, 2])]))) == [[1, 2]]
-    with pytest.raises(ConfigError, match="give its name as a text, module:function"):
-        partition_as_json(in_parts)
-    with pytest.raises(ConfigError, match="give its name as a text"):
-        RunConfig(partition=in_parts, journal=True)
-
-
-def test_a_package_goes_to_one_peer_whole_and_sizes_are_near_one_another() -> None:
-    sizes = np.array([300, 200, 150, 120, 90, 60, 40, 20, 10, 10])
-    packages = np.random.default_rng(0).permutation(np.repeat(np.arange(10), sizes))
-    parts = split("package", packages, 3, seed=0)
-    owned = [set(packages[part]) for part in parts]
-    assert sorted(label for labels in owned for label in labels) == list(range(10))
-    assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
-    # Never further apart than the smallest package of the largest part.
-    assert max(map(len, parts)) - min(map(len, parts)) <= 20
-    assert [part.tolist() for part in parts] != [
-        part.tolist() for part in split("package", packages, 3, seed=1)
-    ]
-
-
-def test_fewer_packages_than_peers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="there are 2 for 3 peers"):
-        split("package", np.array([0, 1, 0, 1]), 3, seed=0)
+        split(partition, LABELS[:10], 2, 0)

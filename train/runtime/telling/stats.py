@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import Incarnation, PeerId
 from ....gossip.weight import Units, founders, in_units
-from ...tasks.live_partition import training_of
 from ...tasks.task import Evaluation
 from .counters import Counters
 
@@ -75,8 +74,6 @@ class PeerStats:
     """Shares that have come, or are coming, and are not mixed yet."""
     members: tuple[PeerId, ...] = ()
     """Ids of all that are believed to run, this peer included, sorted."""
-    training: Mapping[PeerId, int] = field(default_factory=dict)
-    """Steps of those among them that take optimizer steps, by id."""
     met: frozenset[tuple[PeerId, Incarnation]] = frozenset()
     """All that have been in its swarm while it was, itself included."""
     averaged: AverageEvaluation | None = None
@@ -117,7 +114,6 @@ def protocol_stats(protocol: Protocol) -> dict[str, Any]:
         "escrowed": sum(o.escrow for a in protocol.accounts for o in a.outstanding.values()),
         "queue": protocol.staged,
         "members": tuple(member.id for member in protocol.live()),
-        "training": training_of(protocol),
     }
 
 

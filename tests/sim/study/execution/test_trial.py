@@ -44,7 +44,7 @@ def test_a_default_that_is_given_makes_no_other_trial() -> None:
         {"eval_every": 7},
         {"engine": "dense"},
         {"slow": ("3:10",)},
-        {"partition": [[0]] * 64},
+        {"partition": "iid"},
         {"faults": [{"at_s": 1.0, "kind": "crash", "peer": 2}]},
     ],
 )
@@ -70,7 +70,6 @@ def test_other_code_makes_another_trial(monkeypatch: pytest.MonkeyPatch) -> None
         ({"network": "net.json"}, "net.json"),
         ({"topology": "file:path=graph.csv"}, "graph.csv"),
         ({"topology": "spanning-tree:of=file:path=graph.csv"}, "graph.csv"),
-        ({"partition": "parts.json"}, "parts.json"),
     ],
 )
 def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> None:
@@ -150,7 +149,6 @@ def test_settings_survive_being_written_down() -> None:
         ({"workers": "many"}, "workers is 'many': it must be an integer"),
         ({"network": NetworkConfig()}, "network is an object: a study needs its name"),
         ({"lr": "high"}, "lr is 'high': it must be a number"),
-        ({"partition": lambda targets, n, seed: [[0]] * n}, "give its name as a text"),
     ],
 )
 def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], message: str) -> None:

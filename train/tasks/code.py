@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import AdamW, Optimizer
 
-from ....gossip.errors import ConfigError
-from ..task import Task, fraction_right
+from ...gossip.errors import ConfigError
 from .gpt import GPT, SIZES
+from .task import Task, fraction_right
 
 __all__ = ["Corpus", "code", "read_packages", "standard_library"]
 
@@ -39,8 +39,6 @@ take longer than a hundred steps."""
 
 _LRS: Final[Mapping[str, float]] = {"120k": 4e-3, "800k": 2e-3, "3.3m": 1e-3, "30m": 6e-4}
 _STEPS: Final[Mapping[str, int]] = {"120k": 2000, "800k": 4000, "3.3m": 8000, "30m": 20_000}
-
-_PROMPT: Final = b"def read(path):\n    "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +128,6 @@ def code(size: str = "120k") -> Task:
         targets=packages,
         loss=_loss,
         accuracy=fraction_right,
-        sample=_sample,
         precision="auto",
         optimizer=_adamw,
         lr=_LRS[size],
@@ -174,9 +171,3 @@ def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _adamw(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     return AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1)
-
-
-def _sample(model: nn.Module) -> str:
-    """Some lines of code that a model writes."""
-    assert isinstance(model, GPT)
-    return model.generate(_PROMPT, 300).decode(errors="replace")

@@ -86,32 +86,6 @@ class GPT(nn.Module):
         hidden = self.norm(self.layers(self.tokens(tokens.long())))
         return functional.linear(hidden, self.tokens.weight)
 
-    @torch.no_grad()
-    def generate(self, start: bytes, n: int, *, temperature: float = 0.8, seed: int = 0) -> bytes:
-        """Continue a text.
-
-        Args:
-            start: What it begins with; at least one byte.
-            n: How many bytes to add.
-            temperature: Below 1 likelier bytes are taken more often; 0 always takes the likeliest.
-            seed: Of the draws, which touch no other stream.
-
-        Returns:
-            All of it.
-        """
-        device = self.tokens.weight.device
-        draws = torch.Generator().manual_seed(seed)
-        text = list(start)
-        for _ in range(n):
-            seen = torch.tensor([text[-self.config.context :]], device=device)
-            logits = self(seen)[0, -1].float().cpu()
-            if temperature:
-                odds = (logits / temperature).softmax(dim=-1)
-                text.append(int(torch.multinomial(odds, 1, generator=draws)))
-            else:
-                text.append(int(logits.argmax()))
-        return bytes(text)
-
 
 class _Layer(nn.Module):
     """Attention to what came before, then a hidden layer, each added to what it was given."""

@@ -1,3 +1,0 @@
-"""Tasks whose samples are text."""
-
-__all__: list[str] = []
