@@ -17,7 +17,9 @@ from ...gossip.types import stream
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["PARTITIONS", "Split", "needs_targets", "partition_module", "split"]
+__all__ = [
+    *("PARTITIONS", "Split", "dirichlet", "needs_targets", "partition_module", "shards", "split"),
+]
 
 Indices = NDArray[np.int64]
 
