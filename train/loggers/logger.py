@@ -1,7 +1,7 @@
 """What a logger is, and what it is told: a run, then one row of metrics after another."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -67,7 +67,7 @@ _LEFT_OUT: Final = frozenset({"swarm_steps", "unix_s"})
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float]:
-    """What of a row can be drawn: its finite numbers, by name.
+    """The finite numbers of a row, by name.
 
     >>> figures({"step": 3, "swarm_steps": 12, "loss": 0.5, "accuracy": None, "sketch": [1.0]})
     {'steps': 3.0, 'loss': 0.5}
@@ -84,7 +84,7 @@ def _is_number(value: object) -> bool:
 
 
 def final_figures(summary: Mapping[str, Any], run: LoggedRun) -> dict[str, float]:
-    """What a run came to, as numbers by name, without the settings that a summary repeats.
+    """The numbers of a summary, by name, without the settings that it repeats.
 
     >>> final_figures({"seed": 0, "loss": 0.5}, LoggedRun(name="first", config={"seed": 0}))
     {'final/loss': 0.5}
@@ -97,32 +97,24 @@ def final_figures(summary: Mapping[str, Any], run: LoggedRun) -> dict[str, float
     }
 
 
-def flat(values: Mapping[str, Any]) -> dict[str, str | bool | int | float]:
-    """Nested values as one level: texts, truth values and finite numbers.
-
-    What is None, not finite, or a list of mappings is left out.
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str | bool | int | float]:
+    """Nested values as one level: strings, booleans and finite numbers. A list becomes one string;
+    None, numbers that are not finite and lists of mappings are left out.
 
     >>> flat({"seed": 0, "exchange": {"wire": "int8"}, "slow": ["3:10"], "p": None})
     {'seed': 0, 'exchange.wire': 'int8', 'slow': '3:10'}
     """
-    return dict(_leaves(values, ""))
-
-
-def _leaves(
-    values: Mapping[str, Any], prefix: str
-) -> Iterator[tuple[str, str | bool | int | float]]:
+    found: dict[str, str | bool | int | float] = {}
     for name, value in values.items():
-        match value:
-            case Mapping():
-                yield from _leaves(value, f"{prefix}{name}.")
-            case list() | tuple():
-                if value and not any(isinstance(each, Mapping) for each in value):
-                    yield f"{prefix}{name}", " ".join(map(str, value))
-            case float() if not math.isfinite(value):
-                pass
-            case str() | bool() | int() | float():
-                yield f"{prefix}{name}", value
-            case None:
-                pass
-            case _:
-                yield f"{prefix}{name}", str(value)
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple):
+            if value and not any(isinstance(each, Mapping) for each in value):
+                found[prefix + name] = " ".join(map(str, value))
+        elif isinstance(value, float) and not math.isfinite(value):
+            continue
+        elif value is not None:
+            found[prefix + name] = (
+                value if isinstance(value, str | bool | int | float) else str(value)
+            )
+    return found

@@ -3,11 +3,11 @@
 import fcntl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import mlflow
-from mlflow.entities import Metric, Param
+from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -15,8 +15,7 @@ from .logger import SWARM, LoggedRun, figures, final_figures, flat
 
 __all__ = ["MlflowLogger"]
 
-# What its server refuses to take at once.
-_PARAMS_MAX: Final = 100
+# What its server refuses to take.
 _PARAM_CHARS_MAX: Final = 500
 
 
@@ -27,7 +26,7 @@ class MlflowLogger:
     run with the tag ``rumor.swarm``, by which runs can be grouped.
 
     Args:
-        where: The experiment; ``rumor`` unless given.
+        where: The experiment; default: ``rumor``.
     """
 
     def __init__(self, where: str | None = None) -> None:
@@ -39,20 +38,14 @@ class MlflowLogger:
         self._run = run
         with _alone(mlflow.get_tracking_uri()):
             self._client = MlflowClient()
+            # Another peer may be faster; if not, the next line says what is wrong.
+            with suppress(MlflowException):
+                self._client.create_experiment(self._experiment)
             found = self._client.get_experiment_by_name(self._experiment)
-            if found is None:
-                try:
-                    self._client.create_experiment(self._experiment)
-                except MlflowException:
-                    pass  # another peer was faster, or the next line says what is wrong
-                found = self._client.get_experiment_by_name(self._experiment)
         self._experiment_id = found.experiment_id
-        params = [
-            Param(name, str(value)[:_PARAM_CHARS_MAX]) for name, value in flat(run.config).items()
-        ]
-        for start in range(0, len(params), _PARAMS_MAX):
-            own = params[start : start + _PARAMS_MAX]
-            self._client.log_batch(self._run_of(run.peer or SWARM), params=own)
+        for name, value in flat(run.config).items():
+            text = str(value)[:_PARAM_CHARS_MAX]
+            self._client.log_param(self._run_of(run.peer or SWARM), name, text)
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
         """Add a point to each chart."""

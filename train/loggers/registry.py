@@ -10,7 +10,6 @@ from .logger import Logger, LoggerSpec
 
 __all__ = ["LOGGERS", "check_loggers", "make_loggers"]
 
-
 LOGGERS: Final = {
     "tensorboard": "TensorBoardLogger",
     "trackio": "TrackioLogger",
@@ -31,17 +30,27 @@ def check_loggers(specs: Sequence[LoggerSpec]) -> None:
     if isinstance(specs, str):
         raise ConfigError(f'loggers is {specs!r}: it must be a tuple, as in ("{specs}",)')
     for spec in specs:
-        if isinstance(spec, str):
-            _parsed(spec)
-        elif isinstance(spec, type) or not isinstance(spec, Logger):
+        if not isinstance(spec, str):
+            if isinstance(spec, type) or not isinstance(spec, Logger):
+                raise ConfigError(
+                    f"a logger is {spec!r}: it must be a name, or an object with the methods open, "
+                    "log and close"
+                )
+            continue
+        name, colon, where = spec.partition(":")
+        if name not in LOGGERS:
+            hint = did_you_mean(name, LOGGERS, f": known are {', '.join(LOGGERS)}")
+            raise ConfigError(f"there is no logger {name!r}{hint}")
+        if colon and not where.strip():
+            raise ConfigError(f"logger {spec!r} says no place behind its colon: leave it out")
+        if find_spec(name) is None:
             raise ConfigError(
-                f"a logger is {spec!r}: it must be a name, or an object with the methods open, log "
-                "and close"
+                f"logger {name} needs a package that is not installed: pip install 'rumor[{name}]'"
             )
 
 
 def make_loggers(specs: Sequence[LoggerSpec]) -> list[tuple[str, Logger]]:
-    """Make loggers, each with what to call it in a warning; none is opened.
+    """Make loggers, each with its name for warnings; none is opened.
 
     Raises:
         ConfigError: See `check_loggers`.
@@ -51,21 +60,6 @@ def make_loggers(specs: Sequence[LoggerSpec]) -> list[tuple[str, Logger]]:
 
 
 def _made(spec: str) -> tuple[str, Logger]:
-    name, where = _parsed(spec)
+    name, _, where = spec.partition(":")
     module = import_module(f".{name}", __package__)
-    logger: Logger = getattr(module, LOGGERS[name])(where)
-    return name, logger
-
-
-def _parsed(spec: str) -> tuple[str, str | None]:
-    name, colon, where = spec.partition(":")
-    if name not in LOGGERS:
-        hint = did_you_mean(name, LOGGERS, f": known are {', '.join(LOGGERS)}")
-        raise ConfigError(f"there is no logger {name!r}{hint}")
-    if colon and not where.strip():
-        raise ConfigError(f"logger {spec!r} says no place behind the colon: leave out the colon")
-    if find_spec(name) is None:
-        raise ConfigError(
-            f"logger {name} needs a package that is not installed: pip install 'rumor[{name}]'"
-        )
-    return name, where.strip() or None
+    return name, getattr(module, LOGGERS[name])(where.strip() or None)

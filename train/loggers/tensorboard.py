@@ -18,8 +18,8 @@ _FLUSH_S: Final = 10
 class TensorBoardLogger:
     """Writes event files, a folder for each peer and one for the swarm.
 
-    They are in FOLDER/RUN, or without a folder, in ``tensorboard`` within the run's own. A peer
-    that writes its own rows does so in FOLDER/PEER, so that peers with one FOLDER are one swarm.
+    They are in FOLDER/RUN; default: ``tensorboard`` within the run's own. A peer that writes its
+    own rows does so in FOLDER/PEER, so that peers with one FOLDER are one swarm.
 
     Args:
         where: FOLDER.
@@ -27,19 +27,14 @@ class TensorBoardLogger:
 
     def __init__(self, where: str | None = None) -> None:
         self._where = where
-        self._root = Path()
         self._writers: dict[str, SummaryWriter] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Write the settings."""
+        """Choose the folder."""
         self._run = run
-        if self._where is None:
-            self._root = (run.folder or Path("runs")) / "tensorboard"
-        else:
+        self._root = (run.folder or Path("runs")) / "tensorboard"
+        if self._where is not None:
             self._root = Path(self._where) / (run.name if run.peer is None else "")
-        rows = [f"| {name} | {value} |" for name, value in flat(run.config).items()]
-        table = "\n".join(["| setting | value |", "|---|---|", *rows])
-        self._writer(run.peer or SWARM).add_text("settings", table)
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
         """Add a point to each chart."""

@@ -18,7 +18,7 @@ class TrackioLogger:
     """Writes a run for each peer and one for the swarm, which its dashboard shows in one chart.
 
     Args:
-        where: The project; ``rumor`` unless given.
+        where: The project; default: ``rumor``.
     """
 
     def __init__(self, where: str | None = None) -> None:
@@ -36,8 +36,7 @@ class TrackioLogger:
 
     def close(self, summary: Mapping[str, Any]) -> None:
         """Add the final figures to the swarm's run, or the peer's own, and end all."""
-        final = final_figures(summary, self._run)
-        if final:
+        if final := final_figures(summary, self._run):
             self._run_of(self._run.peer or SWARM).log(final)
         with redirect_stdout(io.StringIO()):
             for run in self._runs.values():

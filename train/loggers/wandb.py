@@ -17,11 +17,10 @@ _log = logging.getLogger("rumor")
 class WandbLogger:
     """Writes a run for each peer and one for the swarm; a workspace draws them in one chart.
 
-    Its own environment variables count: ``WANDB_MODE=offline`` writes to disk alone, and
-    ``WANDB_RUN_GROUP`` names the group.
+    ``WANDB_MODE=offline`` writes to disk alone, and ``WANDB_RUN_GROUP`` names the group.
 
     Args:
-        where: The project, or ENTITY/PROJECT; ``rumor`` unless given.
+        where: The project, or ENTITY/PROJECT; default: ``rumor``.
     """
 
     def __init__(self, where: str | None = None) -> None:
@@ -30,11 +29,7 @@ class WandbLogger:
         self._runs: dict[str, Any] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Begin the swarm's run, or the peer's own.
-
-        Raises:
-            RuntimeError: Nobody is logged in.
-        """
+        """Begin the swarm's run, or the peer's own; raises RuntimeError if nobody is logged in."""
         self._run = run
         is_online = wandb.setup().settings.mode == "online"
         if is_online and not wandb.login(prompt=False, verify=False):
@@ -67,7 +62,7 @@ class WandbLogger:
                 # Output is the peers' own, and a launcher's load says nothing about theirs.
                 settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
             )
-            # Not its own count of rows: what a later life of a peer writes may begin earlier.
+            # Not its own count of rows: a later incarnation of a peer may begin earlier.
             run.define_metric("*", step_metric="swarm_steps")
             self._runs[peer] = run
         return self._runs[peer]

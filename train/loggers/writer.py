@@ -1,10 +1,11 @@
-"""Hands rows to loggers on threads of their own: a logger that is slow or fails stops nobody."""
+"""Hands rows to loggers, each on a thread of its own: one that is slow or fails stops nobody."""
 
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final
 
 from .logger import LoggedRun, Logger
@@ -20,12 +21,10 @@ _CLOSE_S: Final = 60.0
 
 
 class LogWriter:
-    """Loggers that get the same rows, each on a thread of its own.
-
-    Failures cost one warning for each logger.
+    """Loggers that get the same rows. A failure costs one warning for each logger.
 
     Args:
-        loggers: Each with what to call it.
+        loggers: Each with its name for warnings.
         rows_max: How many rows may wait for a logger; those beyond are dropped, and counted in
             one warning at the end.
     """
@@ -34,12 +33,11 @@ class LogWriter:
         self, loggers: Iterable[tuple[str, Logger]] = (), *, rows_max: int = _ROWS_MAX
     ) -> None:
         self._feeds = [_Feed(name, logger, rows_max) for name, logger in loggers]
-
-    def __bool__(self) -> bool:
-        return bool(self._feeds)
+        self._is_open = False
 
     def open(self, run: LoggedRun) -> None:
         """Begin a run; loggers hear of it with the first row, or at the end."""
+        self._is_open = True
         for feed in self._feeds:
             feed.run = run
 
@@ -50,7 +48,7 @@ class LogWriter:
             peer: Whose it is.
             row: With ``swarm_steps``, the x axis.
         """
-        for feed in self._feeds:
+        for feed in self._feeds if self._is_open else ():
             feed.add(peer, row)
 
     def close(self, summary: Mapping[str, Any], timeout_s: float = _CLOSE_S) -> None:
@@ -61,6 +59,9 @@ class LogWriter:
             timeout_s: How long to wait for all of them together, seconds; what is left then is
                 lost, and a warning says so.
         """
+        if not self._is_open:
+            return
+        self._is_open = False
         until_s = time.monotonic() + timeout_s
         for feed in self._feeds:
             feed.end(summary)
@@ -69,45 +70,31 @@ class LogWriter:
 
 
 class _Feed:
-    """One logger, what waits for it, and the thread on which it is called."""
+    """One logger, the calls that wait for it, and the thread that makes them."""
 
     def __init__(self, name: str, logger: Logger, rows_max: int) -> None:
-        self.run: LoggedRun | None = None
-        self._name = name
-        self._logger = logger
-        self._rows_max = rows_max
-        self._changed = threading.Condition()
-        self._rows: deque[tuple[str, Mapping[str, Any]]] = deque()
+        self.run = LoggedRun(name="")
+        self._name, self._logger, self._rows_max = name, logger, rows_max
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._dropped = 0
-        self._summary: Mapping[str, Any] | None = None
         self._has_warned = self._is_broken = False
         self._thread: threading.Thread | None = None
 
     def add(self, peer: str, row: Mapping[str, Any]) -> None:
-        with self._changed:
-            if self.run is None or self._summary is not None or self._is_broken:
-                return
-            if len(self._rows) >= self._rows_max:
-                self._dropped += 1
-                return
-            self._rows.append((peer, row))
-            self._begin(self.run)
-            self._changed.notify_all()
+        if self._calls.qsize() >= self._rows_max:
+            self._dropped += not self._is_broken
+        elif not self._is_broken:
+            x = int(row.get("swarm_steps", row.get("step", 0)))
+            self._put(partial(self._logger.log, peer, x, row))
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        with self._changed:
-            if self.run is None or self._summary is not None:
-                return
-            self._summary = summary
-            self._begin(self.run)
-            self._changed.notify_all()
+        self._put(partial(self._logger.close, summary))
+        self._calls.put(None)
 
     def join(self, rest_s: float, timeout_s: float) -> None:
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        thread.join(rest_s)
-        if thread.is_alive():
+        assert self._thread is not None
+        self._thread.join(rest_s)
+        if self._thread.is_alive():
             _log.warning(
                 "logger %s was not done after %g s: what it has not taken may be lost",
                 *(self._name, timeout_s),
@@ -115,41 +102,29 @@ class _Feed:
         if self._dropped:
             _log.warning("logger %s was too slow: it missed %d rows", self._name, self._dropped)
 
-    def _begin(self, run: LoggedRun) -> None:
+    def _put(self, call: Callable[[], object]) -> None:
+        self._calls.put(call)
         # With the first row, not before: a simulation starts a process by forking first.
         if self._thread is None:
             name = f"rumor-logger-{self._name}"
-            self._thread = threading.Thread(target=self._feed, args=(run,), name=name, daemon=True)
+            self._thread = threading.Thread(target=self._feed, name=name, daemon=True)
             self._thread.start()
 
-    def _feed(self, run: LoggedRun) -> None:
-        try:
-            self._logger.open(run)
-        except Exception as error:
-            self._warn(error, "gets no rows")
-            with self._changed:
-                self._is_broken = True
-                self._rows.clear()
-            return
-        while (next_row := self._next()) is not None:
-            peer, row = next_row
-            try:
-                self._logger.log(peer, int(row.get("swarm_steps", row.get("step", 0))), row)
-            except Exception as error:
-                self._warn(error, "may miss rows")
-        try:
-            self._logger.close(self._summary or {})
-        except Exception as error:
-            self._warn(error, "may miss rows")
+    def _feed(self) -> None:
+        self._is_broken = not self._try(partial(self._logger.open, self.run), "gets no rows")
+        while (call := self._calls.get()) is not None:
+            if not self._is_broken:
+                self._try(call, "may miss rows")
 
-    def _next(self) -> tuple[str, Mapping[str, Any]] | None:
-        """The next row; None when all have been taken and no more will come."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._rows or self._summary is not None)
-            return self._rows.popleft() if self._rows else None
-
-    def _warn(self, error: Exception, result: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
-            _log.warning("logger %s failed and %s; all else goes on: %s", self._name, result, why)
+    def _try(self, call: Callable[[], object], result: str) -> bool:
+        try:
+            call()
+            return True
+        except Exception as error:
+            if not self._has_warned:
+                self._has_warned = True
+                why = (str(error).strip() or type(error).__name__).splitlines()[0]
+                _log.warning(
+                    "logger %s failed and %s; all else goes on: %s", self._name, result, why
+                )
+            return False

@@ -110,7 +110,7 @@ class Telemetry:
         first = stats()
         self._say_ready(first.id)
         out, log_every = self._config.out, self._config.log_every
-        if log_every is None or (out is None and not self._loggers):
+        if log_every is None or (out is None and not self._config.loggers):
             return
         if out is not None:
             # What it says of an earlier incarnation would pass for the end of this one.

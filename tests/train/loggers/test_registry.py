@@ -34,7 +34,7 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(
     [
         ("tensorbord", "did you mean 'tensorboard'"),
         ("csv", "known are tensorboard, trackio, wandb, mlflow"),
-        ("tensorboard:", "says no place behind the colon"),
+        ("tensorboard:", "says no place behind its colon"),
         (7, "an object with the methods open, log and close"),
         (Collected, "an object with the methods open, log and close"),
     ],
