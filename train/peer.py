@@ -23,6 +23,7 @@ from ..gossip.protocol.leave import STOPPED
 from ..gossip.protocol.protocol import Protocol
 from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
+from ..gossip.types import Incarnation
 from ..gossip.weight import founders
 from .config import PeerConfig
 from .loop.average import Average, Evaluate, average
@@ -33,18 +34,17 @@ from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Telemetry
 from .model import require_own_process, state_dict
-from .runtime import join, shutdown
+from .runtime import shutdown
+from .runtime.opening import open_runtime, open_transport
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
 from .runtime.script.environment import environment, peers_before, resolve_config
-from .runtime.script.order import SwarmOrder
-from .runtime.session import Made, PeerSession, open_transport
+from .runtime.search import join_swarm
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
 from .runtime.telling.stats import PeerStats, protocol_stats
 from .storage.checkpointer import Stateful
-from .storage.inputs import Call
 from .storage.journal import Journal
 from .tensors.vector import Vector
 
@@ -125,7 +125,6 @@ class Peer:
         given |= {"rule": rule, "out": out}
         told = environment()
         before = peers_before(told)
-        meet = told.fields.get("rendezvous")
         told, swarm = told.of_swarm(swarm, before)
         self.config = resolve_config(config, given, told)
         """All settings, those of the environment among them."""
@@ -163,7 +162,7 @@ class Peer:
         """Opens its sockets."""
         self._counters = Counters()
         self._folder = PeerFolder(self.config, model, self._vector, self._check.require_constant)
-        self._session: PeerSession | None = None
+        self._runtime: PeerRuntime | None = None
         self.merged: MergeResult | None = None
         """How the last `merge` ended, that at the end of the block included; None before."""
         self._left, self._pace_s, self._told = False, _PACE_S, told
@@ -173,11 +172,9 @@ class Peer:
         )
         self._signals = SignalHandling(self._stop)
         self._on_start: list[Callable[[], object]] = []
+        self._has_begun = False
         self._pid = os.getpid()
         before.append(swarm)
-        self._order: SwarmOrder | None = None
-        if meet is not None and self.config.rendezvous == told.fields["rendezvous"]:
-            self._order = SwarmOrder(meet, self.id, before)
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,
@@ -204,7 +201,7 @@ class Peer:
             TrainingError: There are some, and none can be read; the message says why.
             LocalProtocolError: The peer runs already, or no checkpoints are kept.
         """
-        if self._session is not None:
+        if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
         self._check.begin()
         past = self._folder.resume(self.config.id)
@@ -217,9 +214,9 @@ class Peer:
 
         Values are such as JSON has, but for ``anchor``: tensors, which some wires need.
         """
-        if self._session is None:
+        if self._runtime is None:
             return {"id": self.id, "steps": self.steps}
-        return self._folder.state(self._current_session()) | {"weight": self.weight}
+        return self._folder.state(self._runtime) | {"weight": self.weight}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on as the peer whose `state_dict` this is; call it before the block is entered. Others
@@ -230,7 +227,7 @@ class Peer:
             TrainingError: It is no such state, and nothing was changed.
             LocalProtocolError: The peer runs already.
         """
-        if self._session is not None:
+        if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
         self.id = self._folder.take_up(state, self.config.id) or self.id
 
@@ -244,7 +241,7 @@ class Peer:
         Raises:
             LocalProtocolError: The peer does not run, or no checkpoints are kept.
         """
-        return self._folder.save(self._current_session(), wait=wait)
+        return self._folder.save(self._running(), wait=wait)
 
     def __enter__(self) -> Self:
         """Call `start`."""
@@ -262,7 +259,7 @@ class Peer:
                 script that started it.
             SystemExit: A signal came meanwhile, see `PeerConfig.signals`.
         """
-        if self._session is not None:
+        if self._runtime is not None:
             raise LocalProtocolError("the peer was started before: make a new one with Peer(model)")
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise LocalProtocolError(
@@ -291,42 +288,59 @@ class Peer:
         there: those that are made earlier are of a model that the start replaces. Of a peer that
         runs it is called at once.
         """
-        if self._session is None:
+        if not self._has_begun:
             self._on_start.append(callback)
         else:
             callback()
 
     def _begin(self) -> None:
-        made = Made(
-            *(self.id, self.config, self._rule, self._model, self._vector, self._counters),
-            journaled=self._journaled,
-            notes=self._notes,
-            opens=self._opens,
-            measured=self._telemetry.measured,
-            goes_on=self._told.resume,
-            order=self._order,
-        )
         try:
             if self._told.resume and self._folder.may_resume:
                 self.resume()
             self._check.begin()
             self._folder.require_ready(self._rule)
             self._telemetry.serve(self.stats)
-            if self._order is not None:
-                self._order.note()
-                self._order.require_alike()
             if (meet := self.config.rendezvous) is not None and self._folder.past is None:
                 initial_model.begin_alike(
                     *(self._model, self._vector.schema, meet, self._told.index, self._told.count),
-                    *(self._stop, self.config.join_timeout_s, self._order),
+                    *(self._stop, self.config.join_timeout_s),
                 )
-            self._session = join.begin(made, self._folder, self._stop)
+            # Members that never change found together once, and never come back.
+            goes_on = self._told.resume and not requirements_of(self._rule).fixed_members
+            join_swarm(
+                *(self._open, self.config, self._folder, self.id, self._stop), goes_on=goes_on
+            )
+            # What the network thread mixed until now is done before what training does next.
+            self._vector.follow()
+            if self._vector.extra_state is not None:
+                self._vector.extra_state.unpack()
+            self._folder.entered()
+            self._has_begun = True
             for callback in self._on_start:
                 callback()
             self._telemetry.begin(self.stats)
         except BaseException:
             self._close()
+            self._runtime = None
             raise
+
+    def _open(self, incarnation: Incarnation) -> PeerRuntime:
+        self._runtime = None  # an earlier one is closed
+        self._runtime = open_runtime(
+            incarnation,
+            id=self.id,
+            config=self.config,
+            rule=self._rule,
+            model=self._model,
+            vector=self._vector,
+            counters=self._counters,
+            stats=self.stats,
+            opens=self._opens,
+            past=self._folder.past,
+            journaled=self._journaled,
+            notes=self._notes,
+        )
+        return self._runtime
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
@@ -357,7 +371,7 @@ class Peer:
         try:
             if not has_failed and not self._left:
                 self.merge(self.config.linger_s)
-                self._folder.end(self._current_session(), wait=True)
+                self._folder.end(self._running(), wait=True)
         except RumorError as failure:
             error, has_failed = failure, True
             raise
@@ -403,7 +417,7 @@ class Peer:
     @property
     def _journal(self) -> Journal | None:
         """The journal, where one is kept; it is made when the peer starts."""
-        return None if self._session is None else self._session.journal
+        return None if self._runtime is None else self._runtime.journal
 
     @property
     def steps(self) -> int:
@@ -426,10 +440,10 @@ class Peer:
             metrics_url=self._telemetry.metrics_url,
             has_left=self._left,
         )
-        if (session := self._session) is None:
+        if (runtime := self._runtime) is None:
             return stats
         known = self._running().look(protocol_stats)
-        known |= {"addresses": session.addresses, "met": session.met, "ended_by": self.ended_by}
+        known |= {"addresses": runtime.addresses, "met": runtime.met, "ended_by": self.ended_by}
         return replace(stats, **known)
 
     @property
@@ -441,7 +455,7 @@ class Peer:
     def ended_by(self) -> str:
         """Id of the peer whose end is to end this loop, too, under a rule such as
         ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop is to go on."""
-        return "" if self._session is None else self._session.runtime.ended_by
+        return "" if self._runtime is None else self._runtime.ended_by
 
     @property
     def weight(self) -> float:
@@ -456,7 +470,7 @@ class Peer:
     @property
     def address(self) -> str | None:
         """First of `PeerStats.addresses`, which others dial; None if this peer only dials out."""
-        return None if self._session is None else next(iter(self._session.addresses), None)
+        return None if self._runtime is None else next(iter(self._runtime.addresses), None)
 
     def step(
         self, *, loss: Loss | None = None, samples: int | None = None, lr: float | None = None
@@ -483,7 +497,7 @@ class Peer:
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal, or `rumor stop`, has ended the peer; see `PeerConfig.signals`.
         """
-        session = self._current_session()
+        runtime = self._running()
         if self._left and self._signals.caught is not None:
             # An earlier handler was called, and the loop went on.
             self._signals.exit()
@@ -498,8 +512,8 @@ class Peer:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._check.after_step(self.steps + 1, self._pace_s)
-        session.runtime.step(trained=True, stop=self._stop, samples=samples, lr=lr)
-        self._folder.stepped(session)
+        runtime.step(trained=True, stop=self._stop, samples=samples, lr=lr)
+        self._folder.stepped(runtime)
         exchange_s = time.monotonic() - now
         apart_s = self._telemetry.stepped(
             *(self.steps, loss, exchange_s), stats=self.stats, average=self.average
@@ -520,7 +534,7 @@ class Peer:
         return BackwardSteps(self._model, optimizer, self._vector.schema, self._trained_shard)
 
     def _trained_shard(self, shard: int) -> None:
-        self._running().call(Call("trained_shard", {"shard": shard}))
+        self._running().call("trained_shard", shard=shard)
 
     def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
         """Note what was measured on held-out data, for metrics, loggers and `stats`.
@@ -529,7 +543,7 @@ class Peer:
             accuracy: The fraction that is right, in [0, 1].
             loss: The mean loss; that of a training batch goes to `step`.
         """
-        self._current_session()
+        self._running()
         self._telemetry.evaluated(accuracy, loss)
 
     def model_state_dict(self) -> dict[str, Any]:
@@ -611,7 +625,7 @@ class Peer:
         Raises:
             TrainingError: The ledger cannot be written: the weight is lost, as in a crash.
         """
-        self._folder.end(self._current_session())
+        self._folder.end(self._running())
         self._leave()
 
     def _stop_early(self) -> NoReturn:
@@ -620,15 +634,12 @@ class Peer:
             self.leave()
         else:
             self.merge(self.config.linger_s)
-            self._folder.end(self._current_session(), wait=True)
+            self._folder.end(self._running(), wait=True)
         raise SystemExit(0)
 
     def _leave(self) -> None:
         runtime, self._left = self._running(), True
-        shutdown.leave(runtime, self._counters, self.config.leave_s, self._pace_s, self._vector)
-
-    def _running(self) -> PeerRuntime:
-        return self._current_session().runtime
+        shutdown.leave(runtime, self.config.leave_s, self._pace_s)
 
     def _held(self) -> tuple[int, ...]:
         """Weight of each shard, escrow not counted."""
@@ -636,10 +647,10 @@ class Peer:
 
     def _look(self, glance: Callable[[Protocol], _T], otherwise: _T) -> _T:
         """Read something of the protocol, where there is one."""
-        return otherwise if self._session is None else self._running().look(glance)
+        return otherwise if self._runtime is None else self._running().look(glance)
 
-    def _current_session(self) -> PeerSession:
-        if self._session is None:
+    def _running(self) -> PeerRuntime:
+        if self._runtime is None:
             raise LocalProtocolError(
                 "the peer is not running: use it inside `with Peer(...)`, or call peer.start()"
             )
@@ -649,12 +660,12 @@ class Peer:
                 f"process {os.getpid()} was forked from that of peer {self.id}: a peer works in "
                 "the process that started it alone"
             )
-        return self._session
+        return self._runtime
 
     def _close(self) -> None:
         try:
-            if self._session is not None:
-                self._session.close()
+            if self._runtime is not None:
+                self._runtime.close()
         finally:
             self._vector.layout.part()
             self._folder.close()

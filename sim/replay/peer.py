@@ -33,10 +33,10 @@ from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.learner import Learner
 from ...train.model import fingerprint, named_state, travelling_tensors
-from ...train.storage.inputs import Call
 from ...train.storage.journal import Entry, Head, JournalFile
 from ...train.storage.journal_records import (
     Began,
+    Call,
     Closed,
     Decided,
     Exchanged,

@@ -9,7 +9,7 @@ from torch import nn
 from rumor.gossip import ConfigError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.config import RunConfig
-from rumor.train.runtime.search import Rendezvous, advertised
+from rumor.train.runtime.search import advertised
 
 
 @pytest.mark.parametrize(
@@ -112,12 +112,3 @@ def test_listening_to_all_without_keys_is_warned_of(caplog: pytest.LogCaptureFix
         (address,) = advertised(PeerConfig(bind="0.0.0.0:7700"), ("tcp://0.0.0.0:7700",))
     assert address.endswith(":7700") and "0.0.0.0" not in address
     assert "without keys" in caplog.text
-
-
-def test_peers_find_one_another_through_a_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "deep" / "meeting"
-    one, two = Rendezvous(folder, "one"), Rendezvous(folder, "two")
-    one.announce("tcp://127.0.0.1:1")
-    two.announce("tcp://127.0.0.1:2")
-    assert one.others() == ("tcp://127.0.0.1:2",)
-    assert two.others() == ("tcp://127.0.0.1:1",)

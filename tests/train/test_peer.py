@@ -330,7 +330,7 @@ def test_a_merge_names_members_that_died() -> None:
         until(has_joined)
         runtime = member.peer._running()
         member.peer._stop.set()
-        runtime.stop()  # without a word, as a crash
+        runtime.close()  # without a word, as a crash
         result = founder.merge(timeout_s=LIMIT_S)
     assert result and list(result.missing) == ["b"]
     member.halt.set()

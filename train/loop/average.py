@@ -21,7 +21,6 @@ from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES
 from ..runtime.runner import PeerRuntime
 from ..runtime.telling.stats import AverageEvaluation, PeerStats
-from ..storage.inputs import Call
 from ..tasks.task import Evaluation
 from ..tensors.layout import Part
 from ..tensors.vector import Flats, Vector
@@ -154,7 +153,7 @@ def average(
             elif not _added(total, runtime, member.id, timeout_s, stop):
                 missing.append(member.id)
     finally:
-        runtime.call(Call("read", {"peer": ""}))
+        runtime.call("read", peer="")
     return Average(
         state=vector.layout.state_dict(total.mean()),
         weights={id: founders(sum(held)) / len(held) for id, held in total.held.items()},
@@ -190,7 +189,7 @@ def _added(
             return False
         # Others who read wait for this peer's step, which does not come before this is over.
         if asking or now >= again_s:
-            runtime.call(Call("read", {"peer": peer}))
+            runtime.call("read", peer=peer)
             again_s = now + _AGAIN_S
         runtime.wait_for_share(min(_AGAIN_S, give_up_s - now))
 

@@ -21,7 +21,7 @@ from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng
 from ..storage.files import WriterThread
 from ..storage.incarnation import PeerTable, last_id, lock_folder, next_incarnation
 from ..tensors.vector import Vector
-from .session import PeerSession
+from .runner import PeerRuntime
 
 __all__ = ["PeerFolder", "peer_folders"]
 
@@ -118,17 +118,18 @@ class PeerFolder:
             _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
         return self.past
 
-    def state(self, session: PeerSession) -> dict[str, Any]:
+    def state(self, runtime: PeerRuntime) -> dict[str, Any]:
         """What others are to keep of the peer; see `Peer.state_dict`."""
-        phase, swarm, anchored, clock, members = session.runtime.look(
+        id, incarnation = runtime.protocol.account.life
+        phase, swarm, anchored, clock, members = runtime.look(
             lambda protocol: (
                 *(protocol.phase, protocol.swarm, protocol.is_anchored, protocol.clock.rows()),
                 protocol.last_heard(),
             )
         )
         state: dict[str, Any] = {
-            "id": session.id,
-            "incarnation": session.incarnation,
+            "id": id,
+            "incarnation": incarnation,
             "steps": self.steps,
             # One that looks for a swarm may name one already, and has another model still.
             "swarm": swarm.hex() if phase >= Phase.TRAINING else "",
@@ -234,23 +235,23 @@ class PeerFolder:
             restore_rng(self.past.rng)
         self._save.done(self.steps)
 
-    def stepped(self, session: PeerSession) -> None:
+    def stepped(self, runtime: PeerRuntime) -> None:
         """Count a step, and write down what is due."""
         self.steps += 1
         if self._save.is_due(self.steps):
-            self._save_or_say(session)
+            self._save_or_say(runtime)
         if self._table is not None and self._note.is_due(self.steps):
             self._note.done(self.steps)
-            self._note_members(session, self._table)
+            self._note_members(runtime, self._table)
 
-    def save(self, session: PeerSession, *, wait: bool = False) -> bool:
+    def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
         checkpointing = self._required()
         if wait:
             self._writer.wait()
         if checkpointing.is_writing:
             return False
-        phase, swarm, anchored, clock = session.runtime.look(
+        phase, swarm, anchored, clock = runtime.look(
             lambda protocol: (
                 protocol.phase,
                 protocol.swarm,
@@ -261,9 +262,10 @@ class PeerFolder:
         if phase < Phase.TRAINING:
             # It has given its swarm up, and its model is not yet of the one that it names now.
             return False
+        id, incarnation = runtime.protocol.account.life
         head = {
-            "id": session.id,
-            "incarnation": session.incarnation,
+            "id": id,
+            "incarnation": incarnation,
             "swarm": swarm.hex(),
             "anchored": anchored,
             "clock": list(clock.items()),
@@ -273,13 +275,13 @@ class PeerFolder:
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and checkpointing.is_written)
 
-    def end(self, session: PeerSession, *, wait: bool = False) -> None:
+    def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:
         """Write a last checkpoint, where any are; it is on disk when `close` returns, or at once
         with *wait*: then a peer that has merged and cannot be reached any more has written it."""
         if self._checkpointing is not None:
             if self._checkpointing.is_writing:
                 self._writer.wait()
-            self._save_or_say(session)
+            self._save_or_say(runtime)
             if wait:
                 self._writer.wait()
 
@@ -302,17 +304,17 @@ class PeerFolder:
             # A peer that has resumed may be dropped without ever having run.
             weakref.finalize(self, self._lock.close)
 
-    def _save_or_say(self, session: PeerSession) -> None:
+    def _save_or_say(self, runtime: PeerRuntime) -> None:
         try:
-            self.save(session)
+            self.save(runtime)
         except ConfigError as error:
             # Hours of training must not end because an object that is registered grew a state
             # that cannot be kept.
             self._save.done(self.steps)
             _log.warning("no checkpoint was written: %s", error)
 
-    def _note_members(self, session: PeerSession, table: PeerTable) -> None:
-        members, departed = session.runtime.look(
+    def _note_members(self, runtime: PeerRuntime, table: PeerTable) -> None:
+        members, departed = runtime.look(
             lambda protocol: (protocol.last_heard(), protocol.departed())
         )
         if table.update(members, departed):

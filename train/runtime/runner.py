@@ -4,16 +4,16 @@ The training thread takes turns, the network thread receives and keeps time; a l
 protocol see one event after another. It is held while the protocol decides and the ledger is
 written, never while values are copied, so that training and network do not wait for one another.
 
-Where a journal is kept, each event stands in it before the protocol sees it, in the order in
-which the protocol does.
+Where a journal is kept, each call of the protocol stands in it before it is made.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...gossip import TrainingError, TransportError
 from ...gossip.effects.effects import (
@@ -40,41 +40,65 @@ from ...gossip.effects.effects import (
     TakeSketch,
     Wait,
 )
-from ...gossip.effects.events import Event, PeerDied, PeerLeft, PeerMet, PeerRefused
-from ...gossip.errors import RemoteProtocolError
+from ...gossip.effects.events import (
+    Event,
+    Founded,
+    Joined,
+    PeerDied,
+    PeerLeft,
+    PeerMet,
+    PeerRefused,
+    StaleIncarnation,
+)
+from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.protocol import Protocol
+from ...gossip.transport.addresses import split_address
+from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
-from ...gossip.wire.codec import Buffer, encode
+from ...gossip.wire.codec import (
+    Buffer,
+    decode_header,
+    encode,
+    is_version_notice,
+    version_notice,
+)
 from ...gossip.wire.messages import (
+    Body,
     Chunk,
     Describe,
     Envelope,
     Grant,
     Hello,
+    Inquire,
     Leave,
     Offer,
     Pending,
     Phase,
     Query,
+    Status,
+    Stop,
+    Stopping,
 )
 from ..storage.environment import uptime_s
-from ..storage.inputs import Call
 from ..storage.journal import Journal
+from ..storage.journal_records import Call
 from ..storage.ledger_file import LedgerFile
+from ..tensors.buffers import give_pages_back
 from ..tensors.staging import Staged
-from ..tensors.store import TensorStore
-from .reception import Reception
+from ..tensors.store import Preallocation, TensorStore
+from ..tensors.vector import Vector
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
 from .telling.deaths import DeathNotices
-from .telling.status import QUESTIONS, StatusDesk
+from .telling.events import Events
+from .telling.status import StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
 
 NETWORK_THREAD: Final = "rumor-network"
-"""What its thread is called."""
+"""Name of its thread."""
 
 _log = logging.getLogger("rumor")
 
@@ -84,14 +108,18 @@ _NAP_S: Final = 0.5
 _DEVICE_POLL_S: Final = 0.001
 # Between two looks at memory that nobody uses.
 _SWEEP_S: Final = 1.0
-# Between two log lines of who is waited for.
+# Between two log lines that name the peers waited for.
 _SAY_S: Final = 5.0
 # Below this, a snapshot takes no longer than two threads take to hand over to one another.
 _EARLY_BYTES_MIN: Final = 16 << 20
+# Twice as long as it takes `rumor stop` to ask again.
+_LAST_WORD_S: Final = 0.7
 
 _AHEAD: Final = (
     "the clock of this machine is far ahead of that peer's clock: set both by the same time"
 )
+_REFUSES: Final = "it takes no requests to stop (remote_stop=False)"
+_UNSIGNED: Final = "its swarm has keys: only the roster's owner can stop it, who signs that"
 
 _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 
@@ -100,16 +128,17 @@ _T = TypeVar("_T")
 
 
 class PeerRuntime:
-    """Runs one protocol over real sockets and a real vector.
+    """Runs the protocol of one incarnation of a peer over real sockets and a real vector.
 
     Args:
         transport: Sends and receives; it belongs to the network thread once `start` was called.
+        lock: Held while the protocol is called or read.
         ledger: Where changes of weight are written, None for nowhere.
-        on_event: Called with every event, on either thread.
-        journal: Where events are written, None for nowhere.
+        journal: Where calls of the protocol are written, None for nowhere.
+        preallocation: Makes the memory that pushes need once neighbors are known.
         desk: Answers observers; None not to.
-        obeys_stops: Whether it stops where somebody asks for that over the network.
-        deaths: Who has ended without a word, as a launcher has seen.
+        obeys_stops: Whether the peer obeys `rumor stop`.
+        deaths: Deaths of other peers, as reported by a launcher.
     """
 
     def __init__(
@@ -117,53 +146,70 @@ class PeerRuntime:
         protocol: Protocol,
         transport: Transport,
         store: TensorStore,
-        ledger: LedgerFile | None,
-        counters: Counters,
-        on_event: Callable[[Event], None],
-        journal: Journal | None = None,
-        desk: StatusDesk | None = None,
+        vector: Vector,
+        lock: threading.Lock,
         *,
+        addresses: tuple[str, ...],
+        counters: Counters,
+        events: Events,
+        ledger: LedgerFile | None = None,
+        journal: Journal | None = None,
+        preallocation: Preallocation | None = None,
+        desk: StatusDesk | None = None,
         obeys_stops: bool = True,
         deaths: DeathNotices | None = None,
     ) -> None:
         self.protocol = protocol
+        self.addresses = addresses
+        """Where others reach it; none for one that only dials out."""
+        self.journal = journal
         self.counters = counters
+        self.vector = vector
+        self.keyring = transport.keyring
         self.ended_by = ""
-        """Who has ended this peer's training, where its rule lets others do so; else empty."""
+        """Id of the peer that has ended this peer's training, where its rule lets others do so."""
+        self.refusal: PeerRefused | None = None
+        """The last refusal by a peer of another swarm or model."""
+        self.outlived: Incarnation | None = None
+        """A later incarnation of this peer that others know."""
+        self._met: set[tuple[PeerId, Incarnation]] = set()
         self._transport = transport
         self._store = store
         self._ledger = ledger
-        self._on_event = on_event
-        self._journal = journal
+        self._events = events
+        self._preallocation = preallocation
         self._desk = desk
+        self._obeys_stops = obeys_stops
         self._deaths = deaths or DeathNotices(None)
-        self._lock = threading.Lock()
+        self._lock = lock
         # Held by the network thread from an event until all is carried out that it led to.
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._queue = SendQueue(transport, store, counters)
-        self._reception = Reception(transport, store, obeys=obeys_stops)
         self._failure: BaseException | None = None
         self._has_ended = False
         self._is_full: bool | None = None
         self._awaited: tuple[str, ...] = ()
-        self._later: list[Call] = []
         self._is_waiting = False
         self._thread = threading.Thread(target=self._run, name=NETWORK_THREAD, daemon=True)
 
     @property
-    def greeted(self) -> Mapping[str, bool]:
-        """Addresses that were greeted, and whether a connection was there at the last try."""
-        return self._queue.greeted
+    def met(self) -> frozenset[tuple[PeerId, Incarnation]]:
+        """All that have been in its swarm while it was, itself included."""
+        return frozenset(self._met | {self.protocol.account.life})
 
-    def unresolved(self, address: str) -> str:
-        """Why the name in an address that was greeted does not resolve; empty where it does."""
-        return self._transport.unresolved(address)
-
-    def refusal(self, address: str) -> str:
-        """Why the last handshake with whoever listens at an address failed; empty without one."""
-        return self._transport.refusal(address)
+    def greeted(self) -> dict[str, str]:
+        """Addresses that were greeted, in order, each with why it cannot be reached, if known."""
+        found = {}
+        for address in tuple(self._queue.greeted):
+            if not (why := self._transport.refusal(address)) and (
+                unresolved := self._transport.unresolved(address)
+            ):
+                name = split_address(address)[0]
+                why = f"cannot be dialed: the name {name} does not resolve ({unresolved})"
+            found[address] = why
+        return found
 
     def start(self) -> None:
         """Start the network thread."""
@@ -171,11 +217,11 @@ class PeerRuntime:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has failed that ends this session, as a crash would."""
+        """Whether nothing has failed that ends this incarnation, as a crash would."""
         return not self._has_ended
 
     def require_sound(self) -> None:
-        """Make sure that this session can go on.
+        """Make sure that this incarnation can go on.
 
         Raises:
             TrainingError: Ledger or journal cannot be written; it says which.
@@ -185,13 +231,8 @@ class PeerRuntime:
             self._raise_failure()
 
     def _fail(self, failure: BaseException, *, ends: bool) -> None:
-        """Note a failure, on whichever thread; `_raise_failure` tells the training thread of it,
-        and of none that follows from it.
-
-        Args:
-            ends: Whether this session ends with it, as by a crash. Otherwise it is said once, and
-                the peer may still leave in good order.
-        """
+        """Note a failure for the training thread. One that does not end this incarnation is raised
+        once, and the peer may still leave in good order."""
         if self._failure is None or (ends and not self._has_ended):
             self._failure = failure
         self._has_ended |= ends
@@ -206,14 +247,34 @@ class PeerRuntime:
             raise TrainingError(str(failure)) from failure
         raise TransportError(f"the network thread failed: {failure}") from failure
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Stop, without another word; what cannot be closed keeps nothing else open."""
+        with ExitStack() as closing:
+            # Last: until then, shares that were on their way come back.
+            closing.callback(self.vector.memory.free_idle, 0.0)
+            closing.callback(self._events.close)
+            if self.journal is not None:
+                closing.callback(self._close_journal, self.journal)
+            if self._preallocation is not None:
+                closing.callback(self._preallocation.close)
+            closing.callback(self._stop)
+            if self.is_sound and self.ended_by == STOPPED:
+                # Until `rumor stop` has asked again: what is sent just before a connection ends
+                # may be lost, and this peer would pass for one that died.
+                time.sleep(_LAST_WORD_S)
+
+    def _close_journal(self, journal: Journal) -> None:
+        journal.close(whole=self.is_sound)
+
+    def _stop(self) -> None:
         """Stop the network thread; sockets and ledger are closed when this returns."""
         self._stopping.set()
         self._transport.wake()
         self._thread.join()
         if self._failure is not None:
-            # Its traceback has the frames of whoever called, and these keep all that the peer has.
+            # Its traceback has the frames of its callers, and these keep all that the peer has.
             self._failure = _without_frames(self._failure)
+        self._desk = None  # it reads the figures of the peer, which keeps this
         self._store.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
@@ -221,25 +282,20 @@ class PeerRuntime:
         with self._lock:
             return glance(self.protocol)
 
-    def call(self, call: Call) -> bool:
-        """Call the protocol now, and carry out what it asks for; returns whether a synchronous rule
-        has to wait.
+    def call(self, method: str, **arguments: Any) -> bool:
+        """Call a method of the protocol now, and carry out what it asks for; returns whether a
+        synchronous rule has to wait.
 
         Raises:
             TrainingError: A value that was to be sent is not finite, or the rule cannot go on, or
-                the ledger cannot be written, on whichever thread: see `require_sound`.
+                the ledger cannot be written, on either thread: see `require_sound`.
             TransportError: The network thread failed.
         """
-        waits = self._carry_out(self._decide(call))
+        waits = self._carry_out(self._decide(method, **arguments))
         if self._queue:
             self._transport.wake()
         self._raise_failure()
         return waits
-
-    def later(self, call: Call) -> None:
-        """Let the network thread make a call; on any thread."""
-        self._later.append(call)
-        self._transport.wake()
 
     def step(
         self,
@@ -253,39 +309,28 @@ class PeerRuntime:
 
         Args:
             trained: Whether an optimizer step was taken since the last turn.
+            stop: When set, a synchronous rule's wait is given up.
             samples: How many samples that took, for rules that weigh steps by them.
             lr: Its learning rate, for rules that look at it.
-            stop: When set, a synchronous rule's wait is given up.
 
         Raises:
             TrainingError, TransportError: As for `call`.
         """
         self._store.follow()
-        self._is_waiting = self.call(
-            # numpy's and torch's numbers become Python's.
-            Call(
-                "step",
-                {
-                    "trained": trained,
-                    "samples": None if samples is None else int(samples),
-                    "lr": None if lr is None else float(lr),
-                },
-            )
-        )
+        # numpy's and torch's numbers become Python's.
+        samples, lr = None if samples is None else int(samples), None if lr is None else float(lr)
+        self._is_waiting = self.call("step", trained=trained, samples=samples, lr=lr)
         spoke_s = time.monotonic()
         stop = stop or threading.Event()
         while self._is_waiting and not stop.is_set() and self.ended_by != STOPPED:
             self.wait_for_share(_NAP_S)
-            self._is_waiting = self.call(Call("step", {"trained": False}))
+            self._is_waiting = self.call("step", trained=False)
             if time.monotonic() - spoke_s > _SAY_S:
                 spoke_s = time.monotonic()
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
 
     def settle_network(self) -> None:
-        """Return when the network thread has carried out what it decided before this was called.
-
-        Where it was the one to found a swarm, the values that the rule starts from are among it.
-        """
+        """Return when the network thread has carried out what it decided before this was called."""
         with self._carrying:
             pass
 
@@ -302,8 +347,9 @@ class PeerRuntime:
         self._ready.wait(timeout_s)
         self._ready.clear()
 
-    def _decide(self, call: Call) -> list[Effect | Event]:
-        """Make one call, and its entries in journal and ledger, in the order in which calls happen.
+    def _decide(self, method: str, header: Buffer = b"", **arguments: Any) -> list[Effect | Event]:
+        """Call the protocol, with *header* as it came beside an ``envelope``; calls, and entries in
+        journal and ledger, have one order.
 
         Raises:
             TrainingError, TransportError: As for `require_sound`.
@@ -312,30 +358,32 @@ class PeerRuntime:
         with self._lock:
             self.require_sound()
             try:
-                if _may_fill_memory(call):
-                    self._note_memory()
-                return self._decide_on_record(call, uptime_s())
+                # A frame belongs to a share that counts since it was let in.
+                fills = method in ("step", "trained_shard", "wake") or (
+                    method == "receive" and type(arguments["envelope"].body) is not Chunk
+                )
+                if fills and self._store.is_bounded:
+                    # Tell the protocol whether there is memory for another share.
+                    is_full = self._store.lacks_room(*self.protocol.in_memory())
+                    if is_full is not self._is_full:
+                        self._is_full = is_full
+                        self._decide_on_record("filled", {"is_full": is_full})
+                return self._decide_on_record(method, arguments, header)
             except TrainingError as failure:
                 # The protocol has taken it in, and the disk has not. Whatever left from now on
                 # could say something else than the ledger does.
                 self._fail(failure, ends=True)
                 raise
 
-    def _note_memory(self) -> None:
-        """Tell the protocol whether there is memory for another share, where that has changed."""
-        if not self._store.is_bounded:
-            return
-        is_full = self._store.lacks_room(*self.protocol.in_memory())
-        if is_full is not self._is_full:
-            self._is_full = is_full
-            self._decide_on_record(Call("filled", {"is_full": is_full}), uptime_s())
-
-    def _decide_on_record(self, call: Call, now: float) -> list[Effect | Event]:
-        if self._journal is not None:
-            self._journal.called(call, now)
-        effects = call.make(self.protocol, now)
-        if self._journal is not None:
-            self._journal.decided(effects, self.protocol.weight)
+    def _decide_on_record(
+        self, method: str, arguments: dict[str, Any], header: Buffer = b""
+    ) -> list[Effect | Event]:
+        now = uptime_s()
+        if self.journal is not None:
+            self.journal.called(Call(method, arguments, header), now)
+        effects: list[Effect | Event] = getattr(self.protocol, method)(now=now, **arguments)
+        if self.journal is not None:
+            self.journal.decided(effects, self.protocol.weight)
         for effect in effects:
             self.counters.count(effect)
             if isinstance(effect, Record) and self._ledger is not None:
@@ -364,47 +412,85 @@ class PeerRuntime:
                     self._queue.add((effect,))
                 case Inspect():
                     self._inspect(effect.share)
-                case Attach():
+                case Attach(share=share):
                     usable = self._store.staging.attach(effect)
-                    answer = Call("attached", {"share": effect.share, "usable": usable})
-                    self._carry_out(self._decide(answer))
+                    self._carry_out(self._decide("attached", share=share, usable=usable))
                 case Measure():
                     # The rule's answer to what was measured stands for that of the whole turn.
-                    answer = Call("measured", {"distances": dict(self._store.measured(effect))})
-                    waits = self._carry_out(self._decide(answer))
+                    found = dict(self._store.measured(effect))
+                    waits = self._carry_out(self._decide("measured", distances=found))
                 case TakeSketch():
-                    answer = Call("sketched", {"sketch": self._store.sketch()})
-                    waits = self._carry_out(self._decide(answer))
+                    self._carry_out(self._decide("sketched", sketch=self._store.sketch()))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case EndTraining(by):
                     self.ended_by = by
-                # Whoever waits for others that were told to stop, too, is not held up by their end.
+                # A peer that waits for others that were told to stop, too, goes on at their end.
                 case Halt(reason) if self.ended_by != STOPPED:
                     self._fail(TrainingError(reason), ends=False)
                 case Record() | Halt():
                     pass  # what is recorded was written when it was decided
                 case _:
-                    self._change_or_tell(effect, frame)
+                    self._change_or_hear(effect, frame)
         return waits
 
-    def _change_or_tell(self, effect: _Change | Event, frame: Buffer) -> None:
+    def _change_or_hear(self, effect: _Change | Event, frame: Buffer) -> None:
         """Carry out what may fail by itself: what follows it must happen, others wait for it."""
         try:
             if isinstance(effect, _Change):
                 self._store.carry_out(effect, frame)
-                return
-            if isinstance(effect, PeerDied | PeerLeft):
-                self._store.forget_gone()
-            elif isinstance(effect, PeerMet):
-                self._store.met()
-            self._on_event(effect)
+            else:
+                self._hear(effect)
         except TrainingError as error:
             if threading.current_thread() is self._thread:
                 # The network goes on whatever the values are.
                 _log.warning("%s", error)
             else:
                 self._fail(error, ends=False)
+
+    def _hear(self, event: Event) -> None:
+        self._events.tell(event)
+        match event:
+            case PeerRefused():
+                self.refusal = event
+            case StaleIncarnation(incarnation):
+                self.outlived = incarnation
+            case PeerDied() | PeerLeft():
+                self._store.forget_gone()
+            case PeerMet(peer):
+                self._store.met()
+                self._note_met(peer)
+            case Joined() | Founded():
+                self._met.clear()  # of another swarm, which it has given up
+                if isinstance(event, Joined):
+                    self._check_anchor()
+                    give_pages_back()
+                self._note_met(None)
+
+    def _note_met(self, peer: PeerId | None) -> None:
+        """Note who is known, and make the memory that pushes to *peer*, or to all, will need."""
+        phase, known, kinds = self.look(
+            lambda protocol: (
+                protocol.phase,
+                protocol.known(),
+                {
+                    protocol.shares_memory(each)
+                    for each in ([m.id for m in protocol.known()] if peer is None else [peer])
+                },
+            )
+        )
+        self._met |= {(member.id, member.incarnation) for member in known}
+        # Before it belongs to a swarm, a newcomer needs its memory for its copy.
+        if self._preallocation is not None and (peer is None or phase >= Phase.TRAINING):
+            for shares_memory in kinds:
+                self._preallocation.met(shares_memory=shares_memory)
+
+    def _check_anchor(self) -> None:
+        # One that came in several shards can only be told when all of them are there.
+        anchored, swarm = self.look(lambda protocol: (protocol.is_anchored, protocol.swarm))
+        vector = self.vector
+        if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
+            raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _begin_sending(self, effects: Sequence[Effect | Event]) -> set[SnapshotId]:
         """Queue what is cut from large snapshots before they are taken.
@@ -433,7 +519,7 @@ class PeerRuntime:
         finite = self._store.is_sound(share, self.protocol.swarm)
         if finite:
             self._store.staging.bring(share)
-        self._carry_out(self._decide(Call("inspected", {"share": share, "finite": finite})))
+        self._carry_out(self._decide("inspected", share=share, finite=finite))
         self._ready.set()
 
     def _run(self) -> None:
@@ -443,7 +529,11 @@ class PeerRuntime:
             self._end(failure)
         self._ready.set()
         try:
-            self._close_all()
+            try:
+                self._transport.close()
+            finally:
+                if self._ledger is not None:
+                    self._ledger.close()
         except BaseException as failure:
             self._end(failure)
 
@@ -458,58 +548,48 @@ class PeerRuntime:
                 with self._carrying:
                     self._take_in(received)
                 self._queue.flush(self._take_back)
-            for peer in self._transport.take_expelled():
-                _log.warning("%s is let in no more: its key was revoked", peer)
+            for peer, last in self._gone():
                 with self._carrying:
-                    self._take_leave_of(peer)
-            if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
-                for peer, incarnation in self._deaths.take():
-                    _log.warning("%s has died: its process has ended", peer)
-                    with self._carrying:
-                        self._take_leave_of(peer, incarnation)
+                    self._take_leave_of(peer, last)
             if uptime_s() >= due_s:
                 with self._carrying:
-                    self._carry_out(self._decide(Call("wake")))
-            while self._later:
-                with self._carrying:
-                    self._carry_out(self._decide(self._later.pop(0)))
+                    self._carry_out(self._decide("wake"))
             if uptime_s() >= swept_s + _SWEEP_S:
                 swept_s = uptime_s()
                 self._store.free_idle()
         if self.is_sound:
             self._queue.flush(self._take_back, wait=True)
 
-    def _take_leave_of(self, peer: PeerId, last: Incarnation | None = None) -> None:
-        """Treat a peer that died, or whose key was revoked, as if it had left: it is no push target
-        any more, and shares that it had not accepted are settled as for any peer that has left. If
-        its *last* incarnation is given, a later one is left alone."""
-        farewell = self.look(lambda protocol: self._farewell_of(protocol, peer))
-        if farewell is None or (last and farewell.source_incarnation > last):
-            return
-        header = encode(farewell)[0]
-        self._carry_out(self._decide(Call("receive", {"envelope": farewell}, header)))
+    def _gone(self) -> Iterator[tuple[PeerId, Incarnation | None]]:
+        """Peers whose key was revoked, and incarnations whose process has ended."""
+        for peer in self._transport.take_expelled():
+            _log.warning("%s is let in no more: its key was revoked", peer)
+            yield peer, None
+        if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+            for peer, incarnation in self._deaths.take():
+                _log.warning("%s has died: its process has ended", peer)
+                yield peer, incarnation
 
-    def _farewell_of(self, protocol: Protocol, peer: PeerId) -> Envelope | None:
-        """The last word of a peer that may not say it itself any more: a LEAVE in its name, so that
-        a journal has it like any message; None where the peer is not known."""
-        member = next((each for each in protocol.known() if each.id == peer), None)
-        if member is None:
-            return None
-        return Envelope(
-            swarm=protocol.swarm,
-            schema=self._store.schema.hash,
-            source=peer,
-            source_incarnation=member.incarnation,
-            destination=protocol.account.id,
-            destination_incarnation=protocol.account.incarnation,
-            body=Leave(gone=True),
-        )
+    def _take_leave_of(self, peer: PeerId, last: Incarnation | None) -> None:
+        """Treat a peer that cannot say so itself as if it had left: it is no push target any more,
+        and shares that it had not accepted are settled. A later incarnation than *last* stays.
+
+        It is a LEAVE in its name, so that a journal has it like any message.
+        """
+        known = self.look(lambda protocol: protocol.known())
+        member = next((each for each in known if each.id == peer), None)
+        if member is None or (last and member.incarnation > last):
+            return
+        life = peer, member.incarnation
+        farewell = self._envelope(life, self.protocol.account.life, Leave(gone=True))
+        header = encode(farewell)[0]
+        self._carry_out(self._decide("receive", header, envelope=farewell))
 
     def _take_back(self, envelope: Envelope) -> None:
         """Hear of a message that the network has refused."""
         # Only what it says is of use: there is no frame in a journal.
         header = encode(replace(envelope, frame_bytes=0))[0]
-        self._carry_out(self._decide(Call("unsent", {"envelope": envelope}, header)))
+        self._carry_out(self._decide("unsent", header, envelope=envelope))
 
     def _end(self, failure: BaseException) -> None:
         """Let the training thread hear of it, or it would train on alone without a word."""
@@ -517,83 +597,97 @@ class PeerRuntime:
         if not isinstance(failure, TrainingError):
             _log.error("the network thread failed", exc_info=failure)
 
-    def _close_all(self) -> None:
-        try:
-            self._transport.close()
-        finally:
-            if self._ledger is not None:
-                self._ledger.close()
-
     def _take_in(self, received: Received) -> None:
         self.counters.bytes_received += len(received.header)
         try:
-            envelope, check = self._reception.read(received, self.look)
-            if isinstance(envelope.body, QUESTIONS):
-                self._answer(envelope, received)
-                return
+            envelope, check = self._read(received)
             body = envelope.body
+            if isinstance(body, Inquire | Status):
+                if isinstance(body, Inquire) and self._desk is not None:
+                    awaits = self._awaited if self._is_waiting else ()
+                    self._reply(envelope, received, self._desk.answer(body, self.look, awaits))
+                return
             if isinstance(body, Describe) and body.schema.hash == self._store.schema.hash:
-                self._on_event(PeerRefused(envelope.source, _AHEAD))
+                self._hear(PeerRefused(envelope.source, _AHEAD))
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
             frame = self._store.staging.receive(stage, envelope, check, received)
-            effects = self._decide(Call("receive", {"envelope": envelope}, received.header))
+            effects = self._decide("receive", received.header, envelope=envelope)
         except RemoteProtocolError as error:
             self.counters.errors += 1
             _log.debug("dropped a message of %s: %s", error.sender or "a stranger", error)
             return
         self.counters.bytes_received += envelope.frame_bytes
-        self._note_heard(envelope, len(received.header) + envelope.frame_bytes)
+        self.counters.note_received(envelope, len(received.header) + envelope.frame_bytes)
         is_alike = envelope.schema == self._store.schema.hash
-        if is_alike and isinstance(envelope.body, Hello):
+        if is_alike and isinstance(body, Hello):
             if any(isinstance(effect, PeerRefused) for effect in effects):
-                self._describe(envelope, received)
-        bulk = isinstance(envelope.body, BULK)
+                # A peer whose incarnation cannot be yet, for its clock is ahead, is answered with
+                # the schema that it has itself: by that it knows.
+                self._reply(envelope, received, Describe(self._store.schema))
+        bulk = isinstance(body, BULK)
         self._transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
-        # Who waits has no use for a share before it is whole; `_inspect` says when it is.
-        if not isinstance(envelope.body, _IN_BETWEEN):
+        # A share that is not whole yet wakes nobody; `_inspect` does when it is.
+        if not isinstance(body, _IN_BETWEEN):
             self._ready.set()
 
-    def _describe(self, envelope: Envelope, received: Received) -> None:
-        """Answer a peer whose incarnation cannot be yet, for its clock is ahead, with what it has
-        itself, this peer's schema: by that it knows. No input of the protocol, and no trace."""
-        source, incarnation = self.protocol.account.life
-        answer = Envelope(
+    def _read(self, received: Received) -> tuple[Envelope, int]:
+        """What a message says, and the checksum that its frame must have.
+
+        Raises:
+            RemoteProtocolError: It is none, its sender may not speak so, or what it asks for is
+                refused; a sender that can be told why has been.
+        """
+        try:
+            envelope, check = decode_header(received.header)
+        except IncompatiblePeer as error:
+            notice = [] if is_version_notice(received.header) else version_notice()
+            self._transport.reject(received, str(error), notice)
+            raise
+        source = envelope.source
+        if received.key and not self._transport.may_speak_as(received.key, source):
+            raise RemoteProtocolError("it speaks in another's name", source)
+        if isinstance(envelope.body, Stop) and (why := self._why_not(envelope, envelope.body)):
+            self._transport.learn(source, received.route, bulk=False, place=received.place)
+            body = self.look(
+                lambda p: Stopping(why, p.weight, p.phase, p.steps, p.done),
+            )
+            self._transport.send(source, encode(self._answer_to(envelope, body)), bulk=False)
+            raise RemoteProtocolError(f"a request to stop: {why}", source)
+        return envelope, check
+
+    def _why_not(self, envelope: Envelope, stop: Stop) -> str:
+        """Why a request to stop is not obeyed; empty where it is."""
+        if not self._obeys_stops:
+            return _REFUSES
+        keyring = self.keyring
+        if keyring is None or is_stop_signed(keyring.roster.signs, envelope.swarm, stop):
+            return ""
+        return _UNSIGNED
+
+    def _reply(self, question: Envelope, received: Received, body: Body) -> None:
+        """Answer outside of the protocol, which neither changes nor leaves a trace."""
+        answer = self._answer_to(question, body)
+        if self._transport.answer(received, parts := encode(answer)):
+            self.counters.note_sent(answer, parts)
+
+    def _answer_to(self, question: Envelope, body: Body) -> Envelope:
+        asker = question.source, question.source_incarnation
+        return self._envelope(self.protocol.account.life, asker, body)
+
+    def _envelope(
+        self, source: tuple[PeerId, Incarnation], to: tuple[PeerId, Incarnation], body: Body
+    ) -> Envelope:
+        return Envelope(
             swarm=self.look(lambda protocol: protocol.swarm),
             schema=self._store.schema.hash,
-            source=source,
-            source_incarnation=incarnation,
-            destination=envelope.source,
-            destination_incarnation=envelope.source_incarnation,
-            body=Describe(self._store.schema),
+            source=source[0],
+            source_incarnation=source[1],
+            destination=to[0],
+            destination_incarnation=to[1],
+            body=body,
         )
-        if self._transport.answer(received, parts := encode(answer)):
-            self._queue.count_sent(answer, parts)
-
-    def _note_heard(self, envelope: Envelope, size_bytes: int) -> None:
-        link, body = self.counters.link(envelope.source), envelope.body
-        link.heard_s = time.monotonic()
-        link.bytes_received += size_bytes
-        link.frames_received += envelope.frame_bytes > 0
-        if isinstance(body, Hello) and not body.reply:
-            link.answered()
-
-    def _answer(self, envelope: Envelope, received: Received) -> None:
-        """Tell somebody who asks how this peer is doing: no input of the protocol, and no trace."""
-        if self._desk is None:
-            return
-        awaits = self._awaited if self._is_waiting else ()
-        answer = self._desk.answer(envelope, self.look, awaits)
-        if answer is not None and self._transport.answer(received, parts := encode(answer)):
-            self._queue.count_sent(answer, parts)
-
-
-def _may_fill_memory(call: Call) -> bool:
-    # A frame belongs to a share that counts since it was let in.
-    if call.method == "receive":
-        return type(call.arguments["envelope"].body) is not Chunk
-    return call.method in ("step", "trained_shard", "wake")
 
 
 def _without_frames(failure: BaseException) -> BaseException:

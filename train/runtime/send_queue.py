@@ -1,16 +1,15 @@
-"""What waits for the network thread: messages that leave, ways that open and close."""
+"""What waits for the network thread: messages that leave, connections that open and close."""
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
 from ...gossip.effects.effects import Dismiss, Greet, Meet, Part, Release, Send
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId, SnapshotId
-from ...gossip.wire.codec import Buffer, encode
-from ...gossip.wire.messages import Chunk, Envelope, Hello, Leave, Offer, Query
+from ...gossip.wire.codec import encode
+from ...gossip.wire.messages import Chunk, Envelope, Offer, Query
 from ..tensors.store import TensorStore
 from .telling.counters import Counters
 
@@ -20,29 +19,19 @@ __all__ = ["BULK", "Job", "SendQueue"]
 # An offer goes where its frames will go, and a question where the share went, so that neither
 # overtakes the other.
 BULK: Final = (Offer, Chunk, Query)
-"""Messages that leave on the way of bulk."""
-
-_MEMBERSHIP: Final = (Hello, Leave)
+"""Messages that leave on the connection for bulk."""
 
 Job = Greet | Dismiss | Meet | Part | Send | Release
 """What only the network thread does."""
 
 
 class SendQueue:
-    """Jobs for the network thread, in order. Any thread may add; that one takes them.
-
-    Args:
-        transport: Where messages leave.
-        store: Holds the bytes that go with them.
-        counters: Count what was sent.
-    """
+    """Jobs for the network thread, in order. Any thread may add; that one takes them."""
 
     def __init__(self, transport: Transport, store: TensorStore, counters: Counters) -> None:
-        self.greeted: dict[str, bool] = {}
-        """Addresses that were greeted, and whether a connection was there at the last try."""
-        self._transport = transport
-        self._store = store
-        self._counters = counters
+        self.greeted: dict[str, None] = {}
+        """Addresses that were greeted, in order."""
+        self._transport, self._store, self._counters = transport, store, counters
         self._jobs: deque[Job] = deque()
 
     def __len__(self) -> int:
@@ -66,7 +55,7 @@ class SendQueue:
         behind: set[SnapshotId | PeerId] = set()
         while self._jobs:
             job = self._jobs.popleft()
-            awaits = not wait and self._awaits_device(job)
+            awaits = not wait and isinstance(job, Send) and self._store.awaits_device(job.snapshot)
             if awaits or (behind and behind & _in_order_of(job)):
                 put_off.append(job)
                 behind |= _in_order_of(job)
@@ -74,13 +63,13 @@ class SendQueue:
                 self._hand_over(job, refused)
         self._jobs.extendleft(reversed(put_off))
 
-    def _awaits_device(self, job: Job) -> bool:
-        return isinstance(job, Send) and self._store.awaits_device(job.snapshot)
-
     def _hand_over(self, job: Job, refused: Callable[[Envelope], None]) -> None:
         match job:
             case Greet(address, envelope):
-                self.greeted[address] = self._greet(address, envelope)
+                self.greeted[address] = None
+                parts = encode(envelope)
+                self._counters.note_sent(envelope, parts)
+                self._transport.greet(address, parts)
             case Dismiss(address):
                 self._transport.dismiss(address)
             case Meet(peer, addresses):
@@ -93,41 +82,20 @@ class SendQueue:
             case effect:
                 self._store.carry_out(effect)
 
-    def _greet(self, address: str, envelope: Envelope) -> bool:
-        parts = encode(envelope)
-        self.count_sent(envelope, parts)
-        return self._transport.greet(address, parts)
-
     def _send(self, effect: Send) -> bool:
         frame, envelope = self._store.frame_of(effect), effect.envelope
-        if frame is not None:
-            if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
-                # Where the snapshot lies, only the store knows. Unnamed, it will be sent.
-                segment = self._store.segment_of(effect.snapshot)
-                envelope = replace(envelope, body=replace(envelope.body, segment=segment))
-            parts = encode(envelope, frame)
-            bulk = isinstance(envelope.body, BULK)
-            if self._transport.send(envelope.destination, parts, bulk=bulk):
-                self.count_sent(envelope, parts)
-                self._note_link(envelope, parts)
-                return True
-        return False
-
-    def _note_link(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
-        link, body = self._counters.link(envelope.destination), envelope.body
-        link.bytes_sent += sum(len(part) for part in parts)
-        link.frames_sent += len(parts) > 1
-        if isinstance(body, Hello) and body.reply:
-            link.asked_s = time.monotonic()
-
-    def count_sent(self, envelope: Envelope, parts: Sequence[Buffer]) -> None:
-        """Count a message that was handed to the network."""
-        size = sum(len(part) for part in parts)
-        self._counters.messages += 1
-        self._counters.frames += len(parts) > 1
-        self._counters.bytes_sent += size
-        if isinstance(envelope.body, _MEMBERSHIP):
-            self._counters.membership_bytes += size
+        if frame is None:
+            return False
+        if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
+            # Where the snapshot lies, only the store knows. Unnamed, it will be sent.
+            segment = self._store.segment_of(effect.snapshot)
+            envelope = replace(envelope, body=replace(envelope.body, segment=segment))
+        parts = encode(envelope, frame)
+        bulk = isinstance(envelope.body, BULK)
+        if not self._transport.send(envelope.destination, parts, bulk=bulk):
+            return False
+        self._counters.note_sent(envelope, parts, to=envelope.destination)
+        return True
 
 
 def _in_order_of(job: Job) -> set[SnapshotId | PeerId]:

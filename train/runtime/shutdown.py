@@ -12,11 +12,8 @@ from typing import Final
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.weight import founders
 from ...gossip.wire.messages import Member, Phase
-from ..storage.inputs import Call
 from ..tensors.blocks import all_finite
-from ..tensors.vector import Vector
 from .runner import PeerRuntime
-from .telling.counters import Counters
 
 __all__ = ["MergeResult", "leave", "merge", "nap_s"]
 
@@ -58,23 +55,18 @@ def merge(
 ) -> MergeResult:
     """Take no more steps, wait for the others to finish, and agree with them.
 
-    Where that does not come to its end, a warning names those who are at fault.
+    Where that does not come to its end, a warning names the peers at fault.
 
     Args:
-        runtime: Runs the peer.
         timeout_s: How long that may take, seconds.
-        pace_s: What a step took the peer: until the others are done, it pushes as often as it did
-            while it trained.
+        pace_s: How long a step took the peer: until the others are done, it pushes as often as it
+            did while it trained.
         stop: When set, the others are waited for no longer.
 
-    Returns:
-        How it ended.
-
     Raises:
-        TrainingError: As for `PeerRuntime.call`.
-        TransportError: Likewise.
+        TrainingError, TransportError: As for `PeerRuntime.call`.
     """
-    runtime.call(Call("finish"))
+    runtime.call("finish")
     give_up_s = time.monotonic() + timeout_s
     while not runtime.look(lambda protocol: protocol.done) and time.monotonic() < give_up_s:
         merging = runtime.look(lambda protocol: protocol.merging)
@@ -90,10 +82,10 @@ def merge(
 
 
 def nap_s(pace_s: float, *, merging: bool) -> float:
-    """How long one that takes no more steps waits for its next turn, seconds.
+    """How long a peer that has finished waits for its next turn, seconds.
 
     Args:
-        pace_s: What a step took it.
+        pace_s: How long a step took it.
         merging: Whether all others have finished, too.
     """
     return _MERGING_POLL_S if merging else min(max(pace_s, _MERGING_POLL_S), _PACE_S_MAX)
@@ -146,34 +138,28 @@ def _steps(peers: Mapping[str, int]) -> str:
     return ", ".join(f"{peer} (step {step})" for peer, step in peers.items())
 
 
-def leave(
-    runtime: PeerRuntime, counters: Counters, timeout_s: float, pace_s: float, vector: Vector
-) -> None:
-    """Hand the weight on and go; says what could not be handed on.
+def leave(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
+    """Hand the weight on and go, or destroy it where a value is not finite; logs what could not be
+    handed on.
 
     Args:
-        runtime: Runs the peer.
-        counters: Counts what it sends.
         timeout_s: How long that may take, seconds.
-        pace_s: What a step took the peer, and may take others, seconds: it is no use to wait for
-            much longer while nothing moves, neither a unit nor a frame of a share, and nobody is
-            heard who could still take something.
-        vector: The values; where one is not finite, they are of no use to anybody, and the weight
-            is destroyed.
+        pace_s: How long a step took the peer, and may take others, seconds: it is no use to wait
+            for much longer while nothing moves, neither a quantum nor a frame of a share, and no
+            peer is heard that could still take something.
 
     Raises:
-        TrainingError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
-        TransportError: Likewise.
+        TrainingError, TransportError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
     """
-    runtime.call(Call("leave", {"burn": not all(map(all_finite, vector.flats))}))
+    runtime.call("leave", burn=not all(map(all_finite, runtime.vector.flats)))
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
-    give_up_s, before = now + timeout_s, _position(runtime, counters)
+    give_up_s, before = now + timeout_s, _position(runtime)
     while not runtime.look(lambda protocol: protocol.done):
         looked_s = now
         time.sleep(_POLL_S)
         runtime.require_sound()
-        now, position = time.monotonic(), _position(runtime, counters)
+        now, position = time.monotonic(), _position(runtime)
         heard = partial(Protocol.is_worth_waiting, since_s=looked_s)
         # On a slow link a share may be on its way for long after its last frame was handed over.
         if position != before or runtime.look(heard):
@@ -185,9 +171,8 @@ def leave(
     time.sleep(_POLL_S)
 
 
-def _position(runtime: PeerRuntime, counters: Counters) -> tuple[int, ...]:
-    weight = runtime.look(_weight)
-    return *weight, counters.frames
+def _position(runtime: PeerRuntime) -> tuple[int, ...]:
+    return *runtime.look(_weight), runtime.counters.frames
 
 
 def _weight(protocol: Protocol) -> tuple[int, int, int]:

@@ -51,9 +51,9 @@ from ..model import fingerprint
 from ..tensors.vector import Vector
 from .environment import machine, uptime_s
 from .files import fatal, forget_in_children, json_of
-from .inputs import Call
 from .journal_records import (
     Began,
+    Call,
     Closed,
     Decided,
     Exchanged,
@@ -359,8 +359,11 @@ class Head:
         """The head of a peer that is about to start.
 
         Raises:
-            ConfigError: The rule cannot be made again from what stands in a head.
+            ConfigError: The rule cannot be made again from what stands in a head, or parameters are
+                local, which a replay knows nothing of.
         """
+        if config.local:
+            raise ConfigError("local is set: a replay knows nothing of it; give up the journal")
         return cls(
             id=account.id,
             incarnation=account.incarnation,

@@ -1,7 +1,9 @@
 """The records of a journal: calls of a protocol, and marks of what came of them."""
 
+import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -10,13 +12,16 @@ from numpy.typing import NDArray
 
 from ...gossip.effects.effects import Combine, Effect, Exchange, Mix, Reclaim, Snapshot
 from ...gossip.effects.events import Event
+from ...gossip.errors import RemoteProtocolError
+from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.weight import decode_weight, encode_weight
+from ...gossip.wire.codec import Buffer, decode_header
 from ...gossip.wire.formats import NATIVE, Form
-from .inputs import Call, pack_call, unpack_call
 
 __all__ = [
     "Began",
+    "Call",
     "Closed",
     "Decided",
     "Exchanged",
@@ -28,6 +33,36 @@ __all__ = [
     "pack",
     "unpack",
 ]
+
+
+_METHODS: Final = frozenset(
+    {
+        *("join", "step", "trained_shard", "wake", "filled", "finish", "leave", "receive"),
+        *("inspected", "attached", "measured", "sketched", "unsent", "read"),
+    }
+)
+"""Methods of `Protocol` that change it."""
+
+
+class Call(NamedTuple):
+    """A call of one of a protocol's methods."""
+
+    method: str
+    """One of `Protocol`'s that take ``now``."""
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """By name, without ``now``."""
+    header: Buffer = b""
+    """First part of the message in ``envelope``, as it came over the wire: it has the checksum of
+    the frame next to it."""
+
+    def make(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Call the method at *now*, seconds.
+
+        Raises:
+            RemoteProtocolError: A message breaks the protocol.
+        """
+        effects: list[Effect | Event] = getattr(protocol, self.method)(now=now, **self.arguments)
+        return effects
 
 
 class Began(NamedTuple):
@@ -137,7 +172,7 @@ def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
         Its kind, and its content.
     """
     if isinstance(record, Call):
-        return _CALL, _TIME.pack(now) + pack_call(record)
+        return _CALL, _TIME.pack(now) + _pack_call(record)
     number, kind = _NUMBERS[type(record)]
     return number, kind.pack(record)
 
@@ -150,10 +185,39 @@ def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
     """
     try:
         if number == _CALL:
-            return unpack_call(body[_TIME.size :]), _TIME.unpack_from(body)[0]
+            return _unpack_call(body[_TIME.size :]), _TIME.unpack_from(body)[0]
         return _MARKS[number].unpack(body), None
-    except (LookupError, TypeError, struct.error, RecursionError, ValueError) as error:
+    except (
+        *(LookupError, TypeError, ValueError),
+        *(struct.error, RecursionError, RemoteProtocolError),
+    ) as error:
         raise ValueError(f"no record of kind {number}: {error}") from None
+
+
+def _pack_call(call: Call) -> bytes:
+    """JSON, which keeps every bit of a float, and behind a 0 the header."""
+    arguments = {name: value for name, value in call.arguments.items() if name != "envelope"}
+    if "distances" in arguments:
+        rows = [[*share, distance] for share, distance in arguments["distances"].items()]
+        arguments["distances"] = rows
+    return json.dumps([call.method, arguments]).encode() + b"\0" + bytes(call.header)
+
+
+def _unpack_call(packed: bytes) -> Call:
+    text, _, header = packed.partition(b"\0")
+    method, arguments = json.loads(text)
+    if method not in _METHODS or not isinstance(arguments, dict):
+        raise ValueError(f"no call of a protocol: {method!r}")
+    if header:
+        arguments["envelope"] = decode_header(header)[0]
+    if "share" in arguments:
+        arguments["share"] = ShareId(*arguments["share"])
+    for name in {"seeds", "sketch"} & arguments.keys():
+        arguments[name] = tuple(arguments[name])
+    if "distances" in arguments:
+        rows = arguments["distances"]
+        arguments["distances"] = {ShareId(*share): far for *share, far in rows}
+    return Call(method, arguments, header)
 
 
 def _pack_decided(mark: Decided) -> bytes:

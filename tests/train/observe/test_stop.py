@@ -63,9 +63,7 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
 
 
 def _accounts(member: Member) -> list[Account]:
-    session = member.peer._session
-    assert session is not None
-    return [*session.runtime.protocol.accounts]
+    return [*member.peer._running().protocol.accounts]
 
 
 def test_one_that_does_not_obey_trains_on_with_all_weight(

@@ -45,10 +45,9 @@ def config(id: str, *, shared_memory: bool = True, **changes: object) -> PeerCon
 
 def referred(peer: Peer) -> list[weakref.ref[Any]]:
     """What is large of a peer, and what holds it."""
-    session = peer._session
-    assert session is not None
-    vector, store = peer._vector, session.runtime._store
-    held = (peer, session, session.runtime, store, vector, vector.staging, vector.snapshots)
+    runtime = peer._running()
+    vector, store = peer._vector, runtime._store
+    held = (peer, runtime, runtime._desk, store, vector, vector.staging, vector.snapshots)
     return [weakref.ref(each) for each in held]
 
 
@@ -106,14 +105,13 @@ def diverges(peer: Peer) -> None:
 
 
 def loses_its_network(peer: Peer) -> None:
-    session = peer._session
-    assert session is not None
+    runtime = peer._running()
 
     def poll(timeout_s: float) -> Iterator[Received]:
         raise OSError("the network is gone")
 
-    session.runtime._transport.poll = poll  # type: ignore[method-assign]
-    while session.runtime.is_sound:
+    runtime._transport.poll = poll  # type: ignore[method-assign]
+    while runtime.is_sound:
         time.sleep(0.01)
     peer.step()
 

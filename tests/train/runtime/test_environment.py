@@ -1,6 +1,5 @@
 """What a script's peer takes from the environment, and what it keeps."""
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from torch import nn
 from rumor.gossip import DPSGD, ConfigError, GoSGD
 from rumor.train import Peer, PeerConfig, environment
 from rumor.train.runtime.script.environment import resolve_config
-from rumor.train.runtime.script.order import SwarmOrder
 
 TOLD = {
     "RUMOR_ID": "anna",
@@ -146,22 +144,3 @@ def test_tasks_of_a_scheduler_agree_on_the_ports_of_each_swarm() -> None:
         for rank in ("0", "1")
     ]
     assert joined[0]["join"] == joined[1]["join"] != joined[2]["join"] == joined[3]["join"]
-
-
-def test_processes_that_start_other_peers_are_told_so(tmp_path: Path) -> None:
-    def order(id: str, *names: str) -> SwarmOrder:
-        made = SwarmOrder(tmp_path, id, names)
-        made._write([name or "first" for name in names])
-        return made
-
-    mine = order("peer-0", "", "fold-1")
-    mine.require_alike()
-    order("peer-1", "").require_alike()
-    order("peer-2", "", "fold-2")
-    with pytest.raises(ConfigError, match="number 2, and that of peer-2 starts 'fold-2'"):
-        mine.require_alike()
-    order("peer-2", "")._end(os.getpid())
-    with pytest.raises(ConfigError, match="that of peer-2 has ended without one"):
-        mine.require_alike()
-    order("peer-2", "", "fold-1", "fold-2")
-    mine.require_alike()

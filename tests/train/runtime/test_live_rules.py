@@ -239,8 +239,8 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four peers, two of which are told that they run on another machine."""
-    machine = "rumor.train.runtime.session._host"
-    monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
+    machine = "rumor.train.runtime.opening._host"
+    monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
     members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
     for member in members:
         member.thread.join(LIMIT_S)
@@ -260,8 +260,8 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
 def test_machines_sum_up_within_before_their_leaders_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = "rumor.train.runtime.session._host"
-    monkeypatch.setattr(machine, lambda made: bytes([int(made.id[1:]) // 2 + 1]) * 16)
+    machine = "rumor.train.runtime.opening._host"
+    monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
     rule = "allreduce:levels=2"
     members = [Member(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
     for member in members:

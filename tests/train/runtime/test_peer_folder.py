@@ -295,7 +295,7 @@ def test_a_name_that_others_know_a_later_life_of_begins_as_a_still_later_one(
         first.peer._close()  # without a word, as a crash
         second = Loop(config(tmp_path / "new", **given))
         with second.peer:
-            assert second.peer._current_session().incarnation > later + 1
+            assert second.peer._running().protocol.account.incarnation > later + 1
             assert second.peer.weight > 0
             second.peer.leave()
         assert next_incarnation(tmp_path / "new", "b", later / 1000, 10_000) > later + 2

@@ -1,11 +1,11 @@
 """What the network thread hands over, in what order, and what it does not wait for."""
 
 import copy
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
 import torch
 from torch import nn
 
@@ -14,8 +14,9 @@ from rumor.gossip.types import PeerId, ShareId, SnapshotId
 from rumor.gossip.wire.codec import Buffer, decode_header
 from rumor.gossip.wire.messages import Body, Chunk, Envelope, Grant, Query
 from rumor.train.runtime.runner import PeerRuntime
+from rumor.train.runtime.send_queue import SendQueue
 from rumor.train.runtime.telling.counters import Counters
-from rumor.train.storage.inputs import Call
+from rumor.train.runtime.telling.events import Events
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
@@ -37,11 +38,12 @@ class Sockets:
         self.sent.append((peer, "part"))
 
 
-def runtime_of(store: TensorStore, sockets: Sockets) -> PeerRuntime:
-    nobody: Any = None
-    return PeerRuntime(
-        nobody, cast(Any, sockets), store, None, Counters(), lambda event: None, nobody
-    )
+def queue_of(store: TensorStore, sockets: Sockets) -> SendQueue:
+    return SendQueue(cast(Any, sockets), store, Counters())
+
+
+def refused(envelope: Envelope) -> None:
+    raise AssertionError(envelope)
 
 
 def send(peer: PeerId, body: Body, snapshot: SnapshotId | None = None, size: int = 0) -> Send:
@@ -62,10 +64,10 @@ def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_
     queue, sockets = FakeQueue(), Sockets()
     vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
     store = TensorStore(vector)
-    runtime = runtime_of(store, sockets)
+    jobs = queue_of(store, sockets)
     store.carry_out(Snapshot(1, "x"))
     size = vector.plan(Snapshot(1, "x").form).size_bytes
-    runtime._queue.add(
+    jobs.add(
         [
             send("b", Chunk(1, 0, 0), 1, size),
             send("b", Query(1)),
@@ -77,44 +79,51 @@ def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_
         ]
     )
     for _ in range(2):
-        runtime._queue.flush(runtime._take_back)
+        jobs.flush(refused)
         assert sockets.sent == [("b", "Grant"), ("c", "Query"), ("c", "part")]
-    assert queue.waited == [] and len(runtime._queue) == 4
+    assert queue.waited == [] and len(jobs) == 4
     queue.finish()
-    runtime._queue.flush(runtime._take_back)
+    jobs.flush(refused)
     assert sockets.sent[3:] == [("b", "Chunk"), ("b", "Query"), ("b", "part")]
-    assert queue.waited == [] and not runtime._queue and not store._snapshots
+    assert queue.waited == [] and not jobs and not store._snapshots
 
 
 def test_at_the_end_the_network_thread_waits_for_what_must_still_leave() -> None:
     queue, sockets = FakeQueue(), Sockets()
     vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
     store = TensorStore(vector)
-    runtime = runtime_of(store, sockets)
+    jobs = queue_of(store, sockets)
     store.carry_out(Snapshot(1, "x"))
     size = vector.plan(Snapshot(1, "x").form).size_bytes
-    runtime._queue.add([send("b", Chunk(1, 0, 0), 1, size)])
-    runtime._queue.flush(runtime._take_back, wait=True)
+    jobs.add([send("b", Chunk(1, 0, 0), 1, size)])
+    jobs.flush(refused, wait=True)
     assert sockets.sent == [("b", "Chunk")] and queue.waited
 
 
-def test_a_share_that_was_looked_at_is_on_its_way_to_the_device_before_the_protocol_hears(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    queue, sockets = FakeQueue(), Sockets()
+def test_a_share_that_was_looked_at_is_on_its_way_to_the_device_before_the_protocol_hears() -> None:
+    queue = FakeQueue()
     torch.manual_seed(0)
     model = nn.Linear(30, 4)
     share = Vector(copy.deepcopy(model)).snapshot()
-    store = TensorStore(Vector(model, queues=lambda device: queue))
-    runtime = runtime_of(store, sockets)
-    runtime.protocol = cast(Any, SimpleNamespace(swarm=b""))
+    vector = Vector(model, queues=lambda device: queue)
+    store = TensorStore(vector)
     heard: list[bool] = []
 
-    def decide(call: Call) -> list[Effect]:
-        heard.append(call.arguments["finite"] and bool(queue.buffers))
+    def inspected(share: ShareId, now: float, *, finite: bool) -> list[Effect]:
+        heard.append(finite and bool(queue.buffers))
         return []
 
-    monkeypatch.setattr(runtime, "_decide", decide)
+    protocol = SimpleNamespace(swarm=b"", weight=0, inspected=inspected)
+    runtime = PeerRuntime(
+        cast(Any, protocol),
+        cast(Any, SimpleNamespace(keyring=None)),
+        store,
+        vector,
+        threading.Lock(),
+        addresses=(),
+        counters=Counters(),
+        events=Events(None),
+    )
     id = ShareId("b", 1, 1)
     store.carry_out(Stage(id, 0, share.numel()), share.numpy().data)
     runtime._inspect(id)

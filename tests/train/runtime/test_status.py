@@ -32,8 +32,11 @@ from rumor.gossip.wire.messages import (
 )
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.events import Events
+from rumor.train.runtime.telling.stats import PeerStats, protocol_stats
 from rumor.train.runtime.telling.status import StatusDesk
 from rumor.train.tensors.buffers import MemoryUse
+
+HELLO = Hello(members=(), rooted=False, reply=False)
 
 
 class Clock:
@@ -73,34 +76,30 @@ class World:
             departed=lambda: self.departed,
             shares_memory=lambda peer: peer == "p0",
         )
-        self.desk = StatusDesk(
-            schema=bytes(16),
-            settings={"rule": "gosgd", "odd": "a\nb" + "x" * 300},
+        settings = {"rule": "gosgd", "odd": "a\nb" + "x" * 300}
+        self.desk = StatusDesk(settings, self.events, self.stats, clock=self.clock)
+        self.told = told
+
+    def stats(self) -> PeerStats:
+        return PeerStats(
+            id="me",
             counters=self.counters,
-            events=self.events,
-            measured=told,
-            memory=lambda: MemoryUse(model_bytes=40, staged_bytes=8),
-            clock=self.clock,
+            memory=MemoryUse(model_bytes=40, staged_bytes=8),
+            measured=self.told(),
+            **protocol_stats(cast(Protocol, self.protocol)),
         )
 
-    def ask(self, asker: str = "watcher", **question: Any) -> Status | None:
-        """Ask, and read the answer as it travels."""
-        found = self.desk.answer(envelope_of(Inquire(**question), asker), self.look)
-        if found is None:
-            return None
-        parts = encode(found)
-        assert sum(map(len, parts)) < HEADER_BYTES_MAX
-        body = decode(parts).body
-        assert isinstance(body, Status) and found.destination == asker
-        return body
-
-    def look(self, glance: Callable[[Protocol], Envelope]) -> Envelope:
+    def look(self, glance: Callable[[Protocol], Status]) -> Status:
         return glance(cast(Protocol, self.protocol))
 
     def answer(self, **question: Any) -> Status:
-        found = self.ask(**question)
-        assert found is not None
-        return found
+        """Ask, and read the answer as it travels."""
+        found = self.desk.answer(Inquire(**question), self.look)
+        parts = encode(envelope_of(found, "watcher"))
+        assert sum(map(len, parts)) < HEADER_BYTES_MAX
+        body = decode(parts).body
+        assert isinstance(body, Status)
+        return body
 
 
 def envelope_of(body: Any, asker: str) -> Envelope:
@@ -135,9 +134,7 @@ def test_a_status_says_what_is_held_counted_and_measured() -> None:
 
 def test_whom_it_waits_for_is_told() -> None:
     world = World()
-    found = world.desk.answer(envelope_of(Inquire(), "x"), world.look, ("p1",))
-    assert found is not None and isinstance(found.body, Status)
-    assert found.body.awaits == ("p1",)
+    assert world.desk.answer(Inquire(), world.look, ("p1",)).awaits == ("p1",)
 
 
 def test_why_shares_came_to_nothing_is_counted() -> None:
@@ -162,10 +159,10 @@ def test_links_say_what_has_passed() -> None:
     counters.link("p0").bytes_sent += 100
     counters.link("stranger").bytes_sent += 999
     link = counters.link("p1")
-    link.answered()
+    counters.note_received(envelope_of(HELLO, "p1"), 10)
     assert link.roundtrip_s == 0.0
     link.asked_s = 0.0
-    link.answered()
+    counters.note_received(envelope_of(HELLO, "p1"), 10)
     told = {link.peer: link for link in world.answer().links}
     assert list(told) == ["p0", "p1"]
     assert (told["p0"].pushes, told["p0"].in_flight, told["p0"].shares_memory) == (1, 1, True)
@@ -242,9 +239,3 @@ def test_a_large_table_is_told_in_pages_that_fit_whatever_members_call_themselve
         if not status.more:
             break
     assert found == [member.id for member in world.live] and pages == 3
-
-
-def test_what_is_no_question_is_not_answered() -> None:
-    world = World()
-    hello = Hello(members=(), rooted=False, reply=True)
-    assert world.desk.answer(envelope_of(hello, "x"), world.look) is None

@@ -20,8 +20,8 @@ from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
-from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import Journal, JournalFile
+from rumor.train.storage.journal_records import Call
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
 
@@ -198,7 +198,7 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
             while not b.stats().counters.pushes:
                 b.step()
-            failed = b._current_session().runtime
+            failed = b._running()
             until(lambda: not failed.is_sound)
             assert b.weight > 0
             b.step()

@@ -35,10 +35,10 @@ from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
 from rumor.train.model import fingerprint
-from rumor.train.storage.inputs import Call
 from rumor.train.storage.journal import JOURNAL, Head, Journal, JournalFile, rule_settings
 from rumor.train.storage.journal_records import (
     Began,
+    Call,
     Closed,
     Decided,
     Fingerprint,

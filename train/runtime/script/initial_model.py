@@ -20,7 +20,6 @@ from ....gossip import ConfigError, TransportError
 from ....gossip.wire.schema import Schema
 from ...model import travelling_tensors
 from ...storage.merge import save_model
-from .order import SwarmOrder
 
 __all__ = ["adopt", "begin_alike", "leave"]
 
@@ -39,7 +38,6 @@ def begin_alike(
     count: int,
     stop: threading.Event,
     timeout_s: float | None,
-    order: SwarmOrder | None = None,
 ) -> None:
     """Let all processes of a run begin with one model: the first leaves its own, the others adopt
     it.
@@ -52,7 +50,6 @@ def begin_alike(
         count: How many there are; where it is the only one, nothing is done.
         stop: When set, it is waited for no longer.
         timeout_s: How long to wait, seconds; for ever with None.
-        order: Is looked at meanwhile.
 
     Raises:
         ConfigError: See `leave` and `adopt`.
@@ -63,7 +60,7 @@ def begin_alike(
     if index == 0:
         leave(model, schema, folder)
     else:
-        adopt(model, schema, folder, stop, timeout_s, order)
+        adopt(model, schema, folder, stop, timeout_s)
 
 
 def leave(model: nn.Module, schema: Schema, folder: Path) -> None:
@@ -87,7 +84,6 @@ def adopt(
     folder: Path,
     stop: threading.Event,
     timeout_s: float | None,
-    order: SwarmOrder | None = None,
 ) -> None:
     """Wait until the first founder has left its model, and become a copy of it.
 
@@ -97,12 +93,11 @@ def adopt(
         folder: Where the first founder leaves it.
         stop: When set, it is waited for no longer.
         timeout_s: How long to wait, seconds; for ever with None.
-        order: Is looked at meanwhile.
 
     Raises:
         TransportError: It did not come in time, or before *stop* was set.
-        ConfigError: The first process starts another peer, or its model is another one: the first
-            difference is named, and nothing has changed.
+        ConfigError: Its model is another one: the first difference is named, and nothing has
+            changed.
     """
     path = folder / _FILE
     started_s = spoke_s = time.monotonic()
@@ -110,8 +105,6 @@ def adopt(
         now = time.monotonic()
         if stop.wait(_POLL_S) or now - started_s > (timeout_s or float("inf")):
             raise TransportError(f"the first peer has left no model at {path}")
-        if order is not None:
-            order.require_alike()
         if now - spoke_s > _SAY_S:
             spoke_s = now
             _log.warning("waiting for the first peer's model")

@@ -1,6 +1,7 @@
 """What a peer has done so far, counted from the protocol's own effects."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +9,8 @@ from ....gossip.effects.effects import Effect, Record
 from ....gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareMixed, ShareRefused
 from ....gossip.effects.ledger import Kind
 from ....gossip.types import Incarnation, PeerId
+from ....gossip.wire.codec import Buffer
+from ....gossip.wire.messages import Envelope, Hello, Leave
 
 __all__ = ["Counters", "LinkCounts"]
 
@@ -37,11 +40,6 @@ class LinkCounts:
     """When it was sent a hello that it has not answered yet."""
     roundtrip_s: float = 0.0
     """From the last hello to its answer, seconds; 0 before one was answered."""
-
-    def answered(self) -> None:
-        """Note that its hello has come, if one was asked for."""
-        if self.asked_s is not None:
-            self.roundtrip_s, self.asked_s = time.monotonic() - self.asked_s, None
 
 
 @dataclass(slots=True)
@@ -91,6 +89,33 @@ class Counters:
                 )
             found = self.links.setdefault(peer, LinkCounts())
         return found
+
+    def note_sent(
+        self, envelope: Envelope, parts: Sequence[Buffer], *, to: PeerId | None = None
+    ) -> None:
+        """Count a message that was handed to the network, and to whom, where that is a member."""
+        size = sum(len(part) for part in parts)
+        body = envelope.body
+        self.messages += 1
+        self.frames += len(parts) > 1
+        self.bytes_sent += size
+        if isinstance(body, Hello | Leave):
+            self.membership_bytes += size
+        if to is not None:
+            link = self.link(to)
+            link.bytes_sent += size
+            link.frames_sent += len(parts) > 1
+            if isinstance(body, Hello) and body.reply:
+                link.asked_s = time.monotonic()
+
+    def note_received(self, envelope: Envelope, size_bytes: int) -> None:
+        """Count a message that the protocol has taken in."""
+        link, body, now = self.link(envelope.source), envelope.body, time.monotonic()
+        link.heard_s = now
+        link.bytes_received += size_bytes
+        link.frames_received += envelope.frame_bytes > 0
+        if isinstance(body, Hello) and not body.reply and link.asked_s is not None:
+            link.roundtrip_s, link.asked_s = now - link.asked_s, None
 
     def _because(self, what: str, reason: str) -> None:
         known = (what, reason) in self.reasons or len(self.reasons) < _REASONS_MAX

@@ -6,9 +6,10 @@ in no journal, and costs nothing where nobody asks.
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
-from typing import Final
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import PeerId
@@ -17,7 +18,6 @@ from ....gossip.wire.messages import (
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
-    Envelope,
     EventNote,
     Inquire,
     LinkStatus,
@@ -27,15 +27,11 @@ from ....gossip.wire.messages import (
     Standing,
     Status,
 )
-from ...tensors.buffers import MemoryUse
 from .counters import Counters
 from .events import Events
-from .stats import METRICS, PeerStats, protocol_stats
+from .stats import METRICS, PeerStats
 
-__all__ = ["QUESTIONS", "StatusDesk"]
-
-QUESTIONS: Final = (Inquire, Status)
-"""What observers say, and what is said to them: nothing of it is for the protocol."""
+__all__ = ["StatusDesk"]
 
 # So that a whole answer fits into a header, whatever others call themselves.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
@@ -46,110 +42,58 @@ class StatusDesk:
     """Answers observers.
 
     Args:
-        schema: Hash of the model's schema, 16 bytes.
         settings: The peer's, by name.
-        counters: The peer's.
         events: What has happened.
-        measured: What the training loop measured last: loss, accuracy and the like.
-        memory: What shares on their way take.
+        stats: Reads the peer's figures.
         sample: Some numbers of the model, see `ModelSample`.
-        clock: Seconds that only go forward, those of *counters* and *events*.
+        clock: Seconds that only go forward, those of counters and *events*.
     """
 
     def __init__(
         self,
-        *,
-        schema: bytes,
         settings: Mapping[str, str],
-        counters: Counters,
         events: Events,
-        measured: Callable[[], Mapping[str, float]],
-        memory: Callable[[], MemoryUse],
+        stats: Callable[[], PeerStats],
         sample: Callable[[], tuple[float, ...]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._schema = schema
         self._settings = tuple(
             (_printable(name, 32), _printable(value, 256)) for name, value in settings.items()
         )[:NAMED_MAX]
-        self._counters = counters
-        self._events = events
-        self._measured = measured
-        self._memory = memory
-        self._sample = sample
-        self._clock = clock
+        self._events, self._stats, self._sample, self._clock = events, stats, sample, clock
         self._began_s = clock()
 
     def answer(
         self,
-        envelope: Envelope,
-        look: Callable[[Callable[[Protocol], Envelope]], Envelope],
+        question: Inquire,
+        look: Callable[[Callable[[Protocol], Status]], Status],
         awaits: Sequence[PeerId] = (),
-    ) -> Envelope | None:
+    ) -> Status:
         """Answer a question.
 
         Args:
-            envelope: The question.
             look: Reads the protocol while no event changes it.
-            awaits: Whom the peer waits for now.
-
-        Returns:
-            The answer; None where this is no question.
+            awaits: Peers that this one waits for now.
         """
-        question, now = envelope.body, self._clock()
-        if not isinstance(question, Inquire):
-            return None
         # Outside of the lock: a loss and a sample may have to come from a device.
-        measured, sample = self._measured(), self._sample()
-
-        def glance(protocol: Protocol) -> Envelope:
-            status = self._status(question, protocol, measured, awaits, now)
-            return self._answer(envelope, protocol, replace(status, sample=sample))
-
-        return look(glance)
-
-    def _answer(self, question: Envelope, protocol: Protocol, body: Status) -> Envelope:
-        source, incarnation = protocol.account.life
-        return Envelope(
-            swarm=protocol.swarm,
-            schema=self._schema,
-            source=source,
-            source_incarnation=incarnation,
-            destination=question.source,
-            destination_incarnation=question.source_incarnation,
-            body=body,
-        )
-
-    def _status(
-        self,
-        question: Inquire,
-        protocol: Protocol,
-        measured: Mapping[str, float],
-        awaits: Sequence[PeerId],
-        now: float,
-    ) -> Status:
-        members, more = self._members(question, protocol)
-        stats = PeerStats(
-            id=protocol.account.id,
-            counters=self._counters,
-            memory=self._memory(),
-            measured=measured,
-            **protocol_stats(protocol),
-        )
-        found = ((name, metric.get(stats)) for name, metric in METRICS.items())
-        return Status(
-            me=next(m for m in protocol.live() if m.id == protocol.account.id),
-            uptime_s=now - self._began_s,
-            swarm_steps=protocol.clock.total,
-            figures=tuple((name, _told(value)) for name, value in found if value is not None),
-            settings=self._settings,
-            awaits=tuple(awaits)[:NAMED_MAX],
-            reasons=tuple(
+        stats, sample, now = self._stats(), self._sample(), self._clock()
+        figures = ((name, metric.get(stats)) for name, metric in METRICS.items())
+        told: dict[str, Any] = {
+            "uptime_s": now - self._began_s,
+            "swarm_steps": stats.swarm_steps,
+            # A model that has diverged is no secret: its loss is told as infinite.
+            "figures": tuple(
+                (name, math.inf if math.isnan(value) else float(value))
+                for name, value in figures
+                if value is not None
+            ),
+            "settings": self._settings,
+            "awaits": tuple(awaits)[:NAMED_MAX],
+            "reasons": tuple(
                 (what, _printable(why, 256), count)
-                for (what, why), count in self._counters.reasons.items()
+                for (what, why), count in list(stats.counters.reasons.items())
             )[:NAMED_MAX],
-            links=tuple(self._links(protocol, now)),
-            events=tuple(
+            "events": tuple(
                 EventNote(
                     number=each.number,
                     event=each.event,
@@ -158,34 +102,16 @@ class StatusDesk:
                 )
                 for each in self._events.since(question.events_after, EVENTS_TOLD_MAX)
             ),
-            members=members,
-            more=more,
-        )
+            "sample": sample,
+        }
 
-    def _links(self, protocol: Protocol, now: float) -> Iterator[LinkStatus]:
-        """Links to whom is known, those with the most traffic first."""
-        in_flight: dict[PeerId, int] = {}
-        for account in protocol.accounts:
-            for peer, _ in account.outstanding:
-                in_flight[peer] = in_flight.get(peer, 0) + 1
-        known = {member.id for member in protocol.known()}
-        links = [(peer, link) for peer, link in list(self._counters.links.items()) if peer in known]
-        links.sort(key=lambda pair: -(pair[1].bytes_sent + pair[1].bytes_received))
-        for peer, link in links[:LINKS_TOLD_MAX]:
-            yield LinkStatus(
-                peer=peer,
-                shares_memory=protocol.shares_memory(peer),
-                bytes_sent=link.bytes_sent,
-                bytes_received=link.bytes_received,
-                frames_sent=link.frames_sent,
-                frames_received=link.frames_received,
-                pushes=link.pushes,
-                refusals=link.refusals,
-                mixed=link.mixed,
-                in_flight=in_flight.get(peer, 0),
-                roundtrip_s=link.roundtrip_s,
-                silent_s=max(0.0, now - link.heard_s),
-            )
+        def glance(protocol: Protocol) -> Status:
+            members, more = self._members(question, protocol)
+            me = next(m for m in protocol.live() if m.id == protocol.account.id)
+            links = tuple(_links(stats.counters, protocol, now))
+            return Status(me=me, links=links, members=members, more=more, **told)
+
+        return look(glance)
 
     def _members(self, question: Inquire, protocol: Protocol) -> tuple[tuple[Sighting, ...], bool]:
         """Others behind the id that the question names, as many as there is room for, and whether
@@ -211,18 +137,30 @@ class StatusDesk:
         return tuple(found), len(found) < len(behind)
 
 
+def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkStatus]:
+    """Links to known peers, those with the most traffic first."""
+    in_flight = Counter(peer for a in protocol.accounts for peer, _ in a.outstanding)
+    known = {member.id for member in protocol.known()}
+    links = [(peer, link) for peer, link in list(counters.links.items()) if peer in known]
+    links.sort(key=lambda pair: -(pair[1].bytes_sent + pair[1].bytes_received))
+    for peer, link in links[:LINKS_TOLD_MAX]:
+        told = asdict(link)
+        del told["asked_s"]
+        yield LinkStatus(
+            peer=peer,
+            shares_memory=protocol.shares_memory(peer),
+            in_flight=in_flight[peer],
+            silent_s=max(0.0, now - told.pop("heard_s")),
+            **told,
+        )
+
+
 def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Standing:
     if member.phase is Phase.LEFT:
         return Standing.LEFT
     if member.id not in live:
         return Standing.DEAD
     return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
-
-
-def _told(value: float) -> float:
-    """A number as messages have it: a model that has diverged is no secret, its loss is told as
-    infinite."""
-    return math.inf if math.isnan(value) else float(value)
 
 
 def _printable(text: str, length_max: int) -> str:

@@ -1,0 +1,256 @@
+"""Opens the sockets and files of one incarnation of a peer, and makes what runs it."""
+
+import os
+import platform
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from torch import nn
+
+from ...gossip import ConfigError, Rule, TransportError
+from ...gossip.exchange.flow_control import messages_max
+from ...gossip.protocol.protocol import Protocol
+from ...gossip.protocol.rule import requirements_of
+from ...gossip.rules.registry import spec_of
+from ...gossip.transport.keys.key import covers
+from ...gossip.transport.zmq_transport import Transport
+from ...gossip.types import Incarnation, PeerId, SnapshotId, stream
+from ...gossip.wire.formats import NATIVE, Form
+from ...topology.live import LiveTopology
+from ..config import PeerConfig
+from ..model import travelling_tensors
+from ..storage.checkpointer import Past
+from ..storage.files import write_json
+from ..storage.incarnation import note_incarnation
+from ..storage.journal import JOURNAL, Head, Journal
+from ..storage.ledger_file import LedgerFile, new_ledger_path
+from ..tensors.shared_memory import Attachments, SegmentPool, host_id
+from ..tensors.store import Preallocation, TensorStore
+from ..tensors.vector import Vector
+from .runner import PeerRuntime
+from .search import advertised
+from .segments import SharedSegments
+from .telling.counters import Counters
+from .telling.deaths import DeathNotices
+from .telling.events import EVENTS, Events
+from .telling.model_sample import ModelSample
+from .telling.stats import PeerStats
+from .telling.status import StatusDesk
+
+__all__ = ["open_runtime", "open_transport"]
+
+# Rules with many neighbors may have more pushes under way; those seldom are at the same moment.
+_AT_ONCE_MAX: Final = 2
+
+
+def open_transport(config: PeerConfig, network_faults: Path | None = None) -> Transport:
+    """Open a peer's sockets.
+
+    Args:
+        config: The peer's.
+        network_faults: What goes wrong between it and the others, as in `NetworkPlan`.
+
+    Raises:
+        ConfigError: Its key or roster cannot be read, or the key is not let in.
+        TransportError: An address cannot be bound; nothing stays open.
+    """
+    given: dict[str, Any] = {
+        "bulk_messages_max": messages_max(config.shards),
+        "keyring": config.keyring(),
+    }
+    if network_faults is None:
+        return Transport(config.bind, **given)
+    from ..faults.transport import FaultyTransport
+
+    return FaultyTransport(network_faults, config.named(), config.bind, **given)
+
+
+def open_runtime(
+    incarnation: Incarnation,
+    *,
+    id: PeerId,
+    config: PeerConfig,
+    rule: Rule,
+    model: nn.Module,
+    vector: Vector,
+    counters: Counters,
+    stats: Callable[[], PeerStats],
+    opens: Callable[[PeerConfig], Transport],
+    past: Past | None,
+    journaled: Mapping[str, Any] | None,
+    notes: Mapping[str, Any],
+) -> PeerRuntime:
+    """Make what runs one incarnation of a peer, and start its network thread.
+
+    Args:
+        stats: Reads the peer's figures.
+        opens: Opens its sockets.
+        past: What a checkpoint says of earlier incarnations, where there is one.
+        journaled: What a replay needs to know of the training; None to keep no journal.
+        notes: What else goes into its folder: values that JSON has, by the file's name.
+
+    Raises:
+        ConfigError: An address cannot be bound, a folder cannot be written, or what was asked for
+            cannot be journaled; nothing stays open.
+    """
+    requirements, wire = requirements_of(rule), config.protocol.wire
+    try:
+        transport = opens(config)
+    except TransportError as error:
+        raise ConfigError(str(error)) from None
+    try:
+        keyring = transport.keyring
+        if keyring is not None and not covers(keyring.names, id):
+            raise ConfigError(
+                f"id is {id}: the roster lists this machine as {keyring.names}; change the id, or "
+                "let the roster's owner add the key under another name"
+            )
+        addresses = advertised(config, transport.addresses, keyring)
+        host = _host(config, rule)
+        keeps_anchor = vector.anchor_flats is not None
+        anchor = past.swarm if past is not None and past.returns else None
+        if anchor is None and keeps_anchor:
+            vector.keep_anchor()  # what x is now, should it have changed since
+        protocol = Protocol(
+            id=id,
+            incarnation=incarnation,
+            schema=vector.schema,
+            anchor=anchor or _anchor(vector, later=bool(config.join) and journaled is None),
+            rule=rule,
+            neighbors=LiveTopology(config.topology, config.seed),
+            rng=partial(stream, config.seed, id),
+            config=config.protocol,
+            addresses=addresses,
+            keeps_anchor=keeps_anchor,
+            host=host,
+            clock={} if past is None else past.clock,
+        )
+        account, events, ledger, journal = protocol.account, Events(None), None, None
+        head = None
+        if journaled is not None and config.out is not None:
+            head = Head.of(config, account, addresses, vector, rule, host, journaled)
+        if (folder := config.incarnation_folder) is not None:
+            with _writing_to(folder):
+                note_incarnation(folder, id, incarnation)
+        if (out := config.out) is not None:
+            with _writing_to(out):
+                ledger = LedgerFile(new_ledger_path(out), account, config.shards)
+                for name, value in notes.items():
+                    write_json(out / name, value)
+                events = Events(out / EVENTS)
+                if head is not None:
+                    tensors = travelling_tensors(model, vector.schema)
+                    journal = Journal(out / JOURNAL, head.as_json(), list(tensors.values()))
+        lock, shared = threading.Lock(), None
+        if requirements.one_machine:
+            note = None if journal is None else journal.exchanged
+            shared = SharedSegments(account.life, partial(_known, protocol, lock), note)
+        store = TensorStore(
+            vector,
+            rounding=partial(_rounding, config.seed, id),
+            segments=SegmentPool(pinned=not vector.is_here, memory=vector.memory) if host else None,
+            attachments=Attachments(memory=vector.memory) if host else None,
+            shared=shared,
+        )
+        form = Form(
+            NATIVE if config.protocol.exact else wire, registers=requirements.share_registers
+        )
+        runtime = PeerRuntime(
+            protocol,
+            transport,
+            store,
+            vector,
+            lock,
+            addresses=addresses,
+            counters=counters,
+            events=events,
+            ledger=ledger,
+            journal=journal,
+            preallocation=Preallocation(store, form, min(rule.outstanding_max, _AT_ONCE_MAX)),
+            desk=StatusDesk(_settings(config, rule), events, stats, ModelSample(vector.flats)),
+            obeys_stops=config.remote_stop,
+            deaths=DeathNotices(config.out),
+        )
+    except BaseException:
+        transport.close(0)
+        raise
+    runtime.start()
+    return runtime
+
+
+def _anchor(vector: Vector, *, later: bool) -> bytes | Callable[[], bytes]:
+    """Most who join never found, and hashing takes longer than all else that a copy costs."""
+    if not later or vector.anchor_flats is not None:
+        return vector.anchor()
+    # A protocol has cycles: what it keeps must not keep a vector.
+    weak = weakref.ref(vector)
+
+    def anchor() -> bytes:
+        found = weak()
+        assert found is not None, "the peer is gone"
+        return found.anchor()
+
+    return anchor
+
+
+def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:
+    """What observers are told of how a peer takes part."""
+    protocol = config.protocol
+    try:
+        spec = spec_of(rule)
+    except ConfigError:
+        spec = rule.name  # a class of the caller's own
+    return {
+        "host": platform.node(),
+        "pid": str(os.getpid()),
+        "version": version("rumor"),
+        "rule": spec,
+        "topology": config.topology,
+        "wire": protocol.wire,
+        "shards": str(config.shards),
+        "exact": str(protocol.exact).lower(),
+        "gossip_s": f"{protocol.gossip_s:g}",
+        "suspect_s": f"{protocol.suspect_s:g}",
+        "dead_s": f"{protocol.dead_s:g}",
+    }
+
+
+def _host(config: PeerConfig, rule: Rule) -> bytes:
+    """What peers have in common that can read one another's memory; empty for none.
+
+    Raises:
+        ConfigError: The rule cannot do without.
+    """
+    host = host_id() if config.protocol.shared_memory else b""
+    requirements = requirements_of(rule)
+    if (requirements.one_machine or requirements.by_machine) and not host:
+        raise ConfigError(
+            f"shared_memory is {config.protocol.shared_memory}: rule {rule.name} needs memory that "
+            "processes share, on a system that has it (Linux); use gosgd or easgd"
+        )
+    return host
+
+
+def _rounding(seed: int, peer: PeerId, snapshot: SnapshotId) -> np.random.Generator:
+    return stream(seed, peer, f"rounding:{snapshot}")
+
+
+def _known(protocol: Protocol, lock: threading.Lock) -> list[tuple[PeerId, Incarnation]]:
+    with lock:
+        return [(member.id, member.incarnation) for member in protocol.known()]
+
+
+@contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from None
