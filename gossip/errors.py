@@ -39,12 +39,7 @@ class LocalProtocolError(RumorError):
 
 
 class RemoteProtocolError(RumorError):
-    """A peer broke the protocol; its message was dropped and our state is unchanged.
-
-    Args:
-        reason: What was wrong with the message.
-        sender: Who sent it, as far as that is known.
-    """
+    """A peer broke the protocol; its message was dropped and our state is unchanged."""
 
     def __init__(self, reason: str, sender: str | None = None) -> None:
         super().__init__(reason)

@@ -78,7 +78,6 @@ def stream(seed: int, peer: str, purpose: str) -> np.random.Generator:
     Streams of different names are independent, so that adding a draw to one shifts no other.
 
     Args:
-        seed: The run's seed.
         peer: The peer's id, or a fixed word for what all peers share.
         purpose: What the numbers are for, such as ``"rule"`` or ``"data:3"``.
 

@@ -90,9 +90,6 @@ _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,399})(?:/2\^([1-9][0-9]{0,2}))?")
 def coarse(weight: int) -> int:
     """Round down to what can be told shortly; what is left over stays with whoever gives.
 
-    Args:
-        weight: In grains.
-
     Returns:
         Whole units where that leaves 2^11 of them or more, else the 53 leading bits: less than
         *weight* by a part of 2^-11 at most.
@@ -118,9 +115,6 @@ def half(weight: int) -> int:
 
 def token(weight: int) -> int:
     """What goes with a share of a peer that holds *weight*, under a rule that does not use weights.
-
-    Returns:
-        In grains: a unit, or a small part of the weight where that is little.
 
     >>> token(ONE) == UNIT, token(UNIT) < UNIT, token(1)
     (True, True, 1)
@@ -156,12 +150,6 @@ def in_units(weight: int) -> Units:
 def from_units(told: object) -> int:
     """Read what `in_units` has told, or the text of it.
 
-    Args:
-        told: From elsewhere; of what could be written in several ways, only that one is taken.
-
-    Returns:
-        The weight in grains.
-
     Raises:
         ValueError: It is no weight, or a negative one, or otherwise written.
 
@@ -191,7 +179,6 @@ def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
     """Make *weight* as short as a message or a journal can carry it.
 
     Args:
-        weight: In grains.
         units_max: The largest number that fits there; None where any does.
 
     Returns:
@@ -220,7 +207,6 @@ def shown(value: Any, /, **weights: str) -> str:
     """The ``repr`` of a dataclass, in which some of its fields are told in units.
 
     Args:
-        value: What to show.
         weights: Names of those fields, and what each is called once it is told so.
 
     >>> from rumor.gossip.effects.ledger import Outstanding
@@ -237,9 +223,6 @@ def shown(value: Any, /, **weights: str) -> str:
 
 def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
     """Make numbers of *weights* that means can be computed with.
-
-    Args:
-        weights: In grains, not all of them 0.
 
     Returns:
         Each in float64, and their sum: in units, or, where nobody holds a unit, in a part of one

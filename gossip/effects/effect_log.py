@@ -21,11 +21,6 @@ class EffectLog:
 
     Weight only changes through `record`, so that the account and the ledger on disk cannot
     drift apart, and every entry stands before the messages that follow from it.
-
-    Args:
-        account: The peer's own account, of one shard.
-        schema: Hash of its model's schema.
-        swarm: Hash of its swarm's anchor, empty while it is not known.
     """
 
     def __init__(self, account: Account, schema: bytes, swarm: bytes) -> None:
@@ -40,7 +35,6 @@ class EffectLog:
         """What was asked for and not taken yet. The logs of all shards share one list; who takes it
         clears it."""
         self.ask: Callable[[Effect | Event], None] = effects.append
-        """Adds an effect."""
 
     def beside(self, account: Account) -> "EffectLog":
         """The log of another shard of the same peer; both append to one list of effects."""
@@ -79,11 +73,7 @@ class EffectLog:
         """Ask for a message to be sent.
 
         Args:
-            peer: To whom.
-            incarnation: To which incarnation of it.
-            body: What it says.
             frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
-            shown: Whether the snapshot's place in shared memory is to be named.
         """
         snapshot, start, size = frame or _NO_FRAME
         account = self.account

@@ -56,7 +56,6 @@ class Entry:
     peer: PeerId = ""
     """The other side, where there is one."""
     incarnation: Incarnation = 0
-    """The other side's incarnation."""
     seq: int = 0
     shard: int = 0
 
@@ -170,9 +169,6 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     Args:
         accounts: One account for each shard of each incarnation of each peer, dead ones included.
         dead: Incarnations that ended without handing their weight on.
-
-    Returns:
-        Where the weight is.
     """
     lives = {(account.life, account.shard): account for account in accounts}
     held = in_flight = stranded = burned = died = 0
@@ -207,7 +203,6 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
 def _accepted(
     lives: dict[tuple[Life, int], Account], sender: Account, receiver: Life, seq: int
 ) -> int:
-    """What *receiver* accepted of the sender's push *seq*, by the receiver's account."""
     theirs = lives.get((receiver, sender.shard))
     if theirs is None:
         return 0

@@ -24,7 +24,6 @@ class OnDemand(dict[str, _T]):
 
     Args:
         names: All registers of a rule; of them, patterns say what is made.
-        make: Makes one, of zeros.
 
     Raises:
         KeyError: On a lookup: the rule has no such register.

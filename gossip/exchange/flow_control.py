@@ -34,14 +34,10 @@ class RateLimiter:
     One transfer at a time has the link, from its offer to its end, so that each is done as early as
     it can be; the others wait, and are not even offered, since a share that was offered and does
     not come would be given up by its receiver.
-
-    Args:
-        bytes_s: Bytes per second; None for as much as there is.
     """
 
     def __init__(self, bytes_s: float | None) -> None:
         self.is_limited = bytes_s is not None
-        """Whether there is a limit; without one it need not be asked."""
         self._bytes_s = bytes_s
         self._free_s = float("-inf")
         self._holder: TransferKey | None = None
@@ -119,7 +115,6 @@ class RttEstimator:
         """Smoothed round trip, seconds; None where none was measured."""
         self._deviation_s = 0.0
         self.timeout_s = FIRST_TIMEOUT_S
-        """How long to wait for an answer before asking, seconds."""
 
     def measured(self, seconds: float) -> None:
         """Take one measured round trip into account."""
@@ -164,7 +159,6 @@ def patience_s(config: ProtocolConfig, gap_s: float) -> float:
     """How long a transfer may stand still before it is given up, seconds.
 
     Args:
-        config: Sizes and times.
         gap_s: The longest time that it, or another on the same way, stood still so far and then
             went on; 0 where that is not known.
     """
@@ -180,12 +174,7 @@ def messages_max(shards: int) -> int:
 
 
 class LinkEstimator:
-    """The way toward one neighbor.
-
-    Args:
-        config: Sizes and times.
-        incarnation: Of the neighbor; measurements of an earlier one are of no use.
-    """
+    """The way toward one neighbor."""
 
     def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
@@ -222,9 +211,6 @@ class LinkEstimator:
         """Size of the frames of a share: a power of two, near what takes ``frame_s``.
 
         One frame arrives while the next is sent: of a share that is not large there shall be some.
-
-        Args:
-            size_bytes: Of the share.
         """
         config = self._config
         frame, bytes_s = config.frame_bytes, self._bytes_s
@@ -268,13 +254,7 @@ class LinkEstimators:
 
 
 class FlowControl:
-    """Sends the frames of one peer's transfers.
-
-    Args:
-        config: Sizes and times.
-        links: Learn from grants how fast frames arrive.
-        rate_limiter: When the next bytes may be sent.
-    """
+    """Sends the frames of one peer's transfers."""
 
     def __init__(
         self,

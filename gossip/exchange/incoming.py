@@ -39,8 +39,6 @@ class Inbox:
     """Every share that is on its way to one peer.
 
     Args:
-        config: Sizes and times.
-        schema: What a share must measure.
         validate: Says why an offer is refused, or nothing where it is let in.
         is_open: Says whether the next share of a sender would be let in, as far as is known.
     """
@@ -66,11 +64,7 @@ class Inbox:
         return len(self.transfers)
 
     def expects_copy(self, but: PeerId = "") -> bool:
-        """Whether a copy is on its way, so that no other donor need be asked.
-
-        Args:
-            but: Whose copies do not count.
-        """
+        """Whether a copy is on its way, so that no other donor need be asked."""
         transfers = self.transfers.values()
         return any([a.offer.form.copy for a in transfers if a.id.sender != but])
 
@@ -177,8 +171,6 @@ class Inbox:
         """Take the vector's word on a staged share.
 
         Args:
-            share: Which.
-            finite: Whether all its values are numbers.
             returned: Whether the share goes back if they are not; else the rule decides. One that
                 a round needs would be pushed again, and again, for ever. A model that is shown
                 always goes back: no rule sees it.
@@ -211,9 +203,6 @@ class Inbox:
         The caller asks for the mixing first, where anything was accepted.
 
         Args:
-            transfer: The share.
-            accepted: How much of its escrow, as a weight.
-            reason: Why nothing of it is accepted.
             event: What has led to that; if not given, it is taken, or refused for the reason.
 
         Returns:

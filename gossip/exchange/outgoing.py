@@ -60,15 +60,7 @@ class Returned:
 
 
 class Outbox:
-    """Every share of one shard that a peer has pushed and that is not settled.
-
-    Args:
-        config: Sizes and times.
-        links: Round trips and throughput toward neighbors; shared by all shards.
-        rate_limiter: When the next bytes may be sent; shared by all shards.
-        snapshot_refs: How many transfers read each snapshot; shared by all shards.
-        shards: Into how many the vector is cut.
-    """
+    """Every share of one shard that a peer has pushed and that is not settled."""
 
     def __init__(
         self,
@@ -132,11 +124,7 @@ class Outbox:
         """Move the offered weight into escrow and send the share, or offer it if it is large.
 
         Args:
-            peer: To whom.
-            incarnation: To which incarnation of it.
             offer: What is pushed; how large its frames are is filled in here.
-            snapshot: Where the values are.
-            now: Seconds.
             shown: Whether the peer may read the snapshot from memory, if it can.
         """
         self._log.record(Entry(_PUSHED, offer.escrow, peer, incarnation, offer.seq))
@@ -211,12 +199,7 @@ class Outbox:
         self._on(self.transfers[peer], EscrowEvent.GO_ON, now)
 
     def reclaim(self, weight: int, now: float) -> None:
-        """Mix back the values of what came back; called where values may be changed.
-
-        Args:
-            weight: What the peer holds.
-            now: Seconds.
-        """
+        """Mix back the values of what came back; called where values may be changed."""
         returning = [t for t in self.transfers.values() if t.state is EscrowState.RETURNING]
         for transfer in returning:
             self._on(transfer, EscrowEvent.STEP, now, weight)
@@ -235,9 +218,6 @@ class Outbox:
         """Ask about what is stranded, and write off what an earlier incarnation had.
 
         Args:
-            peer: Who was heard; an escrow toward it is unresolved.
-            incarnation: Of that peer.
-            now: Seconds.
             gone: Whether it is no member any more. It may still answer, but its escrow stays
                 stranded until then: nobody would notice when it closes.
         """
@@ -318,7 +298,6 @@ class Outbox:
         transfer.deadline_s = now + self._patience_s(transfer)
 
     def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        """Offer a share, and let as much of it follow as there is credit for."""
         self._flow_control.acquire(transfer)
         eager_bytes = self._send_offer(transfer, now, eager=True)
         if not eager_bytes:
@@ -342,7 +321,6 @@ class Outbox:
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        """Send what credit and bandwidth allow."""
         if not self._flow_control.acquire(transfer):
             transfer.deadline_s = _NEVER
             return None
@@ -371,7 +349,6 @@ class Outbox:
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
     def _answered(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        """Take the answer, and the time it took."""
         following = self._take_answer(transfer, now, accepted)
         # A question may have been answered instead of the push (Karn's rule).
         if transfer.questions == 0:
@@ -407,12 +384,10 @@ class Outbox:
             self._let_go(transfer, now, 0)
 
     def _let_go(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Keep the values no longer."""
         transfer.deadline_s = _NEVER
         self._stop_reading(transfer, abandoned=transfer.state in _LENT)
 
     def _recover(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Count on the receiver again, and ask."""
         self._note(Kind.FOUND, transfer)
         self._ask(transfer, now, 0)
 

@@ -243,11 +243,7 @@ class SnapshotRefs:
         self._counts[snapshot] = self._counts.get(snapshot, 0) + 1
 
     def remove(self, snapshot: SnapshotId, *, abandoned: bool = False) -> None:
-        """Drop a reference.
-
-        Args:
-            abandoned: Whether a neighbor that is considered dead may still read it.
-        """
+        """Drop a reference."""
         self._counts[snapshot] -= 1
         if abandoned:
             self._abandoned.add(snapshot)

@@ -39,13 +39,7 @@ class _Wait(NamedTuple):
 
 
 class ReconnectBackoff(Generic[_T]):
-    """Exponential back-off with jitter, for each silent address or peer on its own.
-
-    Args:
-        first_s: The first wait, seconds.
-        most_s: The longest, seconds.
-        draw: Gives random numbers in [0, 1).
-    """
+    """Exponential back-off with jitter, for each silent address or peer on its own."""
 
     def __init__(self, first_s: float, most_s: float, draw: Callable[[], float]) -> None:
         self._first_s = first_s
@@ -58,7 +52,6 @@ class ReconnectBackoff(Generic[_T]):
 
         Args:
             silent: All that do not answer; any other is forgotten.
-            now: Seconds.
             most: How many at a time; those come first that have waited longest.
         """
         first = _Wait(now, now, self._first_s)
@@ -101,12 +94,7 @@ class _Try:
 
 
 class SeedDialer:
-    """Decides which seed addresses to dial, a bounded number at a time.
-
-    Args:
-        config: How long a try lasts.
-        backoff: When a member tries an address again.
-    """
+    """Decides which seed addresses to dial, a bounded number at a time."""
 
     def __init__(self, config: ProtocolConfig, backoff: ReconnectBackoff[str]) -> None:
         self._try_s = _TRY_TICKS * config.gossip_s
@@ -124,10 +112,6 @@ class SeedDialer:
 
         Args:
             silent: Addresses at which nobody is known, in the order in which they are tried.
-            now: Seconds.
-
-        Returns:
-            Which to dial now, and whose sockets to close.
         """
         if not self._seeks:
             self._seeks, self._ended_s = True, {}
@@ -260,15 +244,6 @@ def pair(
 
     A link between two such peers is led over a third one that can be dialled: both push to it, and
     it to both. Else whoever has only such neighbors would be cut off.
-
-    Args:
-        neighbors: The graph's neighbors of a member.
-        peer: Whose neighbors.
-        members: Everybody in the graph, sorted.
-        outward: Those who only dial out.
-
-    Returns:
-        Its neighbors, in order of first mention; none where nobody can be dialled.
 
     >>> ring = {"a": "bd", "b": "ac", "c": "bd", "d": "ca"}
     >>> pair(ring.__getitem__, "a", "abcd", {"a", "b", "c"})

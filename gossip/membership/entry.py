@@ -123,11 +123,6 @@ class Known:
         A peer that has lost its disk, and whose clock was ahead before, numbers its next life below
         the last one. Old messages that arrive late come from a smaller number, too; but seldom two
         of them, with a risen heartbeat, further apart than it takes to consider a peer dead.
-
-        Args:
-            member: The entry of the earlier incarnation, in its own words.
-            now: Seconds.
-            dead_s: How long silence lasts before a peer is considered dead.
         """
         if self.alive:
             return False
@@ -147,9 +142,6 @@ class Known:
 
     def correct(self, incarnation: Incarnation) -> bool:
         """Take back what only others have said, now that this incarnation was heard itself.
-
-        Args:
-            incarnation: No later than the one that is known.
 
         Returns:
             Whether it is the latest one; False where a later one has spoken.

@@ -8,7 +8,6 @@ comes to its own gossip.
 __all__ = ["LocalHealth"]
 
 FACTOR_MAX = 8.0
-"""Time-outs grow at most so many times, as in the paper."""
 
 _STALL = 3
 """Intervals without a tick that count as a stall (a long step, SIGSTOP) rather than as lateness."""
@@ -18,9 +17,6 @@ _SMOOTHING = 0.25
 
 class LocalHealth:
     """Measures how late the ticks of a peer come.
-
-    Args:
-        interval_s: Between two ticks that are in time, seconds.
 
     >>> health = LocalHealth(1.0)
     >>> [health.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]

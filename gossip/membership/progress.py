@@ -44,11 +44,6 @@ more than that takes as long to be believed."""
 class StepCounts:
     """One peer's count of everybody's steps.
 
-    Args:
-        me: Whose it is.
-        rows: Steps by peer, as remembered from an earlier incarnation.
-        gossip_s: Between two words of a peer, seconds.
-
     >>> clock = StepCounts("a", {"a": 3})
     >>> clock.tick(0.0); clock.merge("b", 10); clock.merge("b", 7)
     >>> clock.own, clock.total
@@ -101,9 +96,6 @@ class StepCounts:
         """Raise a row as far as it can have grown since it was raised last.
 
         Args:
-            peer: Whose.
-            steps: What is said.
-            now: Seconds.
             direct: Whether the peer itself says so.
 
         Returns:

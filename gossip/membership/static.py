@@ -21,9 +21,7 @@ class StaticMembership:
     """The one view: who belongs to it, and in which phase everybody is.
 
     Args:
-        ids: All members, ascending and distinct.
         anchored: Whether all of them know the anchor.
-        machines: Names of their machines; empty where all share one.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class StaticMembership:
         self.over = not self.ids
         """Whether everybody has taken all its steps, or has left."""
         self.steps = 0
-        """Optimizer steps of all members together."""
         self.steps_of_gone = 0
         """Those of them that members have taken which are leaving or gone."""
         self._running = len(self.ids)
@@ -67,12 +64,7 @@ class StaticMembership:
 
 
 class StaticProgress:
-    """What `StepCounts` tells, where everybody sees every step at once.
-
-    Args:
-        membership: What all members share.
-        table: The member's own table.
-    """
+    """What `StepCounts` tells, where everybody sees every step at once."""
 
     def __init__(self, membership: StaticMembership, table: "StaticMemberTable") -> None:
         self._membership = membership
@@ -96,17 +88,7 @@ class StaticProgress:
 
 
 class StaticMemberTable:
-    """One member's sight of a static membership: what `MemberTable` offers to the protocol.
-
-    Args:
-        me: The member's own entry at its start.
-        membership: What all members share.
-
-    Attributes:
-        id: The member's name.
-        phase: How far it has come, from seeking to left.
-        step: Optimizer steps that it has taken.
-    """
+    """One member's sight of a static membership: what `MemberTable` offers to the protocol."""
 
     merge: Final = 0
     """None: the values of such members are computed later, and there is nothing to compare."""

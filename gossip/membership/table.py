@@ -37,13 +37,7 @@ Change = (
 
 
 class MemberTable:
-    """The view of one peer, its own entry included.
-
-    Args:
-        me: The peer's own entry at its start.
-        config: How long silence may last, and how many peers are kept in mind.
-        clock: Steps of peers, as remembered from an earlier incarnation.
-    """
+    """The view of one peer, its own entry included."""
 
     def __init__(
         self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
@@ -330,12 +324,7 @@ class MemberTable:
         """Take in all of a view that only says that somebody goes on, which is nearly all.
 
         Args:
-            members: The view.
             source: Whose it is; its own entry is for `learn`.
-            now: Seconds.
-
-        Returns:
-            The rest, which is for `learn`.
         """
         others, rest = self._others, []
         for member in members:
@@ -386,16 +375,7 @@ class MemberTable:
         return [k.member.id for k in self._in_order() if k.member.phase is Phase.LEFT]
 
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        """Take in one entry of somebody's view.
-
-        Args:
-            member: The entry.
-            now: Seconds.
-            direct: Whether it comes from the member itself.
-
-        Yields:
-            What changed.
-        """
+        """Take in one entry of somebody's view."""
         if member.id == self.me.id:
             yield from self._learn_of_me(member, now)
             return
@@ -436,14 +416,7 @@ class MemberTable:
         self.count(member.id, member.step, self.id, now)
 
     def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
-        """Take in how many steps a peer has taken, as far as that can be.
-
-        Args:
-            peer: Who has.
-            steps: So many, as *source* says.
-            source: Who says so. A member counts its own steps itself.
-            now: Seconds.
-        """
+        """Take in how many steps a peer has taken, as far as that can be."""
         if self.phase <= Phase.JOINING:
             # It becomes a copy of somebody, and counts on from there.
             self.clock.merge(peer, steps)

@@ -28,12 +28,7 @@ _OUTLIVED = "another peer called {} has started since: each needs a name of its 
 
 
 class Eviction:
-    """Forgets dead peers to make place for newcomers in a full member table.
-
-    Args:
-        state: What the protocol remembers.
-        table: Its member table.
-    """
+    """Forgets dead peers to make place for newcomers in a full member table."""
 
     def __init__(self, state: State, table: MemberTable) -> None:
         self._state = state
@@ -48,11 +43,7 @@ class Eviction:
         self._spare = None
 
     def make(self, member: Member, now: float) -> PeerId | None:
-        """Forget somebody, where *member* is new and the table is full.
-
-        Returns:
-            Who was forgotten.
-        """
+        """Forget somebody, where *member* is new and the table is full."""
         table = self._table
         if not table.lacks_room_for(member, now):
             return None
@@ -85,14 +76,7 @@ _OUTLIVED_BY_MAX = 8
 
 
 class Membership:
-    """Keeps the member table up to date, and tells outbox and inbox what has changed.
-
-    Args:
-        state: What the protocol remembers.
-        table: Its member table.
-        joining: Writes this peer's HELLO.
-        rng: The stream for the choice of whom to exchange views with.
-    """
+    """Keeps the member table up to date, and tells outbox and inbox what has changed."""
 
     def __init__(
         self,
@@ -321,7 +305,6 @@ class Membership:
             shard_state.outbox.died(peer, now)
 
     def _forget(self, peer: PeerId) -> None:
-        """Keep nothing more of one that has left, or of whom nobody knows any more."""
         self._dead_sockets.forget(peer)
         self._state.links.forget(peer)
         self._state.returning.discard(peer)

@@ -41,12 +41,11 @@ class RuleContext:
 
     Attributes:
         now: Seconds, on the peer's own clock.
-        elapsed_s: Seconds since the last call, 0 at the first.
         trained: Whether an optimizer step was taken since the last call.
-        samples: How many samples that step took, None where nobody says.
         merging: Whether all peers have finished, and only agreement is left to reach.
         returned: Pushes that came back whole since the last call.
-        rng: The rule's own random stream.
+        elapsed_s: Seconds since the last call, 0 at the first.
+        samples: How many samples that step took, None where nobody says.
     """
 
     def __init__(
@@ -199,10 +198,6 @@ class RuleContext:
         """What to take of whom, this peer included: its row of the topology's mixing matrix.
 
         Even shares of itself and its neighbors, where the topology knows no matrix.
-
-        Args:
-            round: Round of the topology.
-            members: As for `neighbors`.
         """
         members, neighbors = self.live() if members is None else members, self._state.neighbors
         if has_weights(neighbors):
@@ -264,7 +259,6 @@ class RuleContext:
         """Whether there is credit toward *peer*, and reason to think that it can be reached.
 
         Args:
-            peer: To whom.
             lent: Whether it will read this peer's memory, which takes no credit.
             awaited: Whether it waits for this share, and not only a newcomer for its copy.
         """
@@ -306,7 +300,6 @@ class RuleContext:
         """Average a share into ``x`` by weight: ``x += w_s / (w_s + w) (x_s - x)``, ``w += w_s``.
 
         Args:
-            share: One of `shares`.
             weight: How much of it to accept, all unless given; at most what one
                 share may bring, see `acceptable`.
 
@@ -369,7 +362,6 @@ class RuleContext:
         """Set ``register = sum of coefficient * term``.
 
         Args:
-            register: What to set.
             terms: Coefficients, and registers or shares. Of a share that carries several registers
                 the first counts; `Share.part` names the others. `Kept.as_sent` is what the
                 receivers of a snapshot read. None at all set it to zeros.
@@ -384,8 +376,6 @@ class RuleContext:
         """Copy a register out, until `let_go`: each push of it carries the same bytes.
 
         Args:
-            register: What to copy.
-            peers: To whom it is to be pushed.
             bare: Whether the numbers are written by themselves; `Requirements.bare` must say so.
             whole: As for `push`, which takes what is returned in place of a register.
         """
@@ -433,13 +423,10 @@ class RuleContext:
                 the anchor, the first is written as its difference from that, those behind it as
                 they are: send the model first, and corrections or gradients behind it. What was
                 kept goes as it was copied.
-            shard: Which part of it.
-            copy: Whether local buffers go along, for a newcomer.
             anchor: Whether the anchor goes along, for a newcomer that needs it.
             whole: Whether all numbers must arrive as they are, whatever format this peer uses.
-            epoch: The rule's own count of memberships.
-            round: The rule's own count of rounds; the count of pushes unless given.
-            note: A number for the rule's own use.
+            epoch, note: Numbers for the rule's own use.
+            round: Another one; the count of pushes unless given.
 
         Raises:
             LocalProtocolError: No weight, more than are held, or an escrow is open there; or more
@@ -474,12 +461,7 @@ class RuleContext:
         anchor: bool = False,
         whole: bool = False,
     ) -> None:
-        """Push several shards to one peer, which counts as one push.
-
-        Args:
-            peer, round, copy, anchor, whole: As for `push`.
-            weights: What goes with each shard.
-        """
+        """Push several shards to one peer, which counts as one push."""
         before = self._state.round
         for shard, given in weights.items():
             self.push(

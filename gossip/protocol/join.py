@@ -39,13 +39,7 @@ _CLOSED = (
 
 
 class Joining:
-    """The first phases of a peer: seeking, joining.
-
-    Args:
-        state: What the protocol remembers.
-        anchor: Hash of the vector this peer would found with, or what makes it.
-        rng: The stream for the choice of a donor.
-    """
+    """The first phases of a peer: seeking, joining."""
 
     def __init__(
         self,
@@ -84,14 +78,7 @@ class Joining:
     def start(
         self, now: float, seeds: Sequence[str], founders: int, *, returns: bool = False
     ) -> None:
-        """Begin to look for a swarm, or found one where there is nobody to look for.
-
-        Args:
-            now: Seconds.
-            seeds: Addresses to greet; more may be added by calling again.
-            founders: How many peers found together; 1 for a peer that founds alone or joins.
-            returns: Whether it has been of this swarm before, and kept its anchor.
-        """
+        """Begin to look for a swarm, or found one where there is nobody to look for."""
         self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
         # Asked again, it only hears of more addresses: one that gave its swarm up founds no other.
         if not self._started:
@@ -126,12 +113,7 @@ class Joining:
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 
     def take_copy(self, context: RuleContext, closed_by: str = "") -> None:
-        """Become a copy of the donor whose shares have come, once there is one of each shard.
-
-        Args:
-            context: At a step boundary.
-            closed_by: The rule that lets nobody join; empty where it does.
-        """
+        """Become a copy of the donor whose shares have come, once there is one of each shard."""
         state = self._state
         if closed_by:
             if state.table.phase is Phase.JOINING:
@@ -240,7 +222,6 @@ class Joining:
         return newcomers and first and waited_s >= config.found_s
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:
-        """Ask somebody for a copy: another one, where the last has failed to give it."""
         state = self._state
         if any(each.inbox.expects_copy() for each in state.busy_shards):
             self._was_given = True
@@ -288,11 +269,7 @@ class Joining:
 
 
 class StateTransfer:
-    """Newcomers that have asked this peer for a copy.
-
-    Args:
-        state: What the protocol remembers.
-    """
+    """Newcomers that have asked this peer for a copy."""
 
     def __init__(self, state: State) -> None:
         self._state = state

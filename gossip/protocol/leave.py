@@ -53,9 +53,6 @@ class Agreement:
     was measured, whatever the pace and the links of peers. Where rounds bring the models no closer,
     the peers give up.
 
-    Args:
-        state: What the protocol remembers.
-
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (the sketch).
     """
 
@@ -90,9 +87,6 @@ class Agreement:
 
     def turn(self, *, merging: bool) -> bool:
         """Advance the merge after a call of the rule.
-
-        Args:
-            merging: Whether all live peers have finished.
 
         Returns:
             True if the stage has changed, which all other peers must hear.
@@ -131,7 +125,6 @@ class Agreement:
         return True
 
     def _others(self) -> list[Member]:
-        """Members that take part: they have finished, and have not closed."""
         table = self._state.table
         return [m for m in table.live() if m.id != table.id and m.phase is Phase.FINISHED]
 
@@ -183,7 +176,6 @@ class Agreement:
         self._state.close("finished")
 
     def _is_alone(self) -> bool:
-        """Check whether this peer has no push target left."""
         table = self._state.table
         others = (table.member(peer) for peer in table.takers() if peer != table.id)
         return not any(other is not None and table.can_meet(other) for other in others)
@@ -216,12 +208,7 @@ _HEIRS_ASKED_MAX = 8
 
 
 class Leaving:
-    """The last phases of a peer: finished, quiet, leaving, left.
-
-    Args:
-        state: What the protocol remembers.
-        agreement: Tells when finished peers have merged.
-    """
+    """The last phases of a peer: finished, quiet, leaving, left."""
 
     def __init__(self, state: State, agreement: Agreement) -> None:
         self._state = state
@@ -245,7 +232,6 @@ class Leaving:
         """Begin to leave.
 
         Args:
-            now: Seconds.
             burn: Destroy the weight instead of handing it on, also what is still in escrow and
                 comes back: the vector that would go with it is unusable.
         """
@@ -358,10 +344,6 @@ class Stops:
     """A request to stop: obeyed once, passed on until nobody named in it trains, and answered.
 
     Whoever gets here may ask for it; what refuses others is the runtime (`Reception`).
-
-    Args:
-        state: What the protocol remembers.
-        leaving: Tells when this peer is done.
     """
 
     def __init__(self, state: State, leaving: Leaving) -> None:

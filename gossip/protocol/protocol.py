@@ -57,21 +57,11 @@ class Protocol:
     """One incarnation of one peer.
 
     Args:
-        id: The peer's name, unique in its swarm.
-        incarnation: Larger after every restart, at least 1.
-        schema: Its model's schema.
         anchor: Hash of the vector that it would found with, 16 bytes; or what makes it, which is
             called if it founds. A vector that keeps the anchor has its hash.
-        rule: The algorithm.
-        neighbors: The topology on a live view.
-        rng: Opens the peer's random stream for a purpose.
-        config: Sizes and times.
-        addresses: Where others can reach it; empty for a peer that only dials out.
         membership: The static membership that it shares with others of one process; None for a
             member table of its own, which gossip keeps up to date.
         keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
-        host: Alike for peers that read one another's memory, 16 bytes; empty for nobody's.
-        clock: Optimizer steps of peers, its own earlier ones too, as a checkpoint remembers them.
 
     Raises:
         ConfigError: The rule cannot work with the format, or with shards.
@@ -264,9 +254,6 @@ class Protocol:
         """Start: found where there is nobody to look for, else look for a swarm.
 
         Args:
-            now: Seconds.
-            seeds: Addresses of any members; calling again adds to them, at any time.
-            founders: How many peers, this one included, found together.
             returning: Whether it comes back with a checkpoint, and the anchor in it: it looks for
                 its swarm, and founds it anew where after ``found_alone_s`` it has met nobody.
         """
@@ -286,11 +273,8 @@ class Protocol:
         """Call the rule between two optimizer steps: it mixes what has come, and perhaps pushes.
 
         Args:
-            now: Seconds.
             trained: Whether an optimizer step was taken since the last call. False while the peer
                 joins, waits for a synchronous rule, or has finished.
-            samples: How many samples that step took, for rules that weigh steps by them.
-            lr: Its learning rate, for rules that look at it.
 
         Raises:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
@@ -331,7 +315,6 @@ class Protocol:
         return self._finish_call(now)
 
     def _merge(self, now: float) -> list[Effect | Event]:
-        """Take the turn of a peer that has finished."""
         agreement, merging = self.agreement, self._state.table.over
         if not agreement.compares:
             self._call_rule(now, False, merging=merging)
@@ -378,7 +361,6 @@ class Protocol:
         """Leave: refuse what comes, resolve the escrow, hand the weight on.
 
         Args:
-            now: Seconds.
             burn: Destroy the weight, because the vector that would go with it is not finite; a
                 peer that is leaving may still find that out.
         """
@@ -510,7 +492,6 @@ class Protocol:
             self._membership.tell_phase()
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
-        """Why an offered share is refused, or nothing."""
         is_wanted = bool(self._reading.wanted) and self._reading.wants(share.sender)
         if bool(offer.held) is not is_wanted:
             return READ_FIRST if is_wanted else "nobody reads it"

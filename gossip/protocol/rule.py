@@ -96,7 +96,6 @@ class Requirements:
     fixed_members: bool = False
     """Whether those who found together stay the only members, so that nobody can join."""
     tree: bool = False
-    """Whether the topology must be a tree, the same in every round."""
     waits: bool = False
     """Whether peers wait for one another: for all members where these are fixed, else for whoever
     is there."""
@@ -106,7 +105,6 @@ class Requirements:
     """Whether it combines whole vectors, instead of mixing shares by their weight: then the vector
     cannot be cut into shards, ``topk`` is no format, and nothing can be mixed back."""
     lossless: bool = False
-    """Whether every number must arrive as it was."""
     plain_sgd: bool = False
     """Whether the optimizer must be SGD without momentum, ``x <- x - lr g``: another one's state
     sees steps that the rule corrects afterwards."""
@@ -118,9 +116,7 @@ class Requirements:
     by_machine: bool = False
     """Whether it tells peers of its own machine from others (`RuleContext.machine`)."""
     shards: int = 1
-    """Into how many pieces the vector is cut, where the rule says so itself."""
     scattered: bool = False
-    """Whether each of these has numbers from all over the vector, in place of neighboring ones."""
     by_samples: bool = False
     """Whether it weighs steps by their samples, of which each must then say how many it took."""
     lr: bool = False
@@ -155,10 +151,6 @@ def requirements_of(rule: Rule) -> Requirements:
 def shards_of(rule: Rule, shards: int) -> int:
     """Into how many pieces the vector is cut.
 
-    Args:
-        rule: The algorithm, which may say so itself.
-        shards: What is configured; 1 where nothing is.
-
     Raises:
         ConfigError: Both say so.
     """
@@ -179,12 +171,6 @@ def outstanding_max_of(rule: Rule) -> int:
 
 def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     """Check that a rule can work with shares of this kind.
-
-    Args:
-        rule: The algorithm.
-        wire: The format, as people type it.
-        shards: Into how many the vector is cut.
-        exact: Whether what comes back is mixed back.
 
     Raises:
         ConfigError: It cannot.
@@ -226,10 +212,6 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
 def require_samples(rule: Rule, samples: int | None) -> None:
     """Check that a rule is told how many samples a step took where it asks for that, and only then.
 
-    Args:
-        rule: The algorithm.
-        samples: How many; None where nobody says.
-
     Raises:
         ConfigError: It cannot use what it is told, or it needs to be told.
     """
@@ -261,11 +243,6 @@ def require_lr(lr: float | None) -> None:
 
 def require_topology(rule: Rule, topology: str, is_tree: Callable[[], bool]) -> None:
     """Check that a rule can work on a graph.
-
-    Args:
-        rule: The algorithm.
-        topology: The graph, as people type it.
-        is_tree: Whether it is a tree; asked only where that matters.
 
     Raises:
         ConfigError: It cannot.

@@ -58,13 +58,7 @@ class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
 
 
 def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
-    """What a share consists of that is a copy, or in a format of its own where it can be.
-
-    Args:
-        state: What the protocol remembers.
-        peer: Who is to read it.
-        copy, anchor, whole: See `RuleContext.push`.
-    """
+    """What a share consists of that is a copy, or in a format of its own where it can be."""
     if copy:
         return Form(copy=True, anchor=anchor and state.is_anchored)
     if whole or state.bare:
@@ -113,22 +107,7 @@ def send_share(
     round: int,
     note: int = 0,
 ) -> None:
-    """Send a share: whole where it is small, else as an offer.
-
-    Args:
-        state: What the protocol remembers.
-        shard_state: Of which shard.
-        peer: To whom; no share is under way there.
-        now: Seconds.
-        fresh: What was copied during this call.
-        pushed: What to send.
-        form: In which format.
-        escrow: The weight that goes along, or 0 where *held* only tells it.
-        held: See `Offer`, as are the others.
-        epoch: Likewise.
-        round: Likewise.
-        note: Likewise.
-    """
+    """Send a share: whole where it is small, else as an offer."""
     outbox, table, shard = shard_state.outbox, state.table, shard_state.shard
     size = form.size_bytes(state.schema, shard)
     make = Push if size <= state.config.inline_bytes_max else Offer
@@ -155,11 +134,7 @@ READ_FIRST = "its sender's model is read first"
 
 
 class Reading:
-    """What a peer reads of others, and shows to them.
-
-    Args:
-        state: What the protocol remembers.
-    """
+    """What a peer reads of others, and shows to them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -181,11 +156,7 @@ class Reading:
         return is_there and table.is_alive(peer) and not table.is_suspected(peer)
 
     def read(self, peer: PeerId) -> None:
-        """Ask a peer for its model, and send back what others, or it before, have shown.
-
-        Args:
-            peer: Whose; empty for nobody's any more.
-        """
+        """Ask a peer for its model, and send back what others, or it before, have shown."""
         state, known = self._state, self._state.table.member(peer)
         for shard_state in state.busy_shards:
             for transfer in tuple(shard_state.inbox.transfers.values()):

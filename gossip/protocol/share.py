@@ -47,9 +47,6 @@ class Share:
     def part(self, index: int) -> "Term":
         """One of the registers that it carries, as a term of `RuleContext.combine`.
 
-        Args:
-            index: Which, in the order in which they were pushed; 0 is what the share itself means.
-
         Raises:
             LocalProtocolError: It does not carry that many.
         """

@@ -83,23 +83,16 @@ class State:
     schema: Schema
     neighbors: Neighbors
     log: EffectLog
-    """Where all effects go; the log of the first shard."""
     table: MemberTable | StaticMemberTable
     shard_states: tuple[ShardState, ...]
-    """One for each shard."""
     busy_shards: tuple[ShardState, ...]
     """Those of which a share may be under way, in order: of thousands of shards a step or a message
     concerns a few, and the others must cost it nothing."""
     links: LinkEstimators
-    """Round trips and throughput toward neighbors."""
     rate_limiter: RateLimiter
-    """When the next bytes may be sent."""
     snapshot_refs: SnapshotRefs
-    """How many transfers read each snapshot."""
     rng: np.random.Generator
-    """The rule's own stream."""
     anchor: bytes
-    """Hash of the anchor that the vector keeps; empty where it keeps none."""
     outstanding_max: int
     """Shares that may be outstanding at once, as the rule says."""
     share_registers: int
@@ -126,13 +119,11 @@ class State:
     is_stale: bool = False
     """Whether a later incarnation of this peer has begun, so that others ignore this one."""
     round: int = 0
-    """Shares pushed so far."""
     swarm_steps: int = 0
     """Steps of the whole swarm, as they were known when the rule was last called."""
     passed: int = 0
     """Rounds of the topology that were passed over, for want of anybody to push to."""
     snapshots: SnapshotId = 0
-    """Snapshots asked for so far."""
     samples: int | None = None
     """How many the last optimizer step took, where somebody says."""
     steps_going_on: int = 0
@@ -305,23 +296,7 @@ def make_state(
     validate: Callable[[ShareId, Offer], str],
     is_open: Callable[[], bool],
 ) -> State:
-    """Put together what a new incarnation remembers: nothing but what it was told.
-
-    Args:
-        me: The incarnation as others will know it.
-        table: Whom it knows.
-        config: Sizes and times.
-        schema: Its model's schema.
-        neighbors: The topology on a live view.
-        rng: The rule's own stream.
-        anchor: Hash of the anchor that the vector keeps; empty where it keeps none.
-        outstanding_max: Shares that may be outstanding at once.
-        share_registers: Registers that one share may carry.
-        bare: Whether what is rounded is written by itself.
-        caps: Whether a part of a share may be accepted.
-        validate: Says why an offer is refused, or nothing where it is let in.
-        is_open: Says whether the next share of a sender would be let in.
-    """
+    """Put together what a new incarnation remembers: nothing but what it was told."""
     log = EffectLog(Account(me.id, me.incarnation), schema.hash, b"")
     links, rate_limiter = LinkEstimators(config), RateLimiter(config.bandwidth_bytes_s)
     snapshot_refs = SnapshotRefs(log)

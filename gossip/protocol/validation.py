@@ -18,15 +18,7 @@ _SEEKING, _JOINING, _LEAVING = Phase.SEEKING, Phase.JOINING, Phase.LEAVING
 def why_refused(
     share: ShareId, offer: Offer, requirements: Requirements, state: State, rule: str
 ) -> str:
-    """Why a share that is offered to be mixed is refused, or nothing.
-
-    Args:
-        share: Which.
-        offer: What it consists of.
-        requirements: The rule's.
-        state: What the protocol remembers.
-        rule: The rule's name.
-    """
+    """Why a share that is offered to be mixed is refused, or nothing."""
     phase, form = state.table.phase, offer.form
     if state.closing:
         return "finished" if phase < _LEAVING else "leaving"

@@ -23,7 +23,6 @@ def import_module_of(name: str, what: str) -> ModuleType:
     The working directory is put first on ``sys.path`` and stays there, as it would for a script.
 
     Args:
-        name: Of the module, as in an import.
         what: What it is needed for, such as ``task mine:rings``; errors begin with it.
 
     Raises:
@@ -56,7 +55,6 @@ def function_of(spec: str, what: str) -> Callable[..., Any]:
     """Find a function of the user's.
 
     Args:
-        spec: ``module:function``.
         what: It is, such as ``task``; errors begin with it.
 
     Raises:

@@ -73,10 +73,8 @@ class RuleSpec:
     """A spec that was read: a rule that exists, and values that its parameters may have."""
 
     name: str
-    """A key of `RULES`, or ``module:Class``."""
 
     make_with: Callable[..., Rule]
-    """The class."""
 
     values: Mapping[str, Value]
     """What was given, in the order of the class's parameters."""

@@ -19,7 +19,6 @@ Pushes = Annotated[
         low=0,
     ),
 ]
-"""A rule's parameter ``p``."""
 
 Emitted = Annotated[
     Emission,
@@ -28,7 +27,6 @@ Emitted = Annotated[
         "same; adaptive, a share is under way for the part p of the time, however slow the links."
     ),
 ]
-"""A rule's parameter ``emission``."""
 
 Samples = Annotated[
     int,
@@ -38,19 +36,13 @@ Samples = Annotated[
         low=0,
     ),
 ]
-"""A rule's parameter ``samples``."""
 
 # A step counts for a tenth: some ten of them tell how long one takes.
 _SMOOTHING = 0.1
 
 
 class PushSchedule:
-    """Says at each turn of a rule how many pushes are due.
-
-    Args:
-        emission: What ``p`` is a measure of.
-        samples: Of a step, for which ``p`` is meant; 0 for however many.
-    """
+    """Says at each turn of a rule how many pushes are due."""
 
     def __init__(self, emission: Emission, samples: int) -> None:
         self._emission = emission

@@ -24,13 +24,7 @@ class KeptShares:
         return kept
 
     def let_go(self, context: RuleContext, rounds: Rounds, *, reads_last: bool) -> None:
-        """Keep only what is still to reach somebody, to be called after every step.
-
-        Args:
-            context: Of this call.
-            rounds: Those in which all was posted.
-            reads_last: Whether the round goes on, so that the last one is a term of its sum.
-        """
+        """Keep only what is still to reach somebody, to be called after every step."""
         needed = self._kept[-1:] if reads_last else []
         for kept in self._kept:
             if kept not in needed and rounds.is_under_way(kept):

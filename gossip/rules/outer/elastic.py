@@ -55,13 +55,7 @@ class _Mark(NamedTuple):
 
 
 class ElasticRounds:
-    """The rounds of one peer.
-
-    Args:
-        since_s: When the peer came to belong to the swarm, seconds.
-        is_new: Whether it joined others there.
-        others: Epoch of shares that are none of rounds, and for the rule to decide.
-    """
+    """The rounds of one peer."""
 
     def __init__(
         self, since_s: float = 0.0, *, is_new: bool = False, others: int | None = None
@@ -144,9 +138,7 @@ class ElasticRounds:
         """Begin a round, once `ready`: send `register`, which was filled, to all partners.
 
         Args:
-            context: Of this call.
             partners: Whom to exchange with. Two that only dial out cannot, and are left out.
-            counts: Whether the vector is to count, or the peer only listens.
             samples: How many it took since the last round, for a rule that weighs by them.
         """
         out_of_reach = context.outward if context.me in context.outward else frozenset[PeerId]()

@@ -33,9 +33,6 @@ class OuterRule:
     not count in a mean of all, which it would only hold back; among neighbors it does, for the way
     from one neighbor to another may lead over a listener (`relays`). The weights of peers are not
     used, a share carries one unit.
-
-    Args:
-        h: Optimizer steps from round to round.
     """
 
     name = ""
@@ -72,10 +69,8 @@ class OuterRule:
         """Go on from what came: from the mean, unless a rule says otherwise.
 
         Args:
-            context: Of this call.
             came: What counts, sorted by id, so that the same terms add up to the same bits at
                 every peer. This peer's own is among it, unless it only listens.
-            sent: The register that holds what this peer has sent, whether it counts or not.
         """
         if set(came) != {context.me}:
             context.combine(X, [(1 / len(came), term) for term in came.values()])

@@ -34,9 +34,6 @@ class RobustMixing:
     is its *vote*, whatever was taken of the share. Each live peer has one, however often it
     pushes, and those that were refused vote, too: where most have moved away, the median follows.
     Before anything is measured, shares are refused of whoever sends many more than others do.
-
-    Args:
-        method: What is taken of each.
     """
 
     def __init__(self, method: RobustFilter) -> None:
@@ -51,9 +48,6 @@ class RobustMixing:
 
         ``x += w_s / (w_s + w) c (x_s - x)``, where c is what the method takes, and distances are
         those of the share's shard. So much of its weight is accepted as goes with such a move.
-
-        Args:
-            context: Of a rule whose `Requirements.measures` is set; called at each of its turns.
         """
         if not context.measured:
             self._counts = {peer: _MEMORY * n for peer, n in self._counts.items() if n > 0.01}
@@ -112,13 +106,7 @@ class RobustMixing:
 
 
 def accepted_weight(weight: int, own: int, part: float) -> int:
-    """How much of a share to accept, so that it moves the model that part as far.
-
-    Args:
-        weight: Of the share, in grains.
-        own: What its receiver holds, likewise.
-        part: Above 0; from 1 on, all of it is accepted.
-    """
+    """How much of a share to accept, so that it moves the model that part as far."""
     if part >= 1 or not own:
         return weight
     # a / (a + own) = c weight / (weight + own), in integers.

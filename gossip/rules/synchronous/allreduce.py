@@ -179,7 +179,6 @@ class AllReduce:
 
     @property
     def _part(self) -> str:
-        """The register that holds the partial sum."""
         return f"part/{self._parity}"
 
     def _fill(self, context: RuleContext, terms: list[tuple[float, Term]]) -> Wait | Halt | None:

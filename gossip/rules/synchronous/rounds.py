@@ -31,7 +31,6 @@ class Rounds:
     """Members, and the shares that they owe one another.
 
     Args:
-        name: Of the rule.
         agrees: Whether rounds end with the same model at all, so that nothing is left to merge.
         h: Optimizer steps from round to round.
     """
@@ -73,11 +72,7 @@ class Rounds:
         return Halt(f"{there}, and {self._name} cannot begin without all of them")
 
     def tend(self, context: RuleContext, tag: int) -> None:
-        """Push what can be pushed, what came back first; call it at the start of every step.
-
-        Args:
-            tag: The first one of this round.
-        """
+        """Push what can be pushed, what came back first; call it at the start of every step."""
         context.may_close(False)
         for share in context.shares():
             if share.epoch == EPOCH and share.round < tag:
@@ -111,8 +106,6 @@ class Rounds:
             tag: Says what the share is, to those who `gather` it; never less than one before.
             register: What to send, one or several in one share; it must not change before
                 `unaccepted` lets it.
-            peers: To whom.
-            note: A number that goes along.
         """
         self._letters.post(peers, Letter(register, tag, note))
         self._letters.push(context)
@@ -196,11 +189,7 @@ class Rounds:
 
 
 class RoundRule(ABC):
-    """After every h optimizer steps one round: this peer sends, and goes on once others have sent.
-
-    Args:
-        h: Optimizer steps from round to round.
-    """
+    """After every h optimizer steps one round: this peer sends, and goes on once others have sent."""
 
     name = ""
     outstanding_max = NEIGHBORS_MAX
