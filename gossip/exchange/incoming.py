@@ -18,7 +18,7 @@ from ..weight import WEIGHT_MAX
 from ..wire.messages import Ack, Chunk, Grant, Offer, Pending, Push
 from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
-from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer
+from .transfer import IncomingEvent, IncomingState, IncomingTransfer
 
 __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
@@ -79,9 +79,8 @@ class Inbox:
         transfer = self._open(share, message, now)
         if transfer is None:
             return
-        after = INCOMING_TRANSITIONS[transfer.state][_WHOLE]
-        if after is not None:
-            transfer.state, transfer.received_bytes = after, message.size_bytes
+        if transfer.on(_WHOLE):
+            transfer.received_bytes = message.size_bytes
             self._log.ask(Stage(share, 0, message.size_bytes, message.form))
             self._log.ask(Inspect(share))
 
@@ -182,9 +181,7 @@ class Inbox:
         if not finite and (returned or transfer.offer.held):
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
             return
-        after = INCOMING_TRANSITIONS[transfer.state][_FINITE]
-        if after is not None:
-            transfer.state = after
+        transfer.on(_FINITE)
 
     def turn_away(self, share: ShareId, reason: str) -> None:
         """Refuse a share before any of its bytes are looked at, unless it was let in before."""
@@ -210,10 +207,9 @@ class Inbox:
         """
         if event is None:
             event = _REFUSED if reason else _TAKEN
-        after = INCOMING_TRANSITIONS[transfer.state][event]
-        if after is None:
+        if not transfer.on(event):
             return False
-        transfer.state, share = after, transfer.id
+        share = transfer.id
         del self.transfers[share.sender, share.incarnation]
         if reason:
             self._log.ask(Drop(share))
@@ -283,11 +279,7 @@ class Inbox:
         return transfer
 
     def _is_new(self, share: ShareId) -> bool:
-        """Whether a share was not heard of before; the one before it then ends.
-
-        Raises:
-            RemoteProtocolError: The one before it has come whole, so that it had to be settled.
-        """
+        """Whether a share was not heard of before; the one before it then ends."""
         sender = share.sender, share.incarnation
         last, accepted = self._log.account.decided.get(sender, NO_DECISION)
         if share.seq <= last:
@@ -319,13 +311,7 @@ class Inbox:
         return transfer.progress_s + patience_s(self._config, transfer.gap_s)
 
     def _grant(self, transfer: IncomingTransfer, now: float, *, repeat: bool = False) -> None:
-        """Let more of a share come; what was granted once stays granted.
-
-        Args:
-            transfer: The share.
-            now: Seconds.
-            repeat: Whether to say it also where it is no more than before.
-        """
+        """Let more of a share come; *repeat* says it also where it is no more than before."""
         # From a slow sender a full window would be many seconds of queue, behind which its
         # questions wait.
         paced = max(transfer.bytes_in(_WINDOW_S), 2 * transfer.offer.frame_bytes)

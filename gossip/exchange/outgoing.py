@@ -21,7 +21,7 @@ from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..weight import mixing_fraction
-from ..wire.messages import Ack, Grant, Offer, Push, Query
+from ..wire.messages import Ack, Offer, Push, Query
 from .escrow import STRANDED, EscrowEvent, EscrowState
 from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
 from .transfer import OutgoingTransfer, SnapshotRefs
@@ -97,15 +97,6 @@ class Outbox:
         # Toward whom a share of a swarm is on its way that was given up: what comes back is burned.
         self._renounced: set[PeerId] = set()
 
-    def is_busy(self, peer: PeerId) -> bool:
-        """Whether an escrow toward *peer* is unresolved, so that no other may be opened."""
-        return peer in self.transfers
-
-    def take_returned(self) -> tuple[Returned, ...]:
-        """Hand over which pushes came back since this was last asked."""
-        returned, self.returned = tuple(self.returned), []
-        return returned
-
     def next_seq(self, peer: PeerId) -> int:
         """Number of the next share toward *peer*; a number is used once."""
         seq = self._last_seq[peer] = self._last_seq.get(peer, 0) + 1
@@ -141,15 +132,33 @@ class Outbox:
         elif self._flow_control.acquire(transfer):
             self._on(transfer, EscrowEvent.GO_ON, now)
 
-    def grant(self, peer: PeerId, incarnation: Incarnation, message: Grant, now: float) -> None:
-        """Send as many frames as the receiver's credit allows.
+    def on(
+        self,
+        peer: PeerId,
+        event: EscrowEvent,
+        now: float,
+        amount: int = 0,
+        *,
+        share: tuple[Incarnation, int] | None = None,
+    ) -> OutgoingTransfer | None:
+        """Let an event happen to what is unresolved toward *peer*, if it is about that share.
+
+        Args:
+            amount: The number that comes with it: bytes, or weight.
+            share: The receiver's incarnation and the share's number; None for whichever there is.
+
+        Returns:
+            The transfer, where there was anything to do.
 
         Raises:
-            RemoteProtocolError: It grants more than a window beyond what it can have received.
+            RemoteProtocolError: The receiver says what cannot be; nothing has happened.
         """
-        transfer = self._find(peer, incarnation, message.seq)
-        if transfer is not None:
-            self._on(transfer, EscrowEvent.GRANT, now, message.credit_bytes)
+        transfer = self.transfers.get(peer)
+        if transfer is None or (
+            share is not None and (transfer.incarnation, transfer.offer.seq) != share
+        ):
+            return None
+        return transfer if self._on(transfer, event, now, amount) else None
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
         """Settle: what was not accepted comes back.
@@ -157,14 +166,9 @@ class Outbox:
         Raises:
             RemoteProtocolError: More was accepted than was offered, or than was sent.
         """
-        transfer = self.transfers.get(peer)
-        if (
-            transfer is None
-            or transfer.offer.seq != message.seq
-            or transfer.incarnation != incarnation
-        ):
-            return
-        if not self._on(transfer, _ACK, now, message.accepted):
+        share = incarnation, message.seq
+        transfer = self.on(peer, _ACK, now, message.accepted, share=share)
+        if transfer is None:
             return
         if message.bytes_s and not transfer.gap_s:
             # All of it fitted what was granted at first, so that no GRANT told of the pace.
@@ -176,27 +180,11 @@ class Outbox:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
             self._credits[peer] = incarnation, credit_bytes
 
-    def pending(self, peer: PeerId, incarnation: Incarnation, seq: int, now: float) -> None:
-        """Wait on: the share is there, and its receiver has not come to it yet."""
-        transfer = self._find(peer, incarnation, seq)
-        if transfer is not None:
-            self._on(transfer, EscrowEvent.PENDING, now)
-
-    def unsent(self, peer: PeerId, seq: int, now: float) -> None:
-        """Take back a share of which the network refused a part."""
-        transfer = self.transfers.get(peer)
-        if transfer is not None and transfer.offer.seq == seq:
-            self._on(transfer, EscrowEvent.UNSENT, now)
-
     def query_due(self, now: float) -> None:
         """Ask about shares whose answer is late, and give up those that never got going."""
         for transfer in tuple(self.transfers.values()):
             if now >= transfer.deadline_s:
                 self._on(transfer, EscrowEvent.TIMEOUT, now)
-
-    def go_on(self, peer: PeerId, now: float) -> None:
-        """Send what bandwidth has held back, as far as it allows now."""
-        self._on(self.transfers[peer], EscrowEvent.GO_ON, now)
 
     def reclaim(self, weight: int, now: float) -> None:
         """Mix back the values of what came back; called where values may be changed."""
@@ -204,15 +192,6 @@ class Outbox:
         for transfer in returning:
             self._on(transfer, EscrowEvent.STEP, now, weight)
             weight += transfer.offer.escrow - transfer.accepted
-
-    def died(self, peer: PeerId, now: float) -> None:
-        """Free the credit; the escrow stays with nobody until *peer* is heard again.
-
-        In exact mode its values are kept for it, but not for ever.
-        """
-        transfer = self.transfers.get(peer)
-        if transfer is not None:
-            self._on(transfer, EscrowEvent.DIED, now)
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
         """Ask about what is stranded, and write off what an earlier incarnation had.
@@ -227,21 +206,9 @@ class Outbox:
         elif transfer.incarnation == incarnation:
             self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
 
-    def outlived(self, peer: PeerId, now: float) -> None:
-        """Write off what is unresolved: it was sent to an incarnation that is over after all."""
-        transfer = self.transfers.get(peer)
-        if transfer is not None:
-            self._on(transfer, EscrowEvent.LATER_INCARNATION, now)
-
     def renounce(self) -> None:
         """Note that the swarm is given up: what is outstanding is of no use in another."""
         self._renounced.update(self.transfers)
-
-    def ask_about(self, peer: PeerId, now: float) -> None:
-        """Ask *peer*, which is about to go, what became of the share toward it."""
-        transfer = self.transfers.get(peer)
-        if transfer is not None:
-            self._on(transfer, EscrowEvent.LEAVING, now)
 
     def deadline(self) -> float:
         """When `query_due` has something to do next, seconds."""
@@ -251,29 +218,13 @@ class Outbox:
                 due_s = transfer.deadline_s
         return due_s
 
-    def _find(self, peer: PeerId, incarnation: Incarnation, seq: int) -> OutgoingTransfer | None:
-        transfer = self.transfers.get(peer)
-        if transfer is None or (transfer.incarnation, transfer.offer.seq) != (incarnation, seq):
-            return None
-        return transfer
-
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
     ) -> bool:
-        """Do what the table says about an event, and about those that follow from it at once.
-
-        Args:
-            transfer: What it happens to.
-            event: What happens.
-            now: Seconds.
-            amount: The number that comes with it: bytes, or weight.
-
-        Returns:
-            Whether there was anything to do.
-        """
+        """Do what the table says about an event and those that follow at once, if anything."""
         following: EscrowEvent | None = event
         while following is not None:
-            step = _STEPS[transfer.state, following]
+            step = TRANSITIONS[transfer.state, following]
             if step is None:
                 return False
             # It may raise; then nothing has happened.
@@ -480,104 +431,110 @@ class Outbox:
 
 
 _Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]
-_Table = dict[tuple[EscrowState, EscrowEvent], tuple[_Do, EscrowState] | None]
-
 _S, _E = EscrowState, EscrowEvent
 
 
-def _ignored(state: EscrowState, *events: EscrowEvent) -> _Table:
-    return dict.fromkeys([(state, event) for event in events])
-
-
-TRANSITIONS: Final[_Table] = {
-    (_S.QUEUED, _E.WHOLE): (Outbox._push, _S.SENT),
-    (_S.QUEUED, _E.LEND): (Outbox._show, _S.LENT),
-    (_S.QUEUED, _E.GO_ON): (Outbox._offer, _S.OFFERED),
-    (_S.QUEUED, _E.ACK): (Outbox._take_refusal, _S.DECIDED),
-    (_S.QUEUED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.QUEUED, _E.DIED): (Outbox._take_back, _S.DECIDED),
-    (_S.QUEUED, _E.LATER_INCARNATION): (Outbox._take_back, _S.DECIDED),
-    **_ignored(_S.QUEUED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
-    (_S.OFFERED, _E.GO_ON): (Outbox._stream, _S.STREAMING),
-    (_S.OFFERED, _E.GRANT): (Outbox._take_credit, _S.STREAMING),
-    (_S.OFFERED, _E.ACK): (Outbox._take_refusal, _S.DECIDED),
-    (_S.OFFERED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.OFFERED, _E.TIMEOUT): (Outbox._take_back, _S.DECIDED),
-    (_S.OFFERED, _E.DIED): (Outbox._take_back, _S.DECIDED),
-    (_S.OFFERED, _E.LATER_INCARNATION): (Outbox._take_back, _S.DECIDED),
-    **_ignored(_S.OFFERED, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
-    (_S.STREAMING, _E.GO_ON): (Outbox._stream, _S.STREAMING),
-    (_S.STREAMING, _E.ALL_SENT): (Outbox._await, _S.SENT),
-    (_S.STREAMING, _E.GRANT): (Outbox._take_credit, _S.STREAMING),
-    (_S.STREAMING, _E.ACK): (Outbox._take_refusal, _S.DECIDED),
-    (_S.STREAMING, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.STREAMING, _E.TIMEOUT): (Outbox._take_back, _S.DECIDED),
-    (_S.STREAMING, _E.DIED): (Outbox._take_back, _S.DECIDED),
-    (_S.STREAMING, _E.LATER_INCARNATION): (Outbox._take_back, _S.DECIDED),
-    **_ignored(_S.STREAMING, _E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
-    (_S.LENT, _E.GRANT): (Outbox._send_instead, _S.STREAMING),
-    (_S.LENT, _E.ACK): (Outbox._answered, _S.DECIDED),
-    (_S.LENT, _E.PENDING): (Outbox._wait_on, _S.LENT),
-    (_S.LENT, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.LENT, _E.TIMEOUT): (Outbox._ask, _S.LENT),
-    (_S.LENT, _E.LEAVING): (Outbox._ask, _S.LENT),
-    (_S.LENT, _E.DIED): (Outbox._strand, _S.LENT_STRANDED),
-    (_S.LENT, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
-    **_ignored(_S.LENT, _E.HEARD, _E.HEARD_GONE),
-    (_S.SENT, _E.ACK): (Outbox._answered, _S.DECIDED),
-    (_S.SENT, _E.PENDING): (Outbox._wait_on, _S.SENT),
-    (_S.SENT, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.SENT, _E.TIMEOUT): (Outbox._ask, _S.SENT),
-    (_S.SENT, _E.LEAVING): (Outbox._ask, _S.SENT),
-    (_S.SENT, _E.DIED): (Outbox._strand, _S.STRANDED),
-    (_S.SENT, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
-    **_ignored(_S.SENT, _E.GRANT, _E.HEARD, _E.HEARD_GONE),
-    (_S.STRANDED, _E.ACK): (Outbox._take_answer, _S.DECIDED),
-    (_S.STRANDED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.STRANDED, _E.TIMEOUT): (Outbox._let_go, _S.STRANDED),
-    (_S.STRANDED, _E.HEARD): (Outbox._recover, _S.SENT),
-    (_S.STRANDED, _E.HEARD_GONE): (Outbox._ask_gone, _S.STRANDED),
-    (_S.STRANDED, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
-    **_ignored(_S.STRANDED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
-    (_S.LENT_STRANDED, _E.ACK): (Outbox._take_answer, _S.DECIDED),
-    (_S.LENT_STRANDED, _E.UNSENT): (Outbox._take_back, _S.DECIDED),
-    (_S.LENT_STRANDED, _E.TIMEOUT): (Outbox._let_go, _S.LENT_STRANDED),
-    (_S.LENT_STRANDED, _E.HEARD): (Outbox._recover, _S.LENT),
-    (_S.LENT_STRANDED, _E.HEARD_GONE): (Outbox._ask_gone, _S.LENT_STRANDED),
-    (_S.LENT_STRANDED, _E.LATER_INCARNATION): (Outbox._write_off, _S.WRITTEN_OFF),
-    **_ignored(_S.LENT_STRANDED, _E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
-    (_S.DECIDED, _E.BOOK): (Outbox._close, _S.SETTLED),
-    (_S.DECIDED, _E.VALUES_BACK): (Outbox._keep, _S.RETURNING),
-    (_S.RETURNING, _E.STEP): (Outbox._mix_back, _S.SETTLED),
-    **_ignored(_S.RETURNING, _E.GRANT, _E.ACK, _E.PENDING, _E.UNSENT, _E.LEAVING),
-    **_ignored(_S.RETURNING, _E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_INCARNATION),
-}
-"""``(state, event): (what the outbox does, next state)``; None for an event that is ignored. A pair
-that is not here cannot happen."""
-
-
 class _Step(NamedTuple):
-    """Transition of a pair of state and event."""
-
     do: _Do
     after: EscrowState
     in_flight: int
     """How many more shares use up credit then."""
 
 
-_STEPS = {
-    (before, event): leads_to
-    and _Step(*leads_to, (before in _WITHOUT_CREDIT) - (leads_to[1] in _WITHOUT_CREDIT))
-    for (before, event), leads_to in TRANSITIONS.items()
+_Row = dict[EscrowEvent, tuple[_Do, EscrowState] | None]
+
+
+def _ignored(*events: EscrowEvent) -> _Row:
+    return dict.fromkeys(events)
+
+
+_NOT_SENT: Final[_Row] = {
+    _E.ACK: (Outbox._take_refusal, _S.DECIDED),
+    **dict.fromkeys([_E.UNSENT, _E.DIED, _E.LATER_INCARNATION], (Outbox._take_back, _S.DECIDED)),
+    **_ignored(_E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
 }
+
+
+def _sent(here: EscrowState, stranded: EscrowState) -> _Row:
+    return {
+        _E.ACK: (Outbox._answered, _S.DECIDED),
+        _E.PENDING: (Outbox._wait_on, here),
+        _E.UNSENT: (Outbox._take_back, _S.DECIDED),
+        _E.TIMEOUT: (Outbox._ask, here),
+        _E.LEAVING: (Outbox._ask, here),
+        _E.DIED: (Outbox._strand, stranded),
+        _E.LATER_INCARNATION: (Outbox._write_off, _S.WRITTEN_OFF),
+        **_ignored(_E.GRANT, _E.HEARD, _E.HEARD_GONE),
+    }
+
+
+def _stranded(here: EscrowState, back: EscrowState) -> _Row:
+    return {
+        _E.ACK: (Outbox._take_answer, _S.DECIDED),
+        _E.UNSENT: (Outbox._take_back, _S.DECIDED),
+        _E.TIMEOUT: (Outbox._let_go, here),
+        _E.HEARD: (Outbox._recover, back),
+        _E.HEARD_GONE: (Outbox._ask_gone, here),
+        _E.LATER_INCARNATION: (Outbox._write_off, _S.WRITTEN_OFF),
+        **_ignored(_E.GRANT, _E.PENDING, _E.LEAVING, _E.DIED),
+    }
+
+
+_ROWS: Final[dict[EscrowState, _Row]] = {
+    _S.QUEUED: {
+        _E.WHOLE: (Outbox._push, _S.SENT),
+        _E.LEND: (Outbox._show, _S.LENT),
+        _E.GO_ON: (Outbox._offer, _S.OFFERED),
+        **_NOT_SENT,
+        **_ignored(_E.GRANT),
+    },
+    _S.OFFERED: {
+        _E.GO_ON: (Outbox._stream, _S.STREAMING),
+        _E.GRANT: (Outbox._take_credit, _S.STREAMING),
+        _E.TIMEOUT: (Outbox._take_back, _S.DECIDED),
+        **_NOT_SENT,
+    },
+    _S.STREAMING: {
+        _E.GO_ON: (Outbox._stream, _S.STREAMING),
+        _E.ALL_SENT: (Outbox._await, _S.SENT),
+        _E.GRANT: (Outbox._take_credit, _S.STREAMING),
+        _E.TIMEOUT: (Outbox._take_back, _S.DECIDED),
+        **_NOT_SENT,
+    },
+    _S.LENT: {
+        **_sent(_S.LENT, _S.LENT_STRANDED),
+        _E.GRANT: (Outbox._send_instead, _S.STREAMING),
+    },
+    _S.SENT: _sent(_S.SENT, _S.STRANDED),
+    _S.STRANDED: _stranded(_S.STRANDED, _S.SENT),
+    _S.LENT_STRANDED: _stranded(_S.LENT_STRANDED, _S.LENT),
+    _S.DECIDED: {
+        _E.BOOK: (Outbox._close, _S.SETTLED),
+        _E.VALUES_BACK: (Outbox._keep, _S.RETURNING),
+    },
+    _S.RETURNING: {
+        _E.STEP: (Outbox._mix_back, _S.SETTLED),
+        **_ignored(_E.GRANT, _E.ACK, _E.PENDING, _E.UNSENT, _E.LEAVING),
+        **_ignored(_E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_INCARNATION),
+    },
+}
+
+TRANSITIONS: Final = {
+    (state, event): leads_to
+    and _Step(*leads_to, (state in _WITHOUT_CREDIT) - (leads_to[1] in _WITHOUT_CREDIT))
+    for state, row in _ROWS.items()
+    for event, leads_to in row.items()
+}
+"""``(state, event): (what the outbox does, next state, credit)``; None for an event that is
+ignored. A pair that is not here cannot happen."""
 
 
 def diagram() -> str:
     """Draw the table as a Mermaid state diagram, for docs/explanation/protocol.md."""
     arrows: dict[tuple[EscrowState, EscrowState], list[EscrowEvent]] = {}
-    for (state, event), leads_to in TRANSITIONS.items():
-        if leads_to is not None:
-            arrows.setdefault((state, leads_to[1]), []).append(event)
+    for (state, event), step in TRANSITIONS.items():
+        if step is not None:
+            arrows.setdefault((state, step.after), []).append(event)
     lines = ["stateDiagram-v2", f"    state {_S.DECIDED.name} <<choice>>"]
     lines += [f"    [*] --> {_S.QUEUED.name}"]
     for (state, target), events in arrows.items():

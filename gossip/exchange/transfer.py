@@ -94,55 +94,22 @@ class IncomingEvent(IntEnum):
 
 _S, _E = IncomingState, IncomingEvent
 
-_ENDS = {
-    _E.STALLED: _S.DECIDED,
-    _E.RESTARTED: _S.DECIDED,
-    _E.SUPERSEDED: _S.DECIDED,
-    _E.REFUSED: _S.DECIDED,
-}
+_ENDS = dict.fromkeys([_E.STALLED, _E.RESTARTED, _E.SUPERSEDED, _E.REFUSED], _S.DECIDED)
 
-_COMES_AGAIN = {_E.WHOLE: None, _E.ATTACH: None, _E.OFFER: None}
-
-_NOT_INSPECTED = {_E.FINITE: None, _E.NOT_FINITE: None}
-
-_NOT_ATTACHING = {_E.READABLE: None, _E.UNREADABLE: None}
-
-_IS_WHOLE = {
-    **_COMES_AGAIN,
-    **_NOT_ATTACHING,
-    _E.FRAME: None,
-    _E.STALLED: None,
-    _E.RESTARTED: None,
-    _E.REFUSED: _S.DECIDED,
-}
-
-INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState | None]] = {
+INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState]] = {
     _S.OFFERED: {_E.WHOLE: _S.STAGED, _E.ATTACH: _S.ATTACHING, _E.OFFER: _S.ARRIVING},
-    _S.ATTACHING: {
-        **_COMES_AGAIN,
-        **_NOT_INSPECTED,
-        _E.READABLE: _S.STAGED,
-        _E.UNREADABLE: _S.ARRIVING,
-        _E.FRAME: None,
-        **_ENDS,
-    },
+    _S.ATTACHING: {_E.READABLE: _S.STAGED, _E.UNREADABLE: _S.ARRIVING, **_ENDS},
     _S.ARRIVING: {
-        **_NOT_ATTACHING,
-        **_NOT_INSPECTED,
-        _E.WHOLE: None,
-        _E.ATTACH: _S.ARRIVING,
-        _E.OFFER: _S.ARRIVING,
-        _E.FRAME: _S.ARRIVING,
+        **dict.fromkeys([_E.ATTACH, _E.OFFER, _E.FRAME], _S.ARRIVING),
         _E.COMPLETE: _S.STAGED,
         **_ENDS,
     },
     # One that is superseded although it is whole breaks the protocol: see `Inbox`.
-    _S.STAGED: {**_IS_WHOLE, _E.FINITE: _S.READY, _E.NOT_FINITE: _S.DECIDED},
-    _S.READY: {**_IS_WHOLE, **_NOT_INSPECTED, _E.TAKEN: _S.DECIDED},
+    _S.STAGED: {_E.FINITE: _S.READY, _E.NOT_FINITE: _S.DECIDED, _E.REFUSED: _S.DECIDED},
+    _S.READY: {_E.TAKEN: _S.DECIDED, _E.REFUSED: _S.DECIDED},
     _S.DECIDED: {},
 }
-"""By state, the state that an event leads to; None where it is ignored. What is left out cannot
-happen."""
+"""By state, the state that an event leads to; any other event is ignored."""
 
 
 # Frames that came in no time tell nothing.
@@ -179,11 +146,8 @@ class IncomingTransfer:
 
     def on(self, event: IncomingEvent) -> bool:
         """Go on to the state that an event leads to; returns False where it is ignored."""
-        after = INCOMING_TRANSITIONS[self.state][event]
-        if after is None:
-            return False
-        self.state = after
-        return True
+        before, self.state = self.state, INCOMING_TRANSITIONS[self.state].get(event, self.state)
+        return event in INCOMING_TRANSITIONS[before]
 
     def came_on(self, size_bytes: int, now: float) -> None:
         """Note that a frame has come."""
@@ -210,10 +174,7 @@ class IncomingTransfer:
 
     def wants(self, index: int) -> bool:
         """Whether a frame is still to come; none is, where the sender's memory is read."""
-        return (
-            INCOMING_TRANSITIONS[self.state][IncomingEvent.FRAME] is not None
-            and index not in self.chunks
-        )
+        return self.state is IncomingState.ARRIVING and index not in self.chunks
 
     def has_frame(self, message: Chunk, frame_bytes: int) -> bool:
         """Whether a frame is where it says, and as long as it must be."""

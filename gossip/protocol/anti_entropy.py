@@ -14,7 +14,7 @@ from ..effects.events import (
     PeerSuspected,
     ViewFull,
 )
-from ..exchange.escrow import STRANDED
+from ..exchange.escrow import STRANDED, EscrowEvent
 from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
 from ..membership.table import Change, MemberTable
 from ..types import Incarnation, PeerId
@@ -62,7 +62,7 @@ class Eviction:
         return None
 
     def _is_owed(self, peer: PeerId) -> bool:
-        return any([each.outbox.is_busy(peer) for each in self._state.busy_shards])
+        return any([peer in each.outbox.transfers for each in self._state.busy_shards])
 
 
 _TOLD_MAX = 64
@@ -195,7 +195,7 @@ class Membership:
             return False
         self._forget(own.id)
         for shard_state in self._state.busy_shards:
-            shard_state.outbox.outlived(own.id, now)
+            shard_state.outbox.on(own.id, EscrowEvent.LATER_INCARNATION, now)
         return True
 
     def answer_stale(self, envelope: Envelope) -> None:
@@ -216,7 +216,7 @@ class Membership:
         else:
             self._table.leaving(peer)
             for shard_state in state.busy_shards:
-                shard_state.outbox.ask_about(peer, now)
+                shard_state.outbox.on(peer, EscrowEvent.LEAVING, now)
 
     def wake(self, now: float) -> None:
         """Exchange views with somebody, where that is due."""
@@ -302,7 +302,7 @@ class Membership:
 
     def _strand(self, peer: PeerId, now: float) -> None:
         for shard_state in self._state.busy_shards:
-            shard_state.outbox.died(peer, now)
+            shard_state.outbox.on(peer, EscrowEvent.DIED, now)
 
     def _forget(self, peer: PeerId) -> None:
         self._dead_sockets.forget(peer)

@@ -64,7 +64,8 @@ class RuleContext:
         # What a step still computes on must not change.
         for shard_state in () if within_step else state.busy_shards:
             if shard_state.outbox.returned:
-                self.returned += shard_state.outbox.take_returned()
+                self.returned += tuple(shard_state.outbox.returned)
+                shard_state.outbox.returned.clear()
             for transfer in shard_state.inbox.transfers.values():
                 if transfer.state is _READY and not transfer.offer.held:
                     self._transfers[transfer.id] = transfer
@@ -262,7 +263,7 @@ class RuleContext:
             lent: Whether it will read this peer's memory, which takes no credit.
             awaited: Whether it waits for this share, and not only a newcomer for its copy.
         """
-        busy = any([self._shard_states[shard].outbox.is_busy(peer) for shard in self.shards])
+        busy = any([peer in self._shard_states[shard].outbox.transfers for shard in self.shards])
         free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
         return free and self._state.table.is_reachable(peer, self.now)
 

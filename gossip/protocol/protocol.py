@@ -16,6 +16,7 @@ from ..effects.effects import Effect, Halt, Stage, TakeSketch
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
+from ..exchange.escrow import EscrowEvent
 from ..membership.progress import StepCounts
 from ..membership.static import StaticMembership, StaticMemberTable, StaticProgress
 from ..membership.table import MemberTable
@@ -440,7 +441,9 @@ class Protocol:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk):
-            self._state.shard_states[envelope.shard].outbox.unsent(peer, body.seq, now)
+            outbox = self._state.shard_states[envelope.shard].outbox
+            share = envelope.destination_incarnation, body.seq
+            outbox.on(peer, EscrowEvent.UNSENT, now, share=share)
         self._state.table.pass_over(peer, now + self._state.config.retry_s)
         return self._finish_call(now)
 
@@ -522,9 +525,11 @@ class Protocol:
             case Query():
                 inbox.query(ShareId(peer, incarnation, body.seq, shard), now)
             case Grant():
-                shard_state.outbox.grant(peer, incarnation, body, now)
+                share = incarnation, body.seq
+                shard_state.outbox.on(peer, EscrowEvent.GRANT, now, body.credit_bytes, share=share)
             case Pending():
-                shard_state.outbox.pending(peer, incarnation, body.seq, now)
+                share = incarnation, body.seq
+                shard_state.outbox.on(peer, EscrowEvent.PENDING, now, share=share)
             case Hello() if membership is not None:
                 membership.greeted(envelope, body, now)
                 self._donations.follow(peer)

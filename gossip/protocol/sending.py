@@ -199,7 +199,7 @@ class Reading:
             reads = known is not None and known.phase.takes_shares and table.is_alive(peer)
             if not reads or self._state.closing:
                 del self.asking[peer, shard]
-            elif shard_state.weight and not shard_state.outbox.is_busy(peer):
+            elif shard_state.weight and peer not in shard_state.outbox.transfers:
                 del self.asking[peer, shard]
                 send_share(
                     *(self._state, shard_state, peer, now, FreshSnapshots(), X, _PLAIN),

@@ -12,6 +12,7 @@ from ..effects.effects import Measure, Snapshot
 from ..effects.events import NO_MEMORY
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
+from ..exchange.escrow import EscrowEvent
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox
@@ -251,7 +252,7 @@ class State:
         """Send what bandwidth has held back, as far as it allows now."""
         while (front := self.rate_limiter.front(now)) is not None:
             shard, peer = front
-            self.shard_states[shard].outbox.go_on(peer, now)
+            self.shard_states[shard].outbox.on(peer, EscrowEvent.GO_ON, now)
 
     def reclaim(self, now: float) -> None:
         """Mix back what came back, where that is asked for; values may be changed now."""

@@ -3,6 +3,7 @@
 from ..effects.effects import Part
 from ..effects.events import NO_MEMORY, PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
+from ..exchange.escrow import EscrowEvent
 from ..types import ShareId
 from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query, Read
@@ -175,7 +176,7 @@ class MessageFilter:
             state.table.disown(source)
             state.log.ask(Part(source))
         for shard_state in state.busy_shards:
-            shard_state.outbox.died(source, now)
+            shard_state.outbox.on(source, EscrowEvent.DIED, now)
         if state.rooted and hello.rooted:
             state.log.ask(PeerRefused(source, "it belongs to another swarm"))
         if hello.reply:

@@ -189,7 +189,7 @@ class Rounds:
 
 
 class RoundRule(ABC):
-    """After every h optimizer steps one round: this peer sends, and goes on once others have sent."""
+    """After every h optimizer steps this peer sends, and goes on once others have sent."""
 
     name = ""
     outstanding_max = NEIGHBORS_MAX

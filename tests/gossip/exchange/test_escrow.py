@@ -124,7 +124,7 @@ class Rig:
         state, left = self.transfer.state, self.account.outstanding.get(("b", 1))
         stranded = state in (EscrowState.STRANDED, EscrowState.LENT_STRANDED)
         assert state is not EscrowState.DECIDED
-        assert (left is None) is state.is_final is not self.outbox.is_busy("b")
+        assert (left is None) is state.is_final is not ("b" in self.outbox.transfers)
         returning = state is EscrowState.RETURNING
         assert left is None or returning or left.stranded is stranded
         assert self.outbox.in_flight == (not state.is_final and not stranded)

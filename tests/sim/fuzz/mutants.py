@@ -121,8 +121,8 @@ def _partial_as_whole(shard_state: ShardState) -> None:
     def ack(
         take: Callable[..., None], peer: PeerId, life: Incarnation, body: Ack, now: float
     ) -> None:
-        transfer = outbox._find(peer, life, body.seq)
-        if transfer is not None and body.accepted:
+        transfer = outbox.transfers.get(peer)
+        if transfer is not None and transfer.offer.seq == body.seq and body.accepted:
             body = replace(body, accepted=transfer.offer.escrow)
         take(peer, life, body, now)
 
