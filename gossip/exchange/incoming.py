@@ -18,7 +18,7 @@ from ..weight import WEIGHT_MAX
 from ..wire.messages import Ack, Chunk, Grant, Offer, Pending, Push
 from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
-from .transfer import IncomingEvent, IncomingState, IncomingTransfer
+from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer
 
 __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
@@ -181,7 +181,7 @@ class Inbox:
         if not finite and (returned or transfer.offer.held):
             self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
             return
-        transfer.on(_FINITE)
+        transfer.state = INCOMING_TRANSITIONS[transfer.state].get(_FINITE, transfer.state)
 
     def turn_away(self, share: ShareId, reason: str) -> None:
         """Refuse a share before any of its bytes are looked at, unless it was let in before."""
@@ -207,9 +207,10 @@ class Inbox:
         """
         if event is None:
             event = _REFUSED if reason else _TAKEN
-        if not transfer.on(event):
+        after, share = INCOMING_TRANSITIONS[transfer.state].get(event), transfer.id
+        if after is None:
             return False
-        share = transfer.id
+        transfer.state = after
         del self.transfers[share.sender, share.incarnation]
         if reason:
             self._log.ask(Drop(share))

@@ -79,7 +79,8 @@ class Outbox:
         self.transfers: dict[PeerId, OutgoingTransfer] = {}
         """By receiver: while an escrow toward one is unresolved, no other may be opened. Read it,
         do not change it."""
-        self._last_seq: dict[PeerId, int] = {}
+        self.last_seq: dict[PeerId, int] = {}
+        """Number of the last share toward each receiver; a number is used once."""
         self._snapshot_refs = snapshot_refs
         self._flow_control = FlowControl(config, log, links, rate_limiter)
         # So much may be sent along with the next offer, as the last answer said.
@@ -96,11 +97,6 @@ class Outbox:
         """Receivers of whom one reads the model: that uses up no credit, either."""
         # Toward whom a share of a swarm is on its way that was given up: what comes back is burned.
         self._renounced: set[PeerId] = set()
-
-    def next_seq(self, peer: PeerId) -> int:
-        """Number of the next share toward *peer*; a number is used once."""
-        seq = self._last_seq[peer] = self._last_seq.get(peer, 0) + 1
-        return seq
 
     def push(
         self,
@@ -140,25 +136,19 @@ class Outbox:
         amount: int = 0,
         *,
         share: tuple[Incarnation, int] | None = None,
-    ) -> OutgoingTransfer | None:
+    ) -> None:
         """Let an event happen to what is unresolved toward *peer*, if it is about that share.
 
         Args:
             amount: The number that comes with it: bytes, or weight.
             share: The receiver's incarnation and the share's number; None for whichever there is.
 
-        Returns:
-            The transfer, where there was anything to do.
-
         Raises:
             RemoteProtocolError: The receiver says what cannot be; nothing has happened.
         """
         transfer = self.transfers.get(peer)
-        if transfer is None or (
-            share is not None and (transfer.incarnation, transfer.offer.seq) != share
-        ):
-            return None
-        return transfer if self._on(transfer, event, now, amount) else None
+        if transfer is not None and share in (None, (transfer.incarnation, transfer.offer.seq)):
+            self._on(transfer, event, now, amount)
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
         """Settle: what was not accepted comes back.
@@ -166,9 +156,10 @@ class Outbox:
         Raises:
             RemoteProtocolError: More was accepted than was offered, or than was sent.
         """
-        share = incarnation, message.seq
-        transfer = self.on(peer, _ACK, now, message.accepted, share=share)
-        if transfer is None:
+        transfer, share = self.transfers.get(peer), (incarnation, message.seq)
+        if transfer is None or (transfer.incarnation, transfer.offer.seq) != share:
+            return
+        if not self._on(transfer, _ACK, now, message.accepted):
             return
         if message.bytes_s and not transfer.gap_s:
             # All of it fitted what was granted at first, so that no GRANT told of the pace.

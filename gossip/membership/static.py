@@ -6,6 +6,7 @@ changes of phase at once; nothing is sent, and silence kills nobody.
 """
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -33,8 +34,8 @@ class StaticMembership:
     ) -> None:
         self.ids = tuple(ids)
         self.machines = machines
-        self.anchored = anchored
-        self.phases = dict.fromkeys(self.ids, Phase.SEEKING)
+        self.entries = {id: Member(id, 1, 0, Phase.SEEKING, 0, (), anchored) for id in self.ids}
+        """Of each member, without its steps."""
         self.present = dict.fromkeys(self.ids)
         """Members that take part: neither leaving nor gone, in order of ids."""
         self.over = not self.ids
@@ -49,12 +50,13 @@ class StaticMembership:
     def takers(self) -> tuple[PeerId, ...]:
         """Members that take shares, ascending; the same tuple until that changes."""
         if self.taking is None:
-            self.taking = tuple([id for id in self.present if self.phases[id].takes_shares])
+            self.taking = tuple([id for id in self.present if self.entries[id].phase.takes_shares])
         return self.taking
 
     def enter(self, id: PeerId, phase: Phase) -> None:
         """Note that a member has come to another phase."""
-        before, self.phases[id] = self.phases[id], phase
+        before = self.entries[id].phase
+        self.entries[id] = replace(self.entries[id], phase=phase)
         self._running -= before < Phase.FINISHED <= phase
         self.over = self._running == 0
         if before.takes_shares is not phase.takes_shares:
@@ -90,6 +92,8 @@ class StaticProgress:
 class StaticMemberTable:
     """One member's sight of a static membership: what `MemberTable` offers to the protocol."""
 
+    host: Final = b""
+    """Empty: simulated workers have no memory to read."""
     merge: Final = 0
     """None: the values of such members are computed later, and there is nothing to compare."""
 
@@ -99,14 +103,14 @@ class StaticMemberTable:
         self.step = me.step
         self.clock = StaticProgress(membership, self)
         self.outward: Set[PeerId] = frozenset()
-        self.only: Mapping[PeerId, Phase] | None = membership.phases
+        self.only: Mapping[PeerId, Member] | None = membership.entries
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
 
     @property
     def me(self) -> Member:
         """The member's own entry."""
-        return _entry(self.id, self.phase, self.step)
+        return replace(self._membership.entries[self.id], step=self.step)
 
     @property
     def over(self) -> bool:
@@ -141,21 +145,13 @@ class StaticMemberTable:
             self.phase = phase
             self._membership.enter(self.id, phase)
 
-    def is_anchored(self, peer: PeerId) -> bool:
-        """Whether *peer* knows the anchor."""
-        return self._membership.anchored
-
-    def shares_memory(self, peer: PeerId) -> bool:
-        """Never: simulated workers have no memory to read."""
-        return False
-
     def machine(self, peer: PeerId) -> bytes:
         """Names the machine of a member; empty where all share one."""
         return self._membership.machines.get(peer, b"")
 
     def incarnation(self, peer: PeerId) -> Incarnation:
         """The only incarnation of a member."""
-        return 1 if peer in self._membership.phases else 0
+        return 1 if peer in self._membership.entries else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
         """Nobody: there is nothing that another member would have to be told."""
@@ -166,24 +162,12 @@ class StaticMemberTable:
         until_s = self._passed_over.get(peer) if self._passed_over else None
         return peer in self._membership.present and (until_s is None or now >= until_s)
 
-    def reason(self, peer: PeerId) -> str:
-        """Empty: members of a simulation do not say why they leave."""
-        return ""
-
-    def is_suspected(self, peer: PeerId) -> bool:
-        """Never: nobody falls silent."""
-        return False
-
     def is_alive(self, peer: PeerId) -> bool:
         """Whether *peer* takes part."""
         return peer in self._membership.present
 
     def can_meet(self, member: Member) -> bool:
         """Always."""
-        return True
-
-    def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
-        """Always: there are no other incarnations."""
         return True
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
@@ -202,61 +186,24 @@ class StaticMemberTable:
 
     def live(self) -> tuple[Member, ...]:
         """Every member that has not left, sorted by id."""
-        return tuple(_entry(id, self._membership.phases[id], 0) for id in self._membership.present)
+        entries = self._membership.entries
+        return tuple([entries[id] for id in self._membership.present])
 
     def takers(self) -> tuple[PeerId, ...]:
         """Members that take shares, sorted."""
         return self._membership.taking or self._membership.takers()
 
-    def __len__(self) -> int:
-        return len(self._membership.ids)
-
-    def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
-        """What is told to others: no more than this member's own entry."""
-        return (self.me,)
+    def known(self, peer: PeerId) -> None:
+        """Nothing: members of a simulation say no more than what their entries tell."""
 
     def member(self, peer: PeerId) -> Member | None:
         """The entry of *peer*, without its steps."""
-        phase = self._membership.phases.get(peer)
-        return None if phase is None else _entry(peer, phase, 0)
+        return self._membership.entries.get(peer)
 
-    def steps_at_end(self, peer: PeerId) -> int | None:
-        """Nothing: who has finished is not asked for more steps."""
-        return None
+    def __len__(self) -> int:
+        return len(self._membership.ids)
 
     def finished(self) -> list[PeerId]:
         """Other members that have taken all their steps, and have not left since, sorted."""
-        phases = self._membership.phases
-        done = (peer for peer in phases if Phase.FINISHED <= phases[peer] <= Phase.QUIET)
-        return sorted(peer for peer in done if peer != self.id)
-
-    def trains(self, peer: PeerId) -> bool:
-        """Whether a member takes optimizer steps still."""
-        return self._membership.phases.get(peer, Phase.LEFT) < Phase.FINISHED
-
-    def is_known(self, peer: PeerId) -> bool:
-        """Whether *peer* is a member."""
-        return peer in self._membership.phases
-
-    def is_leaving(self, peer: PeerId) -> bool:
-        """Whether *peer* is about to go, or gone, of its own accord."""
-        return self._membership.phases[peer] >= Phase.LEAVING
-
-    def has_left(self, peer: PeerId) -> bool:
-        """Whether *peer* is gone, or never was."""
-        return self._membership.phases.get(peer, Phase.LEFT) is Phase.LEFT
-
-    def dead(self) -> list[Member]:
-        """Nobody."""
-        return []
-
-    def departed(self) -> list[PeerId]:
-        """Nobody that would have to be remembered."""
-        return []
-
-    def disown(self, peer: PeerId) -> None:
-        """Do nothing: members belong to one swarm."""
-
-
-def _entry(id: PeerId, phase: Phase, step: int) -> Member:
-    return Member(id=id, incarnation=1, heartbeat=0, phase=phase, step=step)
+        others = (m for m in self._membership.entries.values() if m.id != self.id)
+        return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)

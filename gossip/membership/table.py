@@ -49,7 +49,7 @@ class MemberTable:
         """Who was heard again, in order, until that is taken."""
         self.doubts: list[PeerId] = []
         """Whom to ask whether what others say of it is true, until that is done."""
-        self.only: Mapping[PeerId, Phase] | None = None
+        self.only: Mapping[PeerId, Member] | None = None
         """All members there can be, who see one another; None where strangers may come."""
         self._config = config
         self._others: dict[PeerId, Known] = {}
@@ -67,6 +67,11 @@ class MemberTable:
     def id(self) -> PeerId:
         """The peer's own name."""
         return self.me.id
+
+    @property
+    def host(self) -> bytes:
+        """Names the memory that this peer shares; empty where it shares none."""
+        return self.me.host
 
     @property
     def phase(self) -> Phase:
@@ -127,15 +132,6 @@ class MemberTable:
         if anchored is not None and anchored != self.me.anchored:
             self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
 
-    def is_anchored(self, peer: PeerId) -> bool:
-        """Whether *peer* knows the anchor."""
-        known = self._others.get(peer)
-        return known is not None and known.member.anchored
-
-    def shares_memory(self, peer: PeerId) -> bool:
-        """Whether *peer* may be able to read this peer's memory."""
-        return bool(self.me.host) and self.machine(peer) == self.me.host
-
     def machine(self, peer: PeerId) -> bytes:
         """Names the machine of *peer*; empty where it is not known, or shares no memory."""
         known = self._others.get(peer)
@@ -161,11 +157,6 @@ class MemberTable:
         """Whether a push toward *peer* is worth trying."""
         known = self._others.get(peer)
         return known is not None and known.answers(now) and self.can_meet(known.member)
-
-    def is_suspected(self, peer: PeerId) -> bool:
-        """Whether *peer* was silent for so long that it is asked whether it lives."""
-        known = self._others.get(peer)
-        return known is not None and known.alive and known.suspected
 
     def is_alive(self, peer: PeerId) -> bool:
         """Whether *peer* is considered alive, even if it was silent for a while."""
@@ -230,39 +221,19 @@ class MemberTable:
         ]
         return self.me, *vouched
 
+    def known(self, peer: PeerId) -> Known | None:
+        """All that is known of another peer."""
+        return self._others.get(peer)
+
     def member(self, peer: PeerId) -> Member | None:
         """The latest entry of *peer*."""
         known = self._others.get(peer)
         return known.member if known else None
 
-    def steps_at_end(self, peer: PeerId) -> int | None:
-        """Steps of a peer that has finished, as it says itself; None of one that has not."""
-        known = self._others.get(peer)
-        return known.steps_at_end if known else None
-
     def finished(self) -> list[PeerId]:
         """Other members that have taken all their steps, and have not left since, sorted."""
         others = (known.member for known in self._others.values())
         return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)
-
-    def trains(self, peer: PeerId) -> bool:
-        """Whether a peer takes optimizer steps still."""
-        member = self.me if peer == self.id else self.member(peer)
-        return member is not None and member.phase < Phase.FINISHED
-
-    def is_known(self, peer: PeerId) -> bool:
-        """Whether anything was ever heard of *peer*, and is remembered."""
-        return peer in self._others
-
-    def is_leaving(self, peer: PeerId) -> bool:
-        """Whether *peer* is about to go, or gone, of its own accord."""
-        known = self._others.get(peer)
-        return known is not None and known.member.phase >= Phase.LEAVING
-
-    def has_left(self, peer: PeerId) -> bool:
-        """Whether *peer* is gone of its own accord, or nothing is known of it."""
-        known = self._others.get(peer)
-        return known is None or known.member.phase is Phase.LEFT
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
         """Take any message of *peer* as a sign that it is alive; returns False where a later
@@ -487,17 +458,6 @@ class MemberTable:
             known.told = known.member
             known.progress_s = max(known.progress_s, self._ticked_s)
             yield from self._mark_left(known)
-
-    def explain(self, peer: PeerId, reason: str) -> None:
-        """Note why the rule of *peer*, which is leaving, cannot go on."""
-        known = self._others.get(peer)
-        if known is not None:
-            known.reason = reason
-
-    def reason(self, peer: PeerId) -> str:
-        """Why the rule of *peer*, which is leaving, could not go on; empty if unknown."""
-        known = self._others.get(peer)
-        return known.reason if known else ""
 
     def leaving(self, peer: PeerId) -> None:
         """Note that *peer* refuses shares from now on."""

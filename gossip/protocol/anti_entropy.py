@@ -52,7 +52,8 @@ class Eviction:
         while self._spare:
             peer = self._spare.popleft()
             # It may be back, or gone, since that was looked up.
-            if table.is_known(peer) and not table.is_alive(peer) and not self._is_owed(peer):
+            known = table.known(peer)
+            if known is not None and not known.alive and not self._is_owed(peer):
                 table.disown(peer)
                 self._state.log.ask(Part(peer))
                 return peer
@@ -123,7 +124,8 @@ class Membership:
             if transfer is not None and (
                 transfer.state in STRANDED or transfer.incarnation < incarnation
             ):
-                gone = self._table.has_left(peer)
+                member = self._table.member(peer)
+                gone = member is None or member.phase is Phase.LEFT
                 shard_state.outbox.heard(peer, incarnation, now, gone=gone)
         if self._table.news or self._table.doubts:
             self._follow_news(now)
@@ -170,7 +172,7 @@ class Membership:
             state.swarm_is_rooted = True
             # One that has a part of a copy is rooted, too, but not while it seeks.
             seeks = body.members and body.members[0].phase is Phase.SEEKING
-            if seeks and self._table.is_known(envelope.source):
+            if seeks and self._table.member(envelope.source) is not None:
                 state.returning.add(envelope.source)
             else:
                 state.returning.discard(envelope.source)
@@ -209,7 +211,8 @@ class Membership:
     def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
         """Settle with a peer that is going, or is gone."""
         state = self._state
-        self._table.explain(peer, body.reason)
+        if (known := self._table.known(peer)) is not None:
+            known.reason = body.reason
         if body.gone:
             for change in self._table.left(peer):
                 self._follow(change, now)

@@ -238,7 +238,8 @@ class RuleContext:
     def steps_at_end(self, peer: PeerId) -> int | None:
         """Steps of a peer that has finished, perhaps none; None of one that has not, or where
         members are not told of one another's steps."""
-        return self._state.table.steps_at_end(peer)
+        known = self._state.table.known(peer)
+        return None if known is None else known.steps_at_end
 
     def others_finished(self) -> list[PeerId]:
         """Other members that have taken all their steps, and have not left since, sorted."""
@@ -246,15 +247,19 @@ class RuleContext:
 
     def trains(self, peer: PeerId) -> bool:
         """Whether a peer takes optimizer steps still, this one included."""
-        return self._state.table.trains(peer)
+        table = self._state.table
+        member = table.me if peer == table.id else table.member(peer)
+        return member is not None and member.phase < Phase.FINISHED
 
     def is_leaving(self, peer: PeerId) -> bool:
         """Whether a peer is about to leave, or has left, and so refuses all shares."""
-        return self._state.table.is_leaving(peer)
+        member = self._state.table.member(peer)
+        return member is not None and member.phase >= Phase.LEAVING
 
     def reason(self, peer: PeerId) -> str:
         """Why the rule of *peer*, which is leaving, could not go on; empty if unknown."""
-        return self._state.table.reason(peer)
+        known = self._state.table.known(peer)
+        return "" if known is None else known.reason
 
     def can_push(self, peer: PeerId, *, lent: bool = False, awaited: bool = False) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached.
@@ -329,9 +334,9 @@ class RuleContext:
     def _acceptable(self, sender: PeerId, own: int, offered: int) -> int:
         """How much to accept of a share, not a newcomer's first; all, unless weight counts."""
         table = self._state.table
-        if not self._state.caps:
+        if self._state.requirements.whole:
             return offered
-        if offered <= own or not table.is_leaving(sender):
+        if offered <= own or not self.is_leaving(sender):
             return acceptable(own, offered)
         # What a leaver hands on may be more than all that is held here, and it has no time.
         founders_max = max(FOUNDERS_MAX, len(table.clock.rows()))
@@ -385,7 +390,7 @@ class RuleContext:
             given = {"copy": False, "anchor": False, "whole": whole or self.merging}
             forms = {form_of(self._state, peer, **given) for peer in peers}
         form = forms.pop() if len(forms) == 1 else _PLAIN
-        shown = any([self._state.table.shares_memory(peer) for peer in peers])
+        shown = any([self._state.shares_memory(peer) for peer in peers])
         return Kept(self._state.keep(register, form, shown=shown), form)
 
     def let_go(self, kept: Kept) -> None:

@@ -18,6 +18,7 @@ from ..effects.effects import Dismiss, Greet, Halt, Part
 from ..effects.events import Founded, Joined
 from ..effects.ledger import Entry, Kind
 from ..membership.dialing import ReconnectBackoff, SeedDialer
+from ..membership.table import MemberTable
 from ..types import PeerId
 from ..weight import ONE, WEIGHT_MIN, half
 from ..wire.formats import parse_wire
@@ -108,7 +109,11 @@ class Joining:
         table = self._state.table
         # During a roll call there is nobody yet whose name could be kept alive by hearsay.
         calls = table.phase is Phase.SEEKING and self._founders > 1
-        members = (table.me,) if alone else table.members(unconfirmed=calls)
+        if alone:
+            members: tuple[Member, ...] = (table.me,)
+        else:
+            assert isinstance(table, MemberTable)
+            members = table.members(unconfirmed=calls)
         clock = () if alone else table.clock.rows_beside({m.id: m.step for m in members})
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 
@@ -152,9 +157,11 @@ class Joining:
             shard_state.outbox.renounce()
             if shard_state.weight:
                 shard_state.log.record(Entry(Kind.BURNED, shard_state.weight))
-        for member in (*state.table.others(alive=True), *state.table.others(alive=False)):
+        table = state.table
+        assert isinstance(table, MemberTable)
+        for member in (*table.others(alive=True), *table.others(alive=False)):
             # Who goes over to the other swarm, too, will say so.
-            state.table.disown(member.id)
+            table.disown(member.id)
             state.log.ask(Part(member.id))
         state.enter(swarm)
         state.swarm_is_rooted = False
@@ -254,7 +261,7 @@ class Joining:
 
     def _say(self, donor: Member, now: float) -> None:
         state, self._said_s = self._state, now
-        is_rounded = parse_wire(state.config.wire).needs_anchor and not state.bare
+        is_rounded = parse_wire(state.config.wire).needs_anchor and not state.requirements.bare
         needs_anchor = is_rounded and not state.is_anchored
         state.log.send(donor.id, donor.incarnation, Ask(needs_anchor))
 
@@ -302,7 +309,7 @@ class StateTransfer:
                     del self.asking[peer]
                     self.given[peer] = None
                     state.gave = True
-        sent = [peer for peer in self.given if not state.table.shares_memory(peer)]
+        sent = [peer for peer in self.given if not state.shares_memory(peer)]
         state.copies = self._is_large and self._is_sent(sent)
 
     def follow(self, peer: PeerId) -> None:
@@ -330,7 +337,7 @@ class StateTransfer:
         if len(self.given) >= NEWCOMERS_MAX:
             return False
         if self._is_large:
-            if self._state.table.shares_memory(peer):
+            if self._state.shares_memory(peer):
                 return context.can_push(peer, lent=True)
             if self._is_sent(self.given):
                 return False

@@ -171,7 +171,8 @@ class Agreement:
         if len(models) > 1:
             self.distance = widest_distance(models)
             is_close = self.distance <= _MARGIN * self._state.config.merge_tolerance
-        self.reached = is_close and not any(m.phase is Phase.FINISHED for m in table.dead())
+        dead = table.others(alive=False)
+        self.reached = is_close and not any(m.phase is Phase.FINISHED for m in dead)
         self.is_over = True
         self._state.close("finished")
 
@@ -370,7 +371,7 @@ class Stops:
             self._stops.append(body)
             self._due_s = now
             self.wake(now)
-        if not state.table.is_known(envelope.source) and len(self.askers) < _ASKERS_MAX:
+        if state.table.member(envelope.source) is None and len(self.askers) < _ASKERS_MAX:
             self.askers[envelope.source] = envelope.source_incarnation
         if envelope.source in self.askers:
             self._told = (state.table.phase, self._leaving.done)

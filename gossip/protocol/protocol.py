@@ -46,7 +46,7 @@ from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
 from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
-from .state import Neighbors, make_state
+from .state import Neighbors, State
 from .validation import MessageFilter, why_refused
 
 __all__ = ["Protocol"]
@@ -87,7 +87,7 @@ class Protocol:
     ) -> None:
         config, rng = config or ProtocolConfig(), cache(rng)
         require_fit(rule, config.wire, schema.shards, exact=config.exact)
-        self._requirements = requirements = requirements_of(rule)
+        requirements = requirements_of(rule)
         self._is_open = not requirements.fixed_members
         if requirements.staged_max > config.staged_max:
             config = replace(config, staged_max=requirements.staged_max)
@@ -105,18 +105,15 @@ class Protocol:
             if membership is None
             else StaticMemberTable(me, membership)
         )
-        self._state = make_state(
-            me,
-            table,
+        self._state = State(
             config=config,
             schema=schema,
             neighbors=neighbors,
+            table=table,
             rng=rng("rule"),
-            anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
+            requirements=requirements,
             outstanding_max=outstanding_max_of(rule),
-            share_registers=requirements.share_registers,
-            bare=requirements.bare,
-            caps=not requirements.whole,
+            anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
             validate=self._validate_offer,
             is_open=self._is_open_to_shares,
         )
@@ -200,15 +197,17 @@ class Protocol:
     def last_heard(self) -> tuple[Member, ...]:
         """All others that are believed in: the live ones by id, then the dead, the latest first."""
         table = self._state.table
-        return *(m for m in table.live() if m.id != table.id), *table.dead()
+        dead = table.dead() if isinstance(table, MemberTable) else []
+        return *(m for m in table.live() if m.id != table.id), *dead
 
     def departed(self) -> tuple[PeerId, ...]:
         """Those who have left and are remembered, sorted."""
-        return tuple(self._state.table.departed())
+        table = self._state.table
+        return tuple(table.departed()) if isinstance(table, MemberTable) else ()
 
     def shares_memory(self, peer: PeerId) -> bool:
         """Whether *peer* may be able to read this peer's memory."""
-        return self._state.table.shares_memory(peer)
+        return self._state.shares_memory(peer)
 
     def is_worth_waiting(self, since_s: float) -> bool:
         """Whether anybody who still has to settle something was heard at that time or later."""
@@ -292,12 +291,12 @@ class Protocol:
             state.swarm_steps = state.table.stepped(now)
         else:
             state.swarm_steps = state.table.clock.total
-        if self._requirements.waits and state.founders > 1:
+        if state.requirements.waits and state.founders > 1:
             # Gossip tells each peer another total. Peers that wait for one another must agree on
             # it, so that `--total-steps` ends all of them after the same step.
             state.swarm_steps = (
                 state.founders * state.table.step
-                if self._requirements.fixed_members
+                if state.requirements.fixed_members
                 else state.table.lockstep_total()
             )
         if state.config.exact and not self.agreement.compares:
@@ -498,7 +497,7 @@ class Protocol:
         is_wanted = bool(self._reading.wanted) and self._reading.wants(share.sender)
         if bool(offer.held) is not is_wanted:
             return READ_FIRST if is_wanted else "nobody reads it"
-        return why_refused(share, offer, self._requirements, self._state, self._rule.name)
+        return why_refused(share, offer, self._state, self._rule.name)
 
     def _is_open_to_shares(self) -> bool:
         state = self._state

@@ -8,13 +8,15 @@ docs/explanation/design.md shows how synchronous, two-sided, register-keeping an
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard, runtime_checkable
 
 from ..effects.effects import EndTraining, Halt, Wait
 from ..errors import ConfigError
 from ..types import frozen_keywords
 from ..wire.formats import NATIVE, REGISTERS_MAX, parse_wire
-from .context import RuleContext
+
+if TYPE_CHECKING:
+    from .context import RuleContext
 
 __all__ = [
     *("Requirements", "Rule", "Overlaps", "Starts", "has_start", "overlaps"),
@@ -45,7 +47,7 @@ class Rule(Protocol):
     def outstanding_max(self) -> int:
         """Shares that may be outstanding at once, over all neighbors."""
 
-    def step(self, context: RuleContext, /) -> Wait | EndTraining | Halt | None:
+    def step(self, context: "RuleContext", /) -> Wait | EndTraining | Halt | None:
         """Mix what has come, and push where it is time.
 
         Returns:
@@ -59,7 +61,7 @@ class Rule(Protocol):
 class Starts(Protocol):
     """A `Rule` that wants to see the model before the first optimizer step."""
 
-    def start(self, context: RuleContext, /) -> None:
+    def start(self, context: "RuleContext", /) -> None:
         """Fill registers; ``x`` is what this peer founds with, or its donor's copy.
 
         Called each time the peer comes to belong to a swarm, before it trains there. What founders
@@ -70,7 +72,7 @@ class Starts(Protocol):
 class Overlaps(Protocol):
     """A `Rule` that pushes shards while an optimizer step goes on: see `Requirements.overlaps`."""
 
-    def trained_shard(self, context: RuleContext, shard: int, /) -> None:
+    def trained_shard(self, context: "RuleContext", shard: int, /) -> None:
         """Push one shard, or do not, now that its numbers are those after the step.
 
         Nothing may be mixed or combined: the step that computes on the other shards goes on. Where

@@ -61,10 +61,11 @@ def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool
     """What a share consists of that is a copy, or in a format of its own where it can be."""
     if copy:
         return Form(copy=True, anchor=anchor and state.is_anchored)
-    if whole or state.bare:
+    if whole or state.requirements.bare:
         return _PLAIN
     needs_anchor = parse_wire(state.config.wire).needs_anchor
-    if needs_anchor and not (state.is_anchored and state.table.is_anchored(peer)):
+    member = state.table.member(peer)
+    if needs_anchor and not (state.is_anchored and member is not None and member.anchored):
         return _PLAIN
     return Form(state.config.wire)
 
@@ -81,7 +82,7 @@ def registers_of(
         fresh.note(given)
         return given, given.form
     registers = tuple(given)
-    most = state.share_registers
+    most = state.requirements.share_registers
     if not 1 <= len(registers) <= most:
         raise LocalProtocolError(
             f"cannot push {len(registers)} registers in one share: the rule's "
@@ -110,9 +111,10 @@ def send_share(
     """Send a share: whole where it is small, else as an offer."""
     outbox, table, shard = shard_state.outbox, state.table, shard_state.shard
     size = form.size_bytes(state.schema, shard)
+    seq = outbox.last_seq[peer] = outbox.last_seq.get(peer, 0) + 1
     make = Push if size <= state.config.inline_bytes_max else Offer
     offer = make(
-        seq=outbox.next_seq(peer),
+        seq=seq,
         escrow=escrow,
         size_bytes=size,
         form=form,
@@ -122,7 +124,7 @@ def send_share(
         step=table.step + state.steps_going_on,
         held=held,
     )
-    shown = make is Offer and table.shares_memory(peer)
+    shown = make is Offer and state.shares_memory(peer)
     snapshot = fresh.take(state, pushed, form, shard, shown)
     if not shard_state.is_listed:
         state.list_busy(shard_state)
@@ -151,9 +153,10 @@ class Reading:
         """Whether a peer can be expected to show its model: it takes part, is heard, and one of the
         two can dial the other."""
         table = self._state.table
-        member = table.member(peer)
-        is_there = member is not None and member.phase.takes_shares and table.can_meet(member)
-        return is_there and table.is_alive(peer) and not table.is_suspected(peer)
+        known = table.known(peer)
+        if known is None or not known.alive or known.suspected:
+            return False
+        return known.member.phase.takes_shares and table.can_meet(known.member)
 
     def read(self, peer: PeerId) -> None:
         """Ask a peer for its model, and send back what others, or it before, have shown."""

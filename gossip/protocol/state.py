@@ -1,7 +1,7 @@
 """Everything that one peer's protocol remembers, in one place that its parts share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol, TypeGuard
 
 import numpy as np
@@ -21,8 +21,9 @@ from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
 from ..wire.formats import Form
-from ..wire.messages import Member, Offer
+from ..wire.messages import Offer
 from ..wire.schema import Schema
+from .rule import Requirements
 
 __all__ = [
     "Neighbors",
@@ -30,7 +31,6 @@ __all__ = [
     "State",
     "Weighing",
     "has_weights",
-    "make_state",
 ]
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
@@ -83,25 +83,27 @@ class State:
     config: ProtocolConfig
     schema: Schema
     neighbors: Neighbors
-    log: EffectLog
     table: MemberTable | StaticMemberTable
-    shard_states: tuple[ShardState, ...]
-    busy_shards: tuple[ShardState, ...]
-    """Those of which a share may be under way, in order: of thousands of shards a step or a message
-    concerns a few, and the others must cost it nothing."""
-    links: LinkEstimators
-    rate_limiter: RateLimiter
-    snapshot_refs: SnapshotRefs
     rng: np.random.Generator
-    anchor: bytes
+    """The rule's own stream."""
+    requirements: Requirements
+    """The rule's."""
     outstanding_max: int
     """Shares that may be outstanding at once, as the rule says."""
-    share_registers: int
-    """Registers that one share may carry, as the rule says."""
-    bare: bool
-    """Whether what is rounded is written by itself, as the rule says."""
-    caps: bool
-    """Whether a part of a share may be accepted, so that no share may weigh more than is good."""
+    anchor: bytes
+    """Hash of the anchor that the vector keeps; empty where it keeps none."""
+    validate: InitVar[Callable[[ShareId, Offer], str]]
+    """Says why an offer is refused, or nothing where it is let in."""
+    is_open: InitVar[Callable[[], bool]]
+    """Says whether the next share of a sender would be let in."""
+    log: EffectLog = field(init=False)
+    shard_states: tuple[ShardState, ...] = field(init=False)
+    busy_shards: tuple[ShardState, ...] = field(init=False)
+    """Those of which a share may be under way, in order: of thousands of shards a step or a message
+    concerns a few, and the others must cost it nothing."""
+    links: LinkEstimators = field(init=False)
+    rate_limiter: RateLimiter = field(init=False)
+    snapshot_refs: SnapshotRefs = field(init=False)
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, whether a share reads them or not."""
     measuring: list[ShareId] = field(default_factory=list)
@@ -154,10 +156,41 @@ class State:
     halted: str = ""
     """Why the rule cannot go on; empty while it can."""
 
+    def __post_init__(
+        self, validate: Callable[[ShareId, Offer], str], is_open: Callable[[], bool]
+    ) -> None:
+        config, schema, me = self.config, self.schema, self.table.me
+        self.log = EffectLog(Account(me.id, me.incarnation), schema.hash, b"")
+        self.links = LinkEstimators(config)
+        self.rate_limiter = RateLimiter(config.bandwidth_bytes_s)
+        self.snapshot_refs = SnapshotRefs(self.log)
+        self.swarm_steps = self.table.clock.total
+
+        def of_shard(shard: int) -> ShardState:
+            log = self.log
+            if shard:
+                log = log.beside(Account(me.id, me.incarnation, shard))
+            links, limiter, refs = self.links, self.rate_limiter, self.snapshot_refs
+            return ShardState(
+                shard,
+                log,
+                Inbox(config, schema, log, validate, is_open),
+                Outbox(config, log, links, limiter, refs, schema.shards),
+                is_listed=schema.shards == 1,
+            )
+
+        self.shard_states = tuple([of_shard(shard) for shard in range(schema.shards)])
+        self.busy_shards = self.shard_states if schema.shards == 1 else ()
+
     @property
     def weight(self) -> int:
         """Weight held now of all shards together, escrow not counted."""
         return sum([each.weight for each in self.shard_states])
+
+    def shares_memory(self, peer: PeerId) -> bool:
+        """Whether *peer* may be able to read this peer's memory."""
+        host = self.table.host
+        return bool(host) and self.table.machine(peer) == host
 
     @property
     def is_anchored(self) -> bool:
@@ -279,52 +312,3 @@ class State:
         for shard_state in self.shard_states:
             shard_state.log.swarm = swarm
         self.table.advance(anchored=self.is_anchored)
-
-
-def make_state(
-    me: Member,
-    table: MemberTable | StaticMemberTable,
-    *,
-    config: ProtocolConfig,
-    schema: Schema,
-    neighbors: Neighbors,
-    rng: np.random.Generator,
-    anchor: bytes,
-    outstanding_max: int,
-    share_registers: int,
-    bare: bool,
-    caps: bool,
-    validate: Callable[[ShareId, Offer], str],
-    is_open: Callable[[], bool],
-) -> State:
-    """Put together what a new incarnation remembers: nothing but what it was told."""
-    log = EffectLog(Account(me.id, me.incarnation), schema.hash, b"")
-    links, rate_limiter = LinkEstimators(config), RateLimiter(config.bandwidth_bytes_s)
-    snapshot_refs = SnapshotRefs(log)
-
-    def of_shard(shard: int) -> ShardState:
-        shard_log = log.beside(Account(me.id, me.incarnation, shard)) if shard else log
-        inbox = Inbox(config, schema, shard_log, validate, is_open)
-        outbox = Outbox(config, shard_log, links, rate_limiter, snapshot_refs, schema.shards)
-        return ShardState(shard, shard_log, inbox, outbox, is_listed=schema.shards == 1)
-
-    shard_states = tuple([of_shard(shard) for shard in range(schema.shards)])
-    return State(
-        config=config,
-        schema=schema,
-        neighbors=neighbors,
-        log=log,
-        table=table,
-        shard_states=shard_states,
-        busy_shards=shard_states if schema.shards == 1 else (),
-        links=links,
-        rate_limiter=rate_limiter,
-        snapshot_refs=snapshot_refs,
-        rng=rng,
-        anchor=anchor,
-        outstanding_max=outstanding_max,
-        share_registers=share_registers,
-        bare=bare,
-        caps=caps,
-        swarm_steps=table.clock.total,
-    )

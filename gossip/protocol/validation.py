@@ -4,11 +4,11 @@ from ..effects.effects import Part
 from ..effects.events import NO_MEMORY, PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
 from ..exchange.escrow import EscrowEvent
+from ..membership.table import MemberTable
 from ..types import ShareId
 from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query, Read
 from .join import Joining
-from .rule import Requirements
 from .state import State
 
 __all__ = ["MessageFilter", "why_refused"]
@@ -16,9 +16,7 @@ __all__ = ["MessageFilter", "why_refused"]
 _SEEKING, _JOINING, _LEAVING = Phase.SEEKING, Phase.JOINING, Phase.LEAVING
 
 
-def why_refused(
-    share: ShareId, offer: Offer, requirements: Requirements, state: State, rule: str
-) -> str:
+def why_refused(share: ShareId, offer: Offer, state: State, rule: str) -> str:
     """Why a share that is offered to be mixed is refused, or nothing."""
     phase, form = state.table.phase, offer.form
     if state.closing:
@@ -35,12 +33,12 @@ def why_refused(
             return "another copy is on its way"
     if form.wire == NATIVE and form.registers == 1 and not form.bare:
         return ""
-    return _why_useless(form, requirements, state, rule)
+    return _why_useless(form, state, rule)
 
 
-def _why_useless(form: Form, requirements: Requirements, state: State, rule: str) -> str:
+def _why_useless(form: Form, state: State, rule: str) -> str:
     """Why a share in this format is of no use to a rule, or nothing."""
-    wire = parse_wire(form.wire)
+    wire, requirements = parse_wire(form.wire), state.requirements
     most = 1 if form.copy else requirements.share_registers
     if form.registers > most:
         return f"of {form.registers} registers, and {rule} takes {most}"
@@ -108,7 +106,10 @@ class MessageFilter:
 
         One from the far future, if believed, would shut out all later ones.
         """
-        plausible = self._state.table.is_plausible(envelope.source_incarnation, now)
+        table = self._state.table
+        plausible = not isinstance(table, MemberTable) or table.is_plausible(
+            envelope.source_incarnation, now
+        )
         if not plausible and isinstance(envelope.body, Hello):
             why = "its clock is far ahead of this peer's: set both by the same time"
             self._state.log.ask(PeerRefused(envelope.source, why))
@@ -133,7 +134,7 @@ class MessageFilter:
         sender = envelope.source, envelope.source_incarnation
         if (
             not isinstance(envelope.body, Offer | Query | Ask | Read)
-            or self._state.table.is_known(envelope.source)
+            or self._state.table.member(envelope.source) is not None
             or sender in self._state.shard_states[envelope.shard].log.account.decided
         ):
             return True
@@ -172,7 +173,8 @@ class MessageFilter:
             state.log.ask(SwarmGivenUp())
             return True
         # It may have been met before it had a swarm: it is no neighbor any more.
-        if state.table.is_known(source):
+        assert isinstance(state.table, MemberTable)
+        if state.table.member(source) is not None:
             state.table.disown(source)
             state.log.ask(Part(source))
         for shard_state in state.busy_shards:

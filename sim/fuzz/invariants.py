@@ -305,7 +305,8 @@ class Invariants:
         if lied:
             self.seen["weight of a liar"] += entry.kind is Kind.ACCEPTED and entry.weight > 0
             held = ledger.weight - entry.weight
-            leaves = host.protocol._state.table.is_leaving(entry.peer)
+            member = host.protocol._state.table.member(entry.peer)
+            leaves = member is not None and member.phase >= Phase.LEAVING
             founders = len(host.protocol.clock.rows()) if leaves else 0
             if not self._outside.passes(entry, held, founders):
                 raise Violation("lies", f"{life[0]} accepts too much: {entry}", (life[0],))

@@ -149,7 +149,7 @@ def _number_reused(shard_state: ShardState) -> None:
     def record(write: Callable[..., None], entry: Entry) -> None:
         write(entry)
         if entry.kind is Kind.SETTLED and not entry.weight:
-            outbox._last_seq[entry.peer] -= 1
+            outbox.last_seq[entry.peer] -= 1
 
     _patch(shard_state.log, "record", record)
 
@@ -298,7 +298,7 @@ def _later_life_ignored(protocol: Protocol) -> None:
     table = protocol._state.table
 
     def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **more: Any) -> Any:
-        return () if table.is_known(member.id) else take(member, now, **more)
+        return () if table.member(member.id) is not None else take(member, now, **more)
 
     _patch(table, "_admit", admit)
 
