@@ -121,7 +121,7 @@ class _Swarm:
 
     def _introduce(self) -> None:
         """Tell every peer of every other at first hand: tables that spread would take minutes."""
-        for source, entry in [(peer, peer.live()[0]) for peer in self._peers.values()]:
+        for source, entry in [(peer, peer.table.live()[0]) for peer in self._peers.values()]:
             hello = Hello(members=(entry,), rooted=False, reply=False)
             for id, protocol in self._peers.items():
                 if protocol is not source:

@@ -490,7 +490,7 @@ class Swarm:
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
         """The peers that a peer believes to run, itself included, sorted."""
-        return tuple(member.id for member in self._find(peer).protocol.live())
+        return tuple(member.id for member in self._find(peer).protocol.table.live())
 
     def phase(self, peer: PeerId) -> Phase:
         """Phase of a peer's protocol: ``Phase.TRAINING``, most of the time."""
@@ -523,7 +523,7 @@ class Swarm:
         crashed.
         """
         return {
-            id: founders(worker.protocol.weight) / len(worker.protocol.accounts)
+            id: founders(worker.protocol.state.weight) / len(worker.protocol.accounts)
             for id, worker in self._started().items()
             if _is_member(worker)
         }

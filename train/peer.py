@@ -449,7 +449,7 @@ class Peer:
     @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that ever were in the swarm, as known at the last turn."""
-        return self._look(lambda protocol: protocol.swarm_steps, 0)
+        return self._look(lambda protocol: protocol.state.swarm_steps, 0)
 
     @property
     def ended_by(self) -> str:
@@ -465,7 +465,7 @@ class Peer:
     @property
     def members(self) -> tuple[str, ...]:
         """Ids of all members of the swarm that are believed to run, this peer included, sorted."""
-        return self._running().look(lambda p: tuple(member.id for member in p.live()))
+        return self._running().look(lambda p: tuple(member.id for member in p.table.live()))
 
     @property
     def address(self) -> str | None:

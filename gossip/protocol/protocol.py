@@ -17,8 +17,7 @@ from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
 from ..exchange.escrow import EscrowEvent
-from ..membership.progress import StepCounts
-from ..membership.static import StaticMembership, StaticMemberTable, StaticProgress
+from ..membership.static import StaticMembership, StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import Incarnation, PeerId, ShareId, SnapshotId
 from ..wire.messages import (
@@ -105,7 +104,9 @@ class Protocol:
             if membership is None
             else StaticMemberTable(me, membership)
         )
-        self._state = State(
+        self.table = table
+        """Who is there; look at it."""
+        self.state = State(
             config=config,
             schema=schema,
             neighbors=neighbors,
@@ -118,52 +119,43 @@ class Protocol:
             is_open=self._is_open_to_shares,
         )
         self._rule = rule
-        self._joining = Joining(self._state, anchor, partial(rng, "admission"))
-        self._filter = MessageFilter(self._state, self._joining)
-        self.agreement = Agreement(self._state)
+        self._joining = Joining(self.state, anchor, partial(rng, "admission"))
+        self._filter = MessageFilter(self.state, self._joining)
+        self.agreement = Agreement(self.state)
         """How far merging has come; look at it."""
-        self._leaving = leaving = Leaving(self._state, self.agreement)
-        self._stops = Stops(self._state, leaving)
+        self._leaving = leaving = Leaving(self.state, self.agreement)
+        self._stops = Stops(self.state, leaving)
         # Where all members share one view, there is nothing to be learned.
         self._membership = (
-            Membership(self._state, table, self._joining, partial(rng, "gossip"))
+            Membership(self.state, table, self._joining, partial(rng, "gossip"))
             if isinstance(table, MemberTable)
             else None
         )
         self._told = Phase.SEEKING  # the phase that all live peers were told of
-        self._donations = StateTransfer(self._state)
-        self._reading = Reading(self._state)
+        self._donations = StateTransfer(self.state)
+        self.reading = Reading(self.state)
+        """What `read` has brought, and who reads this peer's model; look at it."""
         self._seek_due_s = float("-inf")
 
     @property
     def phase(self) -> Phase:
         """This peer's phase."""
-        return self._state.table.phase
+        return self.state.table.phase
 
     @property
     def account(self) -> Account:
         """What this peer holds, of the first shard where there are several; do not change it."""
-        return self._state.log.account
+        return self.state.log.account
 
     @property
     def accounts(self) -> tuple[Account, ...]:
         """What this peer holds of each shard; read them, do not change them."""
-        return tuple(each.log.account for each in self._state.shard_states)
-
-    @property
-    def is_anchored(self) -> bool:
-        """Whether the anchor that its vector keeps is the swarm's."""
-        return self._state.is_anchored
-
-    @property
-    def weight(self) -> int:
-        """Weight held now of all shards together, escrow not counted."""
-        return self._state.weight
+        return tuple(each.log.account for each in self.state.shard_states)
 
     @property
     def swarm(self) -> bytes:
         """Hash of the swarm's anchor; empty until the peer belongs to one."""
-        return self._state.log.swarm
+        return self.state.log.swarm
 
     @property
     def done(self) -> bool:
@@ -173,68 +165,37 @@ class Protocol:
     @property
     def staged(self) -> int:
         """Shares that have come, or are coming, and are not decided."""
-        return sum([len(each.inbox) for each in self._state.busy_shards])
-
-    @property
-    def kept(self) -> int:
-        """Snapshots that the rule keeps beside those that shares read."""
-        return len(self._state.kept)
+        return sum([len(each.inbox) for each in self.state.busy_shards])
 
     @property
     def merging(self) -> bool:
         """Whether all live peers have finished, so that only agreement is left to reach."""
-        return self.phase is _FINISHED and self._state.table.over
-
-    def live(self) -> tuple[Member, ...]:
-        """Everybody who is believed to run, this peer included, sorted by id."""
-        return self._state.table.live()
+        return self.phase is _FINISHED and self.state.table.over
 
     def known(self) -> tuple[Member, ...]:
         """All others that are remembered and have not left, live or dead, sorted by id."""
-        others = self._state.table.others
+        others = self.state.table.others
         return tuple(sorted((*others(alive=True), *others(alive=False)), key=lambda m: m.id))
 
     def last_heard(self) -> tuple[Member, ...]:
         """All others that are believed in: the live ones by id, then the dead, the latest first."""
-        table = self._state.table
+        table = self.state.table
         dead = table.dead() if isinstance(table, MemberTable) else []
         return *(m for m in table.live() if m.id != table.id), *dead
 
     def departed(self) -> tuple[PeerId, ...]:
         """Those who have left and are remembered, sorted."""
-        table = self._state.table
+        table = self.state.table
         return tuple(table.departed()) if isinstance(table, MemberTable) else ()
-
-    def shares_memory(self, peer: PeerId) -> bool:
-        """Whether *peer* may be able to read this peer's memory."""
-        return self._state.shares_memory(peer)
 
     def is_worth_waiting(self, since_s: float) -> bool:
         """Whether anybody who still has to settle something was heard at that time or later."""
-        spoke = self._state.table.spoke_since
+        spoke = self.state.table.spoke_since
         return any([spoke(peer, since_s) for a in self.accounts for peer, _ in a.outstanding])
-
-    @property
-    def clock(self) -> StepCounts | StaticProgress:
-        """Optimizer steps of all peers that ever were; read it, do not change it."""
-        return self._state.table.clock
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps that this peer has taken, in this and earlier incarnations."""
-        return self._state.table.step
-
-    @property
-    def swarm_steps(self) -> int:
-        """Optimizer steps of all peers, as they were known when the rule was last called: between
-        two calls it stays the same, so that what follows from it is the same in a replay. Under a
-        rule whose peers wait for one another, founders count as many for each other as their own,
-        so that all have the same total after the same step."""
-        return self._state.swarm_steps
 
     def deadline(self) -> float:
         """When `wake` has something to do at the latest, seconds."""
-        phase, due_s = self._state.table.phase, self._state.deadline()
+        phase, due_s = self.state.table.phase, self.state.deadline()
         if phase <= _JOINING:
             due_s = min(due_s, self._seek_due_s)
         elif phase > _TRAINING:
@@ -258,7 +219,7 @@ class Protocol:
                 its swarm, and founds it anew where after ``found_alone_s`` it has met nobody.
         """
         if self.phase is Phase.SEEKING:
-            self._state.founders = founders
+            self.state.founders = founders
         self._joining.start(now, seeds, founders, returns=returning)
         return self.wake(now)
 
@@ -279,7 +240,7 @@ class Protocol:
         Raises:
             LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
         """
-        state = self._state
+        state = self.state
         state.samples, state.lr, state.gave, state.distances = samples, lr, False, None
         if len(state.shard_states) > 1:
             state.list_idle()
@@ -307,15 +268,15 @@ class Protocol:
         elif not state.closing:
             # One that closes settles what was pushed. Another push would delay that: where a round
             # trip takes longer than a step, there would always be one under way.
-            if self._reading.asking:
-                self._reading.show(now)
+            if self.reading.asking:
+                self.reading.show(now)
             if phase is _FINISHED:
                 return self._merge(now)
             self._call_rule(now, trained, merging=False)
         return self._finish_call(now)
 
     def _merge(self, now: float) -> list[Effect | Event]:
-        agreement, merging = self.agreement, self._state.table.over
+        agreement, merging = self.agreement, self.state.table.over
         if not agreement.compares:
             self._call_rule(now, False, merging=merging)
         if agreement.turn(merging=merging):
@@ -326,7 +287,7 @@ class Protocol:
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
         """Tell a rule that pushes while an optimizer step goes on that a shard's numbers are what
         they will be after it; `step` follows."""
-        state, rule = self._state, self._rule
+        state, rule = self.state, self._rule
         if self.phase is Phase.TRAINING and not state.closing and overlaps(rule):
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
             # What the step before gave was a step ago.
@@ -339,7 +300,7 @@ class Protocol:
 
     def wake(self, now: float) -> list[Effect | Event]:
         """Do what time has made due."""
-        state = self._state
+        state = self.state
         state.expire(now)
         if self._membership is not None:
             self._membership.wake(now)
@@ -374,19 +335,14 @@ class Protocol:
         sent back, unless it is of the same peer: asking again repeats only the question. Meanwhile
         this peer shows its own model to those who want to read it: values must not change.
         """
-        self._reading.read(peer)
+        self.reading.read(peer)
         if self.phase in (Phase.TRAINING, Phase.FINISHED):
-            self._reading.show(now)
+            self.reading.show(now)
         return self._finish_call(now)
-
-    @property
-    def reading(self) -> Reading:
-        """What `read` has brought, and who reads this peer's model; look at it."""
-        return self._reading
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        state = self._state
+        state = self.state
         state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
         if not finite or state.log.effects or state.snapshot_refs.unread:
             return self._finish_call(now)  # a broken message before it may have left some
@@ -396,26 +352,26 @@ class Protocol:
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
         """Answer an `Attach`."""
-        self._state.shard_states[share.shard].inbox.attached(share, now, usable=usable)
+        self.state.shard_states[share.shard].inbox.attached(share, now, usable=usable)
         return self._finish_call(now)
 
     def filled(self, now: float, *, is_full: bool) -> list[Effect | Event]:
         """Note whether memory has no room for another share, or has room again."""
-        self._state.is_full, self._state.is_bounded = is_full, True
+        self.state.is_full, self.state.is_bounded = is_full, True
         return []
 
     def in_memory(self) -> tuple[dict[ShareId, int], set[SnapshotId]]:
         """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
-        inboxes = [each.inbox for each in self._state.busy_shards]
+        inboxes = [each.inbox for each in self.state.busy_shards]
         incoming = {t.id: t.offer.size_bytes for each in inboxes for t in each.transfers.values()}
-        return incoming, self._state.kept | self._state.snapshot_refs.held
+        return incoming, self.state.kept | self.state.snapshot_refs.held
 
     def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
         """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
         measured; without shares that were dropped. The rule is called again."""
-        takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self._state.closing
+        takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self.state.closing
         if takes_part and not self.agreement.compares:
-            known = (self._state.distances or {}) | dict(distances)
+            known = (self.state.distances or {}) | dict(distances)
             self._call_rule(now, False, merging=self.merging, distances=known)
         return self._finish_call(now)
 
@@ -430,20 +386,20 @@ class Protocol:
         """Where the frame beside a message belongs, if it is to be received in place; the message
         itself is still to be received, once that is whole."""
         body, shard = envelope.body, envelope.shard
-        if type(body) is not Chunk or shard >= len(self._state.shard_states):
+        if type(body) is not Chunk or shard >= len(self.state.shard_states):
             return None
         share = ShareId(envelope.source, envelope.source_incarnation, body.seq, shard)
-        inbox = self._state.shard_states[shard].inbox
+        inbox = self.state.shard_states[shard].inbox
         return inbox.place_of(share, body, envelope.frame_bytes)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
         """Note that the network refused a message, so that it can never arrive."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk):
-            outbox = self._state.shard_states[envelope.shard].outbox
+            outbox = self.state.shard_states[envelope.shard].outbox
             share = envelope.destination_incarnation, body.seq
             outbox.on(peer, EscrowEvent.UNSENT, now, share=share)
-        self._state.table.pass_over(peer, now + self._state.config.retry_s)
+        self.state.table.pass_over(peer, now + self.state.config.retry_s)
         return self._finish_call(now)
 
     def receive(self, envelope: Envelope, now: float) -> list[Effect | Event]:
@@ -455,15 +411,15 @@ class Protocol:
         """
         if self._filter.admits(envelope, now):
             if self._membership is None or self._membership.hears(envelope, now):
-                if not self._state.log.swarm and self._joining.may_adopt:
-                    self._state.enter(envelope.swarm)
+                if not self.state.log.swarm and self._joining.may_adopt:
+                    self.state.enter(envelope.swarm)
                 self._dispatch(envelope, now)
             else:
                 self._membership.answer_stale(envelope)
         return self._finish_call(now)
 
     def _finish_call(self, now: float) -> list[Effect | Event]:
-        state = self._state
+        state = self.state
         # Of a thousand calls one comes upon another phase: the rest must not pay for it.
         if state.table.phase is not _TRAINING or self._leaving.has_finished:
             self._leaving.advance(now)
@@ -482,32 +438,32 @@ class Protocol:
 
     def _begin_phase(self, now: float) -> None:
         """Tell others of a phase, and the rule of the one in which it is called."""
-        state = self._state
+        state = self.state
         if state.table.phase is _TRAINING and has_start(self._rule):
             state.distances = None
             self._rule.start(RuleContext(state, now, trained=False, merging=False))
         self._tell_phase()
 
     def _tell_phase(self) -> None:
-        self._told = self._state.table.phase
+        self._told = self.state.table.phase
         if self._membership is not None:
             self._membership.tell_phase()
 
     def _validate_offer(self, share: ShareId, offer: Offer) -> str:
-        is_wanted = bool(self._reading.wanted) and self._reading.wants(share.sender)
+        is_wanted = bool(self.reading.wanted) and self.reading.wants(share.sender)
         if bool(offer.held) is not is_wanted:
             return READ_FIRST if is_wanted else "nobody reads it"
-        return why_refused(share, offer, self._state, self._rule.name)
+        return why_refused(share, offer, self.state, self._rule.name)
 
     def _is_open_to_shares(self) -> bool:
-        state = self._state
+        state = self.state
         return state.table.phase >= _TRAINING and not (state.closing or state.is_full)
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes
-        shard_state = self._state.shard_states[shard]
+        shard_state = self.state.shard_states[shard]
         if not shard_state.is_listed:
-            self._state.list_busy(shard_state)
+            self.state.list_busy(shard_state)
         peer, incarnation, body = envelope.source, envelope.source_incarnation, envelope.body
         inbox, membership = shard_state.inbox, self._membership
         match body:
@@ -516,7 +472,7 @@ class Protocol:
             case Ack():
                 shard_state.outbox.ack(peer, incarnation, body, now)
                 # Somebody holds what came from here: this swarm is not one peer's own any more.
-                self._state.rooted |= body.accepted > 0
+                self.state.rooted |= body.accepted > 0
             case Offer():
                 inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
             case Chunk():
@@ -541,7 +497,7 @@ class Protocol:
                 membership.referred(body, now)
                 self._joining.referred(peer, body, now)
             case Read():
-                self._reading.asked(peer, shard)
+                self.reading.asked(peer, shard)
             case Leave() if membership is not None:
                 self._donations.forget(peer)
                 membership.take_leave_of(peer, body, now)
@@ -556,7 +512,7 @@ class Protocol:
         merging: bool,
         distances: dict[ShareId, float] | None = None,
     ) -> None:
-        state = self._state
+        state = self.state
         before, state.distances = state.round, distances
         context = RuleContext(state, now, trained=trained, merging=merging)
         # Once at each step boundary: an answer to what was measured comes at the same one.

@@ -305,9 +305,9 @@ class Invariants:
         if lied:
             self.seen["weight of a liar"] += entry.kind is Kind.ACCEPTED and entry.weight > 0
             held = ledger.weight - entry.weight
-            member = host.protocol._state.table.member(entry.peer)
+            member = host.protocol.state.table.member(entry.peer)
             leaves = member is not None and member.phase >= Phase.LEAVING
-            founders = len(host.protocol.clock.rows()) if leaves else 0
+            founders = len(host.protocol.table.clock.rows()) if leaves else 0
             if not self._outside.passes(entry, held, founders):
                 raise Violation("lies", f"{life[0]} accepts too much: {entry}", (life[0],))
         else:
@@ -348,7 +348,9 @@ class Invariants:
             is_due = self._due == 0
         if self._wrote or self._every == 1:
             _check_accounts(host)
-        if vector.snapshots and len(vector.snapshots) > _outstanding(host) + host.protocol.kept:
+        if vector.snapshots and len(vector.snapshots) > _outstanding(host) + len(
+            host.protocol.state.kept
+        ):
             raise Violation("leak", f"{host.id} keeps a snapshot of no push", (host.id,))
         if vector.staged and len(vector.staged) > host.protocol.staged:
             raise Violation("leak", f"{host.id} keeps what no share will take", (host.id,))
@@ -382,7 +384,7 @@ class Invariants:
         if not agreement.reached:
             self.seen["merged apart"] += 1
             return
-        for member in host.protocol.live():
+        for member in host.protocol.table.live():
             other = self._hosts.get((member.id, member.incarnation))
             if other is None or self._outside.has(member.id):
                 continue
@@ -411,7 +413,7 @@ class Invariants:
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
         # What was read from memory, or must be mixed back, is kept until it is settled.
-        if len(host.vector.snapshots) > _outstanding(host) + host.protocol.kept:
+        if len(host.vector.snapshots) > _outstanding(host) + len(host.protocol.state.kept):
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # What a leaver had stranded may be found, and be handed on, before it closes.
         if host.life not in self._left:
@@ -423,7 +425,7 @@ class Invariants:
         """Check that nobody counts steps that were never taken, unless somebody tells of such."""
         if self._outside:
             return
-        for peer, steps in host.protocol.clock.rows().items():
+        for peer, steps in host.protocol.table.clock.rows().items():
             if steps > self.steps[peer]:
                 me = host.id
                 what = f"{me} counts {steps} steps of {peer}, which took {self.steps[peer]}"

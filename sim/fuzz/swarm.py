@@ -219,7 +219,7 @@ class FuzzSwarm:
             self.invariants.seen["two swarms"] += 1
             protocol = worker.protocol
             hello = protocol._joining.hello(reply=True)
-            envelope = protocol._state.log.envelope("", 0, hello)
+            envelope = protocol.state.log.envelope("", 0, hello)
             self._greet(worker, Greet(address_of(other), envelope), self.now + worker.ahead_s)
 
     def read(self, peer: PeerId, other: PeerId) -> None:

@@ -248,7 +248,7 @@ def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
     to = swarm.fleet.workers[swarm.fleet.index[sender.whom()]].protocol.account
     if worker.awake and worker.protocol.swarm:
         swarm.invariants.seen["lie"] += 1
-        envelope = worker.protocol._state.log.envelope(to.id, to.incarnation, Read())
+        envelope = worker.protocol.state.log.envelope(to.id, to.incarnation, Read())
         swarm.mail(worker, sender.fabricate(envelope))
     swarm.fleet.at(swarm.now + _LIES_EVERY_S, partial(_lie, swarm, liar))
 
@@ -360,7 +360,7 @@ def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario:
         return ""  # one that is alone looks for others until it is stopped
     ids = [host.id for host in group]
     for host in group:
-        live = host.protocol.live()
+        live = host.protocol.table.live()
         unknown = {o.id for o in hosts if _are_strangers(host, o)}
         unknown |= {o.id for o in hosts if _remembers_later(host, o, scenario)}
         unknown |= {member.id for member in live if member.phase is Phase.QUIET}

@@ -243,7 +243,7 @@ class Fleet:
             self.leave(worker, burn=True)
             return False
         if self._plan.lr_factor is not None:
-            known = worker.protocol.swarm_steps
+            known = worker.protocol.state.swarm_steps
             worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
             self.program.scale_lr(worker.index, worker.lr_factor)
         self.values.step(worker.index, worker.steps)
@@ -310,7 +310,7 @@ class Fleet:
     def _are_all_taken(self, worker: Worker) -> bool:
         """Whether a worker knows that all together have taken their steps."""
         total = self._plan.steps_total
-        return total is not None and worker.protocol.swarm_steps >= total
+        return total is not None and worker.protocol.state.swarm_steps >= total
 
     def begin_step(self, worker: Worker) -> None:
         """Let a worker's next turn be due when its step is done."""

@@ -157,7 +157,7 @@ class Processes:
         """Let a worker write a checkpoint."""
         if worker.running and not worker.searching:
             peers = tuple([member.id for member in worker.protocol.known()])
-            clock = tuple(worker.protocol.clock.rows().items())
+            clock = tuple(worker.protocol.table.clock.rows().items())
             worker.kept = Checkpoint(worker.steps, peers, clock)
             worker.checkpoint_s = self.fleet.now + self.plan.checkpoint_every_s
             self.fleet.values.keep(worker.index)

@@ -270,7 +270,7 @@ class PeerReplay:
             raise Differs(f"the batch of step {self.steps + 1} has other samples")
         self._raised = None
         try:
-            swarm_steps = self._protocol.swarm_steps
+            swarm_steps = self._protocol.state.swarm_steps
             self._loss = float(self._learner.step(swarm_steps=swarm_steps))
         except Exception as error:  # a user's task may raise anything, and did so live, perhaps
             self._raised = error
@@ -289,7 +289,7 @@ class PeerReplay:
         except (RemoteProtocolError, LocalProtocolError):
             return  # so it was in the live run, too
         if any(isinstance(effect, _DECIDED) for effect in effects):
-            self._decided = Decided(self._protocol.weight, in_words(effects))
+            self._decided = Decided(self._protocol.state.weight, in_words(effects))
         for effect in effects:
             yield from self._effects.replay(effect, event, self.result.records, self.steps)
             self.result.mixed += isinstance(effect, ShareMixed)
@@ -341,7 +341,7 @@ class PeerReplay:
         with suppress(Exception):
             self._learner.task.evaluate(self._learner.model)
         state = named_state(self._learner.model)
-        what = first_difference(model, state, self._protocol.weight)
+        what = first_difference(model, state, self._protocol.state.weight)
         if what is not None:
             raise Differs(what)
         self.result.compared = True

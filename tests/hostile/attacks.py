@@ -52,11 +52,11 @@ _HUGE: Final = struct.pack("<f", 1e30)
 
 def _share_bytes(victim: Victim) -> int:
     """How long a share is; whoever reads the model's schema knows."""
-    return victim.look(lambda protocol: protocol._state.schema.share_bytes)
+    return victim.look(lambda protocol: protocol.state.schema.share_bytes)
 
 
 def _names(run: Run, victim: Victim) -> tuple[str, ...]:
-    return victim.look(lambda protocol: tuple(m.id for m in protocol.live()))
+    return victim.look(lambda protocol: tuple(m.id for m in protocol.table.live()))
 
 
 def _soon_with_keys(run: Run) -> float:
@@ -70,7 +70,7 @@ def clock(run: Run) -> bool:
     stranger.say(HELLO, stranger.hello(member(stranger.name, step=2**62), clock=rows))
     run.heard(stranger)
     run.exchange()
-    return run.v.look(lambda protocol: protocol.clock.total) >= 1_000_000
+    return run.v.look(lambda protocol: protocol.table.clock.total) >= 1_000_000
 
 
 def weight(run: Run) -> bool:
@@ -114,7 +114,7 @@ def later_life(run: Run) -> bool:
 
 def obituary(run: Run) -> bool:
     stranger = run.stranger()
-    known = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
+    known = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert known is not None
     gone = member(known.id, incarnation=known.incarnation, heartbeat=2**61, phase=LEFT)
     for _ in range(20):
@@ -127,7 +127,7 @@ def obituary(run: Run) -> bool:
 def forged_ack(run: Run) -> bool:
     """Settle in another's name what that one has accepted: its weight is there twice."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
+    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert other is not None
     for _ in range(40):
         first = run.v.peer.stats().counters.pushes
@@ -140,7 +140,7 @@ def forged_ack(run: Run) -> bool:
 def goodbye(run: Run) -> bool:
     """Say goodbye in another's name."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
+    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert other is not None
     stranger.say(LEAVE, [True], name=other.id, incarnation=other.incarnation)
     run.heard(stranger)
@@ -151,7 +151,7 @@ def goodbye(run: Run) -> bool:
 def stop(run: Run) -> bool:
     """Ask for the end of both, as `rumor stop` does, under no signature and under a made-up one."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
+    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert other is not None
     lives = [[stranger.victim, stranger.incarnation], [other.id, other.incarnation]]
     for signature in (b"", bytes(range(64))):
@@ -165,7 +165,7 @@ def stop(run: Run) -> bool:
 def fence(run: Run) -> bool:
     """Ask in another's name about a share that it will only send in a year."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol._state.table.member(run.w.peer.id))
+    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert other is not None
     for _ in range(30):
         # While one of its shares lies there to be mixed, a question about the next is out of order.
@@ -244,7 +244,7 @@ def far_future(run: Run) -> bool:
     far = stranger.incarnation + 100 * 365 * 86_400_000
     stranger.say(HELLO, stranger.hello(member(stranger.name, incarnation=far)), incarnation=far)
     run.heard(stranger)
-    known = run.v.look(lambda protocol: protocol._state.table.incarnation(stranger.name))
+    known = run.v.look(lambda protocol: protocol.state.table.incarnation(stranger.name))
     return known >= far
 
 

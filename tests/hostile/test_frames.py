@@ -118,7 +118,7 @@ class Forger:
 def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
     with Run(tmp_path, keys=keys) as run:
         stranger = run.stranger()
-        size = run.v.look(lambda protocol: protocol._state.schema.share_bytes)
+        size = run.v.look(lambda protocol: protocol.state.schema.share_bytes)
         forger = Forger(stranger, size)
         for sent in range(COUNT):
             stranger.send(forger.draw())

@@ -144,7 +144,7 @@ def average(
     # It need not be called where steps are: on a device, what is read comes in this order.
     vector.follow()
     total = _WeightedSum(vector)
-    me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.live()))
+    me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.table.live()))
     missing = []
     try:
         for member in members:

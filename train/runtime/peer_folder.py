@@ -123,7 +123,12 @@ class PeerFolder:
         id, incarnation = runtime.protocol.account.life
         phase, swarm, anchored, clock, members = runtime.look(
             lambda protocol: (
-                *(protocol.phase, protocol.swarm, protocol.is_anchored, protocol.clock.rows()),
+                *(
+                    protocol.phase,
+                    protocol.swarm,
+                    protocol.state.is_anchored,
+                    protocol.table.clock.rows(),
+                ),
                 protocol.last_heard(),
             )
         )
@@ -255,8 +260,8 @@ class PeerFolder:
             lambda protocol: (
                 protocol.phase,
                 protocol.swarm,
-                protocol.is_anchored,
-                protocol.clock.rows(),
+                protocol.state.is_anchored,
+                protocol.table.clock.rows(),
             )
         )
         if phase < Phase.TRAINING:

@@ -383,7 +383,7 @@ class PeerRuntime:
             self.journal.called(Call(method, arguments, header), now)
         effects: list[Effect | Event] = getattr(self.protocol, method)(now=now, **arguments)
         if self.journal is not None:
-            self.journal.decided(effects, self.protocol.weight)
+            self.journal.decided(effects, self.protocol.state.weight)
         for effect in effects:
             self.counters.count(effect)
             if isinstance(effect, Record) and self._ledger is not None:
@@ -474,7 +474,7 @@ class PeerRuntime:
                 protocol.phase,
                 protocol.known(),
                 {
-                    protocol.shares_memory(each)
+                    protocol.state.shares_memory(each)
                     for each in ([m.id for m in protocol.known()] if peer is None else [peer])
                 },
             )
@@ -487,7 +487,7 @@ class PeerRuntime:
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
-        anchored, swarm = self.look(lambda protocol: (protocol.is_anchored, protocol.swarm))
+        anchored, swarm = self.look(lambda protocol: (protocol.state.is_anchored, protocol.swarm))
         vector = self.vector
         if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
@@ -651,7 +651,7 @@ class PeerRuntime:
         if isinstance(envelope.body, Stop) and (why := self._why_not(envelope, envelope.body)):
             self._transport.learn(source, received.route, bulk=False, place=received.place)
             body = self.look(
-                lambda p: Stopping(why, p.weight, p.phase, p.steps, p.done),
+                lambda p: Stopping(why, p.state.weight, p.phase, p.table.step, p.done),
             )
             self._transport.send(source, encode(self._answer_to(envelope, body)), bulk=False)
             raise RemoteProtocolError(f"a request to stop: {why}", source)

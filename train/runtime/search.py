@@ -82,7 +82,7 @@ def join_swarm(
             Search(runtime, config, id, folder, goes_on=goes_on).run(stop)
         except BaseException:
             # Shards of an incomplete copy arrive one by one.
-            if runtime.is_sound and runtime.look(lambda protocol: protocol.weight):
+            if runtime.is_sound and runtime.look(lambda protocol: protocol.state.weight):
                 try:
                     shutdown.leave(runtime, config.leave_s, 0.0)
                 except RumorError as failure:
@@ -272,7 +272,7 @@ class Search:
         """What the peer waits for, in words."""
         if self._there < self._awaited:
             return f"{self._there} of {self._awaited} peers of the resumed run are there"
-        members = self._runtime.look(lambda protocol: protocol.live())
+        members = self._runtime.look(lambda protocol: protocol.table.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.
         greeted = list(self._runtime.greeted().items())

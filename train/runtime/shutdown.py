@@ -74,7 +74,9 @@ def merge(
             break
         runtime.step(trained=False, stop=stop)
     result, own_steps = runtime.look(_result)
-    if not result and runtime.look(lambda p: len(p.live()) > 1 or p.agreement.distance is not None):
+    if not result and runtime.look(
+        lambda p: len(p.table.live()) > 1 or p.agreement.distance is not None
+    ):
         _log.warning("merge ended without the average: %s", _why(result, own_steps))
     elif result.missing:
         _log.info("the average is without %s", _steps(result.missing))
@@ -94,14 +96,14 @@ def nap_s(pace_s: float, *, merging: bool) -> float:
 def _result(protocol: Protocol) -> tuple[MergeResult, int]:
     """How a merge ended, and the peer's own steps."""
     distance = protocol.agreement.distance
-    live, dead = protocol.live(), protocol.last_heard()[len(protocol.live()) - 1 :]
+    live, dead = protocol.table.live(), protocol.last_heard()[len(protocol.table.live()) - 1 :]
     result = MergeResult(
         complete=protocol.done and protocol.agreement.reached,
         unfinished=_by_id([m for m in live if m.phase <= Phase.TRAINING]),
         missing=_by_id([m for m in dead if m.phase in _HELD]),
         distance=distance if distance is not None and math.isfinite(distance) else None,
     )
-    return result, protocol.steps
+    return result, protocol.table.step
 
 
 # A peer in one of these has weight that is gone with it. One that was quiet had agreed.

@@ -40,7 +40,7 @@ def seeking(
 
 def anchored(scene: Scene, peer: str, of: str) -> bool:
     """Whether one peer believes that another knows the anchor."""
-    (member,) = [m for m in scene.peers[of].live() if m.id == peer]
+    (member,) = [m for m in scene.peers[of].table.live() if m.id == peer]
     return member.anchored
 
 
@@ -81,7 +81,7 @@ def test_a_share_in_a_format_that_is_of_no_use_is_refused(rule: str, wire: str, 
     scene = Scene()
     rules = {peer: make_rule(rule) for peer in "ab"}
     scene.founded("a", "b", rules=rules, keeps_anchor=rule != "gosgd")
-    assert scene.peers["b"].is_anchored is (rule != "gosgd")
+    assert scene.peers["b"].state.is_anchored is (rule != "gosgd")
     form = Form(wire)
     size = form.size_bytes(SCHEMA, 0)
     share = a_push(size_bytes=size, form=form)

@@ -192,4 +192,6 @@ def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link
 def test_a_peer_says_who_may_read_its_memory() -> None:
     scene = Scene(WIDE)
     scene.founded("a", "b", host=HERE)
-    assert scene.peers["a"].shares_memory("b") and not scene.peers["a"].shares_memory("z")
+    assert scene.peers["a"].state.shares_memory("b") and not scene.peers["a"].state.shares_memory(
+        "z"
+    )

@@ -149,7 +149,7 @@ def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() 
 
 def test_a_word_of_an_earlier_incarnation_changes_nothing() -> None:
     scene = pushed()
-    outbox = scene.peers["a"]._state.shard_states[0].outbox
+    outbox = scene.peers["a"].state.shard_states[0].outbox
     due_s = outbox.deadline()
     outbox.heard("b", 0, 0.0, gone=False)
     assert "b" in outbox.transfers and outbox.deadline() == due_s

@@ -62,7 +62,7 @@ def weights(scene: Scene, peer: str) -> list[int]:
 
 def test_a_founder_brings_one_of_every_shard() -> None:
     scene = founded()
-    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].weight == 3 * ONE
+    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].state.weight == 3 * ONE
     assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
 
 

@@ -36,7 +36,7 @@ def test_credit_comes_back_when_two_questions_were_not_answered() -> None:
 def test_one_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
     scene = unanswered()
     asks_again(scene)
-    state = scene.peers["a"]._state
+    state = scene.peers["a"].state
     assert (state.in_flight(), state.credit_used()) == (2, 0)
     scene.receive(scene.letter("b", "a", answer))
     still_open = isinstance(answer, Pending)
@@ -46,7 +46,7 @@ def test_one_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
 def test_death_and_return_leave_the_count_right() -> None:
     scene = unanswered()
     scene.passes("a", 60.0)
-    state = scene.peers["a"]._state
+    state = scene.peers["a"].state
     assert (state.in_flight(), state.credit_used()) == (0, 0)
     scene.receive(scene.letter("b", "a", Pending(1)))
     assert state.in_flight() == 1 and state.credit_used() in (0, 1)

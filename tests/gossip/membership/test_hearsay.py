@@ -65,7 +65,7 @@ def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_spea
     assert PeerLeft("b") in scene.says("a", member("c", heartbeat=99), gone)
     effects = speaks(scene)
     assert Meet("b", ("b",)) in effects and PeerRecovered("b") in effects
-    assert [m.id for m in scene.peers["a"].live()] == ["a", "b", "c"]
+    assert [m.id for m in scene.peers["a"].table.live()] == ["a", "b", "c"]
 
 
 def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speaks() -> None:
@@ -97,7 +97,7 @@ def test_a_goodbye_of_its_own_is_not_taken_back_by_what_comes_late() -> None:
     scene = together("a", "b", "c")
     scene.says("a", member("b", Phase.LEFT, heartbeat=99))
     speaks(scene)
-    assert [m.id for m in scene.peers["a"].live()] == ["a", "c"]
+    assert [m.id for m in scene.peers["a"].table.live()] == ["a", "c"]
     scene.says("a", member("c", heartbeat=99), member("b", incarnation=2))
     assert speaks(scene) == [], "a later life is expected after that"
 
@@ -109,7 +109,7 @@ def test_nobody_ends_a_member_by_naming_a_later_life_of_it() -> None:
         effects += scene.says("a", member("b", heartbeat=heartbeat), member("a", incarnation=life))
     assert of(effects, StaleIncarnation) == [StaleIncarnation(5)] and not of(effects, Halt)
     scene.go_on(15.0)
-    assert len(scene.peers["a"].live()) == 4 and scene.peers["b"].known()[0].incarnation == 1
+    assert len(scene.peers["a"].table.live()) == 4 and scene.peers["b"].known()[0].incarnation == 1
 
 
 def test_a_second_peer_of_the_same_name_is_found_out() -> None:

@@ -122,7 +122,7 @@ def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> 
     scene = outward_scene()
     for peer in scene.peers.values():
         assert peer.phase is Phase.TRAINING
-        assert [member.id for member in peer.live()] == ["a", "b", "c", "z"]
+        assert [member.id for member in peer.table.live()] == ["a", "b", "c", "z"]
     seen: dict[str, tuple[str, ...]] = {}
 
     def look(context: RuleContext) -> None:
@@ -145,4 +145,4 @@ def test_nobody_who_only_dials_out_ever_writes_to_another() -> None:
         letters = [(letter.source, letter.destination) for letter in scene.mail]
         assert letters and all("z" in ends for ends in letters)
         scene.deliver()
-    assert all(len(peer.live()) == 4 for peer in scene.peers.values())
+    assert all(len(peer.table.live()) == 4 for peer in scene.peers.values())

@@ -62,12 +62,12 @@ def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
     scene.passes("b", 31.0, 0.2)
     scene.mail.clear()
     scene.join("b", "a")
-    word = hello(scene.peers["b"].live()[0], rooted=False, reply=True)
+    word = hello(scene.peers["b"].table.live()[0], rooted=False, reply=True)
     effects = scene.receive(scene.letter("b", "a", word, incarnation=2, to_incarnation=2))
     scene.deliver()
     assert not of(effects, SwarmGivenUp) + of(effects, PeerRefused)
     assert [p.account.founded for p in scene.peers.values()] == [ONE, ONE]
-    assert all(len(p.live()) == 2 for p in scene.peers.values())
+    assert all(len(p.table.live()) == 2 for p in scene.peers.values())
 
 
 @pytest.mark.parametrize("founders", [1, 3])
@@ -79,7 +79,7 @@ def test_one_that_returns_to_a_living_swarm_joins_with_nothing(founders: int) ->
     assert Founded() not in scene.go_on(5.0, step_s=0.2, turns=True)
     assert (c.phase, c.account.founded) == (Phase.TRAINING, 0)
     assert sum(p.account.weight for p in scene.peers.values()) == 2 * ONE
-    assert scene.peers["a"].clock.rows()["c"] >= 9
+    assert scene.peers["a"].table.clock.rows()["c"] >= 9
 
 
 @pytest.mark.parametrize("rooted", [False, True])

@@ -61,7 +61,7 @@ def test_everybody_founds_at_the_first_call_at_step_zero_and_says_nothing() -> N
     assert {(peer.phase, peer.account.weight) for peer in peers.values()} == {(Phase.TRAINING, ONE)}
     assert not of(effects, Send) and not of(effects, Greet)
     ada = peers["ada"]
-    assert ada.clock.rows() == {"ada": 0} and ada.clock.total == 0
+    assert ada.table.clock.rows() == {"ada": 0} and ada.table.clock.total == 0
     assert [one.id for one in ada.last_heard()] == ["bob", "cyd"]
     assert ada.known() == () and ada.departed() == ()
 
@@ -80,7 +80,7 @@ def test_a_share_travels_between_two_of_a_static_membership_and_none_of_a_strang
 def test_one_that_leaves_is_gone_for_all_at_once_and_hands_on(burn: bool) -> None:
     peers, _ = founded()
     effects = peers["cyd"].leave(0.1, burn=burn)
-    assert [m.id for m in peers["ada"].live()] == ["ada", "bob"]
+    assert [m.id for m in peers["ada"].table.live()] == ["ada", "bob"]
     assert not letters(effects, Leave | Hello)
     handed = [letter.body.escrow for letter in letters(effects, Offer)]
     assert (handed, peers["cyd"].account.burned) == (([], ONE) if burn else ([ONE], 0))
@@ -167,5 +167,5 @@ def test_the_clock_of_a_static_membership_counts_every_step_at_once() -> None:
     peers, _ = founded()
     for peer in peers.values():
         peer.step(1.0)
-    assert [peer.swarm_steps for peer in peers.values()] == [1, 2, 3]
-    assert {peer.clock.total for peer in peers.values()} == {3}
+    assert [peer.state.swarm_steps for peer in peers.values()] == [1, 2, 3]
+    assert {peer.table.clock.total for peer in peers.values()} == {3}

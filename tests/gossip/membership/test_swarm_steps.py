@@ -24,7 +24,9 @@ def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
             scene.step(id)
     scene.go_on(10)
     rows = {"a": 1, "b": 2, "c": 3}
-    assert all(p.clock.rows() == rows and p.clock.total == 6 for p in scene.peers.values())
+    assert all(
+        p.table.clock.rows() == rows and p.table.clock.total == 6 for p in scene.peers.values()
+    )
 
 
 def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
@@ -34,12 +36,12 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     scene.go_on(3, "a", "b")
     del scene.peers["b"]
     scene.go_on(15, "a")
-    assert [m.id for m in scene.peers["a"].live()] == ["a"]
+    assert [m.id for m in scene.peers["a"].table.live()] == ["a"]
     scene.enter("c")
     scene.join("c", "a")
     scene.go_on(3, "a", "c")
-    assert scene.peers["c"].clock.rows() == {"b": 7, "c": 0}
-    assert scene.peers["c"].clock.total == 7
+    assert scene.peers["c"].table.clock.rows() == {"b": 7, "c": 0}
+    assert scene.peers["c"].table.clock.total == 7
 
 
 def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> None:
@@ -48,7 +50,7 @@ def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> 
     for beat in range(1, 9):
         scene.says("a", member("b", incarnation=2, heartbeat=beat, step=3))
         scene.go_on(1, "a", "d")
-    totals = [scene.peers[id].clock.total for id in "ad"]
+    totals = [scene.peers[id].table.clock.total for id in "ad"]
     assert totals == [100, 100]
 
 
@@ -65,33 +67,33 @@ def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
             scene.wake(id)
         scene.deliver()
     scene.step("b", trained=False)
-    assert scene.peers["b"].clock.rows()["b"] == 5 == scene.peers["a"].clock.rows()["b"]
+    assert scene.peers["b"].table.clock.rows()["b"] == 5 == scene.peers["a"].table.clock.rows()["b"]
 
 
 def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
     scene = Scene()
     peer = scene.enter("a", clock={"a": 3, "b": 10})
     scene.join("a")
-    assert (peer.clock.total, peer.known()) == (13, ())
+    assert (peer.table.clock.total, peer.known()) == (13, ())
     scene.step("a")
-    assert (peer.clock.rows(), peer.swarm_steps) == ({"a": 4, "b": 10}, 14)
+    assert (peer.table.clock.rows(), peer.state.swarm_steps) == ({"a": 4, "b": 10}, 14)
 
 
 def test_before_its_first_step_a_returning_peer_knows_the_steps_of_its_checkpoint() -> None:
     scene = Scene()
     peer = scene.enter("a", clock={"a": 3, "b": 10})
-    assert peer.swarm_steps == 13
+    assert peer.state.swarm_steps == 13
 
 
 def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
     scene = together("a", "b")
     a = scene.peers["a"]
     scene.step("a")
-    assert a.swarm_steps == 1
+    assert a.state.swarm_steps == 1
     scene.says("a", member("b", heartbeat=99, step=40))
-    assert (a.clock.total, a.swarm_steps) == (41, 1)
+    assert (a.table.clock.total, a.state.swarm_steps) == (41, 1)
     scene.step("a", trained=False)
-    assert a.swarm_steps == 41
+    assert a.state.swarm_steps == 41
 
 
 def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
@@ -113,7 +115,7 @@ def test_in_another_swarm_the_steps_of_the_first_one_do_not_count() -> None:
     scene.join("a")
     letter = scene.letter("b", "a", hello(member("b", step=7)), swarm=OTHER_ANCHOR)
     scene.receive(letter)
-    assert a.swarm == OTHER_ANCHOR and a.clock.rows() == {"a": 2, "b": 7}
+    assert a.swarm == OTHER_ANCHOR and a.table.clock.rows() == {"a": 2, "b": 7}
 
 
 def test_one_message_does_not_end_training() -> None:
@@ -125,7 +127,7 @@ def test_one_message_does_not_end_training() -> None:
     rows = tuple((f"x{index}", STEPS_MAX) for index in range(1000))
     body = hello(member("s", step=STEPS_MAX), member("b", heartbeat=99, step=STEPS_MAX), clock=rows)
     scene.receive(scene.letter("s", "a", body, swarm=ANCHOR))
-    assert scene.peers["a"].clock.total < 40 + 4 * 10 * (16 + 16 + 4 * 2)
-    assert scene.peers["a"].clock.rows()["a"] == 40
+    assert scene.peers["a"].table.clock.total < 40 + 4 * 10 * (16 + 16 + 4 * 2)
+    assert scene.peers["a"].table.clock.rows()["a"] == 40
     scene.says("a", member("b", heartbeat=100, step=7))
-    assert scene.peers["a"].clock.rows()["b"] >= 7
+    assert scene.peers["a"].table.clock.rows()["b"] >= 7

@@ -47,7 +47,7 @@ def met(*others: Member, me: Member = A, config: ProtocolConfig = WARY) -> Membe
 
 def steps_at_end(view: MemberTable) -> int | None:
     known = view.known("b")
-    return known and known.steps_at_end
+    return None if known is None else known.steps_at_end
 
 
 def ids(view: MemberTable) -> list[str]:

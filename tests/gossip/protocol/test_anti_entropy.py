@@ -38,7 +38,7 @@ def written(effects: Effects, kind: Kind) -> list[int]:
 
 
 def live(scene: Scene, id: str = "a") -> list[str]:
-    return [m.id for m in scene.peers[id].live()]
+    return [m.id for m in scene.peers[id].table.live()]
 
 
 def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> None:
@@ -139,7 +139,7 @@ def test_a_life_from_far_ahead_of_which_others_tell_changes_nothing() -> None:
     ahead = member("b", Phase.LEFT, incarnation=FAR, heartbeat=999, step=10**6)
     scene.says("a", member("c"), ahead)
     assert a.account.outstanding == outstanding
-    assert (a.known(), a.clock.total) == (known, 1)
+    assert (a.known(), a.table.clock.total) == (known, 1)
     assert scene.receive(scene.letter("b", "a", Query(1))) != [], "the true one is listened to"
     assert scene.receive(scene.letter("b", "a", Refer((ahead,)))) == []
 
@@ -214,7 +214,7 @@ def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after
         scene.passes("a", 1.0)
     effects = comes_back(scene, 12)
     assert PeerMet("b") in effects and len(written(effects, Kind.WRITTEN_OFF)) == 1
-    assert [m.incarnation for m in scene.peers["a"].live()] == [1, 3]
+    assert [m.incarnation for m in scene.peers["a"].table.live()] == [1, 3]
     assert scene.receive(scene.letter("b", "a", Query(1), incarnation=3)), "it is listened to"
     effects = scene.says("a", member("b", incarnation=7, heartbeat=99))
     assert PeerMet("b") in effects, "a larger number is a later life as ever"
@@ -286,7 +286,7 @@ def crowd(count: int) -> Scene:
 @pytest.mark.parametrize(("count", "told"), [(1, 1), (64, 64), (65, 64), (200, 64)])
 def test_of_a_crowd_only_some_are_told_of_a_change_of_phase_at_once(count: int, told: int) -> None:
     scene = crowd(count)
-    assert len(scene.peers["a"].live()) == 1 + count
+    assert len(scene.peers["a"].table.live()) == 1 + count
     effects = scene.finish("a")
     assert len(set(to(effects, Hello))) == len(to(effects, Hello)) == told
     assert {body.members[0].phase for body in scene.sent(effects, Hello)} == {Phase.FINISHED}

@@ -387,4 +387,4 @@ def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
     records = of(scene.step("a"), Record)
     assert len([r for r in records if r.entry.kind is Kind.PUSHED]) == NEWCOMERS_MAX
     assert not of(scene.step("a"), Record)
-    assert scene.peers["a"].weight >= ONE >> (NEWCOMERS_MAX + 1)
+    assert scene.peers["a"].state.weight >= ONE >> (NEWCOMERS_MAX + 1)

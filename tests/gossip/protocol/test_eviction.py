@@ -71,7 +71,7 @@ def test_a_swarm_that_outlives_any_number_of_names_lets_newcomers_in() -> None:
     """Each is killed right after its first hello."""
     scene = Scene(NARROW)
     scene.founded("a", "b")
-    b = scene.peers["b"].live()[1]
+    b = scene.peers["b"].table.live()[1]
     for index in range(50):
         scene.says("a", entry(f"spot-{index}", Phase.JOINING))
         passes(scene, 12, b)

@@ -97,7 +97,7 @@ def test_one_of_a_roll_call_takes_over_neither_anothers_swarm_nor_its_steps() ->
     scene.says("a", z, rooted=False, clock=(("y", 10**6),), swarm=OTHER_ANCHOR)
     assert a.swarm == b""
     assert Founded() in scene.passes("a", 2.4, 0.2)
-    assert a.clock.total == 3
+    assert a.table.clock.total == 3
 
 
 @pytest.mark.parametrize("founders", [1, 2])
@@ -116,7 +116,7 @@ def test_one_that_gave_its_swarm_up_founds_no_other_however_often_it_is_told_to_
     for _ in range(3):
         scene.wait(1.0)
         assert Founded() not in scene.join("a", founders=founders)
-    assert (a.swarm, a.weight) == (OTHER_ANCHOR, 0)
+    assert (a.swarm, a.state.weight) == (OTHER_ANCHOR, 0)
     assert a.account.founded == a.account.burned == ONE
 
 

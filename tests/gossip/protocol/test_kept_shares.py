@@ -66,8 +66,8 @@ def test_what_was_let_go_is_released_when_the_last_share_is_settled() -> None:
     scene = table(replace(WIDE, wire="int8"))
     kept, _ = keep(scene, bare=True)
     scene.act("a", lambda context: context.push("b", 5, register=kept))
-    assert scene.peers["a"].kept == 1
-    assert let_go(scene, kept) == [] and scene.peers["a"].kept == 0
+    assert len(scene.peers["a"].state.kept) == 1
+    assert let_go(scene, kept) == [] and len(scene.peers["a"].state.kept) == 0
     # An offer that was not granted may be sent anew, in full.
     scene.mail.clear()
     effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
@@ -87,9 +87,9 @@ def test_one_that_leaves_keeps_nothing() -> None:
     scene = table()
     for _ in range(2):
         keep(scene, bare=True)
-    assert scene.peers["a"].kept == 2
+    assert len(scene.peers["a"].state.kept) == 2
     assert {Release(1), Release(2)} <= {*of(scene.leave("a"), Release)}
-    assert scene.peers["a"].kept == 0
+    assert len(scene.peers["a"].state.kept) == 0
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_j
         for peer in "abc":
             scene.step(peer, trained=False)
         scene.go_on(0.2, step_s=0.2)
-    assert a.weight > 0 and [*phases, a.phase] == [Phase.SEEKING, Phase.FINISHED]
+    assert a.state.weight > 0 and [*phases, a.phase] == [Phase.SEEKING, Phase.FINISHED]
 
 
 def test_merging_brings_the_models_together() -> None:

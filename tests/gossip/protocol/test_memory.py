@@ -37,7 +37,7 @@ def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
     assert scene.fill("a") == []
     effects = scene.act("a", half)
     assert skipped(effects) == [NO_MEMORY] and not of(effects, Snapshot)
-    assert scene.peers["a"].weight == ONE
+    assert scene.peers["a"].state.weight == ONE
     scene.fill("a", is_full=False)
     assert of(scene.act("a", half), Snapshot)
 
@@ -65,9 +65,9 @@ def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
     scene = founded()
     scene.fill("b")
     scene.act("a", half)
-    assert scene.peers["a"].weight == ONE // 2
+    assert scene.peers["a"].state.weight == ONE // 2
     assert [refused.reason for refused in of(scene.deliver(), ShareRefused)] == [NO_MEMORY]
-    assert [peer.weight for peer in scene.peers.values()] == [ONE, ONE]
+    assert [peer.state.weight for peer in scene.peers.values()] == [ONE, ONE]
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -106,13 +106,13 @@ def test_a_newcomer_takes_its_copy_and_a_leaver_hands_its_weight_on() -> None:
     scene.fill("n")
     scene.join("n", "a")
     scene.go_on(1.4, step_s=0.2, turns=True)
-    assert scene.peers["n"].weight == ONE // 2
+    assert scene.peers["n"].state.weight == ONE // 2
     scene.fill("n")
     scene.leave("n")
     for _ in range(6):
         scene.go_on(1.0)
         scene.mix_all("a")
-    assert scene.peers["n"].done and scene.peers["a"].weight == ONE
+    assert scene.peers["n"].done and scene.peers["a"].state.weight == ONE
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
         scene.deliver()
         scene.wake("b")
         scene.deliver()
-    assert scene.peers["b"].done and scene.peers["a"].weight == 2 * ONE
+    assert scene.peers["b"].done and scene.peers["a"].state.weight == 2 * ONE
 
 
 def test_what_a_peer_founds_with_is_asked_for_when_it_founds() -> None:
@@ -160,6 +160,6 @@ def test_what_a_peer_founds_with_is_asked_for_when_it_founds() -> None:
         scene.enter(id, anchor=lambda id=id: anchor_of(id))  # type: ignore[misc]
     scene.join("n", "a")
     scene.go_on(1.4, "a", "n", step_s=0.2, turns=True)
-    assert scene.peers["n"].weight == ONE // 2 and asked == []
+    assert scene.peers["n"].state.weight == ONE // 2 and asked == []
     scene.join("m")
     assert scene.peers["m"].swarm == ANCHOR and asked == ["m"]

@@ -26,7 +26,7 @@ def founded(*ids: str) -> Scene:
 
 def live(scene: Scene) -> list[str]:
     """Whom a believes to run."""
-    return [member.id for member in scene.peers["a"].live()]
+    return [member.id for member in scene.peers["a"].table.live()]
 
 
 def plain() -> Protocol:
@@ -46,7 +46,7 @@ def test_unless_told_a_peer_keeps_no_anchor_and_has_been_of_no_swarm() -> None:
     founder, newcomer = plain(), plain()
     founder.join(0.0)
     newcomer.join(0.0, ["b"])
-    assert founder.swarm == ANCHOR and not founder.is_anchored
+    assert founder.swarm == ANCHOR and not founder.state.is_anchored
     assert newcomer.swarm == b""
 
 
@@ -54,11 +54,11 @@ def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished()
     scene = founded()
     for trained in (True, False, True):
         scene.step("a", trained=trained)
-    assert (scene.peers["a"].steps, scene.peers["b"].steps) == (2, 0)
+    assert (scene.peers["a"].table.step, scene.peers["b"].table.step) == (2, 0)
     scene.finish("a")
     with pytest.raises(LocalProtocolError, match="a step while finished"):
         scene.step("a")
-    assert scene.peers["a"].live()[0].step == 2
+    assert scene.peers["a"].table.live()[0].step == 2
 
 
 def test_whoever_is_only_heard_of_is_greeted() -> None:

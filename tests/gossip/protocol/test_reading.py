@@ -64,7 +64,7 @@ def test_a_model_is_shown_at_a_step_boundary_and_no_weight_goes_along(
     assert shown(scene) == ()
     scene.deliver()
     assert not of(scene.step("b"), Reclaim)
-    assert [peer.weight for peer in scene.peers.values()] == [ONE, ONE, ONE]
+    assert [peer.state.weight for peer in scene.peers.values()] == [ONE, ONE, ONE]
     assert not any(peer.account.outstanding for peer in scene.peers.values())
 
 
@@ -218,7 +218,7 @@ def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
     read(scene, "n", "a")
     scene.join("n", "a")
     scene.go_on(1.2, step_s=0.2, turns=True)
-    assert scene.peers["n"].weight == ONE // 2
+    assert scene.peers["n"].state.weight == ONE // 2
 
 
 def test_who_takes_part_and_is_heard_may_show_its_model_and_nobody_else() -> None:

@@ -91,7 +91,7 @@ def test_whoever_asked_hears_how_far_it_is_until_nobody_needs_it() -> None:
             scene.step(id, trained=False)
     deliver()
     assert [each.phase for each in heard[:2]] == [Phase.TRAINING, Phase.FINISHED]
-    assert heard[-1] == Stopping("", scene.peers["a"].weight, Phase.QUIET, 0, True)
+    assert heard[-1] == Stopping("", scene.peers["a"].state.weight, Phase.QUIET, 0, True)
     assert len(heard) <= 4
 
 

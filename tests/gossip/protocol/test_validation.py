@@ -52,7 +52,7 @@ def test_a_peer_of_another_model_is_told_this_ones_and_the_first_difference_is_n
     scene = alone()
     letter = scene.letter("b", "a", hello(member("b")), schema=OTHER_SCHEMA.hash)
     assert scene.sent(scene.receive(letter), object) == [Describe(SCHEMA)]
-    assert [member.id for member in scene.peers["a"].live()] == ["a"]
+    assert [member.id for member in scene.peers["a"].table.live()] == ["a"]
     letter = scene.letter("b", "a", Describe(OTHER_SCHEMA), schema=OTHER_SCHEMA.hash)
     assert [e.reason for e in of(scene.receive(letter), PeerRefused)] == [
         "it trains another model: tensor 0 is x (4,) float64 here and x (5,) float64 there"

@@ -40,7 +40,7 @@ def test_of_a_share_no_more_weight_is_accepted_than_one_may_have(
     effects = offered(scene, weight)
     (mixed,) = of(effects, Mix)
     (ack,) = [body for body in scene.sent(effects, Ack)]
-    assert ack.accepted == accepted == scene.peers["a"].weight - own
+    assert ack.accepted == accepted == scene.peers["a"].state.weight - own
     assert mixed.fraction == accepted / (own + accepted)
 
 
@@ -51,7 +51,7 @@ def test_a_leaver_may_outweigh_what_is_held_here_up_to_what_all_have_brought() -
     scene.introduce("s", "a")
     scene.receive(scene.letter("s", "a", Leave(gone=False)))
     offered(scene, 99 * ONE)
-    assert scene.peers["a"].weight == 8 * ONE + ONE // 2**20
+    assert scene.peers["a"].state.weight == 8 * ONE + ONE // 2**20
 
 
 def test_rules_that_need_whole_shares_take_them_whole() -> None:
@@ -59,7 +59,7 @@ def test_rules_that_need_whole_shares_take_them_whole() -> None:
     scene.founded("a", "b")
     scene.introduce("s", "a")
     offered(scene, 99 * ONE)
-    assert scene.peers["a"].weight == 100 * ONE
+    assert scene.peers["a"].state.weight == 100 * ONE
 
 
 def test_a_swarm_of_64_shrinks_to_2_and_strands_nothing() -> None:
@@ -77,7 +77,7 @@ def test_a_swarm_of_64_shrinks_to_2_and_strands_nothing() -> None:
             scene.wake(id)
             if scene.peers[id].done:
                 break
-        assert scene.peers[id].done and not scene.peers[id].weight
+        assert scene.peers[id].done and not scene.peers[id].state.weight
         del scene.peers[id]
         scene.mail.clear()
-    assert sum(peer.weight for peer in scene.peers.values()) == 64 * ONE
+    assert sum(peer.state.weight for peer in scene.peers.values()) == 64 * ONE

@@ -48,7 +48,7 @@ def test_all_end_with_the_weight_they_brought_and_keep_nothing(
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
     for shard in range(requirements_of(make()).shards):
         assert sum(host.ledgers[shard].weight for host in crowd.hosts) == 5 * ONE
-    assert not any(host.vector.snapshots or host.protocol.kept for host in crowd.hosts)
+    assert not any(host.vector.snapshots or len(host.protocol.state.kept) for host in crowd.hosts)
     assert not any(witnessed.halts for witnessed in crowd.rules.values())
     assert name in WAITING or not any(witnessed.waits for witnessed in crowd.rules.values())
     assert spread(crowd.hosts) < np.ptp(starts(5, 20), axis=0).max()

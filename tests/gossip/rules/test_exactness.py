@@ -389,4 +389,4 @@ def test_alone_others_descend_plainly_to_the_last_bit_and_end(name: str) -> None
         x = np.array([x[0] - LR * gradient(0, x[0])])
         assert (model == x).all()
     crowd.run(1000.0)
-    assert not crowd.swarm.running() and crowd.hosts[0].protocol.kept == 0
+    assert not crowd.swarm.running() and not crowd.hosts[0].protocol.state.kept

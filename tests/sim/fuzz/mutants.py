@@ -53,7 +53,7 @@ class _Forgetful(dict[Life, tuple[int, int]]):
 
 def _without_deduplication(protocol: Protocol) -> None:
     """A share that comes again after its decision is decided again."""
-    for shard_state in protocol._state.shard_states:
+    for shard_state in protocol.state.shard_states:
         _decide_again(shard_state)
 
 
@@ -75,7 +75,7 @@ def _decide_again(shard_state: ShardState) -> None:
 
 def _without_fence(protocol: Protocol) -> None:
     """A question about a share that never came is answered, and the share is let in later."""
-    for shard_state in protocol._state.shard_states:
+    for shard_state in protocol.state.shard_states:
         _answer_only(shard_state)
 
 
@@ -98,7 +98,7 @@ def _each(plant: Callable[[ShardState], None]) -> Mutant:
     """The same bug in every shard."""
 
     def planted(protocol: Protocol) -> None:
-        for shard_state in protocol._state.shard_states:
+        for shard_state in protocol.state.shard_states:
             plant(shard_state)
 
     return planted
@@ -156,7 +156,7 @@ def _number_reused(shard_state: ShardState) -> None:
 
 def _snapshot_kept(protocol: Protocol) -> None:
     """A snapshot that two pushes read is let go by neither."""
-    refs = protocol._state.snapshot_refs
+    refs = protocol.state.snapshot_refs
 
     def remove(drop: Callable[..., None], snapshot: int, *, abandoned: bool = False) -> None:
         if refs._counts[snapshot] < 2:
@@ -259,7 +259,7 @@ def _stall_never_over(shard_state: ShardState) -> None:
 
 def _never_dead(protocol: Protocol) -> None:
     """Nobody is ever considered dead."""
-    table = protocol._state.table
+    table = protocol.state.table
 
     def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
         for change in look(now):
@@ -278,7 +278,7 @@ def _dead_for_ever(protocol: Protocol) -> None:
         if known.alive:
             revive(known)
 
-    _patch(protocol._state.table, "_recover", recover)
+    _patch(protocol.state.table, "_recover", recover)
 
 
 def _dead_not_dialled(protocol: Protocol) -> None:
@@ -295,7 +295,7 @@ def _dead_not_dialled(protocol: Protocol) -> None:
 
 def _later_life_ignored(protocol: Protocol) -> None:
     """The next life of a peer that is known is taken for the last one."""
-    table = protocol._state.table
+    table = protocol.state.table
 
     def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **more: Any) -> Any:
         return () if table.member(member.id) is not None else take(member, now, **more)
@@ -319,7 +319,7 @@ def _any_swarm(protocol: Protocol) -> None:
 
 def _no_tombstones(protocol: Protocol) -> None:
     """Who has left is forgotten at once, and believed in when others still tell of it."""
-    table: Any = protocol._state.table
+    table: Any = protocol.state.table
 
     def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
         yield from look(now)
@@ -352,7 +352,7 @@ def _hasty_leave(protocol: Protocol) -> None:
 
     def advance(go_on: Callable[..., None], now: float) -> None:
         go_on(now)
-        if protocol.phase is Phase.LEAVING and not protocol.weight:
+        if protocol.phase is Phase.LEAVING and not protocol.state.weight:
             leaving._go()
 
     _patch(leaving, "advance", advance)
@@ -373,7 +373,7 @@ def _leaver_keeps_weight(protocol: Protocol) -> None:
 
 def _leaver_lets_in(protocol: Protocol) -> None:
     """One that leaves goes on to let shares in."""
-    for shard_state in protocol._state.shard_states:
+    for shard_state in protocol.state.shard_states:
         _patch(
             shard_state.inbox,
             "_validate",
@@ -385,7 +385,7 @@ def _leaver_lets_in(protocol: Protocol) -> None:
 
 def _steps_added(protocol: Protocol) -> None:
     """Steps of others are added up, where the larger number counts."""
-    clock = protocol._state.table.clock
+    clock = protocol.state.table.clock
 
     def merge(take: Callable[..., None], peer: PeerId, steps: int) -> None:
         before = clock.rows().get(peer, 0)
@@ -400,7 +400,7 @@ def _merge_by_count(protocol: Protocol) -> None:
 
     def compare(real: Callable[..., None], others: Sequence[Member]) -> None:
         agreement.reached = agreement.is_over = True
-        protocol._state.close("finished")
+        protocol.state.close("finished")
 
     _patch(agreement, "_compare", compare)
 

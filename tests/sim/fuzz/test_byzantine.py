@@ -98,7 +98,7 @@ def test_more_than_one_should_accept_of_anybody_is_not_within_what_is_possible()
 
 def test_a_protocol_that_believes_any_weight_is_found() -> None:
     def believes(protocol: object) -> None:
-        state = protocol._state  # type: ignore[attr-defined]
+        state = protocol.state  # type: ignore[attr-defined]
         state.requirements = replace(state.requirements, whole=True)
 
     failures = (attempt(draw(seed, 8, liars=LIARS_MAX), believes).failure for seed in range(12))

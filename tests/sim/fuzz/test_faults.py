@@ -53,7 +53,7 @@ def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_cloc
     swarm.at(10.0)
     assert swarm["p1"].ledger.incarnation == 10_001
     assert (swarm["p1"].vector.x == values).all()
-    assert swarm["p1"].protocol.clock.rows()["p1"] >= dict(kept.clock)["p1"]
+    assert swarm["p1"].protocol.table.clock.rows()["p1"] >= dict(kept.clock)["p1"]
     swarm.at(20.0)
     assert swarm["p1"].protocol.phase is Phase.TRAINING
     assert swarm.seen["restart with state"] == 1

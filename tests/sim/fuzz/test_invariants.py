@@ -21,7 +21,7 @@ class Hasty(State):
 
 def abandon(protocol: Protocol) -> None:
     """Let it say goodbye as soon as it has pushed everything, whatever becomes of that."""
-    setattr(protocol._state, "__class__", Hasty)  # noqa: B010
+    setattr(protocol.state, "__class__", Hasty)  # noqa: B010
 
 
 @pytest.mark.extended

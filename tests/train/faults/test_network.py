@@ -146,10 +146,10 @@ def test_a_partition_splits_a_fleet_and_healing_unites_it() -> None:
     fleet = fleet_of(fault(5.0, "partition", groups=[[0, 1]], for_s=20.0), steps=500)
     live_on(fleet, 24.9)
     for index, worker in enumerate(fleet.workers):
-        there = {member.id for member in worker.protocol.live()}
+        there = {member.id for member in worker.protocol.table.live()}
         assert there == ({"peer-0", "peer-1"} if index < 2 else {"peer-2", "peer-3"})
     live_on(fleet, 40.0)
-    assert all(len(worker.protocol.live()) == 4 for worker in fleet.workers)
+    assert all(len(worker.protocol.table.live()) == 4 for worker in fleet.workers)
     assert fleet.faults is not None
     (healing,) = fleet.faults.fault_report.healings
     # The preset dials the dead again after 5 s at the latest.

@@ -137,7 +137,7 @@ def swarm(
 
 def trainers(standing: Standing) -> int:
     """How many peers train, as far as one of them knows."""
-    live = standing.peer._running().look(lambda protocol: protocol.live())
+    live = standing.peer._running().look(lambda protocol: protocol.table.live())
     return sum(member.phase is Phase.TRAINING for member in live)
 
 

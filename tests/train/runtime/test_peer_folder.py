@@ -238,7 +238,7 @@ def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) ->
         protocol_now = second.peer._running().protocol
         assert protocol_now.swarm == swarm
         if wire == "int8":
-            assert protocol_now.is_anchored and second.peer._vector.kept_anchor() == swarm
+            assert protocol_now.state.is_anchored and second.peer._vector.kept_anchor() == swarm
 
 
 @contextmanager

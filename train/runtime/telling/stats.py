@@ -109,11 +109,11 @@ def protocol_stats(protocol: Protocol) -> dict[str, Any]:
     """The fields of `PeerStats` that a protocol knows, read while no event changes it."""
     return {
         "swarm": protocol.swarm.hex(),
-        "swarm_steps": protocol.swarm_steps,
+        "swarm_steps": protocol.state.swarm_steps,
         "weights": tuple(account.weight for account in protocol.accounts),
         "escrowed": sum(o.escrow for a in protocol.accounts for o in a.outstanding.values()),
         "queue": protocol.staged,
-        "members": tuple(member.id for member in protocol.live()),
+        "members": tuple(member.id for member in protocol.table.live()),
     }
 
 

@@ -107,7 +107,7 @@ class StatusDesk:
 
         def glance(protocol: Protocol) -> Status:
             members, more = self._members(question, protocol)
-            me = next(m for m in protocol.live() if m.id == protocol.account.id)
+            me = next(m for m in protocol.table.live() if m.id == protocol.account.id)
             links = tuple(_links(stats.counters, protocol, now))
             return Status(me=me, links=links, members=members, more=more, **told)
 
@@ -118,9 +118,9 @@ class StatusDesk:
         there are more."""
         if not question.members:
             return (), False
-        live = {member.id for member in protocol.live()}
+        live = {member.id for member in protocol.table.live()}
         suspected, after = self._events.suspected, question.members_after
-        steps = protocol.clock.rows()
+        steps = protocol.table.clock.rows()
         # Of those who have left, no more is known.
         others = [*protocol.last_heard()] + [
             Member(peer, 1, 0, Phase.LEFT, steps.get(peer, 0)) for peer in protocol.departed()
@@ -148,7 +148,7 @@ def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkS
         del told["asked_s"]
         yield LinkStatus(
             peer=peer,
-            shares_memory=protocol.shares_memory(peer),
+            shares_memory=protocol.state.shares_memory(peer),
             in_flight=in_flight[peer],
             silent_s=max(0.0, now - told.pop("heard_s")),
             **told,

@@ -99,7 +99,7 @@ def test_one_that_finished_or_whose_rule_does_not_overlap_pushes_nothing_within_
 
 def test_too_little_weight_stays() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
-    state = scene.peers["a"]._state
+    state = scene.peers["a"].state
     state.shard_states[1].log.account.weight = 5
     assert pushed(scene.step("a")) == [0, 2]
 
@@ -190,7 +190,7 @@ def test_a_context_within_a_step_sees_no_shares() -> None:
     scene.founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.deliver(Push)
-    state = scene.peers["b"]._state
+    state = scene.peers["b"].state
     called_s, make = state.called_s, partial(RuleContext, state, 99.0, trained=False, merging=False)
     assert make(within_step=True).shares() == ()
     assert state.called_s == called_s

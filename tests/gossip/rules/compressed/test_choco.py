@@ -117,7 +117,7 @@ def test_a_peer_that_was_told_another_format_is_named() -> None:
         scene.deliver()
     scene.step("b")
     form = Form("float16", bare=True)
-    size = form.size_bytes(scene.peers["b"]._state.schema, 0)
+    size = form.size_bytes(scene.peers["b"].state.schema, 0)
     push = a_push(seq=7, size_bytes=size, form=form, epoch=1, round=1, step=1)
     scene.receive(scene.letter("a", "b", push, frame_bytes=size))
     effects = scene.step("b", trained=False)
