@@ -63,7 +63,6 @@ class Models:
         if is_pair(task.test) and is_plain:
             self._test = tuple(side.to(rows.device) for side in task.test)
         self._last: dict[int, tuple[int, int]] = {}
-        self._heaviest = 0
 
     def execute(self, levels: Iterable[Level]) -> None:
         """Take the steps of one level after another, and do what follows each.
@@ -100,8 +99,7 @@ class Models:
         shard: axes ``(worker, shard)``.
 
         Returns:
-            A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's;
-            so are attributes, when it is evaluated next.
+            A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's.
         """
         rows = self.rows
         means = [_zeros(part) for part in rows.x]
@@ -118,16 +116,12 @@ class Models:
         for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
             flat = mean.to(part.dtype)
             found += [(p, view_of(p, segment.start_bytes, flat)) for p in segment.tensors]
-        self._heaviest = heaviest = int(weight_units.sum(axis=1).argmax())
+        heaviest = int(weight_units.sum(axis=1).argmax())
         found += [(p, part[heaviest]) for p, part in zip(rows.local, rows.locals, strict=True)]
         return rows.state(found)
 
     def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
         """Measure what `merged` returned on the held-out data, as a live peer does its model."""
-        with self.stepper.shown(self._heaviest):
-            return self._evaluate(state)
-
-    def _evaluate(self, state: dict[str, Tensor]) -> Evaluation:
         with self._lent(state) as module:
             return self.task.evaluate(module)
 
@@ -172,10 +166,7 @@ class Models:
         modes = [(part, part.training) for part in self.rows.module.modules()]
         self.rows.module.eval()
         try:
-            found = []
-            for worker in chosen.tolist():
-                with self.stepper.shown(worker):
-                    found.append(self._evaluate_one(worker))
+            found = [self._evaluate_one(worker) for worker in chosen.tolist()]
         finally:
             for part, mode in modes:
                 part.training = mode
@@ -189,7 +180,7 @@ class Models:
         task = self.task
         state = self.tensors_of(worker)
         if self._test is None or task.loss is None:
-            return self._evaluate(tensors_of(self.rows.module) | state)
+            return self.evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test
         loss = right = 0.0
         for start in range(0, len(inputs), _SAMPLES_MAX):

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from copy import deepcopy
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ....gossip.errors import ConfigError
 from ....gossip.types import PeerId
 from ....train.tasks.data import Batch
 from ....train.tasks.lr_schedule import FullRates
@@ -20,7 +21,7 @@ from ....train.tensors.vector import is_finite_tensor
 from ...kernel.program import Level
 from ..batches import Batches
 from ..parameters import ParameterMatrix
-from .attributes import Attributes
+from .attributes import fingerprint
 from .stepper import Failures
 
 __all__ = ["LoopStepper", "Replica", "generators", "has_hooks"]
@@ -50,12 +51,13 @@ class LoopStepper:
         self._seed = seed
         self._device = rows.device
         # Random layers draw from one generator, which threads would share, as they do a loss.
-        self._draws, changes = _tried(rows, task, lr, batches)
+        self._draws = _draws(rows, task, batches)
         # A copy of the module has no hooks on its parameters.
-        alone = self._draws or changes or batches.may_draw or has_hooks(rows.module)
+        alone = self._draws or batches.may_draw or has_hooks(rows.module)
         threads = 1 if alone else threads
         self.memory = first = Replica(rows, task, lr)
-        first.attributes.changes = changes
+        self._attributes: list[object] = []
+        """What steps must leave alone, as it was at the end of the last window."""
         self._replicas = [first]
         self._replicas += [Replica(rows, task, lr, first=first) for _ in range(threads - 1)]
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -75,22 +77,21 @@ class LoopStepper:
             self._pool.shutdown()
 
     def check(self) -> None:
-        """Raise where workers have shared what live peers do not, see `Attributes.check`."""
-        for replica in self._replicas:
-            replica.attributes.check()
+        """Raise where workers have shared what live peers do not.
 
-    def shown(self, worker: int) -> AbstractContextManager[None]:
-        """Have a worker's attributes in the model while it is evaluated."""
-        return self.memory.attributes.shown(worker)
+        Raises:
+            ConfigError: Steps have changed attributes.
+        """
+        if self.memory.states:
+            before, self._attributes = self._attributes, self.memory.attributes()
+            _require_same(before or self._attributes, self._attributes, self.memory.task)
 
     def _share(self, level: Level, index: int) -> None:
         replica, every = self._replicas[index], len(self._replicas)
         for at in range(index, len(level.workers), every):
             worker, step = level.workers[at], level.steps[at]
             replica.lay_over(worker)
-            with replica.attributes.lent(worker):
-                is_finite = self._take(replica, worker, step)
-            if not is_finite:
+            if not self._take(replica, worker, step):
                 self._failures.note(level.orders[at], worker, step)
 
     def _take(self, replica: "Replica", worker: int, step: int) -> bool:
@@ -118,7 +119,7 @@ class Replica:
         self, rows: ParameterMatrix, task: Task, lr: float, *, first: "Replica | None" = None
     ) -> None:
         self._rows = rows
-        self._task = task
+        self.task = task
         self.module: nn.Module = rows.module if first is None else deepcopy(rows.module)
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
         self.optimizer: Optimizer = task.optimizer(self.parameters, lr)
@@ -131,10 +132,12 @@ class Replica:
             [named[name] for name in rows.names[p.spec.name]] for p in [*placed, *rows.local]
         ]
         self._worker = -1
-        self.attributes: Attributes = Attributes(
-            *(self.module, task, self.optimizer, _carried(rows)),
-            None if first is None else first.attributes,
-        )
+        self._carried = _carried(rows)
+
+    def attributes(self) -> list[object]:
+        """What steps must leave alone, comparable."""
+        groups = [{**group, "params": None} for group in self.optimizer.param_groups]
+        return [groups, *_attributes(self.module, self.task, self._carried)]
 
     def lay_over(self, worker: int) -> None:
         """Take a worker's values for the module's, and its optimizer's state likewise."""
@@ -150,7 +153,6 @@ class Replica:
     def restore(self, worker: int, kept: object | None) -> None:
         """Let a worker's optimizer remember what was kept; nothing where that is None."""
         assert isinstance(kept, dict | None)
-        self.attributes.forget(worker)
         self.states[worker] = deepcopy(kept) if kept else {}
 
     def step(self, batch: Batch) -> bool:
@@ -159,7 +161,7 @@ class Replica:
         if factors is not None:
             self._full_rates.scale(float(factors[self._worker]))
         self.optimizer.zero_grad()
-        loss = self._task.batch_loss(self.module, batch)
+        loss = self.task.batch_loss(self.module, batch)
         loss.backward()
         with self._lent_state():
             self.optimizer.step()
@@ -200,19 +202,36 @@ def _carried(rows: ParameterMatrix) -> set[str]:
     return named & {name for name, _ in rows.module.named_buffers(remove_duplicate=False)}
 
 
-def _tried(rows: ParameterMatrix, task: Task, lr: float, batches: Batches) -> tuple[bool, bool]:
-    """Whether a step takes random numbers, as dropout and a user's own model may do, and whether it
-    changes attributes. The optimizer, which may tell of its steps, takes none."""
-    module = deepcopy(rows.module)
-    optimizer = task.optimizer([p for p in module.parameters() if p.requires_grad], lr)
-    attributes = Attributes(module, task, optimizer, _carried(rows))
-    attributes.changes = True
-    with kept_random_state(), attributes.lent(0):
+def _attributes(module: nn.Module, task: Task, carried: set[str]) -> list[object]:
+    ids = {id(b) for n, b in module.named_buffers(remove_duplicate=False) if n in carried}
+    return fingerprint((module, task.loss, task.training_step, task.augment), ids)
+
+
+def _require_same(before: list[object], after: list[object], task: Task) -> None:
+    if before != after:
+        raise ConfigError(
+            f"a step of task {task.name} changes attributes of the model, its loss or its "
+            "optimizer, which simulated workers share: keep what changes in buffers"
+        )
+
+
+def _draws(rows: ParameterMatrix, task: Task, batches: Batches) -> bool:
+    """Whether a step takes random numbers, as dropout and a user's own model may do.
+
+    Raises:
+        ConfigError: It changes attributes.
+    """
+    module, carried = deepcopy(rows.module), _carried(rows)
+    with kept_random_state():
         batch = batches.one(0, 0)
         before = generators()
         task.batch_loss(module, batch)
         draws = before != generators()
-    return draws, attributes.is_changed(0)
+        # The first call may make what later ones leave alone.
+        attributes = _attributes(module, task, carried)
+        task.batch_loss(module, batch)
+        _require_same(attributes, _attributes(module, task, carried), task)
+    return draws
 
 
 def generators() -> tuple[object, ...]:

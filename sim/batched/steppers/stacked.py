@@ -1,7 +1,6 @@
 """Steps of many workers at once: one gradient over the rows of a group."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -118,10 +117,6 @@ class StackedStepper:
         self._threads.share(
             lambda part: self._take_group(workers[part], steps[part], orders[part]), groups
         )
-
-    def shown(self, worker: int) -> AbstractContextManager[None]:
-        """Do nothing: steps change no attributes."""
-        return nullcontext()
 
     def check(self) -> None:
         """Raise where a step has changed attributes, which workers share."""

@@ -1,6 +1,5 @@
 """How the steps of a level are taken: what engines differ in."""
 
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import torch
@@ -66,9 +65,6 @@ class Stepper(Protocol):
 
     def take(self, level: Level) -> None:
         """Take all steps of a level; those that fail are noted in its `Failures`."""
-
-    def shown(self, worker: int) -> AbstractContextManager[None]:
-        """Have in place what the model keeps for a worker, while it is evaluated."""
 
     def check(self) -> None:
         """Raise where workers have shared what each was to have for itself."""
