@@ -173,7 +173,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "reset, join, leave, finish, diverge. With them each worker gossips about who lives, as "
         'real peers do. And attacks of workers that lie and do not count, as in [{"at_s": 0, '
         '"kind": "far", "peers": [2]}]: nan, far, inflate, flood, sign-flip, ipm, alie, '
-        "dissensus, drift, label-flip.",
+        "dissensus, drift.",
         brief="What goes wrong, and when.",
         metavar="FILE.json",
     )

@@ -40,7 +40,7 @@ from .kernel.fast_path.choice import (
     verify_against_protocol,
 )
 from .kernel.fast_path.fleet import FastFleet
-from .kernel.faults.attacks import attacks_of, flipped, require_attackable
+from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
 from .kernel.gc import paused, settled
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
@@ -180,7 +180,7 @@ class Simulation:
     @cached_property
     def _prepared(self) -> PreparedRun:
         lasting = self._fault_plan is not None
-        return prepare(self.config, self._task, self.ids, flipped(self._attacks), lasting=lasting)
+        return prepare(self.config, self._task, self.ids, lasting=lasting)
 
     @cached_property
     def _is_fast(self) -> bool:

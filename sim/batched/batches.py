@@ -30,11 +30,9 @@ class Batches:
         parts: Into how many parts the data is split, if not one for each: those who come when all
             are given share them, in turn.
         device: Where the samples lie.
-        flipped: Workers whose labels are turned around: class k of K is told to be K - 1 - k.
 
     Raises:
-        ConfigError: The partition is not valid, there are too few samples for it, or there are no
-            labels to turn around.
+        ConfigError: The partition is not valid, or there are too few samples for it.
     """
 
     def __init__(
@@ -47,17 +45,25 @@ class Batches:
         parts: int | None = None,
         *,
         device: torch.device = CPU,
-        flipped: frozenset[int] = frozenset(),
     ) -> None:
         found = task.split(partition, parts or len(ids), seed)
         sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._device = device
         parted = [found[at % len(found)] for at in range(len(ids))]
+<<<<<<< HEAD
         self._lengths = np.array([len(part) for part in parted])
         self._sizes = np.minimum(self._lengths, sizes[: len(ids)])
         self.flipped = flipped
         if flipped:
             self._last_class = _last_class(task)
+=======
+        lengths = [size if p is None else len(p) for p, size in zip(parted, sizes, strict=False)]
+        self._sizes = np.minimum(lengths, sizes[: len(ids)])
+        passes = live_passes(partition)
+        self.epoch: Epoch | None = None
+        """How long an epoch is, where samples are dealt by who is there; else None."""
+        self._live: list[LiveSampler] = []
+>>>>>>> fc10c620 (Drop label-flip, and counts of samples seen in simulations)
         if not (is_pair(task.train) and task.augment is None):
             self._loaders: list[Loader] = [
                 Loader(
@@ -99,11 +105,17 @@ class Batches:
         """One worker's batch, on the device; of a pair of tensors inputs and targets."""
         if self._loaders:
             return self._loaders[worker].take(step)
+<<<<<<< HEAD
         indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
         targets = self._targets[indices]
         if worker in self.flipped:
             targets = self._last_class - targets
         return self._inputs[indices], targets
+=======
+        sampler = self._live[worker] if self._live else self._samplers[worker]
+        indices = torch.from_numpy(sampler.batch(step)).to(self._device)
+        return self._inputs[indices], self._targets[indices]
+>>>>>>> fc10c620 (Drop label-flip, and counts of samples seen in simulations)
 
     def sizes(self, workers: Ints) -> Ints:
         """How many samples a batch of each of these workers has."""
@@ -144,24 +156,7 @@ class Batches:
             targets.view(*shape, *self._targets.shape[1:]),
         )
 
-    def turned(self, workers: Ints, targets: Tensor) -> Tensor:
-        """The targets of `stacked`, those of workers that are `flipped` turned around."""
-        rows = torch.tensor([int(worker) in self.flipped for worker in workers], device="cpu")
-        rows = rows.to(targets.device)[:, None]
-        return torch.where(rows, self._last_class - targets, targets)
-
     def _begin_pass(self, worker: int, epoch: int) -> None:
         start, length = self._starts[worker], self._lengths[worker]
         self._orders[start : start + length] = self._samplers[worker].order(epoch)
         self._epochs[worker] = epoch
-
-
-def _last_class(task: Task) -> int:
-    """The greatest label of a task whose targets are labels."""
-    is_plain = is_pair(task.train) and task.augment is None
-    if not is_plain or task.train[1].dtype != torch.int64:
-        raise ConfigError(
-            f"label-flip needs labels: the samples of task {task.name!r} are no pairs of tensors "
-            "with one integer each for a class"
-        )
-    return int(task.train[1].max())

@@ -186,14 +186,12 @@ def prepare(
     config: SimulationConfig,
     task: Task | VectorTask,
     ids: Sequence[PeerId],
-    flipped: frozenset[int] = frozenset(),
     *,
     lasting: bool = False,
 ) -> PreparedRun:
     """Build what is the same for every start, and see whether it can run.
 
     Args:
-        flipped: Workers that train on labels that are turned around.
         lasting: Whether workers crash and come back.
 
     Raises:
@@ -202,9 +200,7 @@ def prepare(
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     if not isinstance(task, VectorTask):
-        return _of_models(config, task, tuple(ids), rule, flipped, lasting=lasting)
-    if flipped:
-        raise ConfigError(f"label-flip needs labels: the task {task.name} has none")
+        return _of_models(config, task, tuple(ids), rule, lasting=lasting)
     return _of_vectors(config, task, tuple(ids), rule, lasting=lasting)
 
 
@@ -265,7 +261,6 @@ def _of_models(
     task: Task,
     ids: tuple[PeerId, ...],
     rule: Rule,
-    flipped: frozenset[int],
     *,
     lasting: bool,
 ) -> PreparedRun:
@@ -295,7 +290,7 @@ def _of_models(
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
-        batches=Batches(*given, device=device, flipped=flipped),
+        batches=Batches(*given, device=device),
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,

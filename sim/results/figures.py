@@ -145,7 +145,7 @@ def describe_run(summary: Mapping[str, Any]) -> list[Row]:
         *_of_models(summary),
         *_of_time(summary),
         *_of_exchange(summary),
-        *_of_samples(summary),
+        *_of_stops(summary),
         *describe_faults(summary),
         *_of_computing(summary),
     ]
@@ -209,7 +209,11 @@ def _of_exchange(summary: Mapping[str, Any]) -> Iterator[Row]:
         yield Row("idle", f"{100 * idle:.2g} %", words)
 
 
+<<<<<<< HEAD
 def _of_samples(summary: Mapping[str, Any]) -> Iterator[Row]:
+=======
+def _of_stops(summary: Mapping[str, Any]) -> Iterator[Row]:
+>>>>>>> fc10c620 (Drop label-flip, and counts of samples seen in simulations)
     if stopped := summary.get("stopped"):
         words = f"{named(stopped)}: loss or parameters not finite"
         yield Row("diverged", f"{len(stopped):,}", words)

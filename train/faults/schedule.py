@@ -249,7 +249,6 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             "they send the receiver's model, moved strength (1) times as far as its neighbors are, "
             "always to the same side.",
         ),
-        "label-flip": _attack("they train on labels that are turned around, all the time.", may=()),
     }
 )
 """All kinds of fault."""

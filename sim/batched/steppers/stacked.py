@@ -143,8 +143,6 @@ class StackedStepper:
         values = take_rows(x, chosen)
         locals = [take_rows(part, chosen) for part in rows.locals]
         inputs, targets = self._batches.stacked(samples)
-        if self._batches.flipped:
-            targets = self._batches.turned(workers, targets)
         with torch.no_grad():
             slopes, losses = self.gradient(Group(values, locals, inputs, targets, workers, steps))
             rates = np.ones(len(workers)) if rows.lr_factors is None else rows.lr_factors[workers]

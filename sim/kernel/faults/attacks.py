@@ -25,7 +25,7 @@ from .forgeries import FORGERS, Forgery, alie_z
 if TYPE_CHECKING:
     from ..fleet import Fleet
 
-__all__ = ["Attacks", "attacks_of", "flipped", "require_attackable"]
+__all__ = ["Attacks", "attacks_of", "require_attackable"]
 
 _Send = Callable[[Worker, Envelope, Payload], None]
 
@@ -52,18 +52,6 @@ def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, 
         stop_s = float("inf") if fault.for_s is None else fault.at_s + fault.for_s
         found.append(Attack(fault.kind, liars, strength, fault.at_s, stop_s))
     return tuple(found)
-
-
-def flipped(attacks: Iterable[Attack]) -> frozenset[int]:
-    """Rows of those who train on labels that are turned around.
-
-    Raises:
-        ConfigError: One begins later: batches know nothing of time.
-    """
-    found = [attack for attack in attacks if attack.kind == "label-flip"]
-    if any([attack.start_s > 0 for attack in found]):
-        raise ConfigError("label-flip is for the whole run: its at_s must be 0")
-    return frozenset().union(*[attack.liars for attack in found])
 
 
 def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -383,14 +383,6 @@ def test_batches_of_different_sizes_are_computed_apart() -> None:
     shop = workshop(task(batch_size=80), n=7, partition="iid")
     assert len(set(shop.batches.sizes(np.arange(7)).tolist())) == 2
     assert difference(steps(shop, shop.dense), steps(shop, shop.loop)) < 1e-5
-
-
-def test_labels_that_are_turned_around_are_the_loops() -> None:
-    shop = workshop(task())
-    batches = Batches(shop.task, shop.ids, "shared", 32, 0, flipped=frozenset({1, 3}))
-    turned = replace(shop, batches=batches)
-    assert difference(steps(turned, turned.dense), steps(turned, turned.loop)) < 1e-5
-    assert difference(steps(turned, turned.dense), steps(shop, shop.dense)) > 1e-3
 
 
 def test_local_buffers_are_each_workers_own() -> None:

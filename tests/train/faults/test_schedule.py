@@ -48,7 +48,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "alie": {"peers": [0], "strength": 1.5},
     "dissensus": {"peers": [0], "strength": 1.5},
     "drift": {"peers": [0]},
-    "label-flip": {"peers": [0]},
 }
 
 

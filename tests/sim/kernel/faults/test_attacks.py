@@ -46,7 +46,7 @@ def test_nobody_counts_who_lies() -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("kind", sorted(set(ATTACKS) - {"inflate", "label-flip"}))
+@pytest.mark.parametrize("kind", sorted(set(ATTACKS) - {"inflate"}))
 @pytest.mark.parametrize("rule", ["gosgd", "dpsgd:robust=clip"])
 def test_weight_is_exact_whatever_values_are_sent(kind: str, rule: str) -> None:
     if kind == "flood" and rule != "gosgd":
@@ -102,7 +102,7 @@ def test_shards_are_forged_one_by_one() -> None:
 
 @pytest.mark.parametrize("change", [{"window": 5}, {"threads": 2}, {"threads": 1}])
 def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
-    faults = [attack("dissensus"), attack("label-flip", 4)]
+    faults = [attack("dissensus")]
     plain = run(MODELS, *faults, steps=6)
     assert run(MODELS, *faults, steps=6, **change).summary["digest"] == plain.summary["digest"]
 
@@ -125,15 +125,6 @@ print(simulate(**{VECTORS!r}, faults={faults!r}).summary["digest"])
         for seed in ("1", "2")
     }
     assert digests == {run(VECTORS, *faults).summary["digest"]}
-
-
-def test_labels_are_flipped_alike_one_by_one_and_at_once() -> None:
-    given = MODELS, attack("label-flip")
-    loop, dense = (run(*given, engine=engine) for engine in ("loop", "dense"))
-    assert loop.summary["loss"] == pytest.approx(dense.summary["loss"], rel=1e-5)
-    plain = run(MODELS, engine="loop")
-    assert loop.summary["digest"] != plain.summary["digest"]
-    assert loop.summary["loss"] > plain.summary["loss"]
 
 
 def test_an_attack_lasts_as_long_as_it_says() -> None:
@@ -161,17 +152,6 @@ def test_attacks_go_with_other_faults() -> None:
     [
         ({}, [attack("far", *range(6))], "all 6 peers attack: at least one must be honest"),
         ({}, [attack("alie", 1, 2, 3, 4)], "alie needs a strength where 4 of 6 lie"),
-        ({}, [attack("label-flip")], "label-flip needs labels: the task consensus has none"),
-        (
-            {"task": "quadratic", "steps": 3},
-            [attack("label-flip")],
-            "label-flip needs labels: the samples of task 'quadratic' are no pairs",
-        ),
-        (
-            {"task": "digits", "steps": 3},
-            [attack("label-flip") | {"at_s": 1}],
-            "label-flip is for the whole run",
-        ),
         ({"rule": "dpsgd", "p": None}, [attack("flood")], "rule 'dpsgd' does not let anybody"),
         ({"wire": "topk:0.1"}, [attack("far")], "far forges models, and rule 'gosgd' with wire"),
         (

@@ -71,7 +71,7 @@ def test_no_numbers_are_no_numbers_and_nothing_is_too_large_to_be_made() -> None
 
 def test_every_attack_that_forges_says_how_strong_it_is() -> None:
     attacks = {name: kind for name, kind in KINDS.items() if kind.is_attack}
-    assert len(attacks) == 10
+    assert len(attacks) == 9
     for name, kind in attacks.items():
         assert not kind.live and name not in STRIKES
         if "strength" in kind.takes and kind.strength is not None:
