@@ -50,20 +50,8 @@ class Batches:
         sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._device = device
         parted = [found[at % len(found)] for at in range(len(ids))]
-<<<<<<< HEAD
         self._lengths = np.array([len(part) for part in parted])
         self._sizes = np.minimum(self._lengths, sizes[: len(ids)])
-        self.flipped = flipped
-        if flipped:
-            self._last_class = _last_class(task)
-=======
-        lengths = [size if p is None else len(p) for p, size in zip(parted, sizes, strict=False)]
-        self._sizes = np.minimum(lengths, sizes[: len(ids)])
-        passes = live_passes(partition)
-        self.epoch: Epoch | None = None
-        """How long an epoch is, where samples are dealt by who is there; else None."""
-        self._live: list[LiveSampler] = []
->>>>>>> fc10c620 (Drop label-flip, and counts of samples seen in simulations)
         if not (is_pair(task.train) and task.augment is None):
             self._loaders: list[Loader] = [
                 Loader(
@@ -105,17 +93,8 @@ class Batches:
         """One worker's batch, on the device; of a pair of tensors inputs and targets."""
         if self._loaders:
             return self._loaders[worker].take(step)
-<<<<<<< HEAD
         indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
-        targets = self._targets[indices]
-        if worker in self.flipped:
-            targets = self._last_class - targets
-        return self._inputs[indices], targets
-=======
-        sampler = self._live[worker] if self._live else self._samplers[worker]
-        indices = torch.from_numpy(sampler.batch(step)).to(self._device)
         return self._inputs[indices], self._targets[indices]
->>>>>>> fc10c620 (Drop label-flip, and counts of samples seen in simulations)
 
     def sizes(self, workers: Ints) -> Ints:
         """How many samples a batch of each of these workers has."""

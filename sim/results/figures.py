@@ -209,11 +209,7 @@ def _of_exchange(summary: Mapping[str, Any]) -> Iterator[Row]:
         yield Row("idle", f"{100 * idle:.2g} %", words)
 
 
-<<<<<<< HEAD
-def _of_samples(summary: Mapping[str, Any]) -> Iterator[Row]:
-=======
 def _of_stops(summary: Mapping[str, Any]) -> Iterator[Row]:
->>>>>>> fc10c620 (Drop label-flip, and counts of samples seen in simulations)
     if stopped := summary.get("stopped"):
         words = f"{named(stopped)}: loss or parameters not finite"
         yield Row("diverged", f"{len(stopped):,}", words)
