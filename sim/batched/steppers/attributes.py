@@ -40,8 +40,9 @@ def fingerprint(roots: Iterable[object], carried: Collection[int] | None = None)
             if name == "_buffers":
                 value = {n: b for n, b in value.items() if id(b) not in (carried or ())}
             try:
-                buffer = BytesIO()
-                _Writer(buffer, pickle.HIGHEST_PROTOCOL).dump(value)
+                writer = _Writer(buffer := BytesIO(), pickle.HIGHEST_PROTOCOL)
+                writer.by_id = _CODE if carried is None else (*_CODE, nn.Parameter)
+                writer.dump(value)
                 found += name, buffer.getvalue()
             except Exception:  # whatever an object of a user's has against it
                 found += name, id(value)
@@ -64,11 +65,13 @@ def _spaces(roots: Iterable[object]) -> Iterator[Space]:
 
 
 class _Writer(pickle.Pickler):
-    """Writes down a value."""
+    """Writes down a value, and objects that are *by_id* by their ids."""
+
+    by_id: tuple[type, ...]
 
     def persistent_id(self, value: Any) -> object:
-        """Code stays where it is."""
-        return id(value) if isinstance(value, _CODE) else None
+        """None of what is written down."""
+        return id(value) if isinstance(value, self.by_id) else None
 
     def reducer_override(self, value: Any) -> Any:
         """Only the numbers of a tensor: torch writes down where it lay, too."""
