@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...gossip import ConfigError
 from ...gossip.types import PeerId
 from ...train.tasks.data import Batch, Loader, Sampler, is_pair
 from ...train.tasks.task import Task
