@@ -6,14 +6,12 @@ import re
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader
 
 from rumor.sim import simulate
 
@@ -121,18 +119,15 @@ def test_python_snippets_compile(page: Path) -> None:
         compile(code, f"{name(page)}, snippet {number}", "exec")
 
 
-def test_the_tasks_that_the_page_shows_learn() -> None:
+def test_the_tasks_that_the_page_shows_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (DOCS / "how-to" / "extend" / "task.md").read_text(encoding="utf-8")
     module = ModuleType("mytasks")
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(code, module.__dict__)
     made = [getattr(module, each)() for each in ("rings", "sequences", "augmented")]
-    by_ring = module.__dict__["by_ring"]
-    assert simulate(task=made[0], workers=3, steps=2, partition=by_ring).summary["steps"] == 6
-    # A DataLoader with worker processes is too much for a test.
-    single = lambda *args, num_workers, **more: DataLoader(*args, **more)  # noqa: E731
-    module.__dict__["DataLoader"] = single
-    made.append(replace(made[1], train=module.__dict__["loader"], n_samples=2000))
+    monkeypatch.setitem(sys.modules, "mytasks", module)
+    split = "mytasks:by_ring"
+    assert simulate(task=made[0], workers=3, steps=2, partition=split).summary["steps"] == 6
     for task in made:
         run = simulate(task=task, workers=2, steps=40, partition="iid", p=0.5)
         assert run.summary["accuracy"] > 0.75
