@@ -6,13 +6,21 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 from ...gossip.errors import ConfigError, RumorError
-from ...train.faults.schedule import faults_as_json
+from ...train.faults.schedule import faults_as_json, read_faults
 from ..batched.cores import usable_cores
-from .campaign import EVENT_COVERAGE, Campaign, CampaignConfig, FailedSeed, Progress, run_campaign
+from .campaign import (
+    EVENT_COVERAGE,
+    Campaign,
+    CampaignConfig,
+    FailedSeed,
+    Progress,
+    parse_seeds,
+    run_campaign,
+)
+from .scenario import OPTIONS
 from .trial import Trial
 
 __all__ = ["as_json", "command_of", "main"]
@@ -36,27 +44,53 @@ _TRACE_LINES, _LINE_CHARACTERS = 12, 160
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a campaign, print what it met and what broke, and give the exit status."""
+    usual = CampaignConfig()
     parser = argparse.ArgumentParser(
-        prog="python -m rumor.sim.fuzz",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        argument_default=argparse.SUPPRESS,
+        prog="python -m rumor.sim.fuzz", description=_DESCRIPTION, epilog=_EPILOG
     )
-    options = {each.name: each for each in fields(CampaignConfig) if each.metadata}
-    for name, option in options.items():
-        shown = {key: option.metadata[key] for key in ("help", "metavar") if key in option.metadata}
-        kind: dict[str, Any] = {}
-        if isinstance(option.default, bool):
-            kind = {"action": argparse.BooleanOptionalAction}
-        elif "read" not in option.metadata:
-            kind = {"type": type(option.default)}
-        parser.add_argument(f"--{name.replace('_', '-')}", **kind, **shown)
+    parser.add_argument(
+        "--seeds", metavar="RANGE", default="0-99",
+        help="17, 0-999, or several of both with commas between; default: 0-99",
+    )  # fmt: skip
+    parser.add_argument(
+        "--workers", type=int, metavar="N", default=usual.workers,
+        help="peers that a swarm begins with: for each seed, a random number from 2 to this, or "
+        "with --faults exactly this many; default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--without", metavar="NAME,...", default="",
+        help="options of a swarm, or of what is drawn of faults, that are left as they are in a "
+        f"plain one: {', '.join(OPTIONS)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--faults", metavar="FILE|JSON",
+        help="what goes wrong with each swarm, a file or the list itself, where peers are p0, p1 "
+        "and so on; default: drawn for each seed",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shrink", action=argparse.BooleanOptionalAction, default=usual.shrink,
+        help="make failures small: the fewest faults, peers and options that still fail",
+    )  # fmt: skip
+    parser.add_argument(
+        "--failures-max", type=int, metavar="N", default=usual.failures_max,
+        help="stop after so many seeds that fail; default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=int, metavar="N", default=usable_cores(),
+        help="seeds tried side by side, with the same result; default: one per core",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of it")
-    given = {"processes": usable_cores(), **vars(parser.parse_args(arguments))}
-    wants_json = given.pop("json", False)
+    given = parser.parse_args(arguments)
     try:
-        read = {name: options[name].metadata.get("read", lambda value: value) for name in given}
-        config = CampaignConfig(**{name: read[name](value) for name, value in given.items()})
+        config = CampaignConfig(
+            seeds=parse_seeds(given.seeds),
+            workers=given.workers,
+            without=tuple(filter(None, map(str.strip, given.without.split(",")))),
+            faults=None if given.faults is None else read_faults(given.faults),
+            shrink=given.shrink,
+            failures_max=given.failures_max,
+            processes=given.processes,
+        )
     except ConfigError as error:
         parser.error(str(error))
     try:
@@ -67,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     told = as_json(campaign, config)
-    print(json.dumps(told) if wants_json else "\n".join(_lines(told)))
+    print(json.dumps(told) if given.json else "\n".join(_lines(told)))
     return int(bool(told["violations"] or told["never"]))
 
 
@@ -78,8 +112,6 @@ def command_of(broken: FailedSeed) -> str:
     words += ["--workers", str(spec.workers)]
     if spec.without:
         words += ["--without", ",".join(spec.without)]
-    if spec.liars:
-        words += ["--liars", f"{spec.liars:g}"]
     words += ["--faults", json.dumps(faults_as_json(spec.faults)), "--no-shrink"]
     return shlex.join(words)
 

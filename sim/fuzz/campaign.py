@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ...gossip import ConfigError, RumorError
-from ...train.faults.schedule import Fault, read_faults
+from ...train.faults.schedule import Fault
 from ..kernel.gc import paused, settled
-from .scenario import OPTIONS, draw, workers_of
+from .scenario import draw, workers_of
 from .shrink import ScenarioSpec, shrink
 from .trial import Failure, Mutant, Trial
 
@@ -75,78 +75,27 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(","))))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignConfig:
-    """What a campaign is to do; each field's help is in its metadata.
+    """What a campaign is to do.
 
     Raises:
         ConfigError: No seeds, too few workers, an unknown option, or a fault of no peer.
     """
 
-    seeds: tuple[int, ...] = field(
-        default=tuple(range(100)),
-        metadata={
-            "help": "17, 0-999, or several of both with commas between; default: 0-99",
-            "read": parse_seeds,
-            "metavar": "RANGE",
-        },
-    )
-    workers: int = field(
-        default=6,
-        metadata={
-            "help": "peers that a swarm begins with: for each seed, a random number from 2 to "
-            "this, or with --faults exactly this many; default: 6",
-            "metavar": "N",
-        },
-    )
-    without: tuple[str, ...] = field(
-        default=(),
-        metadata={
-            "help": "options of a swarm, or of what is drawn of faults, that are left as they are "
-            f"in a plain one: {', '.join(OPTIONS)}",
-            "read": _names,
-            "metavar": "NAME,...",
-        },
-    )
-    faults: tuple[Fault, ...] | None = field(
-        default=None,
-        metadata={
-            "help": "what goes wrong with each swarm, a file or the list itself, where peers are "
-            "p0, p1 and so on; default: drawn for each seed",
-            "read": read_faults,
-            "metavar": "FILE|JSON",
-        },
-    )
-    liars: float = field(
-        default=0.0,
-        metadata={
-            "help": "the share of peers that are Byzantine, 0.3 at most: they lie within the "
-            "grammar of messages, in their own names and made-up ones; the others must survive "
-            "that, with exact weight; swarms of fewer than four have none",
-            "metavar": "PART",
-        },
-    )
-    shrink: bool = field(
-        default=True,
-        metadata={
-            "help": "make failures small: the fewest faults, peers and options that still fail"
-        },
-    )
-    failures_max: int = field(
-        default=10,
-        metadata={"help": "stop after so many seeds that fail; default: 10", "metavar": "N"},
-    )
-    processes: int = field(
-        default=1,
-        metadata={
-            "help": "seeds tried side by side, with the same result; default: one per core",
-            "metavar": "N",
-        },
-    )
+    seeds: tuple[int, ...] = tuple(range(100))
+    workers: int = 6
+    """Peers that a swarm begins with: for each seed, a random number from 2 to this, or with
+    *faults* exactly this many."""
+    without: tuple[str, ...] = ()
+    """Some of `OPTIONS`, left as they are in a plain swarm."""
+    faults: tuple[Fault, ...] | None = None
+    """What goes wrong with each swarm; drawn for each seed where it is None."""
+    shrink: bool = True
+    failures_max: int = 10
+    """Seeds that fail before it stops."""
+    processes: int = 1
+    """Seeds tried side by side, with the same result."""
     mutant: Mutant | None = None
     """Plants a known bug in every protocol, to see that it is found."""
 
@@ -156,11 +105,11 @@ class CampaignConfig:
         for name in ("failures_max", "processes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: it must be at least 1")
-        draw(self.seeds[0], self.workers, self.without, self.faults, self.liars)
+        draw(self.seeds[0], self.workers, self.without, self.faults)
 
     def is_full(self, seeds: int) -> bool:
         """Whether so many seeds of this campaign should meet every event there is."""
-        changed = self.faults is not None or self.without or self.mutant is not None or self.liars
+        changed = self.faults is not None or self.without or self.mutant is not None
         return not changed and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def spec(self, seed: int) -> ScenarioSpec:
@@ -168,10 +117,8 @@ class CampaignConfig:
         workers, faults = self.workers, self.faults
         if faults is None:
             workers = workers_of(seed, self.workers)
-            faults = draw(seed, workers, self.without, liars=self.liars).faults
-        return ScenarioSpec(
-            seed=seed, workers=workers, without=self.without, faults=faults, liars=self.liars
-        )
+            faults = draw(seed, workers, self.without).faults
+        return ScenarioSpec(seed=seed, workers=workers, without=self.without, faults=faults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ for every shard by itself.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from hashlib import blake2b
 from typing import Final
 
@@ -42,7 +42,6 @@ from ...gossip.weight import in_units
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Phase, Query, Refer
 from .peers import FuzzPeer, Peers
-from .scenario.byzantine import Outside
 from .trace import canonical, tell
 from .vector import Values
 from .violation import LIVENESS, Violation
@@ -154,9 +153,6 @@ _TRACED = 1500
 class Invariants:
     """Looks on, and raises `Violation` where an invariant is broken.
 
-    What Byzantine peers write is not looked at; the others must add up with what they have settled
-    toward those, and accepted of them.
-
     Attributes:
         seen: How often each thing that must happen *sometimes* in a campaign did happen.
         ledgers: An account for each shard of each life, folded from what was written.
@@ -169,7 +165,6 @@ class Invariants:
     def __init__(self, peers: Peers) -> None:
         is_native = parse_wire(peers.config.wire).is_native
         self._rounding = _ROUNDING if is_native else ROUNDED
-        self._outside = Outside(peers.liars)
         self._keeps_hulls = peers.hulls
         self._every = self._due = peers.compares_every
         self._hosts: dict[Life, FuzzPeer] = {}
@@ -250,8 +245,6 @@ class Invariants:
         self._traced.append((self._now, host.life, None, effect))
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
-        if self._outside.has(host.id):
-            return
         match effect:
             case Record(entry):
                 self._recorded(host, entry, cause)
@@ -293,38 +286,20 @@ class Invariants:
         life, weighted_sum = host.life, self.weighted_sum
         ledger, self._wrote = host.ledgers[entry.shard], True
         self._stale.add(entry.shard)
-        lied = self._outside.has(entry.peer)
-        if not lied:
-            self._pushes.check(life, entry, host.protocol.swarm)
+        self._pushes.check(life, entry, host.protocol.swarm)
         ledger.apply(entry)
         if ledger.weight < 0:
             raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
         if entry.kind is Kind.PUSHED and weighted_sum is not None:
             push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
             weighted_sum.pushed(push, *host.vector.latest(entry.shard))
-        if lied:
-            self.seen["weight of a liar"] += entry.kind is Kind.ACCEPTED and entry.weight > 0
-            held = ledger.weight - entry.weight
-            member = host.protocol.state.table.member(entry.peer)
-            leaves = member is not None and member.phase >= Phase.LEAVING
-            founders = len(host.protocol.table.clock.rows()) if leaves else 0
-            if not self._outside.passes(entry, held, founders):
-                raise Violation("lies", f"{life[0]} accepts too much: {entry}", (life[0],))
-        else:
-            self._pushes.written(life, entry, host.protocol.phase, cause)
+        self._pushes.written(life, entry, host.protocol.phase, cause)
         if entry.kind is Kind.FOUNDED:
             x, swarm = host.vector.x, host.protocol.swarm
             low, high = self._hulls.get(swarm, (x, x))
             self._hulls[swarm] = np.minimum(low, x), np.maximum(high, x)
         if weighted_sum is not None:
             weighted_sum.entry(life, entry)
-
-    def halts(self, host: FuzzPeer, reason: str) -> None:
-        """Check that nobody gives up for what liars say: a later life of it has truly begun."""
-        if self._outside and not self._outside.has(host.id):
-            lives = [number for peer, number in self.ledgers if peer == host.id]
-            if max(lives) <= host.life[1]:
-                raise Violation("lies", f"{host.id} halts by a lie: {reason}", (host.id,))
 
     def _sent(self, life: Life, envelope: Envelope) -> None:
         to = envelope.destination, envelope.destination_incarnation
@@ -339,9 +314,6 @@ class Invariants:
 
     def all_done(self, host: FuzzPeer) -> None:
         """Check everything, after all effects of an event were carried out."""
-        if self._outside.has(host.id):
-            self._within = False
-            return
         vector, is_due = host.vector, False
         if self._wrote:
             self._due -= 1
@@ -371,8 +343,7 @@ class Invariants:
         self._due = self._every
         if self._every > 1:
             for host in self._hosts.values():
-                if not self._outside.has(host.id):
-                    _check_accounts(host)
+                _check_accounts(host)
         self._audit()
         if self.weighted_sum is not None:
             self.weighted_sum.check()
@@ -386,7 +357,7 @@ class Invariants:
             return
         for member in host.protocol.table.live():
             other = self._hosts.get((member.id, member.incarnation))
-            if other is None or self._outside.has(member.id):
+            if other is None:
                 continue
             if Phase.FINISHED <= other.protocol.phase <= Phase.QUIET:
                 models = [host.vector.x.tolist(), other.vector.x.tolist()]
@@ -401,14 +372,11 @@ class Invariants:
         if any(ledger.weight for ledger in host.ledgers):
             raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
         if life not in self._outlived:
-            _require_settled(host, "leaves", gone=(), but=self._outside.has)
+            _require_settled(host, "leaves", gone=())
 
     def ended(self, host: FuzzPeer) -> None:
         """Check that a peer which closes in good order owes nothing and keeps nothing."""
         me = host.id
-        if self._outside.has(me):
-            del self._hosts[host.life]
-            return
         self.compare()
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
@@ -417,14 +385,12 @@ class Invariants:
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # What a leaver had stranded may be found, and be handed on, before it closes.
         if host.life not in self._left:
-            _require_settled(host, "closes", gone=self.dead | self.closed, but=self._outside.has)
+            _require_settled(host, "closes", gone=self.dead | self.closed)
         self.closed.add(host.life)
         del self._hosts[host.life]
 
     def check_clock(self, host: FuzzPeer) -> None:
-        """Check that nobody counts steps that were never taken, unless somebody tells of such."""
-        if self._outside:
-            return
+        """Check that nobody counts steps that were never taken."""
         for peer, steps in host.protocol.table.clock.rows().items():
             if steps > self.steps[peer]:
                 me = host.id
@@ -444,9 +410,7 @@ class Invariants:
     def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
         """I1, of each shard of which something was written."""
         for shard in sorted(self._stale):
-            lives = self.ledgers.items()
-            honest = [each[shard] for life, each in lives if not self._outside.has(life[0])]
-            total = self._outside.balance(audit(honest, self.dead), shard)
+            total = audit([each[shard] for each in self.ledgers.values()], self.dead)
             if not total.balanced:
                 raise Violation("I1", str(total), whom)
         self._stale.clear()
@@ -475,19 +439,14 @@ def _check_accounts(host: FuzzPeer) -> None:
             raise Violation("order", f"ledger and account of {me} drifted apart", (me,))
 
 
-def _require_settled(
-    host: FuzzPeer, what: str, *, gone: Collection[Life], but: Callable[[PeerId], bool]
-) -> None:
-    """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*.
-
-    Nobody need wait for those of whom *but* holds.
-    """
+def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> None:
+    """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
     me = host.id
     for ledger in host.ledgers:
         for life, escrow in ledger.outstanding.items():
             # One that does not believe in this life answers nothing.
             believed = abs(life[1] - host.life[1]) <= BELIEVED_MS
-            if believed and not (escrow.stranded or life in gone or but(life[0])):
+            if believed and not (escrow.stranded or life in gone):
                 what = f"{me} {what} on open escrow to {life}"
                 raise Violation(LIVENESS, what, (me, life[0]))
 

@@ -109,8 +109,6 @@ class Peers:
     damage: float = 0.0
     """Probability that bits of a message are flipped until the faults are over; above 0, every
     message is made bytes."""
-    liars: frozenset[PeerId] = frozenset()
-    """Byzantine peers, which corrupt what they send."""
     digests: bool = False
     """Whether to keep a digest of everything."""
     compares_every: int = 1

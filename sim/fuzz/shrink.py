@@ -28,12 +28,10 @@ class ScenarioSpec:
     workers: int
     without: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
-    liars: float = 0.0
-    """Which share of the peers lies, at most."""
 
     def attempt(self, mutant: Mutant | None = None) -> Trial:
         """Draw the scenario, and run it."""
-        scenario = draw(self.seed, self.workers, self.without, self.faults, self.liars)
+        scenario = draw(self.seed, self.workers, self.without, self.faults)
         return attempt(scenario, mutant)
 
 

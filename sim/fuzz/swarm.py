@@ -51,7 +51,6 @@ from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from .invariants import Invariants
 from .peers import FuzzPeer, Pace, Peers
-from .scenario.byzantine import ByzantinePeer
 from .trace import tell
 from .vector import Payload, Values, Vector, schema_of
 from .violation import Violation
@@ -105,8 +104,6 @@ class FuzzSwarm:
         calm_s: float = float("inf"),
     ) -> None:
         self.invariants = Invariants(peers)
-        self.liars = {id: ByzantinePeer(seed, ids, id) for id in sorted(peers.liars)}
-        """Byzantine peers, by name."""
         self.peers: dict[PeerId, FuzzPeer] = {}
         """The latest life of each peer."""
         self.kept: dict[PeerId, tuple[Values, bytes]] = {}
@@ -369,8 +366,7 @@ class FuzzSwarm:
 
     def refused(self, worker: Worker, payload: object) -> None:
         """Take note that a message was refused since it breaks the protocol."""
-        if not self.liars:
-            raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
+        raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
 
     def step(self, worker: int, step: int) -> None:
         """A peer takes an optimizer step."""
@@ -426,12 +422,7 @@ class FuzzSwarm:
         frame = peer.vector.frame_of(send)
         arrived = self._as_bytes(worker, envelope, frame)
         if arrived is not None:
-            liar = self.liars.get(worker.id)
-            self.mail(worker, [arrived] if liar is None else liar.corrupt(*arrived))
-
-    def mail(self, worker: Worker, told: Sequence[tuple[Envelope, bytes]]) -> None:
-        """Hand messages to the network."""
-        for envelope, frame in told:
+            envelope, frame = arrived
             self.fleet.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
     def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
@@ -521,7 +512,6 @@ class FuzzSwarm:
 
     def _halt(self, worker: Worker, effect: Halt, now: float) -> None:
         peer = self.peers[worker.id]
-        self.invariants.halts(peer, effect.reason)
         if peer.outlived:
             self._soon(worker, 0.0, partial(self.start_over, peer))
         elif self._cause == "step":

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
 
 import networkx as nx
-import numpy as np
 
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import PeerId, stream
 from ...gossip.wire.formats import parse_wire
-from ...gossip.wire.messages import Phase, Read
+from ...gossip.wire.messages import Phase
 from ...train.faults.schedule import Fault
 from ..models.links import address_of
 from ..models.network import NetworkConfig
@@ -42,12 +40,6 @@ they may take to agree before that."""
 MERGE_TIMES = 4
 """Each round of merging waits for the slowest of all shares in it."""
 
-LIES_S = 10.0
-"""So long liars go on where nothing else is wrong, before all finish."""
-
-LINGER_S = 10.0
-"""So long others wait for liars to finish."""
-
 SPREAD_MAX = 5e-2
 """How far apart models may be in one coordinate; they begin some units apart."""
 
@@ -70,7 +62,6 @@ _COMPARED_EVERY = 40
 
 _TRACE_LINES = 40
 
-_LIES_EVERY_S = 0.15
 _READ_EVERY_S = 0.3
 _READER_CHANGES = 0.1
 
@@ -114,10 +105,7 @@ def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
 def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
     swarm, failure = swarm_of(scenario, mutant, every=every), None
     try:
-        # What liars send may be any number.
-        silent: Literal["ignore"] | None = "ignore" if scenario.liars else None
-        with np.errstate(over=silent, invalid=silent):
-            _go_through(swarm, scenario)
+        _go_through(swarm, scenario)
     except Violation as violation:
         failure = _failure(swarm, violation)
     except Exception as error:  # whatever the core raises is found, and told as the rest is
@@ -171,7 +159,6 @@ def swarm_of(
         anchor=lambda peer: b"the-other-anchor" if peer in others else b"the-first-anchor",
         rolls=scenario.rolls,
         damage=scenario.damage,
-        liars=scenario.liars,
         digests=digests,
         compares_every=every,
     )
@@ -194,8 +181,6 @@ def swarm_of(
         swarm.fleet.at(scenario.faults_s, partial(swarm.meet, other, one))
     if scenario.reads:
         _read_in_turn(swarm, scenario)
-    for liar in sorted(scenario.liars):
-        _lie(swarm, liar)
     for fault in scenario.faults:
         swarm.invariants.seen[f"fault: {fault.kind}"] += 1
     seen = swarm.invariants.seen
@@ -241,25 +226,10 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
     swarm.fleet.at(_READ_EVERY_S, turn)
 
 
-def _lie(swarm: FuzzSwarm, liar: PeerId) -> None:
-    """Let a liar say something, and again, for ever."""
-    worker = swarm.fleet.workers[swarm.fleet.index[liar]]
-    sender = swarm.liars[liar]
-    to = swarm.fleet.workers[swarm.fleet.index[sender.whom()]].protocol.account
-    if worker.awake and worker.protocol.swarm:
-        swarm.invariants.seen["lie"] += 1
-        envelope = worker.protocol.state.log.envelope(to.id, to.incarnation, Read())
-        swarm.mail(worker, sender.fabricate(envelope))
-    swarm.fleet.at(swarm.now + _LIES_EVERY_S, partial(_lie, swarm, liar))
-
-
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> None:
     """Faults, calm, the end."""
     swarm.run(scenario.faults_s)
     swarm.processes.calm()
-    if scenario.liars:
-        _outlast(swarm, scenario)
-        return
     patience_s = _patience_s(swarm, scenario)
     while reason := _disagreement(swarm, scenario):
         if swarm.now >= scenario.faults_s + patience_s:
@@ -268,25 +238,6 @@ def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> None:
     swarm.finish()
     swarm.run_until_closed(swarm.now + max(END_S, MERGE_TIMES * patience_s))
     _check_rest(swarm)
-
-
-def _outlast(swarm: FuzzSwarm, scenario: Scenario) -> None:
-    """What of it can be had where some go on lying: nobody agrees with them, nor waits for them.
-
-    A live peer that has finished waits for the others for so long, and then leaves.
-    """
-    swarm.run(swarm.now + LIES_S)
-    swarm.finish()
-    swarm.run_until_closed(swarm.now + LINGER_S)
-    for peer in swarm.running():
-        if peer.id not in scenario.liars and peer.protocol.phase < Phase.LEAVING:
-            swarm.leave(peer.id)
-    swarm.run(swarm.now + END_S)
-    swarm.invariants.compare()
-    for peer in swarm.running():
-        if peer.id not in scenario.liars:
-            what = f"{peer.id} is still {peer.protocol.phase.name} {END_S:.0f} s after it left"
-            raise Violation(LIVENESS, what, (peer.id,))
 
 
 def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:

@@ -14,7 +14,6 @@ from ....gossip.types import stream
 from ....gossip.wire.formats import NATIVE, parse_wire
 from ....train.faults.schedule import Fault
 from ..vector import SIZE
-from .byzantine import LIARS_MAX
 from .faults import AIMS, draw_faults
 from .scenario import CUTTING, OUTER, WIDE, WORKERS_MAX, WORKERS_MIN, Scenario
 
@@ -251,28 +250,11 @@ def workers_of(seed: int, most: int) -> int:
     return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
 
 
-def _liars(scenario: Scenario, share: float) -> _Changes:
-    """Let at most a share lie, under a rule that needs nobody in particular.
-
-    Nobody can say where a model may lie that liars have mixed into, and who reads one reads theirs.
-    """
-    rng = stream(scenario.seed, "torture", "liars")
-    most = int(share * len(scenario.peers))
-    if not most:
-        return {}
-    order = [scenario.peers[int(place)] for place in rng.permutation(len(scenario.peers))]
-    liars = frozenset(order[: 1 + int(rng.integers(most))])
-    rule = scenario.rule if scenario.rule in _OFTEN else _pick(rng, _OFTEN)
-    plain = {"rolls": (), "reads": False, "damage": 0.0, "host": b""}
-    return {"liars": liars, "rule": rule, "config": {"exact": False}, **plain}
-
-
 def draw(
     seed: int,
     workers: int,
     without: Collection[str] = (),
     faults: tuple[Fault, ...] | None = None,
-    liars: float = 0.0,
 ) -> Scenario:
     """Draw a scenario.
 
@@ -281,14 +263,10 @@ def draw(
         workers: How many peers it begins with.
         without: Some of `OPTIONS` that are left as they are in a plain swarm.
         faults: What goes wrong; drawn from the seed, too, unless given.
-        liars: Which share of them lies, at most.
 
     Raises:
-        ConfigError: Too few or too many workers, an unknown option, a fault of no such peer, or too
-            many liars.
+        ConfigError: Too few or too many workers, an unknown option, or a fault of no such peer.
     """
-    if not 0 <= liars <= LIARS_MAX:
-        raise ConfigError(f"liars is {liars}: it must be from 0 to {LIARS_MAX}")
     if not WORKERS_MIN <= workers <= WORKERS_MAX:
         raise ConfigError(f"workers is {workers}: it must be from {WORKERS_MIN} to {WORKERS_MAX}")
     for name in without:
@@ -298,7 +276,6 @@ def draw(
     for name, option in _SWARM.items():
         if name not in without:
             scenario = scenario.changed(**option(scenario, stream(seed, "torture", name)))
-    scenario = scenario.changed(**_liars(scenario, liars))
     if faults is None:
         rng = stream(seed, "torture", "faults")
         faults = draw_faults(rng, scenario.peers, diverge=not scenario.config.exact)

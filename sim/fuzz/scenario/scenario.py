@@ -127,8 +127,6 @@ class Scenario:
     is made bytes then."""
     reads: bool = False
     """Whether peers read one another's models meanwhile, as for an average of all."""
-    liars: frozenset[PeerId] = frozenset()
-    """Whose word is worth nothing."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -157,7 +155,7 @@ class Scenario:
     @property
     def averages(self) -> bool:
         """Whether its models only ever become averages of models of its peers."""
-        return self.rule not in _BEYOND and not self.liars
+        return self.rule not in _BEYOND
 
     def host_of(self, peer: PeerId) -> bytes:
         """Where a peer runs."""

@@ -152,6 +152,6 @@ def test_what_is_no_range_is_refused(text: str) -> None:
 
 def test_the_help_names_every_option_and_every_part_of_a_swarm(fuzz: Fuzz) -> None:
     plain = fuzz("--help").stdout
-    for name in ("seeds", "workers", "without", "faults", "liars", "no-shrink", "failures-max"):
+    for name in ("seeds", "workers", "without", "faults", "no-shrink", "failures-max"):
         assert f"--{name}" in plain
     assert all(name in re.sub(r"-\s+", "-", plain) for name in OPTIONS)
