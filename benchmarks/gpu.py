@@ -8,7 +8,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from rumor.gossip.wire.formats import Form
 from rumor.sim import SimulationConfig, simulate
 from rumor.train.tensors.vector import Vector
 
@@ -18,20 +17,18 @@ from .live.processes import Flat, settled
 __all__ = ["measure_copies", "measure_workers"]
 
 _FRACTION: Final = 0.25
-_WHOLE: Final = Form()
 
 # How often each byte is read or written where the rate is counted, by us and by a plain copy.
 _PASSES: Final = {
     "leaving": (1, 1, "copy_ to page-locked memory; ours copies aside first, and sums"),
-    "arriving": (1, 1, "copy_ from page-locked memory"),
-    "mixing": (3, 2, "copy_ on the device; bytes read and written, which are three to its two"),
+    "mixing": (1, 1, "copy_ from page-locked memory; ours mixes what has arrived, too"),
 }
 
 
 def measure_copies(
     device: str = "cuda", copies_mb: tuple[float, ...] = (44.0, 400.0), rounds: int = 7
 ) -> Result:
-    """Take snapshots of a vector, and bring and mix shares, within one process.
+    """Take snapshots of a vector, and mix shares, within one process.
 
     Args:
         device: Where the vector lies.
@@ -40,7 +37,7 @@ def measure_copies(
     """
     return Result(
         name="gpu-copies",
-        title="Between device and page-locked memory, and mixing on the device",
+        title="Between device and page-locked memory",
         rows=tuple(row for size_mb in copies_mb for row in _copies(device, size_mb, rounds)),
     )
 
@@ -48,19 +45,17 @@ def measure_copies(
 def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
     vector = Vector(Flat(int(size_mb * 1e6) // 64 * 16, device))
     numbers = vector.flats[0].uniform_()
-    host = vector.staging.lend(numbers.numel() * 4)
-    host.copy_(vector.snapshot())
+    host = vector.snapshot()
     # Nothing that is copied is changed: `out` and `room` take what the plain ways write.
-    out, room = numbers.clone(), vector.snapshots.lend(host.numel()).view(torch.float32)
+    out = numbers.clone()
+    room = vector.memory.lend(host.numel(), "staged").view(torch.float32)
     plain: Mapping[str, Callable[[], object]] = {
         "leaving": lambda: room.copy_(numbers, non_blocking=True),
-        "arriving": lambda: out.copy_(host.view(torch.float32), non_blocking=True),
-        "mixing": lambda: out.copy_(numbers),
+        "mixing": lambda: out.copy_(host.view(torch.float32), non_blocking=True),
     }
     ways: dict[str, Callable[[], list[float]]] = {
-        "leaving": lambda: timed(lambda: vector.snapshots.take_back(vector.snapshot())),
-        "arriving": lambda: _bring(vector, host),
-        "mixing": lambda: _mix(vector, host),
+        "leaving": lambda: timed(vector.snapshot),
+        "mixing": lambda: timed(lambda: (vector.mix(host, _FRACTION), settled(vector.flats[0]))),
         **{f"{name}, plain": partial(_settle, copy, numbers) for name, copy in plain.items()},
     }
     found = alternate(ways, rounds)
@@ -76,22 +71,6 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
 
 def _settle(copy: Callable[[], object], numbers: Tensor) -> list[float]:
     return timed(lambda: (copy(), settled(numbers)))
-
-
-def _bring(vector: Vector, host: Tensor) -> list[float]:
-    """Seconds until a share is on the device, ahead of its mixing."""
-    taken_s = timed(lambda: vector.bring(host, _WHOLE, 0).synchronize())
-    vector.forget(host)
-    return taken_s
-
-
-def _mix(vector: Vector, host: Tensor) -> list[float]:
-    """Seconds to mix a share that is on the device."""
-    vector.bring(host, _WHOLE, 0).synchronize()
-    settled(vector.flats[0])
-    taken_s = timed(lambda: (vector.mix(host, _FRACTION), settled(vector.flats[0])))
-    vector.forget(host)
-    return taken_s
 
 
 def measure_workers(

@@ -293,7 +293,7 @@ class _Trace:
     def _look(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
             use = self._use()
-            resident = _resident_bytes() - self._before_bytes - use.attached_bytes
+            resident = _resident_bytes() - self._before_bytes
             parts = (use.snapshots_bytes, use.segments_bytes, use.staged_bytes, use.idle_bytes)
             models = [part / use.model_bytes for part in (*parts, resident)]
             self._samples.append((time.monotonic(), *models))

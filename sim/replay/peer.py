@@ -152,7 +152,7 @@ class _Effects:
         key = self._key(share)
         while (made := self._store.find(key)) is None:
             yield key
-        if self._tensors.staging.look(share) is not None:
+        if self._tensors.holds(share):
             return
         for frame in self._frames.get(share, ()):
             part = made.payload[frame.offset_bytes : frame.offset_bytes + frame.size_bytes]

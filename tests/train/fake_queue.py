@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-import torch
 from torch import Tensor
 
 from rumor.train.tensors.cuda import CudaQueue, Mark
@@ -37,35 +36,18 @@ class FakeQueue(CudaQueue):
     def __init__(self) -> None:
         self.waited: list[int] = []
         """Threads of the host that had to wait."""
-        self.buffers: list[int] = []
-        """Sizes of the buffers that were made."""
         self.followed: list[int] = []
         """Threads that train, by each step."""
         self._queue: list[tuple[FakeMark, Callable[[], object]]] = []
         self._marks: list[FakeMark] = []
 
-    def buffer(self, size_bytes: int) -> Tensor:
-        self.buffers.append(size_bytes)
-        return torch.full((size_bytes,), 0xFF, dtype=torch.uint8)
-
     def note(self) -> Mark:
         return self._mark()
 
-    def hold(self, mark: Mark) -> None:
-        self.run_to(mark)
-
-    def save(self, host: Tensor, numbers: Tensor, total: Tensor, after: Mark) -> Mark:
-        def work() -> None:
-            host.copy_(numbers)
-            total.copy_(numbers.double().sum())
-
-        return self._put(work, after)
-
-    def bring(self, landing: Tensor, host: Tensor, after: Mark) -> Mark:
-        return self._put(lambda: landing.copy_(host), after)
-
-    def run(self, work: Callable[[], None], after: Mark) -> Mark:
-        return self._put(work, after)
+    def beside(self, work: Callable[[], object], reads: Tensor, *, waits: bool = False) -> Mark:
+        mark = self._mark()
+        self._queue.append((mark, work))
+        return mark
 
     def follow(self) -> None:
         self.followed.append(threading.get_ident())
@@ -88,16 +70,6 @@ class FakeQueue(CudaQueue):
             self._queue.pop(0)[1]()
         for mark in self._marks:
             mark.done = True
-
-    def _put(self, work: Callable[[], object], after: Mark) -> Mark:
-        def work_after() -> None:
-            assert isinstance(after, FakeMark)
-            after.done = True
-            work()
-
-        mark = self._mark()
-        self._queue.append((mark, work_after))
-        return mark
 
     def _mark(self) -> FakeMark:
         self._marks.append(FakeMark(self))

@@ -218,24 +218,17 @@ class _WeightedSum:
     def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
         """Add a model that was shown, and let go of it; whether all of it was there still."""
         taken = {share: runtime.take_staged(share) for share in shown}
-        try:
-            if None in taken.values():
-                return False
-            weights = [0] * len(shown)
-            for share, staged in taken.items():
-                assert staged is not None
-                weights[share.shard] = weight = shown[share]
-                numbers = self._vector.numbers_in(staged.payload, staged.form, share.shard)
-                for values, _, part in numbers:
-                    self._add(part, values, weight)
-            for flat in self._vector.flats:
-                if flat.is_cuda:
-                    torch.cuda.synchronize(flat.device)  # what was read is used again
-            self.held[peer] = weights
-            return True
-        finally:
-            for staged in filter(None, taken.values()):
-                runtime.give_back(staged)
+        if None in taken.values():
+            return False
+        weights = [0] * len(shown)
+        for share, staged in taken.items():
+            assert staged is not None
+            weights[share.shard] = weight = shown[share]
+            read = self._vector.numbers_in(staged.payload, staged.form, share.shard)
+            for values, _, part in read:
+                self._add(part, values, weight)
+        self.held[peer] = weights
+        return True
 
     @torch.no_grad()
     def _add(self, part: Part, values: Tensor, weight: int) -> None:

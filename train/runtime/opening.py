@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -22,7 +22,6 @@ from ...gossip.rules.registry import spec_of
 from ...gossip.transport.keys.key import covers
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, PeerId, SnapshotId, stream
-from ...gossip.wire.formats import NATIVE, Form
 from ...topology.live import LiveTopology
 from ..config import PeerConfig
 from ..model import travelling_tensors
@@ -31,8 +30,8 @@ from ..storage.files import write_json
 from ..storage.incarnation import note_incarnation
 from ..storage.journal import JOURNAL, Head, Journal
 from ..storage.ledger_file import LedgerFile, new_ledger_path
-from ..tensors.shared_memory import Attachments, SegmentPool, host_id
-from ..tensors.store import Preallocation, TensorStore
+from ..tensors.shared_memory import Attachments, host_id
+from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
 from .search import advertised
@@ -45,9 +44,6 @@ from .telling.stats import PeerStats
 from .telling.status import StatusDesk
 
 __all__ = ["open_runtime", "open_transport"]
-
-# Rules with many neighbors may have more pushes under way; those seldom are at the same moment.
-_AT_ONCE_MAX: Final = 2
 
 
 def open_transport(config: PeerConfig, network_faults: Path | None = None) -> Transport:
@@ -100,7 +96,7 @@ def open_runtime(
         ConfigError: An address cannot be bound, a folder cannot be written, or what was asked for
             cannot be journaled; nothing stays open.
     """
-    requirements, wire = requirements_of(rule), config.protocol.wire
+    requirements = requirements_of(rule)
     try:
         transport = opens(config)
     except TransportError as error:
@@ -155,12 +151,8 @@ def open_runtime(
         store = TensorStore(
             vector,
             rounding=partial(_rounding, config.seed, id),
-            segments=SegmentPool(pinned=not vector.is_here, memory=vector.memory) if host else None,
-            attachments=Attachments(memory=vector.memory) if host else None,
+            attachments=Attachments() if host else None,
             shared=shared,
-        )
-        form = Form(
-            NATIVE if config.protocol.exact else wire, registers=requirements.share_registers
         )
         runtime = PeerRuntime(
             protocol,
@@ -173,7 +165,6 @@ def open_runtime(
             events=events,
             ledger=ledger,
             journal=journal,
-            preallocation=Preallocation(store, form, min(rule.outstanding_max, _AT_ONCE_MAX)),
             desk=StatusDesk(_settings(config, rule), events, stats, ModelSample(vector.flats)),
             obeys_stops=config.remote_stop,
             deaths=DeathNotices(config.out),

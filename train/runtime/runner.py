@@ -44,8 +44,6 @@ from ...gossip.effects.events import (
     Event,
     Founded,
     Joined,
-    PeerDied,
-    PeerLeft,
     PeerMet,
     PeerRefused,
     StaleIncarnation,
@@ -56,7 +54,7 @@ from ...gossip.protocol.protocol import Protocol
 from ...gossip.transport.addresses import split_address
 from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.zmq_transport import Received, Transport
-from ...gossip.types import Incarnation, PeerId, ShareId, SnapshotId
+from ...gossip.types import Incarnation, PeerId, ShareId
 from ...gossip.wire.codec import (
     Buffer,
     decode_header,
@@ -86,8 +84,7 @@ from ..storage.journal import Journal
 from ..storage.journal_records import Call
 from ..storage.ledger_file import LedgerFile
 from ..tensors.buffers import give_pages_back
-from ..tensors.staging import Staged
-from ..tensors.store import Preallocation, TensorStore
+from ..tensors.store import Staged, TensorStore
 from ..tensors.vector import Vector
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
@@ -110,8 +107,6 @@ _DEVICE_POLL_S: Final = 0.001
 _SWEEP_S: Final = 1.0
 # Between two log lines that name the peers waited for.
 _SAY_S: Final = 5.0
-# Below this, a snapshot takes no longer than two threads take to hand over to one another.
-_EARLY_BYTES_MIN: Final = 16 << 20
 # Twice as long as it takes `rumor stop` to ask again.
 _LAST_WORD_S: Final = 0.7
 
@@ -135,7 +130,6 @@ class PeerRuntime:
         lock: Held while the protocol is called or read.
         ledger: Where changes of weight are written, None for nowhere.
         journal: Where calls of the protocol are written, None for nowhere.
-        preallocation: Makes the memory that pushes need once neighbors are known.
         desk: Answers observers; None not to.
         obeys_stops: Whether the peer obeys `rumor stop`.
         deaths: Deaths of other peers, as reported by a launcher.
@@ -154,7 +148,6 @@ class PeerRuntime:
         events: Events,
         ledger: LedgerFile | None = None,
         journal: Journal | None = None,
-        preallocation: Preallocation | None = None,
         desk: StatusDesk | None = None,
         obeys_stops: bool = True,
         deaths: DeathNotices | None = None,
@@ -177,7 +170,6 @@ class PeerRuntime:
         self._store = store
         self._ledger = ledger
         self._events = events
-        self._preallocation = preallocation
         self._desk = desk
         self._obeys_stops = obeys_stops
         self._deaths = deaths or DeathNotices(None)
@@ -255,8 +247,6 @@ class PeerRuntime:
             closing.callback(self._events.close)
             if self.journal is not None:
                 closing.callback(self._close_journal, self.journal)
-            if self._preallocation is not None:
-                closing.callback(self._preallocation.close)
             closing.callback(self._stop)
             if self.is_sound and self.ended_by == STOPPED:
                 # Until `rumor stop` has asked again: what is sent just before a connection ends
@@ -335,12 +325,8 @@ class PeerRuntime:
             pass
 
     def take_staged(self, share: ShareId) -> Staged | None:
-        """Take out a share that is shown, to read it; None where it was dropped. Give it back."""
-        return self._store.staging.pop(share)
-
-    def give_back(self, staged: Staged) -> None:
-        """Let the memory of what was taken out be used again."""
-        self._store.staging.give_back(staged)
+        """Take out a share that is shown, to read it; None where it was dropped."""
+        return self._store.pop(share)
 
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -391,21 +377,9 @@ class PeerRuntime:
         return effects
 
     def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:
-        early = self._begin_sending(effects)
-        try:
-            return self._carry_out_in_order(effects, frame, early)
-        finally:
-            for snapshot in early:
-                self._store.cancel(snapshot)
-
-    def _carry_out_in_order(
-        self, effects: Sequence[Effect | Event], frame: Buffer, early: set[SnapshotId]
-    ) -> bool:
         waits = False
         for effect in effects:
             match effect:
-                case Send() if effect.snapshot in early:
-                    pass
                 case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
                     # A snapshot may still be on its way from a device: training does not wait
                     # for it, and what is cut from it goes out before it is let go.
@@ -413,11 +387,11 @@ class PeerRuntime:
                 case Inspect():
                     self._inspect(effect.share)
                 case Attach(share=share):
-                    usable = self._store.staging.attach(effect)
+                    usable = self._store.attach(effect)
                     self._carry_out(self._decide("attached", share=share, usable=usable))
                 case Measure():
                     # The rule's answer to what was measured stands for that of the whole turn.
-                    found = dict(self._store.measured(effect))
+                    found = self._store.measured(effect)
                     waits = self._carry_out(self._decide("measured", distances=found))
                 case TakeSketch():
                     self._carry_out(self._decide("sketched", sketch=self._store.sketch()))
@@ -455,35 +429,19 @@ class PeerRuntime:
                 self.refusal = event
             case StaleIncarnation(incarnation):
                 self.outlived = incarnation
-            case PeerDied() | PeerLeft():
-                self._store.forget_gone()
-            case PeerMet(peer):
+            case PeerMet():
                 self._store.met()
-                self._note_met(peer)
+                self._note_met()
             case Joined() | Founded():
                 self._met.clear()  # of another swarm, which it has given up
                 if isinstance(event, Joined):
                     self._check_anchor()
                     give_pages_back()
-                self._note_met(None)
+                self._note_met()
 
-    def _note_met(self, peer: PeerId | None) -> None:
-        """Note who is known, and make the memory that pushes to *peer*, or to all, will need."""
-        phase, known, kinds = self.look(
-            lambda protocol: (
-                protocol.phase,
-                protocol.known(),
-                {
-                    protocol.state.shares_memory(each)
-                    for each in ([m.id for m in protocol.known()] if peer is None else [peer])
-                },
-            )
-        )
+    def _note_met(self) -> None:
+        known = self.look(lambda protocol: protocol.known())
         self._met |= {(member.id, member.incarnation) for member in known}
-        # Before it belongs to a swarm, a newcomer needs its memory for its copy.
-        if self._preallocation is not None and (peer is None or phase >= Phase.TRAINING):
-            for shares_memory in kinds:
-                self._preallocation.met(shares_memory=shares_memory)
 
     def _check_anchor(self) -> None:
         # One that came in several shards can only be told when all of them are there.
@@ -492,33 +450,8 @@ class PeerRuntime:
         if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
-    def _begin_sending(self, effects: Sequence[Effect | Event]) -> set[SnapshotId]:
-        """Queue what is cut from large snapshots before they are taken.
-
-        Then the network thread sends the first frames while the last ones are still being copied.
-        One that a neighbor reads where it lies is whole before its offer leaves.
-        """
-        large = {
-            effect.snapshot
-            for effect in effects
-            if type(effect) is Send
-            and not effect.shown
-            and type(effect.envelope.body) is Offer
-            and effect.envelope.body.size_bytes >= _EARLY_BYTES_MIN
-        }
-        snapshots = [e for e in effects if type(e) is Snapshot and e.id in large] if large else []
-        for snapshot in snapshots:
-            self._store.expect(snapshot)
-        early = {snapshot.id for snapshot in snapshots}
-        if early:
-            self._queue.add(e for e in effects if type(e) is Send and e.snapshot in early)
-            self._transport.wake()
-        return early
-
     def _inspect(self, share: ShareId) -> None:
         finite = self._store.is_sound(share, self.protocol.swarm)
-        if finite:
-            self._store.staging.bring(share)
         self._carry_out(self._decide("inspected", share=share, finite=finite))
         self._ready.set()
 
@@ -586,7 +519,10 @@ class PeerRuntime:
         self._carry_out(self._decide("receive", header, envelope=farewell))
 
     def _take_back(self, envelope: Envelope) -> None:
-        """Hear of a message that the network has refused."""
+        """Hear of a message that the network has refused, or whose values are of no use."""
+        if (failure := self._store.failure) is not None:
+            self._store.failure = None
+            self._fail(failure, ends=False)
         # Only what it says is of use: there is no frame in a journal.
         header = encode(replace(envelope, frame_bytes=0))[0]
         self._carry_out(self._decide("unsent", header, envelope=envelope))
@@ -611,7 +547,7 @@ class PeerRuntime:
                 self._hear(PeerRefused(envelope.source, _AHEAD))
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
-            frame = self._store.staging.receive(stage, envelope, check, received)
+            frame = self._store.receive(stage, envelope, check, received)
             effects = self._decide("receive", received.header, envelope=envelope)
         except RemoteProtocolError as error:
             self.counters.errors += 1

@@ -34,7 +34,6 @@ from ..model import (
     sort_out,
 )
 from .blocks import blocks, is_finite_tensor, scratch
-from .frames import Payload
 from .wires import formats
 
 __all__ = [
@@ -69,7 +68,7 @@ class Placed:
         """Where its room ends, padding included."""
         return self.offset_bytes + self.spec.room_bytes
 
-    def room(self, host: Payload, offset_bytes: int) -> Tensor:
+    def room(self, host: Tensor, offset_bytes: int) -> Tensor:
         """The bytes from an offset on as this tensor's values, in its dtype and shape."""
         raw = host[offset_bytes : offset_bytes + self.spec.size_bytes]
         return raw.view(self.tensor.dtype).view(self.tensor.shape)
@@ -375,33 +374,16 @@ class Part(NamedTuple):
             there = _as_lines(flats[self.flat])
             there.index_copy_(0, self.lines, numbers.view(-1, there.shape[1]))
 
-    def room(self, payload: Payload) -> Tensor:
-        """The room, uint8: a view, or a copy where it lies in several frames."""
+    def room(self, payload: Tensor) -> Tensor:
+        """The room, uint8."""
         return payload[self.start_bytes : self.stop_bytes]
 
-    def is_finite(self, payload: Payload) -> bool:
+    def is_finite(self, payload: Tensor) -> bool:
         """Whether all that a payload brings for it is finite."""
-        if self.wire is None:
-            return all(is_finite_tensor(raw.view(self.dtype)) for _, raw in self.pieces(payload))
         room = self.room(payload)
+        if self.wire is None:
+            return is_finite_tensor(room.view(self.dtype))
         return formats.is_finite(room, self.wire, self.dtype, self.high - self.low)
-
-    def pieces(self, payload: Payload) -> Iterator[tuple["Part", Tensor]]:
-        """Cut it where its bytes lie in several frames; neighboring parts, each with its bytes."""
-        if isinstance(payload, Tensor) or self.wire is not None:
-            yield self, self.room(payload)
-            return
-        start = 0
-        for raw in payload.pieces(self.start_bytes, self.stop_bytes):
-            stop = start + raw.numel() // self.dtype.itemsize
-            yield self._cut(start, stop), raw
-            start = stop
-
-    def _cut(self, start: int, stop: int) -> "Part":
-        """Those of its numbers from one place to another, which are whole cache lines."""
-        per_line = ALIGNMENT_BYTES // self.dtype.itemsize
-        lines = None if self.lines is None else self.lines[start // per_line : stop // per_line]
-        return self._replace(low=self.low + start, high=self.low + stop, lines=lines)
 
     def moved(self, offset_bytes: int) -> "Part":
         """The same numbers, in a room that lies so much further on."""

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -26,16 +25,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .buffers import BufferPool, Memory
-
-__all__ = ["Attachments", "SegmentPool", "host_id"]
+__all__ = ["TOKEN_BYTES", "Attachments", "Segments", "host_id", "sealed_file"]
 
 _log = logging.getLogger("rumor")
 
-_HEAD_BYTES: Final = 4096
-"""What lies before the payload: the token, and room, so that the payload begins at a page."""
+TOKEN_BYTES: Final = 16
+"""Bytes that a file in memory begins with, which only those have who were told its name."""
 
-_TOKEN_BYTES: Final = 16
+# Before the payload: the token, and room, so that the payload begins at a page.
+_HEAD_BYTES: Final = 4096
 _NAME: Final = re.compile(r"([1-9][0-9]{0,9}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
 _HOST_ID_BYTES: Final = 16
 
@@ -48,19 +46,38 @@ def host_id() -> bytes:
         16 bytes, of the running kernel, the namespaces and the user; none where the system has
         no such segments, or does not let them be opened.
     """
-    pool, attachments = SegmentPool(pinned=False), Attachments()
-    buffer = pool.lend(1)
-    if attachments.open(pool.name_of(buffer), 1) is None:
-        return b""
+    segments = Segments()
     try:
+        buffer = segments.make(1)
+        if Attachments().open(segments.name_of(buffer), 1) is None:
+            return b""
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         digest = blake2b(boot, digest_size=_HOST_ID_BYTES)
         for kind in ("pid", "user", "net"):
             digest.update(os.readlink(f"/proc/self/ns/{kind}").encode())
-    except OSError:
+    except (AttributeError, OSError):
         return b""
     digest.update(str(os.geteuid()).encode())
     return digest.digest()
+
+
+def sealed_file(length: int, token: bytes) -> int:
+    """An anonymous file in memory that begins with a token; its descriptor.
+
+    Raises:
+        AttributeError, OSError: The system has no such files, or no room.
+    """
+    fd = os.memfd_create("rumor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, length)
+        os.pwrite(fd, token, 0)
+        # Were it cut short under a reader, that would die of SIGBUS.
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 class _PinnedMapping(mmap.mmap):
@@ -95,71 +112,34 @@ class _Held(NamedTuple):
     close: "weakref.finalize[..., mmap.mmap]"
 
 
-class SegmentPool(BufferPool):
-    """Lends buffers that lie in segments, at a page; what comes back is lent again.
+class Segments:
+    """Buffers of this process that lie in segments, at a page."""
 
-    Where the system refuses a segment, a buffer is ordinary memory and has no name.
-
-    Args:
-        pinned: Whether a GPU will copy from or to them, which wants page-locked memory.
-        kept_max: Buffers of one size kept for later; more than that are freed.
-        memory: Where they are counted; None for nowhere.
-    """
-
-    def __init__(self, *, pinned: bool, kept_max: int = 8, memory: Memory | None = None) -> None:
-        pinned = pinned and torch.cuda.is_available()
-        super().__init__(pinned=pinned, kept_max=kept_max, memory=memory, kind="segments")
+    def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
 
-    def name_of(self, buffer: Tensor) -> str:
-        """What another process opens a lent buffer by; empty where it cannot."""
-        held = self._held.get(buffer.data_ptr())
-        return f"{os.getpid()}:{held.fd}:{held.token.hex()}" if held is not None else ""
+    def make(self, size_bytes: int, *, pinned: bool = False) -> Tensor:
+        """A buffer in a segment of its own, which is gone with its last view.
 
-    def take_back(self, buffer: Tensor) -> None:
-        """Keep a buffer that nobody reads or writes any more, unless it was abandoned."""
-        if buffer.data_ptr() in self._held:
-            super().take_back(buffer)
-        else:
-            self._memory.give_back(self._kind, buffer.numel())
+        Args:
+            size_bytes: How large.
+            pinned: Whether its pages are locked for a GPU, where there is one.
 
-    def abandon(self, buffer: Tensor) -> None:
-        """Never lend a buffer again: another process may be reading it for all that is known.
-
-        It cannot be opened by its name any more; its memory is freed with its last view, here and
-        elsewhere.
+        Raises:
+            AttributeError, OSError, ValueError: The system has no segments, or no room.
         """
-        held = self._held.get(buffer.data_ptr())
-        if held is not None:
-            held.close()
-
-    def _make(self, size_bytes: int) -> Tensor:
-        if hasattr(os, "memfd_create"):
-            try:
-                return self._make_segment(size_bytes)
-            except (OSError, ValueError) as error:
-                _log.debug("no segment of %d bytes: %s", size_bytes, error)
-        return super()._make(size_bytes)
-
-    def _make_segment(self, size_bytes: int) -> Tensor:
         length = -(-(_HEAD_BYTES + size_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
-        fd = os.memfd_create("rumor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        token = os.urandom(TOKEN_BYTES)
+        fd = sealed_file(length, token)
+        pinned = pinned and torch.cuda.is_available()
         try:
-            token = os.urandom(_TOKEN_BYTES)
-            os.ftruncate(fd, length)
-            os.pwrite(fd, token, 0)
-            # Were it cut short under a reader, that would die of SIGBUS.
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
             # Pages come at the first write, as private ones do. To have them made here takes as
             # long, but holds up all threads of Python meanwhile.
-            mapping = (_PinnedMapping if self._pinned else mmap.mmap)(fd, length, mmap.MAP_SHARED)
-            buffer = torch.frombuffer(
-                mapping, dtype=torch.uint8, count=size_bytes, offset=_HEAD_BYTES
-            )
+            mapping = (_PinnedMapping if pinned else mmap.mmap)(fd, length, mmap.MAP_SHARED)
         except BaseException:
             os.close(fd)
             raise
+        buffer = torch.frombuffer(mapping, dtype=torch.uint8, count=size_bytes, offset=_HEAD_BYTES)
         # What views the mapping keeps it alive; it is unmapped with the last of these.
         close = weakref.finalize(mapping, _close, self._held, buffer.data_ptr(), fd)
         close.atexit = False
@@ -168,8 +148,19 @@ class SegmentPool(BufferPool):
             mapping.pin(buffer)
         return buffer
 
+    def name_of(self, buffer: Tensor) -> str:
+        """What another process opens a buffer by; empty where it cannot."""
+        held = self._held.get(buffer.data_ptr())
+        return f"{os.getpid()}:{held.fd}:{held.token.hex()}" if held is not None else ""
 
-# Not a method, which would keep the pool, and so what it keeps, for as long as any mapping.
+    def abandon(self, buffer: Tensor) -> None:
+        """Let no other process open a buffer any more, though one may be reading it."""
+        held = self._held.get(buffer.data_ptr())
+        if held is not None:
+            held.close()
+
+
+# Not a method, which would keep the segments for as long as any mapping.
 def _close(held: dict[int, _Held], place: int, fd: int) -> None:
     os.close(fd)
     # By now, another segment may lie at that place.
@@ -187,33 +178,26 @@ class _Mapped(NamedTuple):
     used_s: float = 0.0
     """When it was asked for last."""
 
+    def is_there(self) -> bool:
+        """Whether its owner still has it."""
+        try:
+            return os.stat(_path(self.pid, self.fd)).st_ino == self.inode
+        except OSError:
+            return False
+
 
 class Attachments:
-    """Segments of other processes, mapped for reading and kept so. Any thread may use it.
+    """Segments of other processes, mapped for reading and kept so. Any thread may use it."""
 
-    Args:
-        kept_max: Segments kept mapped for the next time; more than that are let go.
-        memory: Tells how much that is; None for nobody.
-    """
-
-    def __init__(self, *, kept_max: int = 32, memory: Memory | None = None) -> None:
-        if memory is not None:
-            memory.add_mapped(self)
-        self._kept_max = kept_max
-        self._kept: OrderedDict[str, _Mapped] = OrderedDict()
+    def __init__(self) -> None:
+        self._kept: dict[str, _Mapped] = {}
         self._lock = threading.Lock()
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all that is kept mapped."""
-        with self._lock:
-            return sum(mapped.buffer.numel() for mapped in self._kept.values())
 
     def open(self, name: str, size_bytes: int) -> Tensor | None:
         """Map a segment, or find it mapped.
 
         Args:
-            name: What its owner's pool calls it; may come from anybody.
+            name: What its owner calls it; may come from anybody.
             size_bytes: How much of it is wanted.
 
         Returns:
@@ -224,39 +208,25 @@ class Attachments:
         with self._lock:
             mapped = self._kept.get(name)
             if mapped is None or mapped.buffer.numel() < size_bytes:
-                # Kept for ever, the memory of a process that has ended would never be free.
-                self._forget_gone()
                 mapped = _attach(name, size_bytes)
                 if mapped is None:
                     return None
             self._kept[name] = mapped._replace(used_s=time.monotonic())
-            self._kept.move_to_end(name)
-            while len(self._kept) > self._kept_max:
-                self._kept.popitem(last=False)
         return mapped.buffer[:size_bytes]
 
     def forget_gone(self, idle_s: float = math.inf) -> None:
-        """Let go of segments whose owner has ended or freed them; what is in use stays mapped.
-
-        Args:
-            idle_s: Also of those that were not asked for since so many seconds.
-        """
+        """Let go of segments that their owner has freed, as by its end, and of those that were not
+        asked for since so many seconds; what is in use stays mapped."""
         until_s = time.monotonic() - idle_s
         with self._lock:
             for name, mapped in list(self._kept.items()):
-                if mapped.used_s < until_s:
+                if mapped.used_s < until_s or not mapped.is_there():
                     del self._kept[name]
-            self._forget_gone()
 
     def close(self) -> None:
         """Let go of all segments; what is in use stays mapped."""
         with self._lock:
             self._kept.clear()
-
-    def _forget_gone(self) -> None:
-        for name, mapped in list(self._kept.items()):
-            if not _is_there(mapped):
-                del self._kept[name]
 
 
 def _attach(name: str, size_bytes: int) -> _Mapped | None:
@@ -304,13 +274,6 @@ class _Bytes:
             "shape": array.shape,
             "typestr": array.dtype.str,
         }
-
-
-def _is_there(mapped: _Mapped) -> bool:
-    try:
-        return os.stat(_path(mapped.pid, mapped.fd)).st_ino == mapped.inode
-    except OSError:
-        return False
 
 
 def _path(pid: int, fd: int) -> str:

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from hashlib import blake2b
 
 import numpy as np
@@ -13,39 +13,55 @@ from torch import Tensor, nn
 
 from ...gossip.effects.effects import X
 from ...gossip.effects.registers import OnDemand, is_pattern
-from ...gossip.errors import LocalProtocolError
+from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
-from .blocks import all_finite, exchange, is_finite_tensor
-from .buffers import BufferPool, Memory, SnapshotCopy, messages_keep_pages, not_finite
-from .cuda import (
-    CudaQueue,
-    DeviceArrival,
-    DeviceSnapshot,
-    Mark,
-    Marks,
-    device_copies,
-    queue_of,
-)
-from .frames import Payload
+from .blocks import all_finite, copy_finite, exchange, is_finite_tensor
+from .buffers import Memory
+from .cuda import DONE, CudaQueue, Mark, Marks, depart, queue_of
 from .layout import Constants, Layout, Part, Plan, plan
 from .state import ExtraState
 from .wires import formats
 
-__all__ = ["Flats", "Term", "Vector", "is_finite_tensor"]
+__all__ = ["Flats", "Taken", "Term", "Vector", "is_finite_tensor", "not_finite"]
 
 
 Flats = tuple[Tensor, ...]
 """One tensor of shape ``(n_padded,)`` per dtype and device."""
 
-Term = str | tuple[Payload, Form] | tuple[Payload, Form, int]
+Term = str | tuple[Tensor, Form] | tuple[Tensor, Form, int]
 """A register; a payload, staged or of one's own, and what it consists of; the same, and which of
 its registers counts in place of the first."""
 
 _WHOLE = Form()
 
 
+# Strangers may offer shares of any fraction.
 _PLANS_MAX = 256
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """A snapshot in host memory, or on its way there from a device."""
+
+    host: Tensor
+    """Bytes as they travel: uint8, shape ``(size_bytes,)``."""
+    form: Form
+    shard: int
+    mark: Mark = DONE
+    """When all of it is there."""
+    looks: Sequence[Callable[[], bool]] = ()
+    """Say then whether what came from a device is finite; all else is."""
+    is_finite: bool | None = None
+    """None while that is not known."""
+
+    def wait(self) -> bool:
+        """Wait until all is in host memory; whether all of it is finite."""
+        if self.is_finite is None:
+            self.mark.synchronize()
+            self.is_finite = all(look() for look in self.looks)
+            self.looks = ()
+        return self.is_finite
 
 
 class Vector:
@@ -104,10 +120,8 @@ class Vector:
         """Tensors of the module that do not travel."""
         self.schema: Schema = self.layout.schema
         placed = *self.layout.placed, *self.layout.local
-        self._device_copies = device_copies(
-            ((p.tensor.device, p.spec.room_bytes) for p in placed), queues
-        )
-        self._on_devices = [copies for copies in self._device_copies.values() if copies is not None]
+        devices = {each.tensor.device for each in placed}
+        self._queues = {each: queue for each in devices if (queue := queues(each)) is not None}
         self.flats: Flats = self.layout.lay_out()
         """The vector itself."""
         self._registers = OnDemand(registers, partial(_zeros, self.flats))
@@ -120,16 +134,14 @@ class Vector:
         if keeps_anchor:
             self.keep_anchor()
         self._sent = tuple(flat.clone() for flat in self.flats) if sends_topk else None
-        self._plans: dict[tuple[Form, int], Plan] = {}
-        pinned = any(flat.is_cuda for flat in self.flats)
-        # Each payload is held, so that no other object can have its number.
-        self._ahead: dict[int, tuple[Payload, dict[tuple[int, int], DeviceArrival]]] = {}
-        self.memory = Memory(sum(flat.nbytes for flat in self.flats), memory_models_max)
-        """Counts the host memory of shares on their way."""
-        self.staging = BufferPool(pinned=pinned, memory=self.memory, kind="staged")
-        """Host buffers for shares that arrive."""
-        self.snapshots = BufferPool(pinned=pinned, memory=self.memory, kind="snapshots")
-        """Host buffers for shares that leave."""
+        self.memory = Memory(
+            sum(flat.nbytes for flat in self.flats),
+            memory_models_max,
+            pinned=any(flat.is_cuda for flat in self.flats),
+        )
+        """Host memory of shares on their way."""
+        kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
+        self._plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
 
     @property
     def n_params(self) -> int:
@@ -138,8 +150,8 @@ class Vector:
 
     @property
     def is_here(self) -> bool:
-        """Whether all of it lies in host memory, so that whoever mixes does the work itself."""
-        return not self._on_devices
+        """Whether all of it lies in host memory, so that the thread that mixes does the work."""
+        return not self._queues
 
     def compare_frozen(self) -> None:
         """Let the schema tell frozen parameters apart, by their values as they are now.
@@ -175,7 +187,7 @@ class Vector:
         """
         return _hash(self._anchor())
 
-    def anchor_matches(self, payload: Payload, form: Form, shard: int, expected: bytes) -> bool:
+    def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
         """Whether the anchor that a payload brings is the one of this name.
 
         With several shards each brings a part of it, of which that cannot be told, and the answer
@@ -184,7 +196,7 @@ class Vector:
         if self.schema.shards > 1:
             return True
         parts = self.plan(form, shard).anchor
-        return _hash(raw for part in parts for _, raw in part.pieces(payload)) == expected
+        return _hash(part.room(payload) for part in parts) == expected
 
     def require_finite(self) -> None:
         """Make sure that all numbers are finite, at the price of reading them.
@@ -201,13 +213,7 @@ class Vector:
         Raises:
             TrainingError: Numbers of one dtype are to be converted that lie on several devices.
         """
-        found = self._plans.get((form, shard))
-        if found is None:
-            # Strangers may offer shares of any fraction.
-            if len(self._plans) >= max(_PLANS_MAX, 2 * self.schema.shards):
-                self._plans.clear()
-            found = self._plans[form, shard] = plan(self.schema, self.layout.segments, form, shard)
-        return found
+        return self._plan(form, shard)
 
     def snapshot(
         self,
@@ -231,13 +237,9 @@ class Vector:
             TrainingError: A value is not finite, and must never reach another peer; or the
                 model's tensors no longer lie in the vector.
         """
-        host = self.snapshots.lend(self.plan(form, shard).size_bytes)
-        try:
-            if not self.take(host, register, form, shard, rng).wait():
-                raise not_finite(form)
-        except BaseException:
-            self.snapshots.take_back(host)
-            raise
+        host = self.memory.lend(self.plan(form, shard).size_bytes, "snapshots")
+        if not self.take(host, register, form, shard, rng).wait():
+            raise not_finite(form)
         return host
 
     @torch.no_grad()
@@ -248,8 +250,7 @@ class Vector:
         form: Form = _WHOLE,
         shard: int = 0,
         rng: np.random.Generator | None = None,
-        written: Callable[[int], None] | None = None,
-    ) -> DeviceSnapshot:
+    ) -> Taken:
         """Copy a shard of a register out to a given host buffer; does not wait for a device.
 
         Args:
@@ -258,10 +259,6 @@ class Vector:
             form: What the payload consists of.
             shard: Which.
             rng: Decides how ``int8`` rounds.
-            written: Told now and then how many bytes are there, all of them finite.
-
-        Returns:
-            What to wait for where the register lies on a device.
 
         Raises:
             TrainingError: As `snapshot` does, where that shows at once.
@@ -269,32 +266,44 @@ class Vector:
         """
         self.layout.require_in_place()
         layout = self.plan(form, shard)
-        copy = SnapshotCopy(host, self._device_copies.__getitem__, written)
         names = (register,) if isinstance(register, str) else register
         if len(names) != form.registers:
             raise LocalProtocolError(f"{len(names)} registers in a share of {form.registers}")
+        leaving = [(p, self._registers[names[p.register]], names[p.register]) for p in layout.parts]
+        leaving += [(part, self._anchor(), "") for part in layout.anchor]
+        is_finite, marks, looks = True, list[Mark](), list[Callable[[], bool]]()
         with self._in_order():
-            for index, name in enumerate(names):
-                flats, write = self._registers[name], partial(self._write, name, rng)
-                copy.add(layout.of_register(index), flats, write)
-            if layout.local_bytes[0] < layout.local_bytes[1]:
+            for part, flats, name in leaving:
+                room, numbers = part.room(host), part.of(flats)
+                write = None if part.wire is None else partial(self._write, name, rng, part)
+                queue = self._queues.get(numbers.device)
+                if queue is not None:
+                    mark, look = depart(queue, room, numbers, write)
+                    marks.append(mark)
+                    looks.append(look)
+                elif write is None:
+                    is_finite &= copy_finite(room.view(part.dtype), numbers)
+                else:
+                    is_finite &= write(room, numbers)
+            start, stop = layout.local_bytes
+            if start < stop:
                 if self.extra_state is not None:
                     self.extra_state.pack()
-                copy.add_local(layout.local_bytes, self.layout.local)
-            if layout.anchor:
-                copy.add(layout.anchor, self._anchor(), None)
-        return copy.taken(form)
+                # What lies in the gaps between them must not be told.
+                host[start:stop].zero_()
+                for placed, room in self._local_rooms(host, start):
+                    room.copy_(placed, non_blocking=True)
+                marks += self._notes()
+        if not is_finite:
+            # The buffer is used again.
+            Marks(marks).synchronize()
+            raise not_finite(form)
+        return Taken(host, form, shard, Marks(marks), looks)
 
-    def is_finite(self, payload: Payload, form: Form = _WHOLE, shard: int = 0) -> bool:
+    def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
         """Whether all numbers in a payload that came are finite, and may be mixed."""
         layout = self.plan(form, shard)
         return all(part.is_finite(payload) for part in (*layout.parts, *layout.anchor))
-
-    def holds_frames(self, form: Form, shard: int = 0) -> bool:
-        """Whether a payload is to be mixed from the messages in which it came, see `Frames`: its
-        numbers lie in it as they are, all flat tensors in host memory, and messages in memory that
-        is used again. Fresh pages cost more than the copy that is saved."""
-        return self.is_here and messages_keep_pages() and self.plan(form, shard).is_native
 
     def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
         """Whether all numbers in some bytes of a payload are finite.
@@ -312,50 +321,18 @@ class Vector:
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
         if not layout.is_native or start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
-        first = layout.parts[0]
-        if first.start_bytes <= start_bytes and stop_bytes <= first.stop_bytes:
-            # As almost always: models have one dtype.
-            return is_finite_tensor(raw.view(first.dtype))
         return all(
             is_finite_tensor(raw[low - start_bytes : high - start_bytes].view(part.dtype))
             for part, low, high in layout.between(start_bytes, stop_bytes)
         )
 
-    def bring(self, payload: Payload, form: Form, shard: int) -> Mark:
-        """Let a staged share begin its way to the devices before it is mixed, read or combined.
-
-        Args:
-            payload: All of it, host memory, uint8; `forget` it before it is used again.
-            form: What it consists of.
-            shard: Which.
-
-        Returns:
-            When as much of the payload as was taken along is read.
-        """
-        layout, ahead = self.plan(form, shard), {}
-        for part in (*layout.parts, *layout.anchor):
-            copies = self._device_copies[self.flats[part.flat].device]
-            arrival = None if copies is None else copies.bring(part.room(payload))
-            if arrival is not None:
-                ahead[part.start_bytes, part.stop_bytes] = arrival
-        self._ahead[id(payload)] = payload, ahead
-        return Marks([arrival.mark for arrival in ahead.values()])
-
-    def forget(self, payload: Payload) -> None:
-        """Let go of what was brought of a payload, if anything was."""
-        _, ahead = self._ahead.pop(id(payload), (payload, {}))
-        for arrival in ahead.values():
-            copies = self._device_copies[arrival.raw.device]
-            assert copies is not None
-            copies.release(arrival)
-
     def follow(self) -> None:
         """Take the streams that are current on this thread for those that train, from now on."""
-        for copies in self._on_devices:
-            copies.queue.follow()
+        for queue in self._queues.values():
+            queue.follow()
 
     @torch.no_grad()
-    def mix(self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
+    def mix(self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
         """Move toward a share in place: ``x += fraction * (share - x)``, its first register.
 
         Args:
@@ -368,20 +345,17 @@ class Vector:
         Returns:
             When the payload is read, so that its memory may be used again.
         """
-        marks = []
         with self._in_order():
             for part in self.plan(form, shard).of_register(0):
-                for piece, raw in part.pieces(payload):
-                    with self._arrived(piece, raw, payload) as arrival:
-                        self._mix(piece, arrival.raw, fraction)
-                        marks.append(arrival.mark)
+                self._mix(part, self._arrived(part, payload), fraction)
             if fraction == 1.0 and form.copy:
-                marks += self._take_over(payload, form, shard)
+                self._take_over(payload, form, shard)
+            mark = Marks(self._notes())
         self.layout.note_change(shard)
-        return Marks(marks)
+        return mark
 
     def numbers_in(
-        self, payload: Payload, form: Form, shard: int
+        self, payload: Tensor, form: Form, shard: int
     ) -> Iterator[tuple[Tensor, Tensor, Part]]:
         """Read a staged share that has every number, part by part; its first register.
 
@@ -390,11 +364,10 @@ class Vector:
             that is: `Part.of` finds it in any other `Flats`.
         """
         for part in self.plan(form, shard).of_register(0):
-            for piece, raw in part.pieces(payload):
-                with torch.no_grad(), self._arrived(piece, raw, payload) as arrival:
-                    yield self._read(piece, arrival.raw), piece.of(self.flats), piece
-                    # Whoever reads a share gives it back, and its memory is used again.
-                    arrival.mark.synchronize()
+            with torch.no_grad(), self._in_order():
+                yield self._read(part, self._arrived(part, payload)), part.of(self.flats), part
+                # The caller lets go of the share next, and its memory is used again.
+                Marks(self._notes()).synchronize()
 
     @torch.no_grad()
     def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> Mark:
@@ -407,10 +380,9 @@ class Vector:
         Returns:
             When the payloads are read.
         """
-        marks: list[Mark] = []
         if not terms and self._registers.is_on_demand(register):
             self._registers.pop(register, None)
-            return Marks(marks)
+            return DONE
         with self._in_order():
             totals = [torch.zeros_like(target) for target in self._registers[register]]
             for coefficient, term in terms:
@@ -421,16 +393,14 @@ class Vector:
                 payload, form = term[:2]
                 index = term[2] if len(term) == 3 else 0
                 for part in self.plan(form).of_register(index):
-                    for piece, raw in part.pieces(payload):
-                        with self._arrived(piece, raw, payload) as arrival:
-                            values = self._read(piece, arrival.raw)
-                            piece.of(totals).add_(values, alpha=coefficient)
-                            marks.append(arrival.mark)
+                    values = self._read(part, self._arrived(part, payload))
+                    part.of(totals).add_(values, alpha=coefficient)
             for target, total in zip(self._registers[register], totals, strict=True):
                 target.copy_(total)
+            mark = Marks(self._notes())
         if register == X:
             self.layout.note_change()
-        return Marks(marks)
+        return mark
 
     def flats_of(self, register: str) -> Flats:
         """The numbers of a register, laid out like `flats`; read them."""
@@ -492,43 +462,38 @@ class Vector:
         anchor, n_numbers = self._anchor_of(part), part.of(self.flats).numel()
         return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
 
-    def _take_over(self, payload: Payload, form: Form, shard: int) -> Iterator[Mark]:
+    def _take_over(self, payload: Tensor, form: Form, shard: int) -> None:
         """What a copy brings beside the numbers: local buffers, and the anchor where it is kept."""
         layout = self.plan(form, shard)
         start, stop = layout.local_bytes
-        for placed in self.layout.local if start < stop else ():
-            offset = start + placed.offset_bytes - self.layout.local[0].offset_bytes
-            placed.tensor.copy_(placed.room(payload, offset), non_blocking=True)
-            copies = self._device_copies[placed.tensor.device]
-            if copies is not None:
-                yield copies.queue.note()
+        for tensor, room in self._local_rooms(payload, start) if start < stop else ():
+            tensor.copy_(room, non_blocking=True)
         for part in layout.anchor if self.anchor_flats is not None else ():
-            for piece, raw in part.pieces(payload):
-                with self._arrived(piece, raw, payload) as arrival:
-                    _fill(piece, self._anchor(), arrival.raw.view(piece.dtype))
-                    yield arrival.mark
-        if self._sent is not None:
-            for part in layout.of_register(0):
-                _fill(part, self._sent, part.of(self.flats))
+            _fill(part, self._anchor(), self._arrived(part, payload).view(part.dtype))
+        for part in layout.of_register(0) if self._sent is not None else ():
+            assert self._sent is not None
+            _fill(part, self._sent, part.of(self.flats))
+
+    def _local_rooms(self, payload: Tensor, start_bytes: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The local buffers, each with its room in a payload where they begin at some byte."""
+        for placed in self.layout.local:
+            offset = start_bytes + placed.offset_bytes - self.layout.local[0].offset_bytes
+            yield placed.tensor, placed.room(payload, offset)
 
     def _in_order(self) -> AbstractContextManager[object]:
         """Work on devices in order with training, whichever thread this is."""
-        if self.is_here:
-            return nullcontext()
         queued = ExitStack()
-        for copies in self._on_devices:
-            queued.enter_context(copies.queue.training())
+        for queue in self._queues.values():
+            queued.enter_context(queue.training())
         return queued
 
-    def _arrived(
-        self, part: Part, raw: Tensor, payload: Payload
-    ) -> AbstractContextManager[DeviceArrival]:
+    def _notes(self) -> list[Mark]:
+        """What the devices have in order with training by now."""
+        return [queue.note() for queue in self._queues.values()]
+
+    def _arrived(self, part: Part, payload: Tensor) -> Tensor:
         """The bytes of a part of a payload on the device where it is to be mixed."""
-        copies = self._device_copies[self.flats[part.flat].device]
-        if copies is None:
-            return nullcontext(DeviceArrival(raw))
-        _, ahead = self._ahead.get(id(payload), (payload, {}))
-        return copies.landed(raw, ahead.get((part.start_bytes, part.stop_bytes)))
+        return part.room(payload).to(self.flats[part.flat].device, non_blocking=True)
 
     def _anchor(self) -> Flats:
         if self.anchor_flats is None:
@@ -558,3 +523,9 @@ def _hash(parts: Iterable[Tensor]) -> bytes:
     for part in parts:
         digest.update(part.cpu().view(torch.uint8).numpy().data)
     return digest.digest()
+
+
+def not_finite(form: Form) -> TrainingError:
+    """What to say of a model whose values must not reach another peer."""
+    beyond = "" if form.wire == Form().wire else f", or too far from the anchor for {form.wire}"
+    return TrainingError(f"a parameter is not finite{beyond}, so nothing is shared: lower the lr")

@@ -188,7 +188,7 @@ def with_layer(seed: int, layer: Callable[[], nn.Module]) -> Task:
 
 @pytest.mark.parametrize("name", ["cuda:99", "xyz", "meta"])
 def test_a_device_that_is_not_there_is_refused_before_anything_starts(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"device is '{name}', which is not to be had") as caught:
+    with pytest.raises(ConfigError, match=f"device is '{name}', which is not available") as caught:
         simulate(**SETTINGS, device=name)
     assert "\n" not in str(caught.value)
 

@@ -47,7 +47,7 @@ def referred(peer: Peer) -> list[weakref.ref[Any]]:
     """What is large of a peer, and what holds it."""
     runtime = peer._running()
     vector, store = peer._vector, runtime._store
-    held = (peer, runtime, runtime._desk, store, vector, vector.staging, vector.snapshots)
+    held = (peer, runtime, runtime._desk, store, vector, vector.memory)
     return [weakref.ref(each) for each in held]
 
 

@@ -162,8 +162,7 @@ def test_memory_that_was_not_used_for_a_while_is_freed(
     monkeypatch.setattr(Memory.free_idle, "__defaults__", (0.2,))
     monkeypatch.setattr(buffers, "give_pages_back", lambda: given_back.append(None))
     with Peer(nn.Linear(100, ROWS), PeerConfig(linger_s=0)) as peer:
-        pool = peer._vector.snapshots
-        pool.take_back(pool.lend(1 << 20))
+        peer._vector.memory.lend(1 << 20, "snapshots")
         assert peer.stats().memory.idle_bytes == 1 << 20
         until(lambda: peer.stats().memory.idle_bytes == 0)
         until(lambda: given_back)

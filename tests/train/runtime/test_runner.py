@@ -1,22 +1,16 @@
 """What the network thread hands over, in what order, and what it does not wait for."""
 
-import copy
-import threading
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
-import torch
 from torch import nn
 
-from rumor.gossip.effects.effects import Effect, Part, Release, Send, Snapshot, Stage
-from rumor.gossip.types import PeerId, ShareId, SnapshotId
+from rumor.gossip.effects.effects import Part, Release, Send, Snapshot
+from rumor.gossip.types import PeerId, SnapshotId
 from rumor.gossip.wire.codec import Buffer, decode_header
 from rumor.gossip.wire.messages import Body, Chunk, Envelope, Grant, Query
-from rumor.train.runtime.runner import PeerRuntime
 from rumor.train.runtime.send_queue import SendQueue
 from rumor.train.runtime.telling.counters import Counters
-from rumor.train.runtime.telling.events import Events
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
@@ -98,33 +92,3 @@ def test_at_the_end_the_network_thread_waits_for_what_must_still_leave() -> None
     jobs.add([send("b", Chunk(1, 0, 0), 1, size)])
     jobs.flush(refused, wait=True)
     assert sockets.sent == [("b", "Chunk")] and queue.waited
-
-
-def test_a_share_that_was_looked_at_is_on_its_way_to_the_device_before_the_protocol_hears() -> None:
-    queue = FakeQueue()
-    torch.manual_seed(0)
-    model = nn.Linear(30, 4)
-    share = Vector(copy.deepcopy(model)).snapshot()
-    vector = Vector(model, queues=lambda device: queue)
-    store = TensorStore(vector)
-    heard: list[bool] = []
-
-    def inspected(share: ShareId, now: float, *, finite: bool) -> list[Effect]:
-        heard.append(finite and bool(queue.buffers))
-        return []
-
-    protocol = SimpleNamespace(swarm=b"", weight=0, inspected=inspected)
-    runtime = PeerRuntime(
-        cast(Any, protocol),
-        cast(Any, SimpleNamespace(keyring=None)),
-        store,
-        vector,
-        threading.Lock(),
-        addresses=(),
-        counters=Counters(),
-        events=Events(None),
-    )
-    id = ShareId("b", 1, 1)
-    store.carry_out(Stage(id, 0, share.numel()), share.numpy().data)
-    runtime._inspect(id)
-    assert heard == [True]

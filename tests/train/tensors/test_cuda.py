@@ -11,24 +11,18 @@ import torch
 from torch import nn
 
 from rumor.gossip import TrainingError
-from rumor.gossip.effects.effects import Combine, Drop, Mix, Reclaim, Release, Send, Snapshot, Stage
+from rumor.gossip.effects.effects import Mix, Reclaim, Release, Send, Snapshot, Stage
 from rumor.gossip.types import ShareId, stream
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
-from rumor.train.tensors.cuda import DONE, CudaQueue, Held, Mark, Marks, queue_of
-from rumor.train.tensors.shared_memory import SegmentPool
+from rumor.train.tensors.buffers import Memory
+from rumor.train.tensors.cuda import CudaQueue, Marks, queue_of
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
 from ..fake_queue import FakeMark, FakeQueue
 
 FORMS = ["float32", "bfloat16", "int8", "topk:0.2"]
-
-
-def buffer_of(store: TensorStore, share: ShareId) -> torch.Tensor:
-    payload = store.staging.find(share).payload
-    assert isinstance(payload, torch.Tensor)
-    return payload
 
 
 def near(module: nn.Module) -> nn.Module:
@@ -157,36 +151,6 @@ def test_only_the_network_thread_waits(wire: str) -> None:
     assert threading.get_ident() not in queue.waited
 
 
-def test_buffers_on_the_device_are_made_once() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    share = here.snapshot()
-    store = TensorStore(there)
-    for number in range(1, 20):
-        store.carry_out(Snapshot(number, "x"))
-        store.carry_out(Stage(ShareId("b", 1, number), 0, share.numel()), share.numpy().data)
-        store.carry_out(Mix(ShareId("b", 1, number), 0.5))
-        store.carry_out(Release(number))
-        if number % 3 == 0:
-            queue.finish()
-    assert len(queue.buffers) <= 4
-
-
-def test_what_is_kept_to_be_converted_gives_its_memory_back() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    store, expected = TensorStore(there), here.snapshot("x", Form("bfloat16"))
-    for number in range(1, 6):
-        store.carry_out(Snapshot(number, "x", Form("bfloat16")))
-    for number in range(1, 6):
-        frame = on_another_thread(partial(store.frame_of, send(number, expected.numel())))
-        assert isinstance(frame, memoryview)
-        assert bytes(frame) == expected.numpy().tobytes()
-    copies = there._device_copies[torch.device("cpu")]
-    assert copies is not None
-    assert [len(kept) for kept in copies._leaving._kept.values()] == [2]
-
-
 def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> None:
     queue = FakeQueue()
     there, here = pair(queue)
@@ -195,9 +159,8 @@ def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> No
 
     def come_and_go(seq: int) -> int:
         id = ShareId("b", 1, seq)
-        with store.staging.landing(Stage(id, 0, share.numel()), share.numel()) as room:
-            room[:] = share.numpy().data
-        place = buffer_of(store, id).data_ptr()
+        store.carry_out(Stage(id, 0, share.numel()), share.numpy().data)
+        place = store._shares[id].payload.data_ptr()
         store.carry_out(Mix(id, 0.5))
         return place
 
@@ -218,113 +181,10 @@ def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> 
     store.carry_out(Snapshot(2, "x"))
     assert store._snapshots[2].host.data_ptr() != place
     queue.finish()
+    store.free_idle()
     store.carry_out(Snapshot(3, "x"))
     store.carry_out(Snapshot(4, "x"))
     assert place in [store._snapshots[number].host.data_ptr() for number in (3, 4)]
-
-
-def whole_share(store: TensorStore, payload: torch.Tensor, seq: int) -> ShareId:
-    """A share that has come, was looked at, and began its way to the device."""
-    id = ShareId("b", 1, seq)
-    with store.staging.landing(Stage(id, 0, payload.numel()), payload.numel()) as room:
-        room[:] = payload.numpy().data
-    store.staging.bring(id)
-    return id
-
-
-def test_a_share_begins_its_way_to_the_device_when_it_is_whole() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    share = here.snapshot()
-    store = TensorStore(there)
-    here.flats[0].mul_(0.5)
-    there.flats[0].mul_(0.5)
-    id = on_another_thread(lambda: whole_share(store, share, 1))
-    assert isinstance(id, ShareId) and queue.buffers
-    queue.finish()
-    made = len(queue.buffers)
-    # Should it be copied from there again, the mix would be wrong.
-    buffer_of(store, id).zero_()
-    store.carry_out(Mix(id, 0.5))
-    here.mix(share, 0.5)
-    assert torch.equal(there.flats[0], here.flats[0])
-    assert len(queue.buffers) == made and queue.waited == []
-
-
-def test_what_begins_its_way_early_is_bounded_and_the_rest_comes_when_it_is_mixed() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    share = here.snapshot()
-    store = TensorStore(there)
-    ids = [whole_share(store, share, seq) for seq in range(1, 7)]
-    parts = len(there.plan(Form()).parts)
-    assert len(queue.buffers) == 2 * parts
-    for vector in (there, here):
-        vector.flats[0].zero_()
-    for id in ids:
-        store.carry_out(Mix(id, 0.5))
-        here.mix(share, 0.5)
-    assert torch.equal(there.flats[0], here.flats[0])
-    queue.finish()
-    again = [whole_share(store, share, seq) for seq in range(7, 9)]
-    assert len(queue.buffers) <= 4 * parts and all(map(store.staging.look, again))
-
-
-def test_a_share_that_is_dropped_on_its_way_keeps_its_memory_until_it_is_read() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    share = here.snapshot()
-    store = TensorStore(there)
-    place = buffer_of(store, whole_share(store, share, 1)).data_ptr()
-    store.carry_out(Drop(ShareId("b", 1, 1)))
-    second = buffer_of(store, whole_share(store, share, 2)).data_ptr()
-    assert second != place
-    queue.finish()
-    store.carry_out(Drop(ShareId("b", 1, 2)))
-    for seq in range(3, 9):
-        id = whole_share(store, share, seq)
-        assert buffer_of(store, id).data_ptr() in (place, second)
-        store.carry_out(Drop(id))
-        queue.finish()
-    assert len(queue.buffers) == 2 * len(there.plan(Form()).parts)
-    assert not there._ahead
-
-
-def test_a_share_may_be_dropped_while_it_is_handed_to_the_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    share, bring = here.snapshot(), there.bring
-    store = TensorStore(there)
-
-    def interrupted(payload: torch.Tensor, form: Form, shard: int) -> Mark:
-        store.carry_out(Drop(ShareId("b", 1, 1)))
-        return bring(payload, form, shard)
-
-    monkeypatch.setattr(there, "bring", interrupted)
-    whole_share(store, share, 1)
-    assert store.staging.look(ShareId("b", 1, 1)) is None and not there._ahead
-    store.staging.bring(ShareId("b", 1, 1))
-    assert not there._ahead
-
-
-def test_a_share_is_combined_and_read_where_it_has_arrived() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    share = here.snapshot()
-    store = TensorStore(there)
-    id = whole_share(store, share, 1)
-    queue.finish()
-    made = len(queue.buffers)
-    staged = store.staging.find(id)
-    numbers = list(there.numbers_in(staged.payload, staged.form, 0))
-    assert all(torch.equal(one, two) for one, two, _ in numbers)
-    store.carry_out(Combine("y", ((2.0, id), (-1.0, "x"))))
-    assert torch.equal(there.snapshot("y"), here.snapshot())
-    assert made <= len(queue.buffers) <= made + len(numbers)
-    store.close()
-    assert not there._ahead and store.staging.look(id) is None
 
 
 def test_the_training_thread_says_at_each_step_which_stream_trains() -> None:
@@ -336,16 +196,11 @@ def test_the_training_thread_says_at_each_step_which_stream_trains() -> None:
 
 
 @pytest.mark.parametrize("wire", FORMS)
-def test_a_snapshot_that_a_device_still_copies_is_not_waited_for_by_who_asks_first(
-    wire: str,
-) -> None:
+def test_the_network_thread_is_told_what_a_device_still_copies(wire: str) -> None:
     queue = FakeQueue()
     there, _ = pair(queue)
     store = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
-    effect = Snapshot(1, "x", Form(wire))
-    store.expect(effect)
-    assert store.awaits_device(1)
-    store.carry_out(effect)
+    store.carry_out(Snapshot(1, "x", Form(wire)))
     assert store.awaits_device(1)
     queue.finish()
     assert not store.awaits_device(1) and not store.awaits_device(2)
@@ -353,23 +208,19 @@ def test_a_snapshot_that_a_device_still_copies_is_not_waited_for_by_who_asks_fir
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
-def test_what_is_not_finite_is_not_sent_and_the_training_thread_hears_of_it_once(
-    wire: str,
-) -> None:
+def test_what_is_not_finite_is_not_sent_and_is_said_once(wire: str) -> None:
     queue = FakeQueue()
     there, _ = pair(queue)
     store = TensorStore(there)
     there.flats[0][3] = float("nan")
     store.carry_out(Snapshot(1, "x", Form(wire)))
-    for _ in range(2):
-        assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
-        assert on_another_thread(lambda: store.segment_of(1)) == ""
-    # Effects of the network thread go on; the next of the training thread is carried out, too.
-    assert on_another_thread(lambda: store.carry_out(Drop(ShareId("b", 1, 1))))
-    with pytest.raises(TrainingError, match="not finite"):
-        store.carry_out(Release(1))
+    assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
+    assert isinstance(store.failure, TrainingError) and "not finite" in str(store.failure)
+    store.failure = None
+    assert store.frame_of(send(1, 64)) is None and store.segment_of(1) == ""
+    assert store.failure is None
+    store.carry_out(Release(1))
     assert not store._snapshots
-    assert store.carry_out(Release(1))
 
 
 def test_a_sum_that_overflows_on_the_device_is_looked_at_exactly() -> None:
@@ -390,19 +241,6 @@ def test_a_kept_snapshot_is_mixed_back_from_host_memory() -> None:
     store.carry_out(Reclaim(1, 0.25))
     store.carry_out(Release(1))
     assert torch.equal(there.flats[0], torch.zeros_like(before).lerp_(before, 0.25))
-    assert queue.waited == []
-
-
-def test_what_must_stay_is_held_until_its_mark_is_passed() -> None:
-    held: Held[str] = Held()
-    queue = FakeQueue()
-    late = FakeMark(queue)
-    held.until(late, "late")
-    held.until(DONE, "early")
-    assert held.passed() == ["early"]
-    assert held.passed() == []
-    late.done = True
-    assert held.passed() == ["late"]
 
 
 def test_several_marks_are_passed_with_the_last() -> None:
@@ -469,6 +307,9 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "stream", on_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: FakeStream.current)
+    monkeypatch.setattr(
+        torch.Tensor, "record_stream", lambda tensor, stream: stream.log.append("read")
+    )
     return FakeStream.current
 
 
@@ -487,24 +328,17 @@ def test_streams_take_and_mix_what_host_memory_does(wire: str, streams: FakeStre
     assert isinstance(frame, memoryview) and bytes(frame) == share.numpy().tobytes()
     for vector in (there, here):
         vector.flats[0].mul_(0.5)
-    store.carry_out(Mix(whole_share(store, share, 1), 0.3, form))
+    id = ShareId("b", 1, 1)
+    store.carry_out(Stage(id, 0, share.numel(), form), share.numpy().data)
+    store.carry_out(Mix(id, 0.3, form))
     here.mix(share, 0.3, form)
     assert torch.equal(there.flats[0], here.flats[0])
-    # For each part: one that it was copied from or to, on a stream beside.
-    assert "event of beside" in streams.log
 
 
-def test_streams_beside_wait_for_training_and_training_for_them(streams: FakeStream) -> None:
-    queue = CudaQueue(torch.device("cpu"))
-    numbers, total = torch.ones(16), torch.empty(1, dtype=torch.float64)
-    host, landing = torch.empty(16), queue.buffer(64)
-    queue.save(host, numbers, total, queue.note())
-    assert torch.equal(host, numbers) and total.item() == 16
-    assert queue._outward.log == ["event of training"] and queue._inward.log == []
-    queue.hold(queue.bring(landing, host.view(torch.uint8), queue.note()))
-    assert torch.equal(landing.view(torch.float32), numbers)
-    assert queue._inward.log == ["event of training"]
-    assert streams.log == ["event of beside"]
+def test_the_stream_beside_waits_for_training(streams: FakeStream) -> None:
+    queue, numbers, host = CudaQueue(torch.device("cpu")), torch.ones(16), torch.empty(16)
+    queue.beside(lambda: host.copy_(numbers), numbers)
+    assert torch.equal(host, numbers) and queue._beside.log == ["event of training", "read"]
 
 
 def test_another_stream_that_trains_waits_for_the_one_before(streams: FakeStream) -> None:
@@ -524,7 +358,7 @@ def test_what_a_conversion_raises_is_raised_where_it_is_waited_for(streams: Fake
         raise RuntimeError("the device is gone")
 
     queue = CudaQueue(torch.device("cpu"))
-    mark = queue.run(fail, queue.note())
+    mark = queue.beside(fail, torch.empty(1), waits=True)
     with pytest.raises(RuntimeError, match="the device is gone"):
         mark.synchronize()
     assert mark.query()
@@ -551,7 +385,7 @@ def test_cuda_takes_and_mixes_what_host_memory_does(wire: str) -> None:
         for flat in (there.flats[0], here.flats[0]):
             flat.mul_(0.99)
         store.carry_out(Stage(id, 0, size, form), frame)
-        assert store.staging.is_finite(id)
+        assert store.is_sound(id, b"")
         store.carry_out(Mix(id, 0.5, form))
         here.mix(share, 0.5, form)
         store.carry_out(Release(number))
@@ -565,26 +399,11 @@ def test_cuda_reports_what_is_not_finite() -> None:
     vector.flats[0][12345] = float("inf")
     store.carry_out(Snapshot(1, "x"))
     assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
-    with pytest.raises(TrainingError, match="not finite"):
-        store.carry_out(Release(1))
+    assert store.failure is not None
 
 
 @pytest.mark.cuda
-def test_a_cuda_stream_waits_for_the_other_and_no_thread_does() -> None:
-    device = torch.device("cuda")
-    queue = CudaQueue(device)
-    numbers = torch.arange(1 << 20, dtype=torch.float32, device=device)
-    host = torch.empty(1 << 20, pin_memory=True)
-    total = torch.empty(1, dtype=torch.float64, pin_memory=True)
-    queue.save(host, numbers, total, queue.note()).synchronize()
-    assert torch.equal(host, numbers.cpu())
-    landing = queue.buffer(4 << 20)
-    queue.hold(queue.bring(landing, host.view(torch.uint8), queue.note()))
-    assert torch.equal(landing.view(torch.float32), numbers)
-
-
-@pytest.mark.cuda
-def test_cuda_mixes_a_share_that_came_ahead_in_order_with_a_side_stream() -> None:
+def test_cuda_mixes_in_order_with_a_side_stream() -> None:
     torch.manual_seed(0)
     here = Vector(nn.Linear(4096, 1024))
     share = here.snapshot()
@@ -594,8 +413,8 @@ def test_cuda_mixes_a_share_that_came_ahead_in_order_with_a_side_stream() -> Non
     with torch.cuda.stream(side), torch.no_grad():
         store.follow()
         for seq in range(1, 6):
-            id = on_another_thread(partial(whole_share, store, share, seq))
-            assert isinstance(id, ShareId)
+            id = ShareId("b", 1, seq)
+            store.carry_out(Stage(id, 0, share.numel()), share.numpy().data)
             there.flats[0].zero_()
             # On a thread whose current stream is another one.
             on_another_thread(partial(store.carry_out, Mix(id, 0.5)))
@@ -605,12 +424,13 @@ def test_cuda_mixes_a_share_that_came_ahead_in_order_with_a_side_stream() -> Non
 
 @pytest.mark.cuda
 def test_cuda_segments_are_page_locked_and_can_be_let_go() -> None:
-    pool = SegmentPool(pinned=True)
+    memory = Memory(0, pinned=True)
     for _ in range(5):
-        buffer = pool.lend(64 << 20)
+        buffer = memory.lend(64 << 20, "segments")
         assert buffer.is_pinned()
         buffer.copy_(torch.ones(64 << 20, dtype=torch.uint8, device="cuda"), non_blocking=True)
         torch.cuda.synchronize()
         assert bool((buffer == 1).all())
         del buffer
+        memory.free_idle(0.0)
     torch.zeros(1).cuda()

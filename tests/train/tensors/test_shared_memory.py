@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,14 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from rumor.train.tensors.shared_memory import Attachments, SegmentPool, host_id
+from rumor.train.tensors.buffers import Memory
+from rumor.train.tensors.shared_memory import Attachments, Segments, host_id
 
 SIZE = 10_000
 
 OWNER = f"""
 import sys
-from rumor.train.tensors.shared_memory import SegmentPool, host_id
-buffer = (pool := SegmentPool(pinned=False)).lend({SIZE})
+from rumor.train.tensors.shared_memory import Segments, host_id
+buffer = (pool := Segments()).make({SIZE})
 buffer.fill_(7)
 print(pool.name_of(buffer), host_id().hex(), flush=True)
 for line in sys.stdin:
@@ -98,78 +98,56 @@ def test_a_segment_is_gone_with_its_owner_even_after_sigkill() -> None:
     assert attachments.open(name, SIZE) is None
 
 
-def test_what_is_taken_back_is_lent_again_under_its_name() -> None:
-    pool = SegmentPool(pinned=False)
-    buffer = pool.lend(SIZE)
-    place, name = buffer.data_ptr(), pool.name_of(buffer)
-    pool.take_back(buffer)
-    again = pool.lend(SIZE)
-    assert (again.data_ptr(), pool.name_of(again)) == (place, name)
-    other = pool.lend(SIZE)
-    assert other.data_ptr() != place and pool.name_of(other) != name
-    assert pool.lend(32).shape == (32,)
-
-
-def test_payloads_begin_at_pages() -> None:
-    buffer = SegmentPool(pinned=False).lend(SIZE)
-    assert buffer.data_ptr() % mmap.PAGESIZE == 0
-    assert buffer.view(torch.float32).numel() == SIZE // 4
-
-
-def test_no_more_than_a_few_are_kept_and_the_others_are_closed() -> None:
-    pool = SegmentPool(pinned=False, kept_max=2)
-    lent = [pool.lend(8) for _ in range(5)]
-    names = [pool.name_of(buffer) for buffer in lent]
-    while lent:
-        pool.take_back(lent.pop(0))
-    assert [opened(name, 8) is not None for name in names] == [False] * 3 + [True] * 2
-
-
-@pytest.mark.extended
-def test_a_viewed_buffer_comes_back_with_its_last_frame() -> None:
-    pool = SegmentPool(pinned=False)
-    buffer = pool.lend(64)
-    buffer.fill_(7)
-    place = buffer.data_ptr()
-    view = pool.frames(buffer)
-    frames = [view[:32], view[32:]]
-    del view, buffer
-    gc.collect()
-    assert bytes(frames.pop()) == b"\7" * 32
-    assert pool.lend(64).data_ptr() != place
-    frames.pop()
-    gc.collect()
-    assert pool.lend(64).data_ptr() == place
+def test_a_segment_that_was_opened_is_found_mapped_and_more_of_it_is_mapped_anew() -> None:
+    pool, attachments = Segments(), Attachments()
+    name = pool.name_of(buffer := pool.make(SIZE))
+    buffer.fill_(5)
+    part = attachments.open(name, 100)
+    whole, again = attachments.open(name, SIZE), attachments.open(name, 200)
+    assert part is not None and whole is not None and again is not None
+    assert whole.shape == (SIZE,) and int(whole[-1]) == 5
+    assert again.data_ptr() == whole.data_ptr() != part.data_ptr()
+    attachments.forget_gone(0.0)
+    assert not attachments._kept
 
 
 def test_an_abandoned_buffer_is_never_lent_again_nor_opened() -> None:
-    pool, attachments = SegmentPool(pinned=False), Attachments()
-    buffer = pool.lend(64)
-    place, name = buffer.data_ptr(), pool.name_of(buffer)
+    memory, attachments = Memory(0), Attachments()
+    buffer = memory.lend(64, "segments")
+    name = memory.segments.name_of(buffer)
     reading = attachments.open(name, 64)
-    view = pool.frames(buffer)
-    pool.abandon(buffer)
-    pool.abandon(buffer)
-    assert pool.name_of(buffer) == "" and opened(name, 64) is None
+    memory.segments.abandon(buffer)
+    memory.segments.abandon(buffer)
+    assert memory.segments.name_of(buffer) == "" and opened(name, 64) is None
     buffer.fill_(3)
     assert reading is not None and bool((reading == 3).all()), "who reads it may go on"
-    pool.take_back(buffer)
-    del view
-    gc.collect()
-    assert pool.lend(64).data_ptr() != place
+    del buffer
+    assert memory.use().total_bytes == 0, "it is not kept for the next share"
 
 
-def test_a_closed_pool_keeps_nothing() -> None:
-    pool = SegmentPool(pinned=False)
-    kept, lent = pool.lend(8), pool.lend(8)
-    names = [pool.name_of(kept), pool.name_of(lent)]
-    pool.take_back(kept)
-    del kept
-    pool.close()
-    assert [opened(name, 8) is not None for name in names] == [False, True]
-    pool.take_back(lent)
-    del lent
-    assert opened(names[1], 8) is None
+def test_a_system_that_refuses_a_segment_gives_memory_without_a_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(name: str, flags: int) -> int:
+        raise OSError("no more files")
+
+    host_id.cache_clear()
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    memory = Memory(0)
+    buffer = memory.lend(SIZE, "segments")
+    assert memory.segments.name_of(buffer) == "" and buffer.shape == (SIZE,)
+    assert host_id() == b""
+    monkeypatch.undo()
+    del buffer
+    found = memory.lend(SIZE, "segments")
+    assert memory.segments.name_of(found) != "", "and later there may be one again"
+    host_id.cache_clear()
+
+
+def test_payloads_begin_at_pages() -> None:
+    buffer = Segments().make(SIZE)
+    assert buffer.data_ptr() % mmap.PAGESIZE == 0
+    assert buffer.view(torch.float32).numel() == SIZE // 4
 
 
 def test_a_segment_leaves_no_open_file_behind() -> None:
@@ -180,8 +158,8 @@ def test_a_segment_leaves_no_open_file_behind() -> None:
                 found += os.fstat(fd).st_ino == inode
         return found
 
-    pool, attachments = SegmentPool(pinned=False), Attachments()
-    buffer = pool.lend(SIZE)
+    pool, attachments = Segments(), Attachments()
+    buffer = pool.make(SIZE)
     name = pool.name_of(buffer)
     inode = os.fstat(int(name.split(":")[1])).st_ino
     found = attachments.open(name, SIZE)
@@ -192,20 +170,9 @@ def test_a_segment_leaves_no_open_file_behind() -> None:
     assert n_open(inode) == 0
 
 
-def test_a_pool_that_is_dropped_frees_what_it_keeps() -> None:
-    pool = SegmentPool(pinned=False)
-    pool.take_back(buffer := pool.lend(SIZE))
-    name = pool.name_of(buffer)
-    del buffer
-    assert opened(name) is not None
-    del pool
-    gc.collect()
-    assert opened(name) is None
-
-
 def test_a_pool_for_a_gpu_has_segments_too() -> None:
-    pool = SegmentPool(pinned=True)
-    name = pool.name_of(buffer := pool.lend(SIZE))
+    pool = Segments()
+    name = pool.name_of(buffer := pool.make(SIZE, pinned=True))
     buffer.fill_(4)
     found = opened(name)
     assert found is not None and bool((found == 4).all())
@@ -238,18 +205,18 @@ def mapped() -> list[tuple[int, int]]:
     return [(int(low, 16), int(high, 16)) for low, high in places]
 
 
-def pinned_pool(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> SegmentPool:
+def with_cuda(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> Segments:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    return SegmentPool(pinned=True)
+    return Segments()
 
 
 def test_pages_are_locked_until_right_before_they_are_unmapped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runtime = FakeRuntime()
-    pool = pinned_pool(monkeypatch, runtime)
-    place = (buffer := pool.lend(SIZE)).data_ptr()
+    pool = with_cuda(monkeypatch, runtime)
+    place = (buffer := pool.make(SIZE, pinned=True)).data_ptr()
     assert runtime.locked == {place: SIZE}
     view = buffer[100:]
     del buffer
@@ -264,45 +231,14 @@ def test_a_buffer_whose_pages_cannot_be_locked_is_a_segment_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runtime = FakeRuntime(refusal=2)
-    pool = pinned_pool(monkeypatch, runtime)
-    name = pool.name_of(buffer := pool.lend(SIZE))
+    pool = with_cuda(monkeypatch, runtime)
+    name = pool.name_of(buffer := pool.make(SIZE, pinned=True))
     buffer.fill_(4)
     found = opened(name)
     assert found is not None and bool((found == 4).all())
     del buffer
     gc.collect()
     assert runtime.were_mapped == []
-
-
-def test_a_segment_that_was_opened_is_found_mapped() -> None:
-    pool, attachments = SegmentPool(pinned=False), Attachments(kept_max=1)
-    one, two = pool.lend(SIZE), pool.lend(SIZE)
-    first = attachments.open(pool.name_of(one), SIZE)
-    again = attachments.open(pool.name_of(one), 100)
-    assert first is not None and again is not None
-    assert again.data_ptr() == first.data_ptr() and again.shape == (100,)
-    attachments.open(pool.name_of(two), SIZE)
-    once_more = attachments.open(pool.name_of(one), SIZE)
-    assert once_more is not None and once_more.data_ptr() != first.data_ptr()
-
-
-def test_more_of_a_segment_than_was_mapped_is_mapped_anew() -> None:
-    pool, attachments = SegmentPool(pinned=False), Attachments()
-    name = pool.name_of(buffer := pool.lend(SIZE))
-    buffer.fill_(5)
-    attachments.open(name, 100)
-    whole = attachments.open(name, SIZE)
-    assert whole is not None and whole.shape == (SIZE,) and int(whole[-1]) == 5
-
-
-def test_segments_that_their_owner_has_freed_are_let_go_at_the_next_one() -> None:
-    pool, attachments = SegmentPool(pinned=False), Attachments()
-    gone, there = pool.lend(SIZE), pool.lend(SIZE)
-    name = pool.name_of(gone)
-    assert attachments.open(name, SIZE) is not None
-    del gone
-    attachments.open(pool.name_of(there), SIZE)
-    assert list(attachments._kept) == [pool.name_of(there)]
 
 
 @pytest.mark.parametrize(
@@ -329,8 +265,8 @@ def test_a_name_that_no_pool_gave_opens_nothing(name: str) -> None:
 
 
 def test_a_name_with_another_token_opens_nothing() -> None:
-    pool = SegmentPool(pinned=False)
-    name = pool.name_of(buffer := pool.lend(SIZE))
+    pool = Segments()
+    name = pool.name_of(buffer := pool.make(SIZE))
     assert opened(name) is not None
     assert opened(name[:-32] + "0" * 32) is None
     assert opened(name.replace(str(os.getpid()), str(os.getppid()), 1)) is None
@@ -352,8 +288,8 @@ def test_a_number_that_names_another_file_by_now_opens_nothing(tmp_path: Path) -
 
 @pytest.mark.parametrize("size_bytes", [-1, 0, SIZE * 2, 1 << 40, 1 << 62, 1 << 80])
 def test_a_size_that_the_segment_does_not_have_opens_nothing(size_bytes: int) -> None:
-    pool = SegmentPool(pinned=False)
-    name = pool.name_of(buffer := pool.lend(SIZE))
+    pool = Segments()
+    name = pool.name_of(buffer := pool.make(SIZE))
     assert opened(name, size_bytes) is None
     assert buffer.shape == (SIZE,)
 
@@ -367,39 +303,20 @@ def test_a_segment_that_could_be_cut_short_opens_nothing() -> None:
 
 
 def test_the_owner_cannot_cut_a_segment_short() -> None:
-    pool = SegmentPool(pinned=False)
-    name = pool.name_of(buffer := pool.lend(SIZE))
+    pool = Segments()
+    name = pool.name_of(buffer := pool.make(SIZE))
     with pytest.raises(PermissionError):
         os.ftruncate(int(name.split(":")[1]), 0)
     assert buffer.shape == (SIZE,)
 
 
 def test_a_file_of_another_user_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = SegmentPool(pinned=False)
-    name = pool.name_of(buffer := pool.lend(SIZE))
+    pool = Segments()
+    name = pool.name_of(buffer := pool.make(SIZE))
     other = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
     assert opened(name) is None
     assert buffer.shape == (SIZE,)
-
-
-def test_a_system_that_refuses_a_segment_gives_memory_without_a_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(name: str, flags: int) -> int:
-        raise OSError("no more files")
-
-    host_id.cache_clear()
-    monkeypatch.setattr(os, "memfd_create", refuse)
-    pool = SegmentPool(pinned=False)
-    buffer = pool.lend(SIZE)
-    assert pool.name_of(buffer) == "" and buffer.shape == (SIZE,)
-    pool.take_back(buffer)
-    pool.abandon(buffer)
-    assert host_id() == b""
-    monkeypatch.undo()
-    assert pool.name_of(pool.lend(SIZE)) != "", "and later there may be one again"
-    host_id.cache_clear()
 
 
 def test_the_host_is_16_bytes_that_stay_the_same() -> None:
@@ -407,22 +324,3 @@ def test_the_host_is_16_bytes_that_stay_the_same() -> None:
     first = host_id()
     host_id.cache_clear()
     assert host_id() == first
-
-
-def test_threads_never_get_one_buffer_at_a_time() -> None:
-    pool, torn = SegmentPool(pinned=False, kept_max=2), []
-
-    def use(number: int) -> None:
-        for _ in range(200):
-            buffer = pool.lend(64)
-            buffer.fill_(number)
-            if not bool((buffer == number).all()):
-                torn.append(number)
-            pool.take_back(buffer)
-
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not torn

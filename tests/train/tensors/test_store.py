@@ -3,7 +3,6 @@
 import math
 import queue
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import ShareId, SharePart, stream
 from rumor.gossip.wire.formats import Form, parse_wire
 from rumor.gossip.wire.messages import Chunk, Envelope
-from rumor.train.tensors.shared_memory import Attachments, SegmentPool, host_id
+from rumor.train.tensors.shared_memory import Attachments, host_id
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
@@ -63,14 +62,14 @@ def land(store: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId
     for start in range(0, size, 4096):
         stop = min(start + 4096, size)
         stage = Stage(share, start, size, form)
-        with store.staging.landing(stage, stop - start) as room:
+        with store.landing(stage, stop - start) as room:
             assert len(room) == stop - start
             room[:] = payload[start:stop].numpy().data
         store.carry_out(stage)
 
 
-def kept_buffers(vector: Vector) -> int:
-    return sum(len(kept) for kept in vector.staging.idle._kept.values())
+def staged_bytes(vector: Vector) -> int:
+    return vector.memory.use().staged_bytes
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8", "topk:0.1"])
@@ -92,7 +91,7 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
         assert frame is not None
         payload = torch.frombuffer(bytearray(frame), dtype=torch.uint8)
         land(receiver, payload, form, share)
-        assert receiver.staging.is_finite(share)
+        assert receiver.is_sound(share, b"")
         receiver.carry_out(Mix(share, 0.25, form))
         expected.mix(payload, 0.25, form, shard)
         sender.carry_out(Release(shard))
@@ -103,7 +102,7 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
 
 def test_what_is_not_about_values_is_left_to_others() -> None:
     store = TensorStore(Vector(model()))
-    assert not store.carry_out(Part("b"))
+    store.carry_out(Part("b"))
     assert store.frame_of(send(None, 0, 0)) == b""
 
 
@@ -114,7 +113,7 @@ def test_a_frame_that_lies_elsewhere_is_copied() -> None:
     for start, stop in ((0, half), (half, payload.numel())):
         frame = payload[start:stop].numpy().tobytes()
         store.carry_out(Stage(SHARE, start, payload.numel()), frame)
-    assert store.staging.is_finite(SHARE)
+    assert store.is_sound(SHARE, b"")
     store.carry_out(Mix(SHARE, 1.0))
     assert torch.equal(vector.snapshot(), payload)
 
@@ -128,7 +127,7 @@ def test_frames_were_looked_at_when_they_landed(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError("looked at twice")
 
     monkeypatch.setattr(vector, "is_finite", never)
-    assert store.staging.is_finite(SHARE)
+    assert store.is_sound(SHARE, b"")
 
 
 @pytest.mark.parametrize("place", [0, 3000, -1])
@@ -137,7 +136,7 @@ def test_a_frame_that_is_not_finite_spoils_the_share(place: int) -> None:
     store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[: 40 * 100][place] = float("nan")
     land(store, payload)
-    assert not store.staging.is_finite(SHARE)
+    assert not store.is_sound(SHARE, b"")
 
 
 def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
@@ -146,7 +145,7 @@ def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
     payload.view(torch.float32)[25] = float("inf")
     for start, stop in ((0, 101), (101, payload.numel())):
         store.carry_out(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
-    assert not store.staging.is_finite(SHARE)
+    assert not store.is_sound(SHARE, b"")
 
 
 def test_a_frame_whose_receiving_fails_does_not_count() -> None:
@@ -156,23 +155,23 @@ def test_a_frame_whose_receiving_fails_does_not_count() -> None:
     stage = Stage(SHARE, 0, size)
 
     def fail() -> None:
-        with store.staging.landing(stage, size) as room:
+        with store.landing(stage, size) as room:
             room[:4] = b"\xff\xff\xff\xff"
             raise OSError("the connection broke")
 
     with pytest.raises(OSError, match="broke"):
         fail()
-    assert not store.staging.is_finite(SHARE)
-    with store.staging.landing(stage, size) as room:
+    assert not store.is_sound(SHARE, b"")
+    with store.landing(stage, size) as room:
         room[:] = payload.numpy().data
-    assert store.staging.is_finite(SHARE)
+    assert store.is_sound(SHARE, b"")
 
 
 def test_a_frame_beyond_its_share_is_refused() -> None:
     store = TensorStore(Vector(model()))
     with (
         pytest.raises(LocalProtocolError, match="a frame from 64 to 192 of 128"),
-        store.staging.landing(Stage(SHARE, 64, 128), 128),
+        store.landing(Stage(SHARE, 64, 128), 128),
     ):
         raise AssertionError("it has no room")
 
@@ -181,62 +180,25 @@ def test_a_share_refused_while_its_frame_lands_keeps_its_memory_until_then() -> 
     vector = Vector(model())
     store, size = TensorStore(vector), vector.schema.share_bytes
     other = ShareId("c", 1, 1)
-    with store.staging.landing(Stage(SHARE, 0, size), size) as room:
+    with store.landing(Stage(SHARE, 0, size), size) as room:
         store.carry_out(Drop(SHARE))
-        assert kept_buffers(vector) == 0
-        with store.staging.landing(Stage(other, 0, size), size) as elsewhere:
+        assert staged_bytes(vector) == size
+        with store.landing(Stage(other, 0, size), size) as elsewhere:
             elsewhere[:] = bytes(size)
             room[:] = b"\x11" * size
             assert bytes(elsewhere) == bytes(size)
-    assert kept_buffers(vector) == 1
-    assert not store.staging.is_finite(SHARE)
-    assert store.staging.is_finite(other)
+    assert staged_bytes(vector) == size
+    assert not store.is_sound(SHARE, b"")
+    assert store.is_sound(other, b"")
 
 
 def test_a_frame_that_lands_after_its_share_was_refused_leaves_nothing_behind() -> None:
     vector = Vector(model())
     store, size = TensorStore(vector), vector.schema.share_bytes
     store.carry_out(Drop(SHARE))
-    with store.staging.landing(Stage(SHARE, 0, size), size) as room:
+    with store.landing(Stage(SHARE, 0, size), size) as room:
         room[:] = bytes(size)
-    assert not store.staging.is_finite(SHARE)
-    assert kept_buffers(vector) == 1
-    assert not store.staging._staged
-
-
-def test_what_was_decided_is_remembered_for_a_while_only() -> None:
-    store = TensorStore(Vector(model()))
-    for seq in range(3000):
-        store.carry_out(Drop(ShareId("b", 1, seq)))
-    assert len(store.staging._gone) == 1024
-
-
-def test_room_for_a_frame_cannot_be_written_to_later() -> None:
-    vector = Vector(model())
-    store = TensorStore(vector)
-    with store.staging.landing(Stage(SHARE, 0, vector.schema.share_bytes), 64) as room:
-        pass
-    with pytest.raises(ValueError, match="released"):
-        room[0] = 1
-
-
-def buffer_of(store: TensorStore, share: ShareId) -> torch.Tensor:
-    """Where a share was received, of which no messages are held."""
-    payload = store.staging.find(share).payload
-    assert isinstance(payload, torch.Tensor)
-    return payload
-
-
-def test_staging_buffers_are_used_again() -> None:
-    vector = Vector(model())
-    store, payload = TensorStore(vector), vector.snapshot()
-    places = set()
-    for seq in range(6):
-        share = ShareId("b", 1, seq)
-        land(store, payload, share=share)
-        places.add(buffer_of(store, share).data_ptr())
-        store.carry_out(Mix(share, 0.5) if seq % 2 else Drop(share))
-    assert len(places) == 1
+    assert not store.holds(SHARE) and staged_bytes(vector) == 0
 
 
 def test_a_share_is_mixed_only_once() -> None:
@@ -256,7 +218,7 @@ def test_shares_combine_and_stay_until_they_are_dropped() -> None:
     store.carry_out(Combine("x", ((2.0, "y"), (-1.0, SHARE))))
     torch.testing.assert_close(vector.flats[0], start)
     store.carry_out(Drop(SHARE))
-    assert kept_buffers(vector) == 1
+    assert staged_bytes(vector) == 0
 
 
 def test_the_parts_of_a_share_that_came_in_frames_combine_each_by_itself() -> None:
@@ -273,7 +235,7 @@ def test_the_parts_of_a_share_that_came_in_frames_combine_each_by_itself() -> No
     store.carry_out(Combine("y", ((2.0, SHARE), (-1.0, SharePart(SHARE, 1)))))
     store.carry_out(Drop(SHARE))
     torch.testing.assert_close(vector.snapshot("y").view(torch.float32), -sender.flats[0])
-    assert kept_buffers(vector) == 1
+    assert staged_bytes(vector) == 0
 
 
 def test_what_was_not_accepted_is_mixed_back_and_its_snapshot_stays() -> None:
@@ -303,7 +265,6 @@ def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> Non
     with pytest.raises(TrainingError, match="not finite"):
         store.carry_out(Snapshot(1, "x"))
     assert store.frame_of(send(1, 0, 64)) is None
-    assert len(vector.snapshots.idle._kept[vector.schema.share_bytes]) == 1
     before = vector.flats[0].clone()
     store.carry_out(Reclaim(1, 0.5))
     torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
@@ -315,42 +276,42 @@ def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
     store.carry_out(Snapshot(1, "x"))
     frames = [store.frame_of(send(1, start, 64)) for start in (0, 64)]
     store.carry_out(Release(1))
-    assert not vector.snapshots.idle._kept[size]
+    assert vector.memory.use().snapshots_bytes == size
     frames.clear()
-    assert len(vector.snapshots.idle._kept[size]) == 1
+    use = vector.memory.use()
+    assert (use.snapshots_bytes, use.idle_bytes) == (0, size)
 
 
-@pytest.fixture
-def segments() -> Iterator[SegmentPool]:
-    pool = SegmentPool(pinned=False)
-    yield pool
-    pool.close()
+def test_a_snapshot_that_was_released_before_it_was_taken_is_let_go() -> None:
+    vector = Vector(model())
+    store = TensorStore(vector)
+    store.carry_out(Release(1))
+    store.carry_out(Snapshot(1, "x"))
+    assert store.frame_of(send(1, 0, 64)) is None and not store._released
+    assert vector.memory.use().snapshots_bytes == 0
 
 
 @readable
 @pytest.mark.parametrize("wire", ["float32", "int8"])
-def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str, segments: SegmentPool) -> None:
+def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str) -> None:
     vectors = [Vector(model(), keeps_anchor=True) for _ in range(3)]
     vectors[0].flats[0].add_(torch.randn_like(vectors[0].flats[0]), alpha=0.01)
-    sender = TensorStore(vectors[0], lambda id: stream(0, "a", "rounding"), segments)
+    sender = TensorStore(vectors[0], lambda id: stream(0, "a", "rounding"), Attachments())
     receiver = TensorStore(vectors[1], attachments=Attachments())
     form = Form(wire)
     size = form.size_bytes(vectors[0].schema, 0)
     sender.carry_out(Snapshot(1, "x", form, shown=True))
-    assert receiver.staging.attach(Attach(SHARE, sender.segment_of(1), size, form))
-    assert receiver.staging.is_finite(SHARE)
+    assert receiver.attach(Attach(SHARE, sender.segment_of(1), size, form))
+    assert receiver.is_sound(SHARE, b"")
     receiver.carry_out(Mix(SHARE, 0.5, form))
-    receiver.close()
     vectors[2].mix(vectors[0].snapshot("x", form, rng=stream(0, "a", "rounding")), 0.5, form)
     assert torch.equal(vectors[1].flats[0], vectors[2].flats[0])
-    assert kept_buffers(vectors[1]) == 0
+    assert vectors[1].memory.use().total_bytes == 0
 
 
 @readable
-def test_memory_that_a_silent_neighbor_may_read_is_never_used_again(
-    segments: SegmentPool,
-) -> None:
-    store = TensorStore(Vector(model()), segments=segments)
+def test_memory_that_a_silent_neighbor_may_read_is_never_used_again() -> None:
+    store = TensorStore(Vector(model()), attachments=Attachments())
     names = []
     for number, abandoned in ((1, False), (2, True), (3, False)):
         store.carry_out(Snapshot(number, "x", shown=True))
@@ -362,32 +323,26 @@ def test_memory_that_a_silent_neighbor_may_read_is_never_used_again(
     attachments = Attachments()
     assert attachments.open(names[1], 64) is None
     assert attachments.open(names[2], 64) is not None
-    store.close()
 
 
 @readable
-def test_a_share_of_another_process_that_was_refused_meanwhile_is_not_kept(
-    segments: SegmentPool,
-) -> None:
+def test_a_share_of_another_process_that_was_refused_meanwhile_is_not_kept() -> None:
     vector = Vector(model())
-    store = TensorStore(vector, None, segments, Attachments())
+    store = TensorStore(vector, None, Attachments())
     store.carry_out(Snapshot(1, "x", shown=True))
     store.carry_out(Drop(SHARE))
-    assert store.staging.attach(Attach(SHARE, store.segment_of(1), vector.schema.share_bytes))
-    assert not store.staging.is_finite(SHARE)
-    store.close()
+    assert store.attach(Attach(SHARE, store.segment_of(1), vector.schema.share_bytes))
+    assert not store.holds(SHARE)
 
 
 def test_without_segments_nothing_is_shown_or_attached() -> None:
     store = TensorStore(Vector(model()))
-    store.carry_out(Snapshot(1, "x"))
-    store.carry_out(Release(1, abandoned=True))
+    store.carry_out(Snapshot(1, "x", shown=True))
     assert store.segment_of(1) == ""
-    assert not store.staging.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
-    assert not TensorStore(Vector(model()), attachments=Attachments()).staging.attach(
-        Attach(SHARE, "nowhere", 64)
-    )
-    store.close()
+    store.carry_out(Release(1, abandoned=True))
+    assert not store.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
+    reader = TensorStore(Vector(model()), attachments=Attachments())
+    assert not reader.attach(Attach(SHARE, "nowhere", 64))
 
 
 def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
@@ -413,7 +368,7 @@ def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
     finally:
         arrived.put(None)
         thread.join()
-    assert not store.staging._staged
+    assert not store._shares and staged_bytes(vector) == 0
     assert torch.isfinite(vector.flats[0]).all()
     assert float(vector.flats[0].abs().max()) < 1e-3
 
@@ -480,15 +435,14 @@ def test_a_staged_share_is_measured_where_it_lies(shards: int, wire: str) -> Non
         rng = stream(0, "b", f"rounding:{seq}")
         land(store, theirs.snapshot("x", form, shard, rng), form, share)
         shares.append(share)
-    # What is still to be mixed is mixed first.
     store.carry_out(Mix(shares[0], 0.5, form))
     found = store.measured(Measure((*shares[1:], shares[0])))
-    assert [share for share, _ in found] == shares[1:]
+    assert list(found) == shares[1:]
     apart = (theirs.flats[0].double() - ours.flats[0].double()).square().sum()
-    assert math.fsum(d**2 for _, d in found) == pytest.approx(float(apart), rel=2e-2)
+    assert math.fsum(d**2 for d in found.values()) == pytest.approx(float(apart), rel=2e-2)
     if wire == "float32":
-        assert math.fsum(d**2 for _, d in found) == pytest.approx(float(apart), rel=1e-12)
+        assert math.fsum(d**2 for d in found.values()) == pytest.approx(float(apart), rel=1e-12)
     for share in shares[1:]:
         store.carry_out(Drop(share))
-    assert store.measured(Measure(tuple(shares))) == ()
+    assert store.measured(Measure(tuple(shares))) == {}
     store.close()

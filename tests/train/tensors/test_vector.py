@@ -378,7 +378,7 @@ def test_a_copy_that_is_mixed_in_leaves_local_buffers_and_anchor_alone() -> None
 
 def test_gaps_between_local_buffers_show_nothing_of_what_lay_there() -> None:
     vector = Vector(mixed(0))
-    vector.snapshots.take_back(torch.full((vector.schema.copy_bytes,), 0x55, dtype=torch.uint8))
+    vector.memory.lend(vector.schema.copy_bytes, "snapshots").fill_(0x55)
     payload = vector.snapshot(form=COPY)[vector.schema.share_bytes :]
     assert payload.numel() == 128
     assert not payload[16:64].any()
@@ -432,7 +432,7 @@ def test_a_buffer_of_a_snapshot_that_failed_is_used_again() -> None:
     vector.flats[0][0] = float("nan")
     with pytest.raises(TrainingError):
         vector.snapshot()
-    assert len(vector.snapshots.idle._kept[vector.schema.share_bytes]) == 1
+    assert vector.memory.use().snapshots_bytes == 0
 
 
 def test_a_difference_that_the_format_does_not_reach_is_never_copied_out() -> None:
