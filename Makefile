@@ -11,8 +11,6 @@
 #                  (the null study among them: how often studies call something worse that is not)
 # make bench       speed, as ratios within one run (NAME="..." picks some, ARGS="--peers 4" sets their sizes)
 # make gpu         docs/explanation/performance-gpu.md: speed on a CUDA device (half an hour), and tests
-# make soak        docs/images/soak.png: 32 peers, 24 of which come and go, for 10 minutes (MINUTES=...)
-# make joining     docs/images/joining.png: memory while eight newcomers join a model of 200 MB
 # make reference   docs/reference/{commands,config,metrics}.md, from the code
 # make house       docs/images/house.svg: the sub-packages and who imports whom
 # make gallery     docs/reference/topologies.md: the picture and the figures of every topology
@@ -22,7 +20,7 @@
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make reproductions  docs/reproductions/README.md: published figures beside measured ones
 # make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
-# make pictures    docs/images: all pictures of runs and screens (soak for MINUTES), graphs and sub-packages
+# make pictures    docs/images: all pictures of runs and screens, graphs and sub-packages
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)
 # make dist        dist/: what goes to PyPI, built from a source archive and checked
@@ -33,20 +31,18 @@
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
 PYTHON ?= python3
 BIN    := .venv/bin
-MINUTES ?= 10
-PEERS   ?= 32
 TESTS   := test-core test-others test-cluster test-browser test-integrations test-extended \
 	test-share
 REPRODUCTIONS ?= relaysgd moshpit noise graphs
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench soak joining gallery gpu house models outputs reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench gallery gpu house models outputs reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench soak joining \
+.PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench \
 	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies wires clean
 
 help:
@@ -114,19 +110,13 @@ campaign: .venv/.test
 bench: .venv/.demo
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
-soak: .venv/.demo
-	$(BIN)/python -m benchmarks soak --minutes $(MINUTES) --peers $(PEERS) --picture docs/images/soak.png $(ARGS)
-
-joining: .venv/.demo
-	$(BIN)/python -m benchmarks joining --joiners 8 --size-mb 200 --rounds 1 --picture docs/images/joining.png $(ARGS)
-
 gallery house models outputs reference rules seen stragglers wires: .venv/.demo
 	$(BIN)/python docs/scripts/$@.py
 
 # Longer ones last, and PICTURES picks some of the others.
 pictures: .venv/.test
 	$(BIN)/python docs/scripts/pictures.py $(PICTURES)
-	$(if $(PICTURES),,$(MAKE) house gallery stragglers joining soak)
+	$(if $(PICTURES),,$(MAKE) house gallery stragglers)
 
 site: .venv/.docs
 	$(BIN)/python docs/scripts/site.py

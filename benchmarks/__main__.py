@@ -39,8 +39,8 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
 }
 """By the name that people type.
 
-Most take a minute or two, exchange, stall, topology and joining some four, simulator and soak ten.
-joining takes up to 16 GB where there is so much. stall and simulator install rivals the first time.
+Most take a minute or two, exchange, stall and joining some four, simulator and soak ten.
+stall and simulator install rivals the first time.
 """
 
 _USUAL: Final = ("protocol", "exchange", "stall", "straggler", "start")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from statistics import median
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -72,28 +72,19 @@ def machine() -> str:
     return f"{processor()}, {os.cpu_count()} cores, Python {python}, {versions}"
 
 
-# Columns of a terminal beyond which a note fits in its row.
-_WIDE: Final = 120
-
-
 def print_result(result: Result, console: Console) -> None:
-    """Print a result as a table, with its notes below where they would not fit."""
+    """Print a result as a table, with its notes below."""
     console.print()
     console.print(Text(f"{result.name}: {result.title} ({result.wall_s:.0f} s)"), soft_wrap=True)
-    shown = 6 if console.width >= _WIDE else 5
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for index, heading in enumerate(result.columns[:shown]):
-        is_figure = 1 <= index <= 3
-        table.add_column(
-            heading, justify="right" if is_figure else "left", no_wrap=is_figure or index == 4
-        )
+    for index, heading in enumerate(result.columns[:5]):
+        table.add_column(heading, justify="right" if 1 <= index <= 3 else "left", no_wrap=index > 0)
     for row in result.rows:
-        table.add_row(*map(Text, row.cells[:shown]))
+        table.add_row(*map(Text, row.cells[:5]))
     console.print(table)
-    if shown < 6:
-        for note in dict.fromkeys(row.note for row in result.rows if row.note):
-            names = ", ".join(row.name for row in result.rows if row.note == note)
-            console.print(Text(f"{names}: {note}", style="dim"))
+    for note in dict.fromkeys(row.note for row in result.rows if row.note):
+        names = ", ".join(row.name for row in result.rows if row.note == note)
+        console.print(Text(f"{names}: {note}", style="dim"))
 
 
 def as_markdown(result: Result) -> str:

@@ -2,12 +2,9 @@
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 from typing import Final
 
 import torch
@@ -19,7 +16,7 @@ from rumor.train.tensors.buffers import keep_pages
 
 from ..harness import Result, Row, alternate, rate_gb_s, timed
 from . import raw
-from .processes import Flat, Partner, Pipe, admit, cpu_ns_by_thread, partner, settled
+from .processes import Flat, Partner, Pipe, admit, partner, settled
 from .raw import RawReceiver, RawSender
 
 __all__ = ["measure_exchange"]
@@ -36,8 +33,7 @@ _PUSHES_MAX: Final = 10
 _RAW: Final = "pyzmq over TCP, nothing checked, frames of 1 MiB"
 _NOTES: Final = {
     "raw plain": f"{_RAW}: copy out, recv_into, lerp_",
-    "raw pipelined": f"{_RAW}: copied out, sent, received and mixed one by one",
-    "raw held": f"{_RAW}: likewise, and mixed from the message",
+    "raw held": f"{_RAW}: copied out, sent and mixed from the message one by one",
     "memcpy": "copy_ on one thread, or on the device",
     "lerp": "lerp_ on one thread, or on the device",
 }
@@ -66,7 +62,7 @@ def measure_exchange(
     return Result(
         name="exchange",
         title="From snapshot to mixed between two processes of one machine: the vector's float32 "
-        "bytes per second, whatever travels, and the processor time of a push in both processes",
+        "bytes per second, whatever travels",
         rows=tuple(
             row
             for size_mb in sizes_mb
@@ -110,7 +106,7 @@ def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row
     _log.info("exchanging %g MB: %s", size_mb, way)
     size_bytes = int(size_mb * 1e6) // 4 * 4
     title = f"{size_mb:g} MB, {way}"
-    found, cpu = _measure_in_turn(size_bytes, way, rounds, device)
+    found = _measure_in_turn(size_bytes, way, rounds, device)
     rates = {name: rate_gb_s(size_bytes, taken_s) for name, taken_s in found.items()}
     ours = rates.pop("rumor")
     for name, rate in rates.items():
@@ -118,60 +114,11 @@ def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row
         if name.startswith("raw") or way in ("float32", _SHARED_MEMORY):
             name_, note = f"{title}, {name}", _NOTES[name]
             yield Row(name=name_, ours=ours, reference=rate, unit="GB/s", note=note)
-    per_push = {name: one.per_push_ms() for name, one in cpu.items()}
-    mine = per_push.pop("rumor")
-    for name, theirs in per_push.items():
-        if theirs:
-            yield Row(
-                name=f"{title}, processor, {name}",
-                ours=sum(mine.values()),
-                reference=sum(theirs.values()),
-                unit="ms",
-                note=f"{_listed(mine)}; {name}: {_listed(theirs)}",
-            )
-
-
-def _listed(taken_ms: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {ms:.1f}" for name, ms in taken_ms.items() if ms >= 0.05)
-
-
-@dataclass(slots=True)
-class _Cpu:
-    """What one way took of the processor, turn by turn.
-
-    Args:
-        pushes: Of one turn.
-        other: The process at the other end.
-    """
-
-    pushes: int
-    other: Partner
-    turns: list[Counter[str]] = field(default_factory=list)
-    """Nanoseconds, by end and thread."""
-
-    def turn(self, push: Callable[[], float]) -> Sequence[float]:
-        """Push several times; how long each took, seconds."""
-        before = self._so_far()
-        taken_s = [push() for _ in range(self.pushes)]
-        self.turns.append(self._so_far() - before)
-        return taken_s
-
-    def per_push_ms(self) -> dict[str, float]:
-        """Medians over the turns but the first, which fills buffers."""
-        counted = self.turns[1:]
-        names = dict.fromkeys(name for turn in counted for name in turn)
-        return {name: median(turn[name] for turn in counted) / self.pushes / 1e6 for name in names}
-
-    def _so_far(self) -> Counter[str]:
-        ends = {"sender": cpu_ns_by_thread(), "receiver": self.other.ask("cpu")}
-        return Counter(
-            {f"{end}'s {name}": ns for end, threads in ends.items() for name, ns in threads.items()}
-        )
 
 
 def _measure_in_turn(
     size_bytes: int, way: str, rounds: int, device: str
-) -> tuple[Mapping[str, Sequence[float]], Mapping[str, _Cpu]]:
+) -> Mapping[str, Sequence[float]]:
     rule, n_params = _OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
     x, y = torch.ones(n_params), torch.zeros(n_params)
@@ -189,13 +136,16 @@ def _measure_in_turn(
         for name, address in addresses.items():
             sender = stack.enter_context(RawSender(n_params, address, name, (x, y)))
             pushing[f"raw {name}"] = partial(sender.send_to, other)
-        cpu = {name: _Cpu(pushes, other) for name in pushing}
         turns: dict[str, Callable[[], Sequence[float]]] = {
-            name: partial(cpu[name].turn, push) for name, push in pushing.items()
+            name: partial(_repeated, push, pushes) for name, push in pushing.items()
         }
         turns["memcpy"] = lambda: timed(lambda: settled(target.copy_(source)), pushes)
         turns["lerp"] = lambda: timed(lambda: settled(target.lerp_(source, 0.25)), pushes)
-        return alternate(turns, rounds), cpu
+        return alternate(turns, rounds)
+
+
+def _repeated(push: Callable[[], float], times: int) -> list[float]:
+    return [push() for _ in range(times)]
 
 
 def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:
@@ -221,10 +171,7 @@ def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> No
         }
         pipe.send({name: end.address for name, end in ends.items()})
         while (asked := pipe.recv()) is not None:
-            if asked == "cpu":
-                pipe.send(cpu_ns_by_thread())
-            else:
-                pipe.send(ends[asked].receive() if asked in ends else _mix(peer, model))
+            pipe.send(ends[asked].receive() if asked in ends else _mix(peer, model))
 
 
 def _mix(peer: Peer, model: Flat) -> float:

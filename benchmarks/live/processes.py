@@ -1,23 +1,18 @@
 """Other processes of a benchmark: started, told what to do, looked at, ended."""
 
 import multiprocessing
-import os
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from rumor.train import Peer
-from rumor.train.runtime.runner import NETWORK_THREAD
 
-__all__ = ["Flat", "Partner", "Pipe", "admit", "cpu_ns_by_thread", "partner", "partners", "settled"]
+__all__ = ["Flat", "Partner", "Pipe", "admit", "partner", "partners", "settled"]
 
 if TYPE_CHECKING:
     Pipe = Connection[Any, Any]
@@ -150,30 +145,3 @@ def admit(peer: Peer, newcomer: Partner) -> Any:
     while not newcomer.speaks(_ADMIT_POLL_S):
         peer.step()
     return newcomer.hear()
-
-
-def cpu_ns_by_thread() -> Counter[str]:
-    """The processor time that this process has taken so far, ns, by kind of thread.
-
-    Returns:
-        ``training`` (the main thread), ``network``, ``ZeroMQ`` and ``others``; nothing on a system
-        that does not tell.
-    """
-    network = {
-        thread.native_id for thread in threading.enumerate() if thread.name == NETWORK_THREAD
-    }
-    found: Counter[str] = Counter()
-    for task in Path("/proc/self/task").glob("*"):
-        try:
-            name = (task / "comm").read_text()
-            taken_ns = int((task / "schedstat").read_text().split()[0])
-        except OSError:
-            continue  # it has ended meanwhile
-        if int(task.name) == os.getpid():
-            kind = "training"
-        elif int(task.name) in network:
-            kind = "network"
-        else:
-            kind = "ZeroMQ" if name.startswith("ZMQ") else "others"
-        found[kind] += taken_ns
-    return found

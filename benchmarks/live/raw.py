@@ -1,9 +1,8 @@
 """Plain pyzmq doing a push's work without a check: copy out, send, receive, mix.
 
-Three ways. ``plain`` copies the vector whole, and mixes it whole when all has come into a buffer;
-``pipelined`` copies, sends, receives and mixes frame by frame; ``held`` does so, too, and mixes
-from the messages of ZeroMQ, without a copy at the receiver. The latter two mix what has come before
-they know that all of it will.
+Two ways. ``plain`` copies the vector whole, and mixes it whole when all has come into a buffer;
+``held`` copies and sends it frame by frame, and mixes from the messages of ZeroMQ, before it knows
+that all will come.
 """
 
 import time
@@ -19,10 +18,10 @@ __all__ = ["WAYS", "RawReceiver", "RawSender"]
 
 _FRAME_BYTES: Final = 1 << 20
 
-WAYS: Final = ("plain", "pipelined", "held")
+WAYS: Final = ("plain", "held")
 
 _FRAMES_MAX: Final = 8
-_FRAMES_MAX_PIPELINED: Final = 32
+_FRAMES_MAX_HELD: Final = 32
 _FRACTION: Final = 0.25
 
 
@@ -34,7 +33,7 @@ class _Pair:
         self.vector, self.staged = buffers or (torch.ones(n_params), torch.zeros(n_params))
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.socket = self.context.socket(zmq.PAIR)
-        frames_max = _FRAMES_MAX if way == "plain" else _FRAMES_MAX_PIPELINED
+        frames_max = _FRAMES_MAX if way == "plain" else _FRAMES_MAX_HELD
         self.socket.setsockopt(zmq.SNDHWM, frames_max)
         self.socket.setsockopt(zmq.RCVHWM, frames_max)
 
@@ -94,8 +93,6 @@ class RawReceiver(_Pair):
                 own.lerp_(torch.frombuffer(message.buffer, dtype=torch.float32), _FRACTION)
                 continue
             self.socket.recv_into(room.numpy().data.cast("B"))
-            if self.way == "pipelined":
-                own.lerp_(room, _FRACTION)
         if self.way == "plain":
             self.vector.lerp_(self.staged, _FRACTION)
         return time.monotonic()

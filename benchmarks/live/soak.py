@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -198,14 +198,6 @@ class _Vitals(NamedTuple):
     """Open file descriptors."""
 
 
-_MEANING: Final = {
-    "pss": ("MB", "Memory of a peer, its part of shared libraries included (PSS)"),
-    "rss": ("MB", "Memory of a peer, shared libraries included whole (RSS)"),
-    "threads": ("", "Threads of a peer"),
-    "files": ("", "Open files and sockets of a peer"),
-}
-
-
 def _vitals(pid: int) -> _Vitals:
     process = Path(f"/proc/{pid}")
     words = (line.split() for line in (process / "smaps_rollup").read_text().splitlines())
@@ -215,24 +207,11 @@ def _vitals(pid: int) -> _Vitals:
     return _Vitals(megabytes["Pss:"], megabytes["Rss:"], int(threads), files)
 
 
-class _Soaked(NamedTuple):
-    """What came of it."""
-
-    times_s: list[float]
-    """When peers were looked at, seconds from the start."""
-    looks: list[list[_Vitals]]
-    """At each peer that stayed."""
-    events: Mapping[str, int]
-    """What the others did."""
-    audit: Audit
-
-
 def measure_soak(
     minutes: float = 10.0,
     peers: int = 32,
     every_s: float = 2.0,
     look_s: float = 5.0,
-    picture: str = "",
 ) -> Result:
     """Soak a swarm, and compare the last quarter of the time with the second one; needs Linux.
 
@@ -243,7 +222,6 @@ def measure_soak(
         peers: How many there are at most at the same time.
         every_s: How often one of them goes, seconds; a quarter of them stay, and are looked at.
         look_s: How often to look, seconds.
-        picture: Where to draw what was seen, as PNG; empty for nowhere.
     """
     # Every death would be a line; what this benchmark says is few.
     logging.getLogger("rumor").setLevel(logging.ERROR)
@@ -252,45 +230,45 @@ def measure_soak(
     with TemporaryDirectory() as folder:
         churn = _Churn(Path(folder), staying, peers - staying)
         try:
-            found = _soak(churn, 60 * minutes, every_s, look_s)
+            looks = _soak(churn, 60 * minutes, every_s, look_s)
+            whole = churn.end()
         finally:
             churn.kill()
-    if picture:
-        _draw(found, Path(picture))
     return Result(
         name="soak",
         title=f"{staying} peers that stayed for {minutes:g} minutes while others of {peers} came "
         "and went: the last quarter next to the second",
         ours="last quarter",
         reference="second quarter",
-        rows=tuple(_rows(found)),
+        rows=(*_rows(looks, churn.events), _weight(whole)),
     )
 
 
-def _soak(churn: _Churn, seconds: float, every_s: float, look_s: float) -> _Soaked:
+def _soak(
+    churn: _Churn, seconds: float, every_s: float, look_s: float
+) -> Sequence[Sequence[_Vitals]]:
+    """Looks at each peer that stayed."""
     start_s = time.monotonic()
-    times_s: list[float] = []
     looks: list[list[_Vitals]] = [[] for _ in churn.pids]
     turn_s = look_due_s = start_s
     while (now := time.monotonic()) < start_s + seconds:
         if now >= look_due_s:
             look_due_s += look_s
-            times_s.append(now - start_s)
             for seen, pid in zip(looks, churn.pids, strict=True):
                 seen.append(_vitals(pid))
         churn.turn()
         turn_s += every_s
         time.sleep(max(0.0, turn_s - time.monotonic()))
-    return _Soaked(times_s, looks, dict(churn.events), churn.end())
+    return looks
 
 
-def _rows(found: _Soaked) -> Iterator[Row]:
-    n = len(found.times_s)
+def _rows(looks: Sequence[Sequence[_Vitals]], events: Mapping[str, int]) -> Iterator[Row]:
+    n = len(looks[0])
     early, late = slice(n // 4, max(n // 4 + 1, n // 2)), slice(min(n - 1, 3 * n // 4), n)
-    happened = ", ".join(f"{count} {what}" for what, count in sorted(found.events.items()))
-    for what, (unit, _) in _MEANING.items():
+    happened = ", ".join(f"{count} {what}" for what, count in sorted(events.items()))
+    for what in _Vitals._fields:
         lasts, seconds = (
-            [mean(getattr(look, what) for look in looks[part]) for looks in found.looks]
+            [mean(getattr(look, what) for look in seen[part]) for seen in looks]
             for part in (late, early)
         )
         most = max(range(len(lasts)), key=lambda i: lasts[i] / seconds[i])
@@ -298,11 +276,14 @@ def _rows(found: _Soaked) -> Iterator[Row]:
             ("mean", mean(lasts), mean(seconds)),
             ("of the peer that grew most", lasts[most], seconds[most]),
         ):
+            unit = "MB" if what in ("pss", "rss") else ""
             name = f"{what}, {whose}"
             yield Row(name=name, ours=last, reference=second, unit=unit, note=happened)
-    whole = found.audit
+
+
+def _weight(whole: Audit) -> Row:
     accounted = whole.held + whole.in_flight + whole.stranded + whole.burned + whole.died
-    yield Row(
+    return Row(
         name="weight in all ledgers",
         ours=accounted / ONE,
         reference=whole.founded / ONE,
@@ -312,35 +293,3 @@ def _rows(found: _Soaked) -> Iterator[Row]:
         f"stranded {whole.stranded / ONE:.6g}, burned {whole.burned / ONE:.6g}, "
         f"gone with the dead {whole.died / ONE:.6g}",
     )
-
-
-def _draw(found: _Soaked, path: Path) -> None:
-    from matplotlib import rc_context
-
-    from rumor.sim.results.plots import DIM, INK, STYLE, new_figure
-
-    came = ", ".join(f"{count:,} {what}" for what, count in found.events.items() if count)
-    with rc_context(STYLE):
-        figure = new_figure(8, 8.4, "constrained", dpi=110)
-        all_axes = figure.subplots(len(_MEANING), 1, sharex=True)
-        for axes, (what, (unit, title)) in zip(all_axes, _MEANING.items(), strict=True):
-            axes.set_title(title)
-            axes.set_ylabel(unit)
-            rows = [[getattr(look, what) for look in looks] for looks in found.looks]
-            for row in rows:
-                axes.plot(found.times_s, row, color=DIM, alpha=0.5, linewidth=0.8)
-            means = [mean(values) for values in zip(*rows, strict=True)]
-            axes.plot(found.times_s, means, color=INK, linewidth=1.8)
-            axes.annotate(
-                f"{means[-1]:.4g} {unit}",
-                (found.times_s[-1], means[-1]),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-                annotation_clip=False,
-            )
-            axes.set_ylim(0, 1.15 * max(map(max, rows)) or 1)
-        all_axes[-1].set_xlabel("seconds; thin lines are peers, thick ones their mean")
-        title = f"{len(found.looks)} peers that stayed; of others, {came or 'none came or went'}"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        figure.savefig(path)

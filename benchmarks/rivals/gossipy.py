@@ -22,11 +22,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-__all__ = ["ROUND_TICKS", "adjacency", "measure"]
+__all__ = ["measure"]
 
-ROUND_TICKS = 100
-"""Ticks of its clock in a round, as in its examples; fewer and its peers act at the same time."""
-
+# Of its clock in a round, as in its examples; with fewer its peers act at the same time.
+_TICKS = 100
 _WARM_N = 8
 
 
@@ -76,16 +75,6 @@ def measure(
     }
 
 
-def adjacency(n: int, edges: NDArray[np.int64]) -> NDArray[np.int8]:
-    """What gossipy takes for a graph: 1 where two nodes are linked, axes ``(n, n)``.
-
-    Edges are undirected, axes ``(n_edges, 2)``.
-    """
-    matrix = np.zeros((n, n), np.int8)
-    matrix[edges[:, 0], edges[:, 1]] = matrix[edges[:, 1], edges[:, 0]] = 1
-    return matrix
-
-
 def _silence() -> None:
     # It imports torchvision without declaring it, for a data set that is not used here.
     sys.modules.setdefault("torchvision", ModuleType("torchvision"))
@@ -124,18 +113,20 @@ def _simulator(
         create_model_mode=CreateModelMode.MERGE_UPDATE,
     )
     samples = _Samples(n, given)
+    linked, (one, other) = np.zeros((n, n), np.int8), given["edges"].T
+    linked[one, other] = linked[other, one] = 1
     nodes = GossipNode.generate(
         data_dispatcher=samples,
-        p2p_net=StaticP2PNetwork(n, adjacency(n, given["edges"])),
+        p2p_net=StaticP2PNetwork(n, linked),
         model_proto=handler,
-        round_len=ROUND_TICKS,
+        round_len=_TICKS,
         sync=True,
     )
     # No report is attached: its own counts all parameters of a message each time.
     simulator = GossipSimulator(
         nodes=nodes,
         data_dispatcher=samples,
-        delta=ROUND_TICKS,
+        delta=_TICKS,
         protocol=AntiEntropyProtocol.PUSH,
         delay=ConstantDelay(1),
     )
