@@ -1,11 +1,9 @@
 """A module as peers see it: its tensors by plain names, what is frozen, and a state dict.
 
 Wrappers (`torch.compile`, `DistributedDataParallel`, activation checkpointing) put prefixes before
-names; without them, peers that wrap a model and peers that do not train the same one. Parameters
-that FSDP2 manages on a mesh of one process are plain tensors inside.
+names; without them, peers that wrap a model and peers that do not train the same one.
 """
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from types import MappingProxyType
@@ -25,15 +23,12 @@ __all__ = [
     "fingerprint",
     "frozen_names",
     "frozen_tensors",
-    "local_tensor",
     "memory_order",
     "named_state",
     "named_tensors",
     "parts_of",
     "plain_names",
-    "refresh",
     "require_own_process",
-    "reshard",
     "sort_out",
     "state_dict",
     "tie_again",
@@ -83,25 +78,6 @@ def plain_names(module: nn.Module) -> Callable[[str], str]:
     return plain
 
 
-def local_tensor(name: str, tensor: Tensor) -> Tensor:
-    """The tensor that holds the numbers: of a DTensor on one process, what is inside.
-
-    Raises:
-        TrainingError: It is spread over several processes.
-    """
-    if not _is_a(tensor, "torch.distributed.tensor", "DTensor"):
-        return tensor
-    spread: Any = tensor
-    if (processes := spread.device_mesh.size()) > 1:
-        raise TrainingError(
-            f"{name} is spread over {processes} processes, and peers average whole models: give "
-            "fully_shard a mesh of one process, and let each process be a peer"
-        )
-    # to_local() makes a new parameter of it, which would move to the vector by itself.
-    local: Tensor = spread._local_tensor
-    return local
-
-
 def require_own_process(model: nn.Module) -> None:
     """Make sure that no other process takes part in a model's steps.
 
@@ -128,10 +104,10 @@ def require_own_process(model: nn.Module) -> None:
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All buffers and parameters, each tied one once, by their plain names; see `local_tensor`."""
+    """All buffers and parameters, each tied one once, by their plain names."""
     plain = plain_names(module)
     named = (*module.named_buffers(), *module.named_parameters())
-    return {plain(name): local_tensor(name, tensor) for name, tensor in named}
+    return {plain(name): tensor for name, tensor in named}
 
 
 def travelling_tensors(model: nn.Module, schema: Schema) -> dict[str, Tensor]:
@@ -156,12 +132,9 @@ def travelling(model: nn.Module) -> frozenset[str]:
 
 
 def named_state(model: nn.Module) -> dict[str, Any]:
-    """The model's state dict itself, by plain names; see `local_tensor`."""
+    """The model's state dict itself, by plain names."""
     plain = plain_names(model)
-    return {
-        plain(name): local_tensor(name, value) if isinstance(value, Tensor) else value
-        for name, value in model.state_dict().items()
-    }
+    return {plain(name): value for name, value in model.state_dict().items()}
 
 
 def with_own_names(model: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,9 +148,6 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
     """The model's state dict, of tensors that each have memory of their own.
 
     See `Peer.model_state_dict`.
-
-    Raises:
-        TrainingError: A parameter is spread over several processes.
     """
     return {
         name: value.detach().clone() if isinstance(value, Tensor) else value
@@ -209,7 +179,7 @@ def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
     """
     plain, ids = plain_names(module), {id(tensor) for tensor in moving}
     named = module.named_parameters(remove_duplicate=False)
-    return frozenset(plain(name) for name, one in named if id(local_tensor(name, one)) not in ids)
+    return frozenset(plain(name) for name, one in named if id(one) not in ids)
 
 
 def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTensor, ...]:
@@ -223,22 +193,21 @@ def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTe
         One for each parameter; a single one for all where there are very many.
 
     Raises:
-        TrainingError: One has no values yet, or is spread over several processes.
+        TrainingError: One has no values yet.
     """
     plain = plain_names(module)
     found = []
     for name, parameter in module.named_parameters():
         if parameter.requires_grad or is_lazy(parameter):
             continue
-        whole = local_tensor(name, parameter)
-        if whole.is_meta:
+        if parameter.is_meta:
             raise TrainingError(
                 f"{plain(name)} lies on the meta device, and its values cannot be compared with "
                 "those of other peers: load it before Peer(model), or set frozen_may_differ"
             )
-        if _memory(whole) is not None and whole.data_ptr() in moving:
+        if _memory(parameter) is not None and parameter.data_ptr() in moving:
             continue
-        checksum = crc32(b"".join(each.to_bytes(4) for each in fingerprint(parts_of(whole))))
+        checksum = crc32(b"".join(each.to_bytes(4) for each in fingerprint(parts_of(parameter))))
         dtype = str(parameter.dtype).removeprefix("torch.")
         found.append(FrozenTensor(plain(name), tuple(parameter.shape), dtype, checksum))
     if len(found) > _FROZEN_MAX:
@@ -270,7 +239,6 @@ def sort_out(
         TrainingError: A tensor has no values yet, is none of plain numbers, or is spread over
             processes; or a parameter overlaps in memory with another tensor.
     """
-    reshard(module)
     plain = plain_names(module)
     saved = {plain(name) for name in module.state_dict()}
     own_ids = _own_ids(module, own) if own else set()
@@ -381,19 +349,19 @@ def _with_values(name: str, tensor: Tensor) -> Tensor:
             f"{name} has no shape yet, as its module is a lazy one: run one batch through the "
             "model first, model(inputs)"
         )
-    local = local_tensor(name, tensor)
-    if _is_empty(local):
+    if _is_empty(tensor):
         raise TrainingError(
             f"{name} lies on the meta device and has no values: call model.to_empty(device=...) "
             "and load them before Peer(model)"
         )
-    if not _is_plain(local):
-        kind = f"a {type(local).__name__}" if _is_subclass(local) else "sparse"
+    if not _is_plain(tensor):
+        kind = f"a {type(tensor).__name__}" if _is_subclass(tensor) else "sparse"
         raise TrainingError(
-            f"{name} is {kind}, which is more than one tensor of numbers: make it a plain tensor, "
-            "or freeze it with requires_grad_(False), or let a buffer be persistent=False"
+            f"{name} is {kind}, which is more than one tensor of numbers: make it a plain tensor "
+            "(peers average whole models, without FSDP), or freeze it with requires_grad_(False), "
+            "or let a buffer be persistent=False"
         )
-    return local
+    return tensor
 
 
 def _memory(tensor: Tensor) -> _Memory | None:
@@ -445,26 +413,6 @@ def _require_apart(trained: _Named, others: _Named) -> None:
             device, stop, is_one_trained, one = on, end, is_trained, name
 
 
-def reshard(module: nn.Module) -> bool:
-    """Let FSDP2 put sharded parameters back into the modules, in place of those it has gathered.
-
-    Returns:
-        Whether any module is managed by it.
-    """
-    managed: list[Any] = [
-        part for part in module.modules() if _is_a(part, "torch.distributed.fsdp", "FSDPModule")
-    ]
-    for part in managed:
-        part.reshard()
-    return bool(managed)
-
-
-def refresh(module: nn.Module) -> None:
-    """Let FSDP2 take notice that its sharded parameters have moved in memory."""
-    if reshard(module):
-        module._apply(lambda tensor: tensor)
-
-
 def parts_of(tensor: Tensor) -> Iterator[Tensor]:
     """The plain tensors that a tensor consists of, such as codes and scales."""
     whole: Any = tensor
@@ -484,9 +432,3 @@ def _is_plain(tensor: Tensor) -> bool:
 
 def _is_subclass(tensor: Tensor) -> bool:
     return hasattr(tensor, "__tensor_flatten__")
-
-
-def _is_a(value: object, module: str, name: str) -> bool:
-    """Whether *value* is of a class that need not be imported to tell: it is, where one exists."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind is not None and isinstance(value, kind)

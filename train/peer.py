@@ -511,7 +511,7 @@ class Peer:
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
-        self._check.after_step(self.steps + 1, self._pace_s)
+        self._check.after_step(self.steps + 1)
         runtime.step(trained=True, stop=self._stop, samples=samples, lr=lr)
         self._folder.stepped(runtime)
         exchange_s = time.monotonic() - now

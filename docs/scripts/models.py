@@ -361,8 +361,7 @@ KINDS = (
         make=_checkpointed,
         founder=layers,
     ),
-    Kind(name="`fully_shard` (FSDP2) on one process", make=_sharded, founder=layers, processes=1),
-    Kind(name="`fully_shard` on two processes", make=_sharded, founder=layers, processes=2),
+    Kind(name="`fully_shard` (FSDP2)", make=_sharded, founder=layers, processes=2),
     Kind(
         name="tied weights",
         make=lambda: Tied(lambda m: setattr(m.second, "weight", m.first.weight)),

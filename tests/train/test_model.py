@@ -1,4 +1,4 @@
-"""A module's tensors by plain names: wrapped, tied, frozen, managed by FSDP2."""
+"""A module's tensors by plain names: wrapped, tied, frozen."""
 
 import copy
 import io
@@ -17,7 +17,6 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.train.model import (
     deep_copy,
     frozen_tensors,
-    local_tensor,
     memory_order,
     named_tensors,
     plain_names,
@@ -270,50 +269,16 @@ def processes(request: pytest.FixtureRequest) -> Iterator[int]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("processes", [1], indirect=True)
-@pytest.mark.parametrize("trained_before", [False, True])
-def test_fsdp2_on_one_process_trains_what_lies_in_the_vector(
-    processes: int, trained_before: bool
-) -> None:
-    from torch.distributed.fsdp import fully_shard
-
-    torch.manual_seed(0)
-    plain = layers()
-    managed: Any = copy.deepcopy(plain)
-    fully_shard(managed[0])
-    fully_shard(managed)
-    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (plain, managed)]
-    inputs = torch.randn(5, 6)
-
-    def step(model: Any, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        model(inputs).square().sum().backward()
-        optimizer.step()
-
-    if trained_before:
-        step(plain, optimizers[0])
-        step(managed, optimizers[1])
-        managed(inputs)  # its outermost parameters stay gathered
-    vector = Vector(managed)
-    for _ in range(3):
-        step(plain, optimizers[0])
-        step(managed, optimizers[1])
-    laid = vector.layout.tensors(vector.flats)
-    assert laid.keys() == plain.state_dict().keys() == state_dict(managed).keys()
-    for name, value in plain.state_dict().items():
-        assert torch.equal(laid[name], value) and torch.equal(state_dict(managed)[name], value)
-    vector.flats[0].zero_()
-    assert not managed(inputs).any()
-
-
 @pytest.mark.parametrize("processes", [2], indirect=True)
 def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import distribute_tensor
 
     spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (processes,)))
-    with pytest.raises(TrainingError, match="w is spread over 2 processes"):
-        local_tensor("w", spread)
+    model = nn.Linear(4, 1, bias=False)
+    model.weight = nn.Parameter(spread)
+    with pytest.raises(TrainingError, match=r"weight is a DTensor.*without FSDP"):
+        sort_out(model)
 
 
 @pytest.mark.parametrize("processes", [1, 2], indirect=True)

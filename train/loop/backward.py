@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ...gossip.wire.schema import Schema
-from ..model import local_tensor, plain_names
+from ..model import plain_names
 
 __all__ = ["BackwardSteps"]
 
@@ -42,16 +42,12 @@ class BackwardSteps:
         shards, plain = schema.shards_of, plain_names(model)
         parameters = [(plain(name), each) for name, each in model.named_parameters()]
         # Tied by their data alone, each has gradients and a step of its own.
-        places = {
-            local_tensor(name, each).data_ptr(): shards[name]
-            for name, each in parameters
-            if name in shards
-        }
+        places = {each.data_ptr(): shards[name] for name, each in parameters if name in shards}
         # Buffers change in the forward pass.
         inside = {
-            name: places[local_tensor(name, each).data_ptr()]
+            name: places[each.data_ptr()]
             for name, each in parameters
-            if each.requires_grad and local_tensor(name, each).data_ptr() in places
+            if each.requires_grad and each.data_ptr() in places
         }
         self._tensors: list[set[str]] = [
             {name for name, within in inside.items() if shard in within}

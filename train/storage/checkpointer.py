@@ -15,7 +15,7 @@ from ...gossip import ConfigError, TrainingError
 from ...gossip.types import PeerId
 from ...gossip.wire.schema import FrozenTensor, Schema, TensorSpec
 from ..config import CheckpointConfig
-from ..model import local_tensor, travelling_tensors
+from ..model import travelling_tensors
 from ..tensors.blocks import is_finite_tensor
 from ..tensors.state import flatten_state, restore_state
 from ..tensors.vector import Vector
@@ -258,7 +258,6 @@ class Checkpointing:
         """Other state of the model: extra state, and changed tensors that do not travel."""
         constants, extra = self._constants, self._vector.extra_state
         state: dict[str, Any] = dict(constants.changed(constants.buffers() | constants.frozen()))
-        state = {name: local_tensor(name, tensor) for name, tensor in state.items()}
         return {"tensors": state, "extra": None if extra is None else extra.state()}
 
     def _copies(self, *, anchored: bool) -> dict[str, Tensor]:

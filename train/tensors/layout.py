@@ -26,11 +26,9 @@ from ...gossip.wire.schema import (
 from ..model import (
     NamedTensor,
     frozen_tensors,
-    local_tensor,
     memory_order,
     parts_of,
     plain_names,
-    refresh,
     sort_out,
 )
 from .blocks import blocks, is_finite_tensor, scratch
@@ -182,7 +180,6 @@ class Layout:
         """Lay each segment's tensors into one flat tensor, of which they become views."""
         flats = tuple(flatten(segment.tensors) for segment in self.segments)
         self._flats, self._places = flats, list(map(Tensor.data_ptr, self._within))
-        refresh(self.module)
         return flats
 
     def note_change(self, shard: int | None = None) -> None:
@@ -268,8 +265,7 @@ class Layout:
         state = {}
         for name, value in self.module.state_dict().items():
             if isinstance(value, Tensor):
-                own = local_tensor(name, value)
-                state[name] = places.get(_where(own), own).detach().clone()
+                state[name] = places.get(_where(value), value).detach().clone()
             else:
                 state[name] = value
         return state
@@ -521,7 +517,7 @@ class Constants:
         the price of reading them."""
         found = {}
         for name, tensor in tensors.items():
-            bits = _bits(local_tensor(name, tensor))
+            bits = _bits(tensor)
             if self._first.setdefault(name, bits) != bits:
                 found[name] = tensor
         return found
@@ -532,7 +528,7 @@ class Constants:
         if here is None:
             return False
         if here.shape == value.shape and here.dtype == value.dtype:
-            local_tensor(name, here).copy_(value)
+            here.copy_(value)
         else:
             here.data = value.to(here.device)
         return True
@@ -543,7 +539,7 @@ class Constants:
         return {
             plain(name): tensor
             for name, tensor in named()
-            if id(local_tensor(name, tensor)) not in self._travelling and _is_readable(tensor)
+            if id(tensor) not in self._travelling and _is_readable(tensor)
         }
 
 

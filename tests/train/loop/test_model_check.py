@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune, vector_to_parameters
-from torch.nn.utils import spectral_norm as old_spectral_norm
-from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+from torch.nn.utils.parametrizations import weight_norm
 
 from rumor.gossip import TrainingError
 from rumor.train import Peer
@@ -92,11 +91,9 @@ PARTED: list[tuple[str, Callable[[Any], object], str]] = [
     (
         "parametrized",
         lambda m: weight_norm(m.first),
-        r"first.weight was parametrized \(WeightNorm\) .* before Peer",
+        r"first.weight was .*parametrizations.* before Peer",
     ),
-    ("spectral", lambda m: spectral_norm(m.first), r"parametrized \(SpectralNorm\)"),
-    ("old norm", lambda m: old_spectral_norm(m.first), r"parametrized \(spectral_norm\)"),
-    ("pruned", lambda m: prune.identity(m.first, "weight"), "first.weight was pruned"),
+    ("pruned", lambda m: prune.identity(m.first, "weight"), "first.weight was .*pruning"),
 ]
 
 
@@ -131,20 +128,6 @@ def test_what_does_not_matter_is_taken_as_it_is(change: Any) -> None:
     check = checked(model)
     change(model)
     check.require_whole()
-    assert check._is_same()
-
-
-def test_what_is_frozen_afterwards_is_told_once_and_goes_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    model = Net()
-    check = checked(model)
-    for frozen in (True, False, True):
-        model.first.requires_grad_(not frozen)
-        check.require_whole()
-    assert [record.message for record in caplog.records] == [
-        "first.weight was frozen after the peer was made: it is averaged as before"
-    ]
 
 
 def test_a_frozen_tensor_that_is_tied_to_a_trained_one_may_be_unfrozen(
@@ -185,14 +168,14 @@ def test_a_frozen_parameter_that_changes_is_named_after_the_first_step(change: A
     check = checked(model)
     check.begin()
     loaded(model, assign=False)  # the same values
-    check.after_step(1, 0.001)
+    check.after_step(1)
     check.require_constant()
     model = Net()
     check = checked(model)
     check.begin()
     change(model)
-    with pytest.raises(TrainingError, match=r"frozen\.weight is frozen.*local=\('frozen',\)"):
-        check.after_step(1, 0.001)
+    with pytest.raises(TrainingError, match=r"frozen\.weight is frozen.*local=\('frozen\.w"):
+        check.after_step(1)
 
 
 def test_what_is_local_or_may_differ_may_change() -> None:
@@ -201,22 +184,21 @@ def test_what_is_local_or_may_differ_may_change() -> None:
         check = ModelCheck(Vector(model, **given), "float32", frozen_may_differ=not given)  # type: ignore[arg-type]
         check.begin()
         model.frozen.weight.data.mul_(0.5)
-        check.after_step(1, 0.001)
+        check.after_step(1)
         check.require_sound()
         assert not check._vector.schema.frozen
 
 
-@pytest.mark.parametrize(("pace_s", "steps"), [(0.001, 10), (0.05, 1)])
-def test_short_steps_are_checked_each_tenth_time_and_long_ones_always(
-    pace_s: float, steps: int
-) -> None:
+def test_a_model_is_checked_after_the_first_step_and_each_tenth() -> None:
     model = Net()
     check = checked(model)
+    check.begin()
+    check.after_step(1)
     model.second = nn.Linear(4, 4)
-    for step in range(1, steps):
-        check.after_step(step, pace_s)
+    for step in range(2, 10):
+        check.after_step(step)
     with pytest.raises(TrainingError, match=r"second\.weight"):
-        check.after_step(steps, pace_s)
+        check.after_step(10)
 
 
 @pytest.mark.live
