@@ -6,6 +6,7 @@ are computed from what is in the folder. ``docs/studies/README.md`` lists all pa
 """
 
 import argparse
+import csv
 import datetime
 import io
 import os
@@ -22,11 +23,11 @@ from types import MappingProxyType
 from typing import Final
 
 from PIL import Image
-from scripts.published import NOTES, against_published, relay_order, slow_links, table_row
+from scripts.published import NOTES, against_published, relay_order, slow_links
 
-from rumor.sim.study import Results, built_in_studies, load_results
+from rumor.sim.study import Results, Study, built_in_studies, load_results
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
-from rumor.sim.study.analysis.search import Search, searched
+from rumor.sim.study.analysis.search import searched
 from rumor.sim.study.analysis.verdicts import headlines, verdict_words
 from rumor.sim.study.format import count, listed, number, percent, spread
 from rumor.sim.study.metrics import METRICS, Metric
@@ -40,6 +41,7 @@ __all__ = [
     "index",
     "main",
     "page",
+    "points",
     "relay_order",
     "slow_links",
     "write",
@@ -102,6 +104,8 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir(parents=True)
     shutil.copyfile(folder / "summary.csv", here / "summary.csv")
+    with (here / "points.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(points(searched(results)[0]))
     pictures = sorted(draw_pictures(results, here), key=_place)
     names = [picture.name for picture in pictures]
     if _missing(results):
@@ -174,35 +178,32 @@ def page(
         *(f"![{_caption(name)}]({name})" for name in pictures),
         "## In figures",
         *_reference(study.reference),
-        *_tables(results),
-        *_searched(found, comparisons(results)),
+        LEGEND.format(target=_target(results.study)),
+        *([found.words] if found else []),
         "## How it was computed",
         _how(everything, machine, date),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _searched(search: Search | None, found: Sequence[Comparison]) -> Iterator[str]:
-    """What each value of a tuned axis gave, and which was taken."""
-    if search is None:
-        return
-    yield f"## Which {search.axis.name} was taken\n\n{search.words}"
-    for comparison in found:
-        heads, lines = search.table(comparison.at)
-        at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
-        rows = [table_row(heads), table_row(["---"] * len(heads)), *map(table_row, lines)]
-        yield "\n".join([*([f"### {at}", ""] if at else []), *rows])
-
-
 LEGEND: Final = """\
-Means over the seeds with 95 % intervals (Student's t). Time, bytes and steps are those at which the
-merged model was first measured to be right on {target} of the held-out data; time is virtual, bytes
-are those of all workers together. *No significant difference*: the difference from the first row
-may be noise (5 %, paired by seed, corrected for the number of comparisons), which does not make the
-two equal: in brackets stands the smallest true difference that is significant in 4 of 5 studies.
-Points that did not get to the target with every seed have no mean time, and are compared with the
-first by how many seeds did and by how far the others came
+[points.csv](points.csv) has one row for each point: means over the seeds with 95 % intervals
+(Student's t); [summary.csv](summary.csv) has one for each trial. Time is virtual, bytes are those
+of all workers together.{target}
+
+*No significant difference*: the difference from the first row may be noise (5 %, paired by seed,
+corrected for the number of comparisons), which does not make the two equal: in brackets stands the
+smallest true difference that is significant in 4 of 5 studies
 ([how](../../explanation/statistics.md))."""
+
+
+def _target(study: Study) -> str:
+    if study.goal == "loss":
+        return f" They count to a loss of {number(study.target)}."
+    if len(study.metrics) > _WIDE:
+        return ""
+    right = percent(study.target)
+    return f" *To it* is until the merged model is first right on {right} of held-out data."
 
 
 def _reference(named: str) -> Iterator[str]:
@@ -223,8 +224,7 @@ def _how(results: Results, machine: str, date: str) -> str:
         f"- Command: `rumor study {study.name}`, which also writes a page with all of this, "
         "every argument, and the command that repeats a trial",
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
-        f"- {count(len(results.results), 'trial')}, seeds {seeds}; one row for each in "
-        "[summary.csv](summary.csv)",
+        f"- {count(len(results.results), 'trial')}, seeds {seeds}",
         *_unfinished(results),
         *_trained_by(results),
         f"- Machine: {machine}; {core_s / 60:.1f} core-minutes in all",
@@ -257,79 +257,57 @@ def _trained_by(results: Results) -> Iterator[str]:
 
 
 _WIDE: Final = 4
-"""A study that names more metrics than that has tables of these, and none of the usual columns."""
+"""A study that names more metrics than that has these as columns, and none of the usual ones."""
 
 
-def _tables(results: Results) -> Iterator[str]:
-    """A table for each place of the further axes."""
-    study, found = results.study, comparisons(results)
+def points(results: Results) -> Iterator[list[str]]:
+    """Yield the rows of ``points.csv``: names of columns, then one row for each point."""
+    study = results.study
+    axes = [axis.name for axis in study.axes]
     if len(study.metrics) <= _WIDE:
-        yield LEGEND.format(target=percent(study.target))
-        yield from (_table(comparison) for comparison in found)
+        for i, comparison in enumerate(comparisons(results)):
+            ranked = [comparison.metric.words] if _ranks_by_another(comparison) else []
+            if i == 0:
+                yield [*axes[1:], axes[0], *ranked, *_COLUMNS]
+            yield from (
+                [*comparison.at.values(), *_cells(row, comparison)] for row in comparison.rows
+            )
         return
-    to_loss = study.goal == "loss"
-    yield (
-        "Means over the seeds with 95 % intervals (Student's t), where there are several seeds. "
-        + f"Times and bytes are counted to a loss of {number(study.target)}. " * to_loss
-        + "An empty cell was not computed; nothing is guessed. "
-        + "[What each figure means](../../reference/simulation.md)."
-    )
-    there = {tuple(comparison.at.values()): comparison for comparison in found}
+    metrics = [METRICS[name] for name in study.metrics]
+    yield [*axes[1:], axes[0], "seeds", *(metric.words for metric in metrics)]
+    there = {tuple(comparison.at.values()): comparison for comparison in comparisons(results)}
     for place in product(*(axis.labels for axis in study.axes[1:])):
-        comparison = there.get(place)
-        if comparison is not None:
-            yield _wide_table(comparison, results)
-        else:
-            yield f"### {', '.join(place)}\n\nNot computed: it did not fit into the time."
+        rows = {row.label: row for row in there[place].rows} if place in there else {}
+        for label in study.axes[0].labels:
+            if row := rows.get(label):
+                yield [*place, label, str(row.n), *(_wide(row, metric) for metric in metrics)]
+            else:
+                failed = any(_is_of(trial, (label, *place)) for trial in results.failures)
+                words = "cannot go on" if failed else "not computed"
+                yield [*place, label, words, *[""] * len(metrics)]
 
 
-def _wide_table(comparison: Comparison, results: Results) -> str:
-    """The metrics that a study names, of all points: those without a result are empty."""
-    study, metrics = results.study, [METRICS[name] for name in results.study.metrics]
-    at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
-    lines = [f"### {at}", "", table_row([comparison.axis, "seeds", *(m.words for m in metrics)])]
-    lines.append(table_row(["---", *["---:"] * (len(metrics) + 1)]))
-    for row in comparison.rows:
-        figures = [_wide(row, metric) for metric in metrics]
-        lines.append(table_row([row.label, str(row.n), *figures]))
-    for label in study.axes[0].labels:
-        if all(row.label != label for row in comparison.rows):
-            place = {comparison.axis: label, **comparison.at}
-            failed = any(_is_of(trial, place) for trial in results.failures)
-            words = "cannot go on" if failed else ""
-            lines.append(table_row([label, words, *[""] * len(metrics)]))
-    return "\n".join(lines)
-
-
-def _is_of(trial: str, place: Mapping[str, str]) -> bool:
-    return trial.rpartition(", seed ")[0] == ", ".join(place.values())
+def _is_of(trial: str, place: tuple[str, ...]) -> bool:
+    return trial.rpartition(", seed ")[0] == ", ".join(place)
 
 
 def _wide(row: Row, metric: Metric) -> str:
     found = row.figures.get(metric.name)
     if found is not None:
         return metric.spread(found)
-    return f"{row.arrived.get(metric.name, 0)} of {row.n}" if metric.to_target else "–"
+    return f"{row.arrived.get(metric.name, 0)} of {row.n}" if metric.to_target else ""
 
 
-def _table(comparison: Comparison) -> str:
-    at = ", ".join(f"{axis}: {label}" for axis, label in comparison.at.items())
-    ranked = [comparison.metric.words] if _ranks_by_another(comparison) else []
-    columns = [
-        comparison.axis, *ranked, "reached", "time to it, s", "steps to it", "MB to it",
-        "final accuracy", "consensus distance", "MB in all", "",
-    ]  # fmt: skip
-    lines = [f"### {at}", ""] if at else []
-    lines += [table_row(columns), table_row(["---", *["---:"] * (len(columns) - 2), "---"])]
-    lines += [table_row(_cells(row, comparison)) for row in comparison.rows]
-    return "\n".join(lines)
-
+_COLUMNS: Final = (
+    *("reached", "time to it, s", "steps to it", "MB to it", "final accuracy"),
+    *("consensus distance", "MB in all", "beside the first"),
+)
 
 _TOLD: Final = (
     *("time_to_target_s", "steps_to_target", "bytes_to_target", "accuracy", "consensus_distance"),
     "bytes_sent",
 )
-"""Figures that each table has."""
+"""Metrics that each of these tables has."""
 
 
 def _ranks_by_another(comparison: Comparison) -> bool:
@@ -351,7 +329,7 @@ def _cells(row: Row, comparison: Comparison) -> list[str]:
         _figure(row, "accuracy"),
         _figure(row, "consensus_distance"),
         number(row.figures["bytes_sent"].mean / 1e6) if "bytes_sent" in row.figures else "-",
-        f"**{verdict}**" if row is comparison.rows[0] else verdict,
+        verdict,
     ]
 
 
