@@ -386,9 +386,8 @@ def index(out: Path) -> str:
     for path in sorted(out.glob("*/README.md")):
         text = path.read_text(encoding="utf-8")
         title = text.partition("\n")[0].removeprefix("# ")
-        found = re.search(r"^## What came out\n\n((?:- .*\n)+)", text, re.MULTILINE)
-        lines += [f"## [{title}]({path.parent.name}/README.md)", ""]
-        lines += [found[1] if found else ""]
+        question = text.split("\n\n")[2]
+        lines += [f"- [{title}]({path.parent.name}/README.md): {question}"]
     return "\n".join(lines).rstrip() + "\n"
 
 

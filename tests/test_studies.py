@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 
 from rumor.sim.study import Results
-from rumor.sim.study.analysis.verdicts import headlines
 
 from .sim.study.made_up import Course, results_of
 
@@ -102,15 +101,14 @@ def test_without_some_of_it_nothing_is_said_of_the_order(studies: ModuleType) ->
     assert "Trials are missing" in studies.relay_order(results)
 
 
-def test_the_list_of_pages_has_what_came_out(studies: ModuleType, tmp_path: Path) -> None:
-    results = results_of({"topology": ["ring", "complete"]}, title="Two graphs")
+def test_the_list_of_pages_has_what_each_asks(studies: ModuleType, tmp_path: Path) -> None:
+    results = results_of(
+        {"topology": ["ring", "complete"]}, title="Two graphs", question="Is a ring enough?"
+    )
     (tmp_path / "two").mkdir()
     page = studies.page(results, [], machine="", date="")
     (tmp_path / "two" / "README.md").write_text(page, encoding="utf-8")
-    shown = studies.index(tmp_path)
-    assert "## [Two graphs](two/README.md)\n" in shown
-    (line,) = headlines(results)
-    assert f"\n- {line}\n" in shown
+    assert "\n- [Two graphs](two/README.md): Is a ring enough?\n" in studies.index(tmp_path)
 
 
 def of_proof(leave_out: str = "seed 9") -> Results:
