@@ -29,8 +29,8 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "int8": {"wire": "int8"},
     "topk:0.1": {"wire": "topk:0.1"},
     "topk:0.01": {"wire": "topk:0.01"},
-    "shards, 1 per push": {"shards": 8},
-    "shards, int8": {"shards": 8, "wire": "int8"},
+    "8 shards, 1 per push": {"shards": 8},
+    "8 shards, int8": {"shards": 8, "wire": "int8"},
 }
 """What is compared: settings of `simulate` by their names in the tables."""
 
@@ -45,29 +45,14 @@ class Study:
     title: str
     task: str
     partition: str
-    shards_max: int
-    """Into how many pieces this task's vector can be cut."""
 
 
 STUDIES = (
-    Study(title="Digits, all data at each worker", task="digits", partition="shared", shards_max=8),
+    Study(title="Digits, all data at each worker", task="digits", partition="shared"),
     Study(
         title="Digits, a few classes at each worker",
         task="digits",
         partition="dirichlet:0.1",
-        shards_max=8,
-    ),
-    Study(
-        title="Least squares, all data at each worker",
-        task="quadratic",
-        partition="shared",
-        shards_max=2,
-    ),
-    Study(
-        title="Least squares, each worker its own range of targets",
-        task="quadratic",
-        partition="shards:1",
-        shards_max=2,
     ),
 )
 
@@ -85,8 +70,7 @@ def main() -> None:
 
 def table(study: Study, p: float) -> str:
     """One table of the page, with its heading."""
-    has_accuracy = study.task == "digits"
-    columns = ["accuracy"] * has_accuracy + ["loss", "consensus distance", "MB sent"]
+    columns = ["accuracy", "loss", "consensus distance", "MB sent"]
     lines = [
         f"## {study.title}, p = {p:g}",
         "",
@@ -104,21 +88,15 @@ def row(study: Study, p: float, way: str) -> str:
     found = [measure(study, p, way, seed) for seed in SEEDS]
     cells = []
     for name, digits in FIGURES.items():
-        values = [each[name] for each in found if name in each]
-        if values:
-            mean = sum(values) / len(values)
-            spread = f" ({min(values):{digits}} to {max(values):{digits}})"
-            cells.append(f"{mean:{digits}}" + spread * (name in ("accuracy", "loss")))
-    n = shards_of(study, way)
-    name = f"{n} {way}" if n > 1 else way
-    return f"| {name} | " + " | ".join(cells) + " |"
+        values = [each[name] for each in found]
+        mean = sum(values) / len(values)
+        spread = f" ({min(values):{digits}} to {max(values):{digits}})"
+        cells.append(f"{mean:{digits}}" + spread * (name in ("accuracy", "loss")))
+    return f"| {way} | " + " | ".join(cells) + " |"
 
 
 def measure(study: Study, p: float, way: str, seed: int) -> dict[str, float]:
     """Figures of one run: of the merged model, and of the exchange."""
-    settings = dict(WAYS[way])
-    if "shards" in settings:
-        settings["shards"] = shards_of(study, way)
     summary = simulate(
         task=study.task,
         partition=study.partition,
@@ -127,15 +105,10 @@ def measure(study: Study, p: float, way: str, seed: int) -> dict[str, float]:
         seed=seed,
         # Curves are not of interest here: one point in the middle and one at the end.
         eval_every=400,
-        **settings,
+        **WAYS[way],
     ).summary
     figures = summary | {"mb_sent": summary["bytes_sent"] / 1e6}
-    return {name: figures[name] for name in FIGURES if figures[name] is not None}
-
-
-def shards_of(study: Study, way: str) -> int:
-    """Into how many pieces the vector is cut."""
-    return min(int(WAYS[way].get("shards", 1)), study.shards_max)
+    return {name: figures[name] for name in FIGURES}
 
 
 if __name__ == "__main__":

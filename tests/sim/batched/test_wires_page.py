@@ -37,16 +37,14 @@ def test_each_study_has_a_table_of_all_formats(
     assert set(tables) == expected
     for lines in tables.values():
         names = [line.split("|")[1].strip() for line in lines if line.startswith("| ")][1:]
-        assert len(names) == len(script.WAYS)
-        ways = zip(names, script.WAYS, strict=True)
-        assert all(name.removeprefix("8 ").removeprefix("2 ") == way for name, way in ways)
+        assert names == [*script.WAYS]
 
 
 @pytest.mark.extended
 def test_a_figure_measured_again_lies_where_the_page_says(
     script: ModuleType, tables: dict[str, list[str]]
 ) -> None:
-    study = script.STUDIES[2]
+    study = script.STUDIES[0]
     (line,) = (x for x in tables[f"{study.title}, p = 0.1"] if x.startswith("| int8 "))
     found = re.search(r"\((\S+) to (\S+)\)", line)
     assert found is not None
