@@ -343,9 +343,14 @@ def _figure(row: Row, name: str, scale: float = 1.0) -> str:
 
 
 def _failures(results: Results) -> Iterator[str]:
-    if results.failures:
-        lines = [f"- {trial}: {why}" for trial, why in results.failures.items()]
-        yield "\n".join([f"**{count(len(lines), 'trial')} failed:**", "", *lines])
+    failures = results.failures
+    if not failures:
+        return
+    points: dict[str, list[str]] = {}
+    for trial, why in failures.items():
+        points.setdefault(trial.rpartition(", seed ")[0], []).append(why.partition(":")[0])
+    lines = [f"- {point}, {count(len(whys), 'seed')}: {whys[0]}" for point, whys in points.items()]
+    yield "\n".join([f"**{count(len(failures), 'trial')} failed:**", "", *lines])
 
 
 def _caption(name: str) -> str:

@@ -68,9 +68,10 @@ def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
 
 
 def test_failed_cells_are_told_of(studies: ModuleType) -> None:
-    results = results_of({"topology": ["ring"]}, failures={"ring, seed 7": "it fell over"})
+    failures = {f"ring, seed {seed}": "it fell over: no luck" for seed in (7, 8)}
+    results = results_of({"topology": ["ring"]}, failures=failures)
     page = studies.page(results, [], machine="", date="")
-    assert "**1 trial failed:**\n\n- ring, seed 7: it fell over" in page
+    assert "**2 trials failed:**\n\n- ring, 2 seeds: it fell over\n" in page
 
 
 @pytest.mark.parametrize(
