@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 
 pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs are not beside the tests")
 
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 TEXTS = [*PAGES, *sorted(DOCS.rglob("*.py")), *sorted((ROOT / "examples").glob("*.py"))]
 
 MODULES = modules()

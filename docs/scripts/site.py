@@ -34,6 +34,7 @@ PACKAGES: Final = {
 
 ROOT_PAGES: Final = {
     Path("README.md"): Path("index.md"),
+    Path("CONTRIBUTING.md"): Path("contributing.md"),
     Path("CHANGELOG.md"): Path("changelog.md"),
 }
 
@@ -93,7 +94,7 @@ def _contents(map_page: str) -> str:
     made.append(
         ("Studies", ["studies/README.md", *(f"studies/{name}/README.md" for name in studies)])
     )
-    made.append(("More", ["README.md", "changelog.md"]))
+    made.append(("More", ["README.md", "contributing.md", "changelog.md"]))
     return "".join(
         f"\n\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{chr(10).join(pages)}\n```\n"
         for title, pages in made
