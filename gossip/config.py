@@ -207,8 +207,7 @@ class ProtocolConfig(ShareSettings):
 
     members_max: int = setting(
         4096,
-        "Peers that are kept in mind. For a further one, the longest dead is forgotten toward "
-        "which no escrow is open; where there is none, it is passed over.",
+        "Peers that are kept in mind; a further one is passed over.",
         low=1,
     )
 

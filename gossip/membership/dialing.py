@@ -1,4 +1,4 @@
-"""Dialing: seed addresses, reconnect back-off, the sockets of dead peers, and NAT pairs.
+"""Dialing: seed addresses, reconnect back-off, and NAT pairs.
 
 An address to dial may be a seed that was typed, or one of many that an earlier incarnation knew and
 that are long gone. Each takes a socket while it is dialled, and without a limit a few hundred that
@@ -9,18 +9,13 @@ more, the next few after those had their try. A member dials silent addresses ev
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from ..config import ProtocolConfig
-from ..effects.effect_log import EffectLog
-from ..effects.effects import Meet, Part
 from ..types import PeerId
-from ..wire.messages import Member
 
 __all__ = [
-    *("DIALED_MAX", "OPEN_MAX"),
-    *("DeadPeerSockets", "ReconnectBackoff", "SeedDialer", "pair"),
+    *("DIALED_MAX", "ReconnectBackoff", "SeedDialer", "pair"),
 ]
 
 
@@ -87,151 +82,63 @@ _TRY_TICKS = 5
 """How long a try lasts: the answer comes on the connection that the HELLO went out on."""
 
 
-@dataclass(slots=True)
-class _Try:
-    since_s: float
-    hellos: int = 0
-
-
 class SeedDialer:
     """Decides which seed addresses to dial, a bounded number at a time."""
 
     def __init__(self, config: ProtocolConfig, backoff: ReconnectBackoff[str]) -> None:
         self._try_s = _TRY_TICKS * config.gossip_s
         self._backoff = backoff
-        self._tries: dict[str, _Try] = {}
-        self._ended_s: dict[str, float] = {}
-        self._seeks = False
+        # By address that is dialled: since when, seconds, and how many HELLOs it got since.
+        self._tries: dict[str, tuple[float, int]] = {}
+        self._sought_s: float | None = None
 
-    def is_through(self, silent: Collection[str]) -> bool:
+    def is_through(self, silent: Collection[str], now: float) -> bool:
         """Whether all of these had a try, or are few enough to be dialled at once."""
-        return len(silent) <= DIALED_MAX or all(address in self._ended_s for address in silent)
+        turns = -(-len(silent) // DIALED_MAX)
+        return turns <= 1 or (
+            self._sought_s is not None and now - self._sought_s >= turns * self._try_s
+        )
 
     def seek(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Choose addresses for a peer that looks for a swarm.
+        """Choose addresses for a peer that looks for a swarm: all of a few, many in turns.
 
         Args:
             silent: Addresses at which nobody is known, in the order in which they are tried.
+
+        Returns:
+            Which to dial now, and whose sockets to close.
         """
-        if not self._seeks:
-            self._seeks, self._ended_s = True, {}
-        self._forget_known(silent)
-        over = self._end_tries(now) if len(silent) > DIALED_MAX else []
-        room = DIALED_MAX - len(self._tries)
-        if room:
-            waiting = [address for address in silent if address not in self._tries]
-            # Who was never tried comes first; `sorted` leaves the others in their order.
-            waiting.sort(key=lambda address: self._ended_s.get(address, float("-inf")))
-            self._tries.update({address: _Try(now) for address in waiting[:room]})
-        for each in self._tries.values():
-            each.hellos += 1
-        again = [address for address in over if address not in self._tries]
-        return [address for address in silent if address in self._tries], again
+        self._sought_s = now if self._sought_s is None else self._sought_s
+        turns = -(-len(silent) // DIALED_MAX) or 1
+        turn = int((now - self._sought_s) / self._try_s) % turns
+        chosen = silent[turn * DIALED_MAX :][:DIALED_MAX]
+        over = [address for address in silent if address in self._tries and address not in chosen]
+        self._tries = dict.fromkeys(chosen, (now, _HELLOS))
+        return [*chosen], over
 
     def go_on(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
         """Choose addresses for a member, ever more rarely, once per gossip interval; see `seek`."""
-        self._forget_known(silent)
-        before = list(self._tries)
-        if self._seeks:
-            # Nobody waits any more: from now on each address has a schedule of its own.
-            self._seeks, self._tries = False, {}
-        else:
-            self._end_tries(now)
+        before = [address for address in self._tries if address in silent]
+        # Once nobody waits any more, each address has a schedule of its own. One that stood still
+        # itself has not listened for an answer meanwhile.
+        self._tries = {
+            address: (since_s, hellos)
+            for address, (since_s, hellos) in self._tries.items()
+            if address in silent and self._sought_s is None
+            if now - since_s < self._try_s or hellos < _HELLOS
+        }
+        self._sought_s = None
         few = len(silent) <= DIALED_MAX
         room = len(silent) if few else DIALED_MAX - len(self._tries)
         for address in self._backoff.due(silent, now, room):
-            self._tries[address] = _Try(now)
+            self._tries[address] = now, 0
         greeted = []
         for address in silent:
-            attempt = self._tries.get(address)
-            if attempt is not None and attempt.hellos < _HELLOS:
-                attempt.hellos += 1
+            since_s, hellos = self._tries.get(address, (now, _HELLOS))
+            if hellos < _HELLOS:
+                self._tries[address] = since_s, hellos + 1
                 greeted.append(address)
         return greeted, [address for address in before if address not in self._tries]
-
-    def _forget_known(self, silent: Collection[str]) -> None:
-        """Drop those where somebody is known by now; their sockets are that peer's."""
-        kept = set(silent)
-        self._tries = {address: each for address, each in self._tries.items() if address in kept}
-        self._ended_s = {a: ended_s for a, ended_s in self._ended_s.items() if a in kept}
-
-    def _end_tries(self, now: float) -> list[str]:
-        # One that stood still itself has not listened for an answer meanwhile.
-        over = [
-            address
-            for address, each in self._tries.items()
-            if now - each.since_s >= self._try_s and each.hellos >= _HELLOS
-        ]
-        for address in over:
-            del self._tries[address]
-            self._ended_s[address] = now
-        return over
-
-
-OPEN_MAX = 32
-"""Dead peers whose sockets stay open, so that their first message arrives at once."""
-
-_TRIAL_TICKS = 5
-"""How long a trial lasts: to connect takes one tick, an answer another."""
-
-
-class DeadPeerSockets:
-    """Closes the sockets of dead peers, beyond the first few, and reopens them for trials."""
-
-    def __init__(self, log: EffectLog) -> None:
-        self._log = log
-        self._open: dict[PeerId, None] = {}
-        self._parted: set[PeerId] = set()
-        self._trials: dict[PeerId, int] = {}
-
-    def died(self, peer: PeerId) -> None:
-        """Note a death."""
-        if len(self._open) < OPEN_MAX:
-            self._open[peer] = None
-        else:
-            self._parted.add(peer)
-            self._log.ask(Part(peer))
-
-    def back(self, peer: PeerId, addresses: Sequence[str]) -> None:
-        """Note that a peer is alive after all, and reopen its sockets."""
-        self._open.pop(peer, None)
-        self._trials.pop(peer, None)
-        if peer in self._parted:
-            self._parted.remove(peer)
-            self._log.ask(Meet(peer, tuple(addresses)))
-
-    def forget(self, peer: PeerId) -> None:
-        """Forget a peer; the caller closes its sockets."""
-        self._open.pop(peer, None)
-        self._trials.pop(peer, None)
-        self._parted.discard(peer)
-
-    def try_out(self, member: Member) -> bool:
-        """Dial somebody again.
-
-        Returns:
-            Whether it has sockets now; if not, they are opened, see `tick`.
-        """
-        if member.id not in self._parted:
-            return True
-        if member.id not in self._trials:
-            self._trials[member.id] = 0
-            self._log.ask(Meet(member.id, member.addresses))
-        return False
-
-    def tick(self) -> list[PeerId]:
-        """Go on with trials, once per gossip interval.
-
-        Returns:
-            Whom to send a HELLO.
-        """
-        over = [peer for peer, ticks in self._trials.items() if ticks >= _TRIAL_TICKS]
-        for peer in over:
-            del self._trials[peer]
-            self._log.ask(Part(peer))
-        for peer in self._trials:
-            self._trials[peer] += 1
-        return [peer for peer, ticks in self._trials.items() if ticks > 1]
 
 
 def pair(

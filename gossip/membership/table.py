@@ -22,6 +22,7 @@ from ..effects.events import (
     PeerRecovered,
     PeerSuspected,
     StaleIncarnation,
+    ViewFull,
 )
 from ..types import Incarnation, PeerId
 from ..wire.messages import HEARTBEAT_MAX, Member, Phase
@@ -32,7 +33,15 @@ from .progress import StepCounts
 __all__ = ["Change", "MemberTable"]
 
 Change = (
-    Meet | Part | PeerMet | PeerSuspected | PeerRecovered | PeerDied | PeerLeft | StaleIncarnation
+    Meet
+    | Part
+    | PeerMet
+    | PeerSuspected
+    | PeerRecovered
+    | PeerDied
+    | PeerLeft
+    | StaleIncarnation
+    | ViewFull
 )
 
 
@@ -57,6 +66,7 @@ class MemberTable:
         self._started_s: float | None = None
         self._ticked_s = 0.0
         self._outlived_s = float("-inf")
+        self._was_full = False
         # Asked for at every draw of a neighbor, and changed by few messages.
         self._takers: tuple[PeerId, ...] | None = None
         self._order: list[Known] | None = None
@@ -253,15 +263,6 @@ class MemberTable:
             known.rises = RISES_TO_BELIEVE
         return True
 
-    def outlasts(self, member: Member, now: float) -> bool:
-        """Whether *member*, whose incarnation is stale, runs while the later one is dead, which is
-        forgotten then."""
-        known = self._others.get(member.id)
-        if known is None or not known.gives_way(member, now, self._config.dead_s):
-            return False
-        self.disown(member.id)
-        return True
-
     def _take_back(self, known: Known, before: Member) -> None:
         """Follow up on the word of a peer that runs, whatever others have said of it."""
         peer = known.member.id
@@ -315,26 +316,6 @@ class MemberTable:
                 rest.append(member)
         return rest
 
-    def lacks_room_for(self, member: Member, now: float) -> bool:
-        """Whether *member* is new, would be kept in mind, and finds the view full."""
-        return (
-            len(self._others) >= self._config.members_max
-            and member.id not in self._others
-            and member.id != self.me.id
-            and member.phase is not Phase.LEFT
-            and self.is_plausible(member.incarnation, now)
-        )
-
-    def spare(self) -> list[PeerId]:
-        """Those who might be forgotten, in the order in which they should.
-
-        First come those who fell silent before they were members, or have long left; then all
-        others who are considered dead; in either case those who were heard longest ago.
-        """
-        gone = [k for k in self._others.values() if not k.alive and not self._left_recently(k)]
-        gone.sort(key=lambda k: (Phase.JOINING < k.member.phase < Phase.LEFT, k.progress_s))
-        return [known.member.id for known in gone]
-
     def dead(self) -> list[Member]:
         """Everybody else who is considered dead, but not gone; those who were heard last first."""
         known = [k for k in self._in_order() if not k.alive and k.member.phase is not Phase.LEFT]
@@ -352,6 +333,9 @@ class MemberTable:
             return
         known = self._others.get(member.id)
         if known is None and len(self._others) >= self._config.members_max:
+            if not self._was_full:
+                self._was_full = True
+                yield ViewFull(len(self))
             return
         if known is not None and not direct and self._may_ask(known, member, now):
             return

@@ -1,6 +1,5 @@
 """Anti-entropy: hellos, goodbyes, and what follows from either for the member table."""
 
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -12,58 +11,18 @@ from ..effects.events import (
     PeerMet,
     PeerRecovered,
     PeerSuspected,
-    ViewFull,
 )
 from ..exchange.escrow import STRANDED, EscrowEvent
-from ..membership.dialing import DeadPeerSockets, ReconnectBackoff
+from ..membership.dialing import ReconnectBackoff
 from ..membership.table import Change, MemberTable
 from ..types import Incarnation, PeerId
 from ..wire.messages import Envelope, Hello, Leave, Member, Phase, Refer
 from .join import Joining
 from .state import State
 
-__all__ = ["Eviction", "Membership"]
+__all__ = ["Membership"]
 
 _OUTLIVED = "another peer called {} has started since: each needs a name of its own"
-
-
-class Eviction:
-    """Forgets dead peers to make place for newcomers in a full member table."""
-
-    def __init__(self, state: State, table: MemberTable) -> None:
-        self._state = state
-        self._table = table
-        # Who may be forgotten, in order; None until looked up. A stranger can name thousands in one
-        # message, and sorting the whole table for each would keep this peer busy.
-        self._spare: deque[PeerId] | None = None
-        self._said = False
-
-    def tick(self) -> None:
-        """Look the candidates up again; once per gossip interval."""
-        self._spare = None
-
-    def make(self, member: Member, now: float) -> PeerId | None:
-        """Forget somebody, where *member* is new and the table is full."""
-        table = self._table
-        if not table.lacks_room_for(member, now):
-            return None
-        if self._spare is None:
-            self._spare = deque(table.spare())
-        while self._spare:
-            peer = self._spare.popleft()
-            # It may be back, or gone, since that was looked up.
-            known = table.known(peer)
-            if known is not None and not known.alive and not self._is_owed(peer):
-                table.disown(peer)
-                self._state.log.ask(Part(peer))
-                return peer
-        if not self._said:
-            self._said = True
-            self._state.log.ask(ViewFull(len(table)))
-        return None
-
-    def _is_owed(self, peer: PeerId) -> bool:
-        return any([peer in each.outbox.transfers for each in self._state.busy_shards])
 
 
 _TOLD_MAX = 64
@@ -71,6 +30,9 @@ _TOLD_MAX = 64
 
 _DIALS_MAX = 8
 """Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
+
+_DEAD_MAX = 64
+"""Dead peers that are remembered, those first that were heard last: each keeps a socket."""
 
 _OUTLIVED_BY_MAX = 8
 """So many peers that have heard a later incarnation of this one are believed, in any case."""
@@ -94,8 +56,6 @@ class Membership:
         self._backoff = ReconnectBackoff[PeerId](
             config.gossip_s, config.redial_s_max, lambda: float(self._rng().random())
         )
-        self._dead_sockets = DeadPeerSockets(state.log)
-        self._eviction = Eviction(state, table)
         self._outlived_by: set[PeerId] = set()
         self.due_s = float("-inf")
         """When `wake` has something to do next, seconds."""
@@ -107,7 +67,7 @@ class Membership:
     def hears(self, envelope: Envelope, now: float) -> bool:
         """Whether a message is of the latest incarnation of its sender, which was heard then."""
         sender, incarnation = envelope.source, envelope.source_incarnation
-        if not (self._table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
+        if not self._table.heard(sender, incarnation, now):
             return False
         self.heard(sender, incarnation, now)
         return True
@@ -182,24 +142,6 @@ class Membership:
         for member in body.donors:
             self._learn(member, now, direct=False)
 
-    def outlasts(self, envelope: Envelope, now: float) -> bool:
-        """Whether a stale incarnation is the one that runs, and the later one is dead; that is over
-        then, and forgotten.
-
-        A member learns of a later incarnation of its own name, but does not start over for it. If
-        those who remember that one are a minority, they would ignore the member for ever.
-        """
-        body, life = envelope.body, (envelope.source, envelope.source_incarnation)
-        own = body.members[0] if isinstance(body, Hello) and body.members else None
-        if own is None or (own.id, own.incarnation) != life:
-            return False
-        if not self._table.outlasts(own, now):
-            return False
-        self._forget(own.id)
-        for shard_state in self._state.busy_shards:
-            shard_state.outbox.on(own.id, EscrowEvent.LATER_INCARNATION, now)
-        return True
-
     def answer_stale(self, envelope: Envelope) -> None:
         """Tell a stale incarnation that asks who is there of the later one."""
         table, source = self._table, envelope.source
@@ -226,7 +168,6 @@ class Membership:
         if now < self.due_s or self._phase is Phase.LEFT:
             return
         self.due_s = now + self._state.config.gossip_s
-        self._eviction.tick()
         for change in self._table.tick(now):
             self._follow(change, now)
         if self._phase > Phase.JOINING:  # until then they are greeted more often
@@ -236,12 +177,12 @@ class Membership:
         if partners:
             self._say_hello(partners[int(self._rng().integers(len(partners)))].id, reply=True)
         # Dead peers are dialled for ever: without it a healed partition would stay split.
-        dead = {m.id: m for m in table.others(alive=False) if table.can_meet(m)}
-        due = self._backoff.due(dead, now, _DIALS_MAX)
-        for peer in [
-            *self._dead_sockets.tick(),
-            *(p for p in due if self._dead_sockets.try_out(dead[p])),
-        ]:
+        for member in table.dead()[_DEAD_MAX:]:
+            if not any(member.id in each.outbox.transfers for each in self._state.shard_states):
+                table.disown(member.id)
+                self._follow(Part(member.id), now)
+        dead = [m.id for m in table.others(alive=False) if table.can_meet(m)]
+        for peer in self._backoff.due(dead, now, _DIALS_MAX):
             self._say_hello(peer, reply=True)
 
     def tell_phase(self) -> None:
@@ -254,9 +195,6 @@ class Membership:
             self._say_hello(member.id, reply=False, alone=True)
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
-        forgotten = self._eviction.make(member, now)
-        if forgotten is not None:
-            self._forget(forgotten)
         table = self._table
         for change in table.learn(member, now, direct=direct):
             self._follow(change, now, direct=direct)
@@ -274,7 +212,6 @@ class Membership:
         self._state.log.ask(change)
         match change:
             case PeerMet():
-                self._is_back(change.peer)
                 if direct:
                     self.heard(change.peer, self._table.incarnation(change.peer), now)
                 # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
@@ -287,9 +224,7 @@ class Membership:
             case PeerRecovered():
                 # What kept one of them away may have kept others, too.
                 self._backoff.hurry()
-                self._is_back(change.peer)
             case PeerDied():
-                self._dead_sockets.died(change.peer)
                 self._strand(change.peer, now)
             case PeerLeft():
                 # It may be a later incarnation that left, and was not heard of before.
@@ -299,16 +234,11 @@ class Membership:
             case _:
                 pass
 
-    def _is_back(self, peer: PeerId) -> None:
-        member = self._table.member(peer)
-        self._dead_sockets.back(peer, member.addresses if member is not None else ())
-
     def _strand(self, peer: PeerId, now: float) -> None:
         for shard_state in self._state.busy_shards:
             shard_state.outbox.on(peer, EscrowEvent.DIED, now)
 
     def _forget(self, peer: PeerId) -> None:
-        self._dead_sockets.forget(peer)
         self._state.links.forget(peer)
         self._state.returning.discard(peer)
 

@@ -211,13 +211,14 @@ class Joining:
         elif not self._returns and any(m.id in self._state.returning for m in others):
             # It brings what was learnt before, and founds if anybody does.
             self._since_s = now
-        elif self._may_found(others, now - self._since_s):
+        elif self._may_found(others, now):
             self._found()
 
-    def _may_found(self, others: Sequence[Member], waited_s: float) -> bool:
+    def _may_found(self, others: Sequence[Member], now: float) -> bool:
         config, table = self._state.config, self._state.table
+        waited_s = now - self._since_s
         # A holder of weight may be at an address that was not tried yet.
-        if not self._dialer.is_through(self._silent_seeds()):
+        if not self._dialer.is_through(self._silent_seeds(), now):
             return False
         # One that never met anybody keeps looking: a mistyped address must not found a swarm.
         if len(table) == 1:

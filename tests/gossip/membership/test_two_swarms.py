@@ -63,40 +63,29 @@ def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> Non
 
 
 @pytest.mark.parametrize(
-    ("theirs", "phase", "gives_up"),
+    ("holds", "theirs", "phase", "gives_up"),
     [
-        (SMALLER, Phase.TRAINING, True),
-        (LARGER, Phase.TRAINING, False),
+        (True, SMALLER, Phase.TRAINING, True),
+        (True, LARGER, Phase.TRAINING, False),
         # A newcomer may still speak for a swarm whose last member has died.
-        (SMALLER, Phase.SEEKING, False),
-        (SMALLER, Phase.JOINING, False),
+        (True, SMALLER, Phase.SEEKING, False),
+        (True, SMALLER, Phase.JOINING, False),
+        (False, LARGER, Phase.TRAINING, True),
+        (False, SMALLER, Phase.TRAINING, True),
+        (False, LARGER, Phase.SEEKING, False),
+        (False, SMALLER, Phase.SEEKING, True),
     ],
 )
-def test_of_two_young_swarms_that_have_members_the_one_with_the_smaller_hash_stays(
-    theirs: bytes, phase: Phase, gives_up: bool
+def test_of_two_young_swarms_that_of_a_holder_stays_and_then_the_one_with_the_smaller_hash(
+    holds: bool, theirs: bytes, phase: Phase, gives_up: bool
 ) -> None:
-    effects = alone().says("a", member("b", phase), rooted=False, swarm=theirs)
-    assert (SwarmGivenUp() in effects) is gives_up
-
-
-@pytest.mark.parametrize(
-    ("theirs", "phase", "gives_up"),
-    [
-        (LARGER, Phase.TRAINING, True),
-        (SMALLER, Phase.TRAINING, True),
-        (LARGER, Phase.SEEKING, False),
-        (SMALLER, Phase.SEEKING, True),
-    ],
-)
-def test_one_that_holds_nothing_goes_to_whoever_holds_something(
-    theirs: bytes, phase: Phase, gives_up: bool
-) -> None:
-    scene = newcomer()
-    scene.says("a", member("c", Phase.SEEKING), rooted=False)
+    scene = alone() if holds else newcomer()
+    if not holds:
+        scene.says("a", member("c", Phase.SEEKING), rooted=False)
     assert scene.peers["a"].swarm == ANCHOR
     effects = scene.says("a", member("b", phase), rooted=False, swarm=theirs)
     assert (SwarmGivenUp() in effects) is gives_up
-    assert scene.peers["a"].account.burned == 0
+    assert scene.peers["a"].account.burned == (ONE if holds and gives_up else 0)
 
 
 def test_a_newcomer_between_two_swarms_with_roots_keeps_to_the_first() -> None:

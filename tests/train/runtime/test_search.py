@@ -32,7 +32,9 @@ def words(
         greeted=lambda: {each: (unresolved or {}).get(each, "") for each in greeted},
         call=lambda method, **arguments: False,
         step=lambda trained: None,
-        look=lambda glance: glance(SimpleNamespace(phase=Phase.SEEKING, live=lambda: members)),
+        look=lambda glance: glance(
+            SimpleNamespace(phase=Phase.SEEKING, table=SimpleNamespace(live=lambda: members))
+        ),
         wait_for_share=lambda seconds: None,
         keyring=None,
         addresses=(),
@@ -90,7 +92,9 @@ def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path)
         greeted=dict,
         call=lambda method, **arguments: joined.append((method, arguments)),
         step=lambda trained: None,
-        look=lambda glance: glance(SimpleNamespace(phase=Phase.TRAINING, live=list)),
+        look=lambda glance: glance(
+            SimpleNamespace(phase=Phase.TRAINING, table=SimpleNamespace(live=list))
+        ),
         settle_network=lambda: None,
         wait_for_share=lambda seconds: stop.set(),
         keyring=None,
