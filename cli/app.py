@@ -122,11 +122,6 @@ COMMANDS = {
         panel=_SIMULATE,
         summary="Put a live run and a simulation side by side.",
     ),
-    "replay": Command(
-        home="runs.replay:replay",
-        panel=_SIMULATE,
-        summary="Repeat a live run from its journals, bit for bit.",
-    ),
     "rules": Command(
         home="commands.rules:rules",
         panel=_LOOK_UP,

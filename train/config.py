@@ -609,7 +609,8 @@ class RunConfig(TrainingSettings):
         0.0, "Sleep until a step has taken S seconds: slowness that costs no core.", low=0
     )
     journal: bool = setting(
-        False, "Write journal.bin, from which `rumor replay` repeats the run bit for bit."
+        False,
+        "Write journal.bin, from which `python -m rumor.sim.replay` repeats the run bit for bit.",
     )
     checkpoint_every: str = setting(
         "60s",

@@ -2,10 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import typer
 
 from ...gossip.specs.parameter import setting
 from ...train.config import RunConfig
@@ -23,7 +20,6 @@ from ..settings.options import (
     Json,
     Source,
     config_of,
-    given,
     options_of,
 )
 
@@ -32,7 +28,7 @@ __all__ = ["TaskOptions", "launch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """What `rumor launch` has and `rumor run` has not, or has in another form."""
+    """What `rumor launch` has and `rumor run` has not."""
 
     batch_sizes: tuple[str, ...] = setting(
         (),
@@ -41,26 +37,11 @@ class TaskOptions:
         metavar="PEER:N",
     )
 
-    resume: Path | None = setting(
-        None,
-        "Go on with the run in that folder: all its peers from their last checkpoints, as they "
-        "were, or with another ``steps``, ``total_steps`` or ``lr``, say. None may still run.",
-        brief="Go on in the folder of an earlier run.",
-        otherwise="a new run",
-        metavar="DIR",
-    )
-
-    trust: bool = setting(
-        False,
-        "With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that "
-        "the folder names, even if the folder is another user's, or brings that code along.",
-    )
-
 
 @options_of(
     Source(TaskOptions, GOSSIP),
     Source(LaunchConfig, GOSSIP),
-    Source(RunConfig, GOSSIP, without=("index", "count")),
+    Source(RunConfig, GOSSIP, without=("index", "count", "resume")),
     Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
     everyday={
         TRAINING: ("peers", "task", "steps", "total_steps", "lr", "partition", "device", "seed"),
@@ -69,7 +50,7 @@ class TaskOptions:
         OUTPUT: ("out", "resume"),
     },
 )
-def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
+def launch(*, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several processes of this machine.
 
     The launcher only starts and watches them: they find one another and run without it. If it
@@ -84,17 +65,9 @@ def launch(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> Non
     Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
     for (peers that were killed are named); 1 if not; 2 for wrong arguments.
     """
-    folder, trust = settings["resume"], settings["trust"]
-    with nullcontext() if folder is None else understanding(folder):
-        if folder is None:
-            exchange = config_of(ExchangeConfig, settings)
-            config = config_of(LaunchConfig, settings | {"exchange": exchange, "resume": False})
-            told = settings | {"device": "auto", "resume": False}
-            training = config_of(RunConfig, told)
-        else:
-            from ..launch.resume import read_run
-
-            names = given(ctx) & {*settings} - {"resume", "trust"}
-            config, training = read_run(folder, {n: settings[n] for n in names}, trust=trust)
+    exchange = config_of(ExchangeConfig, settings)
+    config = config_of(LaunchConfig, settings | {"exchange": exchange})
+    training = config_of(RunConfig, settings | {"device": "auto", "resume": False})
+    with understanding(config.out) if config.goes_on else nullcontext():
         job = training_job(config, training, batch_sizes=settings["batch_sizes"])
-    end(run_swarm(job), as_json=as_json)
+        end(run_swarm(job), as_json=as_json)

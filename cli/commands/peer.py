@@ -6,19 +6,18 @@ import signal
 import sys
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
 from ...gossip.errors import ConfigError
-from ...gossip.rules.registry import make_rule
-from ...gossip.specs.parameter import setting
+from ...gossip.rules.registry import make_rule, parts_of_spec
+from ...gossip.specs.parameter import setting, settings_of
 from ...train.config import PeerConfig, RunConfig
 from ..errors import understanding
 from ..reports.console import print_json
-from ..run_folder import require_trust
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import (
     GOSSIP,
@@ -42,13 +41,14 @@ __all__ = [
 ]
 
 
-# The same file as `train.run.OPTIONS`, which takes a second to import.
+# The same files as of `train.loop.trainer` and `train.storage.incarnation`, which import torch.
 _FILE: Final = "options.json"
+_INCARNATION_FILE: Final = "life.json"
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 # They are of one call.
-_NOT_KEPT: Final = ("resume", "trust", "out")
+_NOT_KEPT: Final = ("resume", "out")
 
 # With another of these it would not be the same peer, training the same model on the same data.
 _FIXED: Final = (
@@ -72,12 +72,6 @@ class LifeConfig:
         metavar="DIR",
     )
 
-    trust: bool = setting(
-        False,
-        "With ``resume``: run the task, rule or partition of somebody's own (MODULE:NAME) that "
-        "the folder names, even if the folder is another user's, or brings that code along.",
-    )
-
 
 _OWNERS: Final = (RunConfig, PeerConfig, ExchangeConfig, LifeConfig)
 
@@ -93,6 +87,7 @@ _OWNERS: Final = (RunConfig, PeerConfig, ExchangeConfig, LifeConfig)
         GOSSIP: ("rule", "topology"),
         OUTPUT: ("out", "resume"),
     },
+    environment=True,
 )
 def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Be one peer: found a swarm, or join one by any member's address.
@@ -105,7 +100,11 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """
     typed = given(ctx) & {*settings}
     if settings["resume"] is None:
-        made = make_settings(settings, typed)
+        # As for a script: from the last checkpoint in the folder, if there is one.
+        resumes = os.environ.get("RUMOR_RESUME") == "1" and settings["out"] is not None
+        resumes = resumes and (settings["out"] / _INCARNATION_FILE).exists()
+        made = make_settings(settings | ({"journal": False} if resumes else {}), typed)
+        made = (replace(made[0], resume=resumes), made[1])
     else:
         with understanding(settings["resume"]):
             settings = _resumed_options(settings, typed)
@@ -213,8 +212,14 @@ def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict
     """
     folder: Path = options["resume"]
     kept = _read_options(folder)
-    check_kept(kept, _OWNERS, folder / _FILE)
-    require_trust(folder, {folder / _FILE: kept}, given, trust=options["trust"])
+    declared = {name: each for owner in _OWNERS for name, each in settings_of(owner).items()}
+    kept |= check_kept(kept, declared, folder / _FILE)
+    for name, code in _code_in(kept).items():
+        if name not in given:
+            raise ConfigError(
+                f"{folder / _FILE} names {name} {code}, code that does not come with rumor: give "
+                f"--{name} {code} to import and run it"
+            )
     for name in _FIXED:
         if name in given and options[name] != kept.get(name):
             raise ConfigError(
@@ -227,10 +232,19 @@ def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict
     whole = dict(options) | kept | {"journal": False} | {name: options[name] for name in given}
     if "bind" in given and "dial_only" not in given:
         whole["dial_only"] = False
-    for name in ("rendezvous", "key", "roster"):
-        if isinstance(whole.get(name), str):
-            whole[name] = Path(whole[name])
     return whole | {"out": folder}
+
+
+def _code_in(options: Mapping[str, Any]) -> dict[str, str]:
+    """What they name of the user's own, as ``module:name``: a task, a rule or a partition."""
+    named = {"task": str(options.get("task")), "rule": parts_of_spec(str(options.get("rule")))[0]}
+    partition = options.get("partition")
+    if isinstance(partition, str) and ":" in partition:
+        # Here, because it takes torch along.
+        from ...train.tasks.partition import partition_module
+
+        named["partition"] = partition if partition_module(partition) is not None else ""
+    return {name: code for name, code in named.items() if ":" in code}
 
 
 def _read_options(folder: Path) -> dict[str, Any]:
@@ -250,7 +264,7 @@ def _read_options(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         told = "this is not the folder of a peer: name one that `rumor peer --out` has made"
         if (folder / "peers").is_dir():
-            told = f"this is the folder of a run: `rumor launch --resume {folder}` goes on with it"
+            told = "this is the folder of a run: its command goes on with it, with --resume added"
         raise ConfigError(f"--resume {folder}: {told}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -36,7 +36,7 @@ def training_job(
         config: The run.
         training: What each of them trains.
         batch_sizes: Samples of single peers, as in ``3:128``.
-        program: What options of `rumor peer` are appended to.
+        program: What starts a peer.
 
     Raises:
         ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
@@ -193,8 +193,7 @@ def _find_folder(
     if config.goes_on:
         require_same(config, out)
     else:
-        again = f"--resume {out}" if trains else "--resume"
-        check_folder(out, resume=again if here else "")
+        check_folder(out, resume="--resume" if here else "")
     return out
 
 

@@ -4,7 +4,7 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ...train.tasks.registry import Task
 
 __all__ = [
-    "CHANGEABLE",
     "NOT_OF_TASK",
     "PROGRAM",
     "Job",
@@ -308,12 +307,6 @@ PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
 
 _DESCRIBED: Final = ("total_steps", "lr_schedule", "partition", "steps")
 
-CHANGEABLE: Final = (
-    *("steps", "total_steps", "lr", "lr_schedule", "linger_s", "leave_s"),
-    *("log_every", "eval_every", "eval_average_every", "checkpoint_every"),
-)
-"""Settings that a run may go on with changed: peers that resume are told them again."""
-
 NOT_OF_TASK: Final = (*("index", "count", "seed", "device", "resume", "options"),)
 """Fields of a `RunConfig` that say which peer it is, and not what all of them train."""
 
@@ -326,7 +319,7 @@ class Job:
     name: str
     """Of the script or the task."""
     command: tuple[str, ...]
-    """What starts a process; options of `rumor peer` are appended where there is a task."""
+    """What starts a process."""
     out: Path
     """The run's folder, which need not be there."""
     faults: tuple["Fault", ...] = ()
@@ -346,6 +339,13 @@ class Job:
         from ...train.faults.schedule import NETWORK_KINDS
 
         return any(fault.kind in NETWORK_KINDS for fault in self.faults)
+
+    def training_of(self, index: int) -> "RunConfig | None":
+        """What one of the peers is told to train; newcomers are told what most are."""
+        size = self.batch_sizes[index] if index < len(self.batch_sizes) else None
+        if self.training is None or size is None:
+            return self.training
+        return replace(self.training, batch_size=size)
 
     def described(self, reports: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """What a summary repeats of it.

@@ -3,16 +3,19 @@
 import socket as sockets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import typed
 from ...gossip.transport.addresses import split_address
 from ..settings.exchange import ExchangeConfig
-from .config import CHANGEABLE, NOT_OF_TASK, Job, LaunchConfig, Place, device_of, parse_slow
+from .config import NOT_OF_TASK, Job, LaunchConfig, Place, device_of, parse_slow
 from .resume import folders_of
+
+if TYPE_CHECKING:
+    from ...train.config import RunConfig
 
 __all__ = ["RunFolder", "variables"]
 
@@ -97,60 +100,28 @@ class RunFolder:
             for file in ("peer.json", "model.safetensors"):
                 with suppress(FileNotFoundError):
                     (folder / file).replace(folder / f"former.{file}")
-        config, command = self._job.config, self._job.command
+        config, training = self._job.config, self._job.training_of(index)
+        if index >= config.peers:
+            config = replace(config, slow=())
         told = {"id": id, "out": folder.absolute(), "founders": config.peers if founds else 1}
-        own: dict[str, Any] = {}
-        if self._job.training is not None:
-            command = (*command, *self._arguments(index, told, kept=kept, again=again or kept))
-        else:
-            own = variables(config, self._out, index % config.peers, index)
-            own |= _named(told | ({"resume": 1} if kept else {}))
-            # Else what a script printed would be in its log once it is over.
-            own["PYTHONUNBUFFERED"] = "1"
-            if index >= config.peers:
-                own.pop("RUMOR_SLOW", None)
-        if self.network_faults is not None:
-            own["RUMOR_NETWORK_FAULTS"] = str(self.network_faults.absolute())
-        return Place(
-            index=index, id=id, folder=folder, command=command, earlier=earlier, variables=own
-        )
-
-    def _arguments(self, index: int, told: dict[str, Any], *, kept: bool, again: bool) -> list[str]:
-        """The options of `rumor peer`."""
-        job, config, training = self._job, self._job.config, self._job.training
-        assert training is not None
-        trained = {
-            entry.name: value
-            for entry in fields(training)
-            if entry.name not in NOT_OF_TASK
-            and (value := getattr(training, entry.name)) != entry.default
-        }
-        options = _told(config, self._out, index % config.peers, index) | trained | told
-        if kept and (told["out"] / "options.json").exists():
-            options = {name: options[name] for name in CHANGEABLE if name in options}
-            # Whoever started this run, or goes on with it, has decided on its code.
-            options |= {"resume": told["out"], "trust": True}
-            shared = config.exchange.shared_memory
-            exchange = {} if shared else {"shared_memory": False}
-        else:
-            del options["local_index"]
-            if kept:
-                # It was killed before it had begun: there is nothing to go on from.
-                options["founders"] = 1
-            if config.rule is not None:
-                options["rule"] = config.rule
-            if index < config.peers:
-                if training.step_s_min:
-                    factor = parse_slow(config.slow, config.peers).get(index, 1.0)
-                    options["step_s_min"] = training.step_s_min * factor
-                if job.batch_sizes and (size := job.batch_sizes[index]) is not None:
-                    options["batch_size"] = size
-            exchange = config.exchange.given()
-        if again:
+        if kept:
+            told["resume"] = 1
+        if again or kept:
             # Where the others find it again.
-            options["bind"] = f"tcp://127.0.0.1:{self._port_again(str(told['id']))}"
-        told = options | exchange
-        return [f"--set={name}={typed(value)}" for name, value in told.items()]
+            told["bind"] = f"tcp://127.0.0.1:{self._port_again(id)}"
+        if self.network_faults is not None:
+            told["network_faults"] = self.network_faults.absolute()
+        own = variables(config, self._out, index % config.peers, index, training) | _named(told)
+        # Else what a script printed would be in its log once it is over.
+        own["PYTHONUNBUFFERED"] = "1"
+        return Place(
+            index=index,
+            id=id,
+            folder=folder,
+            command=self._job.command,
+            earlier=earlier,
+            variables=own,
+        )
 
     def _port_again(self, id: str) -> int | str:
         """The port that a peer had, where that is free; else any."""
@@ -165,7 +136,11 @@ class RunFolder:
 
 
 def variables(
-    config: LaunchConfig, out: Path, index: int, local: int | None = None
+    config: LaunchConfig,
+    out: Path,
+    index: int,
+    local: int | None = None,
+    training: "RunConfig | None" = None,
 ) -> dict[str, str]:
     """The environment of one process, beside what it inherits; see `rumor.train.environment`.
 
@@ -174,27 +149,9 @@ def variables(
         out: Its folder.
         index: Which of the processes it is.
         local: Which of those on its machine; all are on one unless given.
+        training: What `rumor peer` is to train; None for a script.
     """
-    told = _told(config, out, index, index if local is None else local) | {"signals": 1}
-    if config.goes_on:
-        told["resume"] = 1
-    if config.rule_spec is not None:
-        told["rule"] = config.rule_spec
-    if (factor := parse_slow(config.slow, config.peers).get(index)) is not None:
-        told["slow"] = factor
-    usual, given = ExchangeConfig().settings(), config.exchange.settings()
-    before, now = asdict(usual.pop("protocol")), asdict(given.pop("protocol"))
-    told |= {name: given[name] for name in given if given[name] != usual[name]}
-    return _named(told | {name: now[name] for name in now if now[name] != before[name]})
-
-
-def _named(told: Mapping[str, Any]) -> dict[str, str]:
-    return {f"RUMOR_{name.upper()}": str(value) for name, value in told.items()}
-
-
-def _told(config: LaunchConfig, out: Path, index: int, local: int) -> dict[str, Any]:
-    """What each peer is told of itself, a script's and a task's alike."""
-    id = config.ids()[index]
+    local, id = index if local is None else local, config.ids()[index]
     told: dict[str, Any] = {
         "id": id,
         "index": index,
@@ -208,13 +165,33 @@ def _told(config: LaunchConfig, out: Path, index: int, local: int) -> dict[str, 
         "linger_s": config.linger_s,
         "leave_s": config.leave_s,
     }
+    for name in ("topology", "rule"):
+        if getattr(config, name) is not None:
+            told[name] = getattr(config, name)
     if config.key is not None and config.roster is not None:
         told |= {"key": config.key.absolute(), "roster": config.roster.absolute()}
     if config.device is not None:
         told["device"] = device_of(config.device, local)
-    if config.topology is not None:
-        told["topology"] = config.topology
     if config.metrics_port is not None:
         told["metrics_host"] = config.metrics_host
         told["metrics_port"] = config.metrics_port and config.metrics_port + local
-    return told
+    if config.goes_on:
+        told["resume"] = 1
+    factor = parse_slow(config.slow, config.peers).get(index, 1.0)
+    if training is not None:
+        for each in fields(training):
+            value = getattr(training, each.name)
+            if each.name not in NOT_OF_TASK and value != each.default:
+                told[each.name] = value * factor if each.name == "step_s_min" else value
+        return _named(told | config.exchange.given())
+    told["signals"] = 1
+    if factor != 1:
+        told["slow"] = factor
+    usual, given = ExchangeConfig().settings(), config.exchange.settings()
+    before, now = asdict(usual.pop("protocol")), asdict(given.pop("protocol"))
+    told |= {name: given[name] for name in given if given[name] != usual[name]}
+    return _named(told | {name: now[name] for name in now if now[name] != before[name]})
+
+
+def _named(told: Mapping[str, Any]) -> dict[str, str]:
+    return {f"RUMOR_{name.upper()}": typed(value) for name, value in told.items()}

@@ -1,33 +1,23 @@
 """What a run was that goes on, and how the lives of its peers had ended."""
 
-import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ...gossip.errors import ConfigError
-from ...gossip.protocol.rule import requirements_of
-from ...gossip.rules.registry import make_rule
 from ...train.storage.files import read_json
 from ...train.storage.ledger_file import ledger_paths
-from ..run_folder import require_trust
-from ..settings.exchange import ExchangeConfig
-from .config import CHANGEABLE, NOT_OF_TASK, LaunchConfig, Place
+from .config import LaunchConfig, Place
 from .monitor import Life, LifeEnd, State, Tail, life_in, read_report
-
-if TYPE_CHECKING:
-    from ...train.config import RunConfig
 
 __all__ = [
     "folders_of",
     "life_ends_of",
     "lives_before",
     "read_life_ends",
-    "read_run",
     "require_same",
 ]
 
@@ -131,72 +121,6 @@ _NAMED_MAX: Final = 4
 """Peers that an error names one by one."""
 
 
-def read_run(
-    out: Path, typed: Mapping[str, Any], *, trust: bool = False
-) -> "tuple[LaunchConfig, RunConfig]":
-    """Read what a run was, from what its peers left.
-
-    Args:
-        out: The run's folder.
-        typed: Settings that are to be others from now on, by name.
-        trust: Whether to import whatever code it names, see `require_trust`.
-
-    Raises:
-        ConfigError: There is no run, some of its peers still run, or it cannot go on with that.
-    """
-    from ...train.config import CHECKPOINTS, RunConfig
-
-    if refused := sorted(set(typed) - {*CHANGEABLE, "faults", "loggers"}):
-        allowed = ", ".join(CHANGEABLE)
-        raise ConfigError(
-            f"{refused[0]} cannot be changed with --resume: a run goes on as it was, "
-            f"but for {allowed}"
-        )
-    if not os.path.isdir(out):
-        raise ConfigError(f"--resume {out}: there is no such folder")
-    paths = sorted((out / "peers").glob("*/options.json"))
-    if not paths:
-        raise ConfigError(
-            f"--resume {out}: this is not the folder of a run that `rumor launch` made"
-        )
-    _require_over(out, folders_of(out))
-    kept = {path: _options(path) for path in paths}
-    require_trust(out, kept, typed, trust=trust)
-    founders = [path for path in paths if not path.parent.name.startswith("join-")]
-    options = kept[min(founders or paths, key=lambda path: kept[path]["index"])]
-    rule = make_rule(str(options.get("rule", "gosgd")))
-    if not any((out / "peers").glob(f"*/{CHECKPOINTS}/*.safetensors")):
-        raise ConfigError(
-            f"--resume {out}: none of its peers has a checkpoint (--set checkpoint_every), so that "
-            "nothing could go on: start the run again"
-        )
-    if requirements_of(rule).fixed_members:
-        raise ConfigError(
-            f"--resume {out}: a swarm that trains with {rule.name} takes nobody in once it has "
-            "started, so that no peer of it can resume: start the run again"
-        )
-
-    options = {**options, **typed}
-
-    def of(owner: type[Any], *without: str) -> dict[str, Any]:
-        names = {entry.name for entry in fields(owner)} - {*without}
-        return {name: options[name] for name in names & set(options)}
-
-    own = of(LaunchConfig, "exchange", "out", "resume", "slow", "faults", "loggers")
-    own |= {name: Path(own[name]) for name in ("key", "roster") if own.get(name)}
-    # The launcher logs, and has kept no options: what is typed now counts.
-    own |= {"loggers": tuple(typed.get("loggers") or ()), "faults": typed.get("faults")}
-    exchange = ExchangeConfig(**of(ExchangeConfig))
-    try:
-        config = LaunchConfig(
-            **own, peers=options["count"], exchange=exchange, out=out, resume=True
-        )
-        # How long a step lasts is each peer's own affair, and it has kept it.
-        return config, RunConfig(**of(RunConfig, *NOT_OF_TASK, "step_s_min", "journal"))
-    except (TypeError, LookupError) as error:
-        raise ConfigError(f"--resume {out}: it is of another version of rumor: {error}") from None
-
-
 def folders_of(out: Path) -> dict[str, list[Path]]:
     """The folders of each peer of a run, by its name, those of earlier lives first."""
     from ...train.runtime.peer_folder import peer_folders
@@ -262,13 +186,3 @@ def _process_in(folder: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if is_held_by(folder, pid) else None
-
-
-def _options(path: Path) -> dict[str, Any]:
-    try:
-        options = read_json(path)
-        if not isinstance(options, dict) or not isinstance(options.get("index"), int):
-            raise ValueError("not the options of a peer")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--resume: {path} cannot be read: {error}") from None
-    return options

@@ -6,13 +6,13 @@ all others are given with ``--set NAME=VALUE`` or in a file, and ``rumor config`
 """
 
 import inspect
+import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
@@ -81,7 +81,10 @@ class Source:
 
 
 def options_of(
-    *sources: Source, everyday: Mapping[str, tuple[str, ...]] | None = None, file: bool = True
+    *sources: Source,
+    everyday: Mapping[str, tuple[str, ...]] | None = None,
+    file: bool = True,
+    environment: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the settings of dataclasses, and ``--debug``.
 
@@ -93,6 +96,7 @@ def options_of(
         sources: Whose settings.
         everyday: Names of those that are options, by panel of the help; all unless given.
         file: Whether the others may stand in a file, as ``--config`` names it.
+        environment: Whether they may stand in the environment, too, as ``RUMOR_NAME``.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -132,7 +136,8 @@ def options_of(
                     if settings[name].is_several or arguments[name] is None:
                         arguments[name] = _as_declared(settings[name], arguments[name])
                 hidden = {n: each.default for n, each in settings.items() if n not in arguments}
-                told = {} if config_ is None else read_file(config_, settings)
+                told = _read_environment(settings) if environment else {}
+                told |= {} if config_ is None else read_file(config_, settings)
                 told |= _read_set(set_ or (), settings)
                 typed = _typed(arguments["ctx"]) if "ctx" in arguments else set()
                 if "ctx" in arguments:
@@ -161,29 +166,18 @@ def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
     return owner(**{name: value for name, value in settings.items() if name in names})
 
 
-def check_kept(kept: Mapping[str, Any], owners: Iterable[type[Any]], where: object) -> None:
-    """See that options which a folder has kept are of the types that options have.
-
-    Args:
-        kept: By name; those that are no settings of *owners* are not looked at.
-        owners: Dataclasses of settings.
-        where: The file they are from, for the message.
+def check_kept(
+    kept: Mapping[str, Any], settings: Mapping[str, Parameter], where: object
+) -> dict[str, Any]:
+    """The settings among options that a folder has kept, of the types that settings have.
 
     Raises:
         ConfigError: One is of another type; it is named.
     """
-    for name, setting in (item for owner in owners for item in settings_of(owner).items()):
-        value = kept.get(name)
-        if value is None:
-            continue
-        kind = str if setting.kind is Path else setting.kind
-        kinds = (int, float) if kind is float else (kind,)
-        values = value if setting.is_several and isinstance(value, list | tuple) else [value]
-        if not all(type(each) in kinds for each in values):
-            raise ConfigError(
-                f"{where}: {name} is {shorten(repr(value), 80)}, which is no {kind.__name__}: it "
-                "is damaged, or somebody has changed it"
-            )
+    return {
+        name: None if kept[name] is None else _value(settings[name], kept[name], str(where))
+        for name in settings.keys() & kept.keys()
+    }
 
 
 def given(context: typer.Context) -> set[str]:
@@ -231,7 +225,7 @@ def read_file(path: Path, settings: Mapping[str, Parameter]) -> dict[str, Any]:
 def _value(setting: Parameter, value: Any, where: str) -> Any:
     if setting.is_several:
         each = value if isinstance(value, list) else [value]
-        if not each or not all(type(one) is setting.kind for one in each):
+        if not all(type(one) is setting.kind for one in each):
             raise ConfigError(f"{where} is {value!r}: it must be a list")
         return tuple(each)
     if setting.kind is float and type(value) is int:
@@ -259,6 +253,22 @@ def _read_set(words: Iterable[str], settings: Mapping[str, Parameter]) -> dict[s
             raise ConfigError(f"--set {word}: write {name}={setting.metavar or 'VALUE'}")
         value = setting.read(text if equals else "true")
         found[name] = (*found.get(name, ()), value) if setting.is_several else value
+    return found
+
+
+def _read_environment(settings: Mapping[str, Parameter]) -> dict[str, Any]:
+    """Take settings out of the environment, where a script would look for them, too."""
+    found: dict[str, Any] = {}
+    for name, setting in settings.items():
+        text = os.environ.get(key := f"RUMOR_{name.upper()}")
+        if text is None or name == "resume":
+            continue
+        try:
+            value = setting.read_all(text)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from None
+        found[name] = (value,) if setting.is_several and not isinstance(value, tuple) else value
+        del os.environ[key]
     return found
 
 

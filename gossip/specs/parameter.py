@@ -164,6 +164,21 @@ class Parameter:
             raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
         return value
 
+    def read_all(self, text: str) -> Any:
+        """Make a value of a variable of the environment: several of them are parted by commas, and
+        a switch may be 0 or 1.
+
+        Raises:
+            ConfigError: It is no such value.
+        """
+        if self.is_several and "," in text:
+            return tuple(self.read(each.strip()) for each in text.split(",") if each.strip())
+        if self.kind is bool and text in ("0", "1"):
+            return text == "1"
+        value: Any = self.read(text)
+        value = value.absolute() if isinstance(value, Path) else value
+        return (value,) if self.is_several and not self.is_mixed else value
+
     def check(self, value: object) -> None:
         """See whether a value is allowed.
 

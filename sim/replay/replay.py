@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -21,7 +21,7 @@ from .peer import PeerReplay
 from .result import Difference, PeerVerdict, Replay, Verdict
 from .shares import Key, Life, ShareKey, ShareStore
 
-__all__ = ["PeerVerdict", "Replay", "Verdict", "code_named", "find_journals", "replay"]
+__all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
 
 Tell = Callable[[float, int], None]
 """Called now and then with the part of the journals that was read, in [0, 1], and all steps."""
@@ -80,25 +80,6 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
             )
         found += own or of_run
     return found
-
-
-def code_named(folders: Sequence[Path]) -> dict[Path, dict[str, Any]]:
-    """Which task, rule and partition each journal names; nothing of them is imported.
-
-    Raises:
-        ConfigError: There is no journal, or one cannot be read at all.
-    """
-    named = {}
-    with ExitStack() as stack:
-        for path in find_journals(folders):
-            _, head = _opened(path, stack)
-            rule = head.rule.get("spec", head.rule.get("name"))
-            named[path] = {
-                "task": str(head.training["task"]),
-                "rule": str(rule),
-                "partition": head.training.get("partition"),
-            }
-    return named
 
 
 class _Swarm:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -210,9 +211,7 @@ def test_code_that_a_folder_brings_is_not_run_unasked(
         (tmp_path / "options.json").write_text(json.dumps(options))
         result = CliRunner().invoke(app, ["peer", "--resume=."])
         assert result.exit_code == 2 and "it ran" not in result.stderr
-        assert (
-            "would be imported" in result.stderr and "give --set trust to run it" in result.stderr
-        )
+        assert re.search("give --(task|rule) evil:[mR].* to import and run it", result.stderr)
     assert not asked
 
 
@@ -221,7 +220,7 @@ def test_code_that_a_folder_brings_is_not_run_unasked(
     [
         ({}, "there is no such folder"),
         ({"notes.txt": ""}, "not the folder of a peer: name one that `rumor peer --out` has made"),
-        ({"peers/peer-0/options.json": "{}"}, "of a run: `rumor launch --resume FOLDER` goes on"),
+        ({"peers/peer-0/options.json": "{}"}, "of a run: its command goes on with it"),
         ({"options.json": ""}, "FOLDER/options.json cannot be read: Expecting value"),
         ({"options.json": "[]"}, "FOLDER/options.json does not hold the options of a peer"),
     ],

@@ -62,14 +62,6 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
         (["--wire", "float64"], "unknown wire 'float64'"),
         (["--wire", "topk:2"], "must be in (0, 1]"),
         (["--wire", "int8", "--rule", "allreduce"], "needs numbers as they are"),
-        (["--wire", "int8", "--set=exact"], "with exact it must be float32"),
-        (["--set=shards=0"], "shards=0"),
-        (["--set=shards=4", "--rule", "dpsgd"], "mixes by weight, such as gosgd"),
-        (["--set=shards=2", "--set", "shards_per_push=3"], "from 1 to shards, 2"),
-        (["--set", "shards_per_push=0"], "shards_per_push=0"),
-        (["--set", "shard_order=sorted"], "round-robin or random"),
-        (["--set", "bandwidth=200"], "as in 200mbit, 1gbit or 25MB/s"),
-        (["--set", "memory_models=1.5"], "memory_models=1.5: it must be at least 2"),
         (["--total-steps", "0"], "total_steps is 0"),
         (["--set", "lr_schedule=sawtooth"], "constant, cosine, linear"),
         (["--set", "checkpoint_every=often"], "60s"),
@@ -107,7 +99,7 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path, trace: str) -> Non
     result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--out", "run"])
     assert result.exit_code == 2
     assert "holds another run" in result.stderr and trace in result.stderr
-    assert ("resume it with --resume run" in result.stderr) is (trace == "peers")
+    assert ("resume it with --resume" in result.stderr) is (trace == "peers")
     assert [path.name for path in run.iterdir()] == [trace]
 
 

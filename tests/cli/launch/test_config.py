@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rumor.cli.launch.config import LaunchConfig, parse_slow
+from rumor.cli.launch.config import LaunchConfig, Place, parse_slow
 from rumor.cli.launch.folder import RunFolder
 from rumor.gossip.errors import ConfigError
 from rumor.topology import TopologyError
@@ -67,38 +67,31 @@ def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
     places = places_of(tmp_path / "run", peers=12, seed=7, topology="ring", steps=30)
     assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
     assert all(place.folder.is_dir() for place in places)
-    command = places[3].command
-    told = {
-        f"--set={each}" for each in ("index=3", "count=12", "founders=12", "steps=30", "seed=7")
-    }
-    assert told | {"--set=topology=ring", "--set=id=peer-03"} <= set(command)
-    assert not any(option.startswith("--set=lr") for option in command)
+    told = {"INDEX": "3", "COUNT": "12", "FOUNDERS": "12", "STEPS": "30", "SEED": "7"}
+    told |= {"TOPOLOGY": "ring", "ID": "peer-03"}
+    assert {name: places[3].variables[f"RUMOR_{name}"] for name in told} == told
+    assert "RUMOR_LR" not in places[3].variables
+
+
+def variables(places: list[Place], name: str) -> list[str | None]:
+    return [place.variables.get(f"RUMOR_{name}") for place in places]
 
 
 def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
-    sleeps = [o for place in places for o in place.command if o.startswith("--set=step_s_min")]
-    assert sleeps == ["--set=step_s_min=0.5"] * 3 + ["--set=step_s_min=5.0"]
+    assert variables(places, "STEP_S_MIN") == ["0.5", "0.5", "0.5", "5.0"]
 
 
 def test_a_peer_may_have_batches_of_its_own_size(tmp_path: Path) -> None:
     job = checked(("2:64",), out=tmp_path, batch_size=16)
-    places = RunFolder(job).found()
-    told = [[o for o in place.command if o.startswith("--set=batch_size")] for place in places]
-    assert told == [
-        ["--set=batch_size=16"],
-        ["--set=batch_size=16"],
-        ["--set=batch_size=64"],
-        ["--set=batch_size=16"],
-    ]
+    assert variables(RunFolder(job).found(), "BATCH_SIZE") == ["16", "16", "64", "16"]
     with pytest.raises(ConfigError, match="--set batch_sizes '4:8': there is no worker 4"):
         checked(("4:8",))
 
 
 def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
     places = RunFolder(checked(out=tmp_path, slow=("0:10",))).found()
-    assert "--set=step_s_min=0.2" in places[0].command
-    assert "--set=step_s_min=0.02" in places[1].command
+    assert variables(places, "STEP_S_MIN")[:2] == ["0.2", "0.02"]
 
 
 def test_a_run_without_a_folder_gets_a_new_one(

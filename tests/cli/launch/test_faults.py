@@ -50,7 +50,7 @@ class Hands(ProcessGroup):
         self.processes.append(Straw())
 
     def restart(self, index: int, place: Place) -> None:
-        kept = any(word.startswith("--set=resume") for word in place.command)
+        kept = "RUMOR_RESUME" in place.variables
         self._stage.note(f"{'resume' if kept else 'renew'} {place.id}")
         self.places[index], self.processes[index] = place, Straw()
         self._held.pop(index, None)

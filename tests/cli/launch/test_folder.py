@@ -27,8 +27,8 @@ def test_each_peer_serves_metrics_at_a_port_of_its_own(
     tmp_path: Path, port: int | None, told: list[int]
 ) -> None:
     _, places = run_folder_of(tmp_path, metrics_port=port)
-    options = [each for place in places for each in place.command if "metrics_port" in each]
-    assert options == [f"--set=metrics_port={each}" for each in told]
+    ports = [place.variables.get("RUMOR_METRICS_PORT") for place in places]
+    assert ports == [str(each) for each in told] or (not told and ports == [None] * 3)
 
 
 def listens(folder: Path, id: str, port: int, written_s: float = 1.0) -> None:
@@ -52,31 +52,12 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
     for name in ("options.json", "peer.json", "model.safetensors", "ledger.jsonl"):
         (one.folder / name).touch()
     after = run_folder.next_life(one, kept=True)
-    bind = f"--set=bind=tcp://127.0.0.1:{free_port}"
-    changed = (
-        "--set=steps=100",
-        "--set=linger_s=3600.0",
-        "--set=leave_s=10.0",
-        "--set=log_every=10",
-    )
-    assert {*after.command[1:]} == {
-        *changed,
-        f"--set=resume={one.folder}",
-        "--set=trust=true",
-        bind,
-    }
+    assert after.variables["RUMOR_RESUME"] == "1" and after.command == one.command
+    assert after.variables["RUMOR_BIND"] == f"tcp://127.0.0.1:{free_port}"
     assert (after.id, after.folder, after.earlier) == ("peer-1", one.folder, ())
     # What tells of an end would tell it of this life.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
     assert {path.name for path in one.folder.iterdir()} == kept
-
-
-def test_one_that_was_killed_before_it_had_begun_begins_as_a_newcomer(tmp_path: Path) -> None:
-    run_folder, (_, one, _) = run_folder_of(tmp_path)
-    after = run_folder.next_life(one, kept=True)
-    assert not any(each.startswith("--set=resume") for each in after.command)
-    assert [each for each in after.command if "founders" in each] == ["--set=founders=1"]
-    assert after.folder == one.folder and f"--set=out={one.folder}" in after.command
 
 
 def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
@@ -88,14 +69,10 @@ def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
     third = run_folder.next_life(second, kept=False)
     assert [second.folder.name, third.folder.name] == ["peer-1.life-2", "peer-1.life-3"]
     assert second.folder.is_dir() and third.earlier == (one.folder, second.folder)
-    told = {
-        "--set=id=peer-1",
-        "--set=index=1",
-        "--set=count=3",
-        "--set=founders=1",
-        f"--set=out={third.folder}",
-    }
-    assert told | {f"--set=bind=tcp://127.0.0.1:{free_port}"} <= set(third.command)
+    told = {"ID": "peer-1", "INDEX": "1", "COUNT": "3", "FOUNDERS": "1"}
+    told |= {"OUT": str(third.folder), "BIND": f"tcp://127.0.0.1:{free_port}"}
+    assert {name: third.variables[f"RUMOR_{name}"] for name in told} == told
+    assert "RUMOR_RESUME" not in third.variables
 
 
 def test_a_port_that_another_has_taken_is_not_insisted_on(tmp_path: Path) -> None:
@@ -103,9 +80,10 @@ def test_a_port_that_another_has_taken_is_not_insisted_on(tmp_path: Path) -> Non
     with sockets.create_server(("127.0.0.1", 0)) as taken:
         listens(tmp_path, "peer-1", taken.getsockname()[1])
         for kept in (True, False):
-            assert "--set=bind=tcp://127.0.0.1:*" in run_folder.next_life(one, kept=kept).command
+            after = run_folder.next_life(one, kept=kept)
+            assert after.variables["RUMOR_BIND"] == "tcp://127.0.0.1:*"
     (tmp_path / "rendezvous" / "peer-1.addr").unlink()
-    assert "--set=bind=tcp://127.0.0.1:*" in run_folder.next_life(one, kept=True).command
+    assert run_folder.next_life(one, kept=True).variables["RUMOR_BIND"] == "tcp://127.0.0.1:*"
 
 
 def test_newcomers_found_nothing_and_share_the_data_of_others(tmp_path: Path) -> None:
@@ -114,7 +92,8 @@ def test_newcomers_found_nothing_and_share_the_data_of_others(tmp_path: Path) ->
     assert [place.id for place in newcomers] == ["join-1", "join-2", "join-3", "join-4"]
     assert [place.index for place in newcomers] == [3, 4, 5, 6]
     for place, part in zip(newcomers, (0, 1, 2, 0), strict=True):
-        assert {"--set=founders=1", f"--set=index={part}", "--set=count=3"} <= set(place.command)
+        told = [place.variables[f"RUMOR_{name}"] for name in ("FOUNDERS", "INDEX", "COUNT")]
+        assert told == ["1", str(part), "3"]
 
 
 @pytest.mark.parametrize("network_fails", [True, False])
@@ -138,10 +117,8 @@ def test_each_life_is_told_where_the_faults_of_its_network_are(
 
 def test_options_that_were_not_typed_are_left_to_the_peers(tmp_path: Path) -> None:
     _, (plain, *_) = run_folder_of(tmp_path / "plain")
-    assert not any(
-        o.startswith(("--set=lr_", "--set=total", "--set=checkpoint")) for o in plain.command
-    )
     typed = {"total_steps": 900, "lr_schedule": "cosine", "checkpoint_every": "5s"}
     _, (place, *_) = run_folder_of(tmp_path / "typed", **typed)
-    told = {"--set=total_steps=900", "--set=lr_schedule=cosine", "--set=checkpoint_every=5s"}
-    assert told <= set(place.command)
+    told = {f"RUMOR_{name.upper()}": str(value) for name, value in typed.items()}
+    assert told.keys().isdisjoint(plain.variables)
+    assert told.items() <= place.variables.items()

@@ -11,18 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.launch.checks import training_job
-from rumor.cli.launch.config import Place
+from rumor.cli.launch.config import Job, Place
 from rumor.cli.launch.folder import RunFolder
 from rumor.cli.launch.monitor import Life, LifeEnd, State
-from rumor.cli.launch.resume import life_ends_of, read_life_ends, read_run
+from rumor.cli.launch.resume import life_ends_of, read_life_ends
 from rumor.cli.launch.swarm import run_swarm
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.protocol.rule import requirements_of
-from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.train.storage.incarnation import lock_folder
 
-from .fakes import FAKE_PEER, draw_nothing
+from .fakes import checked, draw_nothing
 
 
 @pytest.fixture(autouse=True)
@@ -48,47 +45,19 @@ def left(folder: Path, name: str, index: int, **options: Any) -> Path:
     return peer
 
 
-@pytest.mark.parametrize(
-    "rule", [name for name in RULES if requirements_of(make_rule(name)).fixed_members]
-)
-def test_what_cannot_go_on_is_refused_before_anything_is_touched(tmp_path: Path, rule: str) -> None:
-    peer = left(tmp_path, "peer-0", 0, rule=rule)
-    (peer / "model.safetensors").touch()
-    with pytest.raises(ConfigError, match=f"trains with {rule} takes nobody in"):
-        read_run(tmp_path, {})
-    assert (peer / "model.safetensors").exists()
+def resumed(out: Path, peers: int = 2, **settings: Any) -> Job:
+    return checked(out=out, resume=True, peers=peers, steps=100, **settings)
 
 
-def test_a_run_without_any_checkpoint_cannot_go_on(tmp_path: Path) -> None:
-    peer = left(tmp_path, "peer-0", 0)
-    (peer / "checkpoints" / "checkpoint-000001.safetensors").unlink()
-    with pytest.raises(ConfigError, match="none of its peers has a checkpoint"):
-        read_run(tmp_path, {})
-
-
-def test_a_run_is_what_its_peers_were(tmp_path: Path) -> None:
-    for index in (1, 0):
-        left(
-            tmp_path,
-            f"peer-{index}",
-            index,
-            topology="ring",
-            rule="gosgd:p=0.5",
-            wire="int8",
-            lr=0.3,
-        )
-    left(tmp_path, "join-1", 0)
-    left(tmp_path, "peer-1.life-2", 1)
-    config, training = read_run(tmp_path, {"steps": 900, "lr": 0.1})
-    assert (config.peers, config.topology, config.out) == (2, "ring", tmp_path)
-    assert config.rule == "gosgd:p=0.5"
-    assert (training.task, training.steps, training.lr) == ("quadratic", 900, 0.1)
-    assert config.exchange.wire == "int8"
-    places = RunFolder(training_job(config, training)).found()
+def test_a_run_goes_on_as_its_command_says(tmp_path: Path) -> None:
+    for name, index in (("peer-1", 1), ("peer-0", 0), ("join-1", 0), ("peer-1.life-2", 1)):
+        left(tmp_path, name, index)
+    places = RunFolder(resumed(tmp_path, rule="gosgd:p=0.5", wire="int8")).found()
     assert [(place.index, place.id) for place in places] == [
         *((0, "peer-0"), (1, "peer-1"), (2, "join-1")),
     ]
-    assert all({"--set=steps=900", "--set=lr=0.1"} <= set(place.command) for place in places)
+    told = {"RUMOR_RESUME": "1", "RUMOR_RULE": "gosgd:p=0.5", "RUMOR_TASK": "quadratic"}
+    assert all(told.items() <= place.variables.items() for place in places)
     one = places[1]
     assert (one.folder.name, [path.name for path in one.earlier]) == ("peer-1.life-2", ["peer-1"])
 
@@ -97,7 +66,7 @@ def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path
     for index in (0, 1):
         left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
     (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"left","steps":40}')
-    summary = run_swarm(training_job(*read_run(tmp_path, {}), program=FAKE_PEER))
+    summary = run_swarm(resumed(tmp_path))
     assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
         ("finished", 2),
         ("finished", 2),
@@ -122,14 +91,15 @@ def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path
     (peers[1] / "pid").write_text(f"{os.getppid()}\n")
     with lock_folder(peers[0]), lock_folder(peers[1]):
         before = listing(tmp_path)
-        result = CliRunner().invoke(app, ["launch", "--resume", str(tmp_path)])
+        command = ["launch", "-n", "3", "--resume", "--out", str(tmp_path)]
+        result = CliRunner().invoke(app, command)
         assert listing(tmp_path) == before
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"peer-0 (process {os.getpid()}) and peer-1 still run:" in result.stderr
     assert f"stop them with `kill {os.getpid()}`;" in result.stderr
     assert result.stderr.count("\n") == 1
     # Looking has not locked anything.
-    read_run(tmp_path, {})
+    resumed(tmp_path, 3)
 
 
 def test_of_many_that_run_some_are_named(tmp_path: Path) -> None:
@@ -138,7 +108,7 @@ def test_of_many_that_run_some_are_named(tmp_path: Path) -> None:
             locks.enter_context(lock_folder(left(tmp_path, f"peer-{index}", index)))
         named = "peer-0, peer-1, peer-2, peer-3 and 3 more still run"
         with pytest.raises(ConfigError, match=f"{named}: wait until the end, or stop them;"):
-            read_run(tmp_path, {})
+            resumed(tmp_path, 7)
 
 
 def test_where_a_single_one_runs_or_locks_are_unknown(
@@ -148,13 +118,13 @@ def test_where_a_single_one_runs_or_locks_are_unknown(
         lock_folder(left(tmp_path, "peer-0", 0)),
         pytest.raises(ConfigError, match="peer-0 still runs: wait until the end, or stop it;"),
     ):
-        read_run(tmp_path, {})
+        resumed(tmp_path, 1)
 
     def unsupported(file: object, how: int) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    read_run(tmp_path, {})
+    resumed(tmp_path, 1)
 
 
 def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> None:
@@ -163,7 +133,7 @@ def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> 
     (tmp_path / "peers" / "peer-0" / "peer.json").write_text('{"state":"finished","steps":100}')
     deaths = []
     for _ in range(3):
-        summary = run_swarm(training_job(*read_run(tmp_path, {}), program=FAKE_PEER))
+        summary = run_swarm(resumed(tmp_path))
         deaths.append(
             [(d["id"], d["life"], d["state"], d["why"], d["step"]) for d in summary["dead"]]
         )
@@ -173,49 +143,6 @@ def test_what_its_summary_told_of_former_lives_is_told_again(tmp_path: Path) -> 
     assert {death[2:] for death in deaths[1] if death[1] == 2} == {("finished", "", 100)}
     assert [death for death in deaths[1] if death[1] == 1] == [first, second]
     assert [death for death in deaths[2] if death[1] < 3] == deaths[1]
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ({"topology": "ring"}, "topology cannot be changed with --resume"),
-        ({"out": Path("x")}, "out cannot be changed"),
-    ],
-)
-def test_what_a_run_cannot_go_on_with_is_refused(
-    tmp_path: Path, typed: dict[str, Any], message: str
-) -> None:
-    left(tmp_path, "peer-0", 0)
-    with pytest.raises(ConfigError, match=message):
-        read_run(tmp_path, typed)
-
-
-def test_a_folder_of_no_run_is_refused(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["launch", "--resume", str(tmp_path)])
-    assert result.exit_code == 2 and "not the folder of a run" in result.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"index": "0"}'])
-def test_options_that_cannot_be_read_are_named(tmp_path: Path, text: str) -> None:
-    (left(tmp_path, "peer-0", 0) / "options.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"options\.json cannot be read"):
-        read_run(tmp_path, {})
-
-
-def test_only_what_was_typed_is_changed(tmp_path: Path) -> None:
-    left(tmp_path, "peer-0", 0)
-    command = ["launch", "--resume", str(tmp_path), "--rule", "sgp", "--json", "--debug"]
-    result = CliRunner().invoke(app, command)
-    assert "rule cannot be changed" in str(result.exception)
-
-
-def test_the_launcher_logs_where_it_is_told_now_and_peers_keep_their_ports(tmp_path: Path) -> None:
-    for index in (0, 1):
-        left(tmp_path, f"peer-{index}", index, loggers=[], metrics_port=9100 + index)
-    config, _ = read_run(tmp_path, {"loggers": ("tensorboard",)})
-    assert (config.loggers, config.metrics_port) == (("tensorboard",), 9100)
-    assert read_run(tmp_path, {})[0].loggers == ()
 
 
 def wrote(folder: Path, name: str, *rows: dict[str, Any]) -> None:
@@ -306,29 +233,3 @@ def test_one_that_opened_no_ledger_has_one_life_all_the_same(tmp_path: Path) -> 
     wrote(tmp_path, "peer.json", {"state": "failed", "steps": 0, "error": "no such device"})
     (end,) = life_ends_of(place(tmp_path), {})
     assert end == LifeEnd(state=State.FAILED, why="no such device", step=0, lives=nothing)
-
-
-def test_a_folder_that_is_not_there_is_told_from_one_of_something_else(tmp_path: Path) -> None:
-    for folder, says in (
-        (tmp_path / "no", "there is no such folder"),
-        (tmp_path, "not the folder"),
-    ):
-        result = CliRunner().invoke(app, ["launch", f"--resume={folder}"])
-        assert result.exit_code == 2
-        assert result.stderr.startswith(f"error: --resume {folder}: ") and says in result.stderr
-
-
-def test_a_run_whose_peers_name_code_of_somebody_else_asks_for_trust(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left(tmp_path, "peer-0", 0)
-    left(tmp_path, "peer-1", 1, task="their_task:make")
-    read_run(tmp_path, {})
-    me = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    with pytest.raises(ConfigError, match=r"names task their_task:make, which would .* trust"):
-        read_run(tmp_path, {})
-    read_run(tmp_path, {}, trust=True)
-    # What is typed is trusted, and no launch can change the task of a run.
-    result = CliRunner().invoke(app, ["launch", f"--resume={tmp_path}", "--steps=5"])
-    assert result.exit_code == 2 and "give --set trust" in result.stderr

@@ -76,10 +76,15 @@ def test_a_format_reaches_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) ->
 
 @pytest.mark.parametrize("changes", [{}, GIVEN, {"wire": "int8"}])
 def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
-    asked: list[tuple[RunConfig, PeerConfig]], changes: dict[str, Any], tmp_path: Path
+    asked: list[tuple[RunConfig, PeerConfig]],
+    changes: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     exchange = ExchangeConfig(**changes)
     place = places_of(tmp_path, peers=2, exchange=exchange, eval_every=3)[1]
+    for name, value in place.variables.items():
+        monkeypatch.setenv(name, value)
     result = CliRunner().invoke(app, list(place.command))
     assert result.exit_code == 0, result.stderr
     [(run_config, peer_config)] = asked

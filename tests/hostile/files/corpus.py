@@ -122,10 +122,6 @@ COMMANDS: Final[dict[str, Command]] = {
         lambda c: _named(c.run / "peers", "model.safetensors", "peer.json"),
         lambda c, out: ["merge", c.run, "--force", "-o", out / "merged.safetensors"],
     ),
-    "replay": Command(
-        lambda c: _named(c.run / "peers", "journal.bin", "model.safetensors"),
-        lambda c, out: ["replay", c.run],
-    ),
     "calibrate": Command(
         lambda c: _named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
         lambda c, out: ["calibrate", c.run, "-o", out / "calibration.json"],
@@ -146,7 +142,7 @@ COMMANDS: Final[dict[str, Command]] = {
             *_named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
             *_named(c.run, "ledger.jsonl", "life.json"),
         ],
-        lambda c, out: ["launch", "--resume", c.run],
+        lambda c, out: ["launch", "-n", 2, "--task", "quadratic", "--resume", "--out", c.run],
     ),
     "peer": Command(
         lambda c: (

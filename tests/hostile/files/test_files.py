@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip.errors import ConfigError
+from rumor.gossip.specs.parameter import settings_of
 from rumor.train.config import RunConfig
 from rumor.train.storage import files
 from rumor.train.storage.files import json_of, read_bytes
@@ -89,5 +90,5 @@ def test_what_is_no_file_or_too_long_is_not_read(
 def test_options_of_another_type_are_named(corpus: Corpus, tmp_path: Path) -> None:
     from rumor.cli.settings.options import check_kept
 
-    with pytest.raises(ConfigError, match=r"options.json: batch_size is '8', which is no int"):
-        check_kept({"batch_size": "8"}, [RunConfig], "options.json")
+    with pytest.raises(ConfigError, match=r"options.json: batch_size is '8': it must be a whole"):
+        check_kept({"batch_size": "8"}, settings_of(RunConfig), "options.json")

@@ -4,14 +4,14 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import torch
 
 from ....gossip import ConfigError, ProtocolConfig
-from ....gossip.specs.parameter import Parameter, settings_of
+from ....gossip.errors import did_you_mean
+from ....gossip.specs.parameter import settings_of
 from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
@@ -239,22 +239,16 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
             field_name, read = _OWN[name]
             own[field_name] = _read(key, text, read)
         if name in _OF_PEER:
-            told[name] = _read(key, text, partial(_setting, _OF_PEER[name]))
+            told[name] = _read(key, text, _OF_PEER[name].read_all)
         elif name in _OF_PROTOCOL:
-            protocol[name] = _read(key, text, partial(_setting, _OF_PROTOCOL[name]))
+            protocol[name] = _read(key, text, _OF_PROTOCOL[name].read_all)
+        elif name not in _OWN and name != "cluster":
+            known = [_PREFIX + each.upper() for each in (*_OWN, *_OF_PEER, *_OF_PROTOCOL)]
+            near = did_you_mean(key, known, ": `rumor config` lists all")
+            raise ConfigError(f"{key} is in the environment, and there is no such setting{near}")
     if protocol:
         told["protocol"] = ProtocolConfig(**protocol)
     return own, told
-
-
-def _setting(setting: Parameter, text: str) -> Any:
-    if setting.is_several and "," in text:
-        return tuple(setting.read(each.strip()) for each in text.split(",") if each.strip())
-    if setting.kind is bool and text in ("0", "1"):
-        return text == "1"
-    value = setting.read(text)
-    value = value.absolute() if isinstance(value, Path) else value
-    return (value,) if setting.is_several and not setting.is_mixed else value
 
 
 def resolve_config(

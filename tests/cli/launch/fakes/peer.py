@@ -1,6 +1,6 @@
 """A stand-in for ``rumor peer``: it trains nothing and leaves the files that a peer leaves.
 
-Started with the same options. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
+Told the same in its environment. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
 what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse``, ``wait``, which lasts
 until it is told to leave, ``ignore``, which does not hear that either, or ``train``, which takes
 ten steps every 20 ms and leaves when it is told to. A later life always trains. Where ``FAKE_HOLD``
@@ -110,24 +110,14 @@ def may_end() -> bool:
     return hold is None or Path(hold).exists()
 
 
-def options_of(arguments: list[str]) -> dict[str, str]:
-    """What was asked for; of a life that resumes, what its folder says and what is changed."""
-    told = (argument.removeprefix("--set=") for argument in arguments)
-    given = dict(argument.partition("=")[::2] for argument in told)
-    if "resume" in given:
-        kept: dict[str, str] = json.loads((Path(given["resume"]) / "options.json").read_text())
-        return kept | given
-    (Path(given["out"]) / "options.json").write_text(json.dumps(given))
-    return given
-
-
 if __name__ == "__main__":
-    given = options_of(sys.argv[1:])
+    given = {name[6:].lower(): told for name, told in os.environ.items() if name[:6] == "RUMOR_"}
+    (Path(given["out"]) / "options.json").write_text(json.dumps(given))
     fates = json.loads(os.environ.get("FAKE_FATES", "{}"))
     fate = fates.get(given["id"], "finish")
     if fate == "refuse":
         print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
         sys.exit(2)
     peer = FakePeer(given)
-    is_later = "resume" in given or ".life-" in given["out"]
+    is_later = given.get("resume") == "1" or ".life-" in given["out"]
     peer.live("train" if is_later else fate)

@@ -1,0 +1,60 @@
+"""``python -m rumor.sim.replay``: live runs repeated from their journals, compared bit for bit."""
+
+import argparse
+import json
+import sys
+
+from ...gossip.errors import RumorError
+from .replay import replay
+from .result import Replay
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Every peer is trained again, decides again and mixes again what it received; the journals have no
+values in them. The first thing that differs is named. Tasks, rules and partitions MODULE:NAME are
+imported, and must be found from here as they were then: replay what you trust."""
+
+_EPILOG = """\
+Exit status: 0 if nothing differs; 1 if something does; 2 if there is no journal, or one cannot be
+read or lacks another that it depends on."""
+
+
+def main() -> int:
+    """Replay the folders that the arguments name, and give the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m rumor.sim.replay", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("folder", nargs="+", help="of a run with --set journal, or of its peers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of it")
+    arguments = parser.parse_args()
+    try:
+        found = replay(*arguments.folder)
+    except (RumorError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for warning in found.warnings:
+        print(f"warning: bits may differ: {warning}", file=sys.stderr)
+    print(json.dumps(found.as_json()) if arguments.json else _described(found))
+    if found.difference is not None:
+        print(f"error: the replay differs from the live run: {found.difference}", file=sys.stderr)
+        return 1
+    stopped = [peer for peer in found.peers if peer.why]
+    for peer in stopped:
+        print(f"error: {peer.id} cannot be replayed to its end: {peer.why}", file=sys.stderr)
+    return 2 if stopped else 0
+
+
+def _described(found: Replay) -> str:
+    lines = [
+        f"{peer.id}: {peer.records:,} records, {peer.steps:,} steps, {peer.mixed:,} shares mixed: "
+        f"{peer.verdict}"
+        for peer in found.peers
+    ]
+    if found.identical:
+        lines.append(f"The replay is the live run, bit for bit, in {found.wall_s:.1f} s.")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
