@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from hashlib import blake2b
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from ..gossip import Audit, ConfigError, ProtocolConfig, Rule
-from ..gossip.effects.effects import Effect, EndTraining, Halt, Snapshot, TakeSketch
+from ..gossip.effects.effects import Effect, Halt, Snapshot, TakeSketch
 from ..gossip.effects.events import Event, PeerRefused
 from ..gossip.protocol.rule import require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
-from ..gossip.types import Incarnation, PeerId, frozen
+from ..gossip.types import PeerId, frozen
 from ..gossip.weight import UNIT, founders
 from ..gossip.wire.formats import parse_wire
 from ..gossip.wire.messages import Phase, is_name
@@ -38,7 +38,6 @@ from ..train.faults.schedule import (
     resolve,
 )
 from ..train.runtime.shutdown import nap_s
-from ..train.runtime.telling.counters import Counters
 from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.registry import load_task
 from ..train.tasks.task import Evaluation, Task, require_optimizer
@@ -59,10 +58,7 @@ from .models.network import NetworkConfig, read_network
 from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, machines_of, require_machines
 
-__all__ = [
-    *("Happening", "LinkCut", "LinkHealed", "PeerClosed", "PeerCrashed", "PeerFailed"),
-    *("PeerPaused", "PeerSlowed", "PeerStarted", "Swarm"),
-]
+__all__ = ["Happening", "Incident", "Swarm"]
 
 Peers = PeerId | Sequence[PeerId]
 """One peer, or several."""
@@ -72,70 +68,23 @@ _LINGER_S: Final = 5.0
 
 
 @frozen
-class PeerStarted:
-    """An incarnation of this peer started."""
+class Incident:
+    """What happened to a process, or was done to it."""
 
-    incarnation: Incarnation
-
-
-@frozen
-class PeerCrashed:
-    """Its process was killed, and its weight was lost."""
-
-
-@frozen
-class PeerPaused:
-    """Its process stood still."""
-
-    duration_s: float
-
-
-@frozen
-class PeerSlowed:
-    """Its steps took so many times as long from then on."""
-
-    factor: float
-
-
-@frozen
-class LinkCut:
-    """Its messages to another peer were lost from then on."""
-
-    to: PeerId
-
-
-@frozen
-class LinkHealed:
-    """Its messages to another peer arrived again."""
-
-    to: PeerId
-
-
-@frozen
-class PeerFailed:
-    """It could not go on: its loss was not finite, its rule halted, or no peer took its weight."""
-
-    reason: str
-
-
-@frozen
-class PeerClosed:
-    """Its process ended in good order: no other peer needed it any more."""
-
-
-_End = PeerCrashed | PeerFailed | PeerClosed
-
-Incident = _End | PeerStarted | PeerPaused | PeerSlowed | LinkCut | LinkHealed
+    what: str
+    """``started``, ``crashed``, ``closed``, ``failed``, ``paused``, ``slowed``, ``cut`` or
+    ``healed``."""
+    detail: str = ""
+    """Why it failed, the number of its incarnation, the other end of a link, and so on."""
 
 
 class Happening(NamedTuple):
     """One entry of `Swarm.events`."""
 
     time_s: float
-    """Virtual time, in seconds."""
+    """Virtual time, seconds."""
     peer: PeerId
-    """The peer that saw it, or to which it was done."""
-    event: Event | EndTraining | Halt | Incident
+    event: Event | Incident
 
     def __str__(self) -> str:
         return f"{self.time_s:10.3f} s  {self.peer}  {self.event}"
@@ -153,7 +102,6 @@ class Swarm:
     founded; an `AssertionError` says where it does not add up.
 
     Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`.
-    Where a peer is named that does not exist, or does not run and has to, a `ConfigError` says so.
 
     >>> swarm = Swarm("quadratic", peers=3, network="wan", p=0.5)
     >>> swarm.run(5.0)
@@ -167,9 +115,7 @@ class Swarm:
             that returns a `Task`. Its learning rate and batch size hold; its number of steps does
             not, peers train until `finish`.
         peers: Number of founders, then called ``peer-0`` and so on; or their names.
-        seed: Seeds everything random. Draws belong to names and purposes: a fault of one peer
-            shifts no draw of another.
-        topology: Spec of the graph that says which peers may push to which.
+        seed: Seeds everything random: a fault of one peer shifts no draw of another.
         rule: Name of the algorithm, or what makes one for each peer, such as
             ``lambda: GoSGD(p=1.0, outstanding_max=4)`` or a class of one's own.
         p: The named rule's ``p``: for gosgd the probability of a push after a step (default: 0.1).
@@ -227,18 +173,13 @@ class Swarm:
         graph = over(topology, seed, sorted(ids))
         require_machines(first, graph)
         require_topology(first, topology, lambda: graph.is_tree)
-        self._named = (*ids, *names_of_newcomers(joining(planned)))
-        free = (name for n in count(1) if (name := f"newcomer-{n}") not in self._named)
-        rows = (*self._named, *(next(free) for _ in range(newcomers)))
-        self._unused_rows = list(range(len(self._named), len(rows)))
+        rows = (*ids, *names_of_newcomers(joining(planned) + newcomers))
         self._task, self._step_s, self._is_moving = task, step_s, False
         self._is_synchronous = requirements.fixed_members
-        self._slowed: dict[PeerId, int] = {}
-        """Numbers of what `slow` has done, as `Slowness` counts them."""
         self._pace = make_step_time(pace, ids=ids, step_s=step_s, seed=seed)
         with kept_random_state():
             torch.manual_seed(seed)
-            self._batches = Batches(task, rows, partition, task.batch_size, seed, len(ids))
+            batches = Batches(task, rows, partition, task.batch_size, seed, len(ids))
             matrix = ParameterMatrix(
                 task.model(),
                 len(rows),
@@ -249,15 +190,14 @@ class Swarm:
                 seed=seed,
             )
             failures = Failures()
-            stepper = LoopStepper(matrix, task, self._batches, task.lr, rows, seed, failures)
+            stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed, failures)
             models = Models(matrix, stepper, failures, task)
             matrix.live_again(stepper.memory)
         machines = dict(machines_of(first, graph, seed, ids))
         # All who come later come to the first machine.
         if machines:
-            machines |= {id: machines[ids[0]] for id in self._named[len(ids) :]}
-        self._machines = machines
-        samples = self._batches.sizes(np.arange(len(rows))).tolist()
+            machines |= {id: machines[ids[0]] for id in rows[len(ids) :]}
+        samples = batches.sizes(np.arange(len(rows))).tolist()
         network = read_network(network) if isinstance(network, str) else network
         plan = FleetPlan(
             ids=rows,
@@ -315,7 +255,7 @@ class Swarm:
         """What has happened, in order: each has ``time_s``, ``peer`` and ``event``; print it.
 
         An event is one of a protocol (`rumor.gossip.effects.events`: ``Founded``, ``ShareMixed``,
-        ``PeerDied``, ...) or what was done to a peer (`rumor.sim.testing`).
+        ``PeerDied``, ...) or an `Incident`.
         """
         return self._log.events
 
@@ -421,28 +361,27 @@ class Swarm:
         worker = self._find(peer)
         if worker.running:
             raise ConfigError(f"peer {peer!r} still runs: crash it, or let it leave, first")
-        self._processes.start([worker], seeds=self._addresses_but(peer))
+        self._start(worker)
 
-    def join(self, peer: PeerId, *, via: PeerId | None = None) -> None:
-        """Start a newcomer of this name: it asks a member for a copy of its model, and trains.
+    def join(self) -> PeerId:
+        """Start a newcomer: it asks a member for a copy of its model, and trains.
 
-        Args:
-            via: The only peer whose address it is told (default: all).
+        Returns:
+            Its name: ``join-1`` and so on.
 
         Raises:
-            ConfigError: The name is taken or malformed, or too many have joined.
+            ConfigError: Too many have joined.
         """
-        if peer in self._named:
-            raise ConfigError(f"there is a peer {peer!r} already: restart it, or take another name")
-        _checked_name(peer)
-        seeds = self._addresses_but(peer) if via is None else [address_of(self._find(via).id)]
-        if not self._unused_rows:
-            raise ConfigError(f"{peer} is one newcomer too many: give Swarm a larger `newcomers`")
-        self._named = (*self._named, peer)
-        if self._machines:
-            self._machines[peer] = self._machines[self._named[0]]
-        row = self._unused_rows.pop(0)
-        self._processes.start([self._fleet.rename(row, peer)], seeds=seeds)
+        row = self._processes.next_newcomer
+        if row == len(self._fleet.workers):
+            raise ConfigError("one newcomer too many: give Swarm a larger `newcomers`")
+        self._processes.next_newcomer += 1
+        self._start(self._fleet.workers[row])
+        return self._fleet.workers[row].id
+
+    def _start(self, worker: Worker) -> None:
+        others = [address_of(id) for id in self._started() if id != worker.id]
+        self._processes.start([worker], seeds=others)
 
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
@@ -452,18 +391,14 @@ class Swarm:
         """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it."""
         _check_time("duration_s", duration_s)
         self._strike("pause", peer, for_s=duration_s)
-        self._log.note(peer, PeerPaused(duration_s))
+        self._log.note(peer, Incident("paused", f"{duration_s:g} s"))
 
     def slow(self, peer: PeerId, factor: float) -> None:
-        """Let each step of a peer take *factor* times as long, from its next one on; 1 ends it."""
+        """Let each step of a peer take *factor* times as long; of several factors the largest holds."""
         if not 0 < factor < math.inf:
             raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
-        worker, slowness = self._find_running(peer), self._processes.slowness
-        # What a list of faults does to it at that time holds as well.
-        slowness.end(worker.index, self._slowed.pop(peer, -1))
-        self._slowed[peer] = slowness.begin(worker.index, factor)
-        worker.slowness = slowness.of(worker.index)
-        self._log.note(peer, PeerSlowed(factor))
+        self._strike("slow", peer, factor=factor)
+        self._log.note(peer, Incident("slowed", f"{factor:g} times"))
 
     def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
         """Cut links: messages on their way there are lost without an error, and so are later ones.
@@ -477,7 +412,7 @@ class Swarm:
         """
         for here, there in self._links(peer, other, one_way=one_way):
             self._fleet.mail.cut((self._fleet.index[here], self._fleet.index[there]))
-            self._log.note(here, LinkCut(there))
+            self._log.note(here, Incident("cut", there))
 
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
         """Let links that were cut carry again, in both directions; see `cut` (default: all)."""
@@ -486,25 +421,15 @@ class Swarm:
         chosen = cuts.keys() if peer is None else self._links(peer, other, one_way=False)
         for link in sorted(cuts.keys() & {*chosen}):
             mail.heal(cuts[link])
-            self._log.note(link[0], LinkHealed(link[1]))
+            self._log.note(link[0], Incident("healed", link[1]))
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
         """The peers that a peer believes to run, itself included, sorted."""
         return tuple(member.id for member in self._find(peer).protocol.table.live())
 
-    def phase(self, peer: PeerId) -> Phase:
-        """Phase of a peer's protocol: ``Phase.TRAINING``, most of the time."""
-        return self._find(peer).protocol.phase
-
     def steps(self, peer: PeerId) -> int:
-        """Optimizer steps that a peer has taken since it was last started, and those before the
-        checkpoint that it started from."""
+        """Optimizer steps that a peer has taken, those before its checkpoint included."""
         return self._find(peer).steps
-
-    def tally(self, peer: PeerId) -> Counters:
-        """Shares that a peer has pushed, mixed, skipped and refused since it was last started, and
-        messages that it dropped as errors; messages and bytes are not counted."""
-        return self._log.tallies[self._find(peer).index]
 
     def model(self, peer: PeerId) -> nn.Module:
         """A peer's module, as it is now or was last: read it, do not change it."""
@@ -672,13 +597,6 @@ class Swarm:
     def _several(self, peers: Peers) -> set[PeerId]:
         return {self._find(name).id for name in ([peers] if isinstance(peers, str) else peers)}
 
-    def _addresses_but(self, id: PeerId) -> list[str]:
-        return [
-            address_of(worker.id)
-            for worker in self._fleet.workers
-            if worker.id != id and self._processes.has_come(worker)
-        ]
-
     def _in_words(self) -> str:
         return ", ".join(
             f"{id} ({w.protocol.phase.name.lower() if w.running else self._log.ends[id]})"
@@ -693,15 +611,13 @@ class _Log:
         self.fleet: Fleet
         self.models = models
         self.events: list[Happening] = []
-        self.tallies: dict[int, Counters] = {}
-        """By row, since the latest start."""
         self.ends: dict[PeerId, str] = {}
         """How the last incarnation of each ended."""
         self._refusals: dict[PeerId, str] = {}
         self._clock = clock
         self._is_lossy = is_lossy
 
-    def note(self, peer: PeerId, event: Event | EndTraining | Halt | Incident) -> None:
+    def note(self, peer: PeerId, event: Event | Incident) -> None:
         self.events.append(Happening(self._clock.now, peer, event))
 
     def execute(self) -> bool:
@@ -718,34 +634,32 @@ class _Log:
         if not is_finite:
             step = worker.steps + 1
             reason = f"loss or parameters are not finite after step {step}: lower the lr"
-            self.note(worker.id, PeerFailed(reason))
+            self.note(worker.id, Incident("failed", reason))
         return is_finite
 
     def started(self, worker: Worker) -> None:
-        self.tallies[worker.index] = Counters()
-        self.note(worker.id, PeerStarted(worker.protocol.account.incarnation))
+        incarnation = worker.protocol.account.incarnation
+        self.note(worker.id, Incident("started", f"incarnation {incarnation}"))
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        event: _End
         if not died:
-            event = PeerClosed()
+            event = Incident("closed")
             how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
         elif gave_up:
-            event = PeerFailed(f"no peer has taken its weight within {LEAVE_S:g} s")
+            event = Incident("failed", f"no peer has taken its weight within {LEAVE_S:g} s")
             how = "gave up leaving"
         elif refusal := self._refusals.pop(worker.id, ""):
-            event, how = PeerFailed(refusal), "failed"
+            event, how = Incident("failed", refusal), "failed"
         else:
-            event, how = PeerCrashed(), "crashed"
+            event, how = Incident("crashed"), "crashed"
         self.note(worker.id, event)
         self.ends[worker.id] = f"{how} at {self._clock.now:g} s"
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
-        self.tallies[worker.index].count(effect)
-        if isinstance(effect, Event | EndTraining | Halt):
+        if isinstance(effect, Event):
             self.note(worker.id, effect)
         if isinstance(effect, Halt):
-            self.note(worker.id, PeerFailed(effect.reason))
+            self.note(worker.id, Incident("failed", effect.reason))
         elif isinstance(effect, PeerRefused) and worker.searching:
             self._refusals[worker.id] = f"cannot join {effect.peer}: {effect.reason}"
             self.fleet.at(self._clock.now, partial(self._give_up, worker))
@@ -762,7 +676,7 @@ class _Log:
             self.fleet.at(self._clock.now, partial(self._fail, worker))
 
     def refused(self, worker: Worker, payload: object) -> None:
-        self.tallies[worker.index].errors += 1
+        """Do nothing: the receiver has counted it."""
 
     def _give_up(self, worker: Worker) -> None:
         if worker.running and worker.searching and self.fleet.faults is not None:
@@ -770,7 +684,9 @@ class _Log:
 
     def _fail(self, worker: Worker) -> None:
         if worker.running and worker.protocol.phase < Phase.LEAVING:
-            self.note(worker.id, PeerFailed("a parameter does not fit the format of shares"))
+            self.note(
+                worker.id, Incident("failed", "a parameter does not fit the format of shares")
+            )
             self.fleet.leave(worker, burn=True)
 
 
@@ -788,15 +704,12 @@ def _names(peers: int | Sequence[PeerId]) -> list[PeerId]:
         raise ConfigError(f"peers is {peers}: there must be at least 1")
     if len(set(names)) < len(names):
         raise ConfigError(f"peers is {names}: each name must be there once")
-    return [_checked_name(name) for name in names]
-
-
-def _checked_name(name: PeerId) -> PeerId:
-    if not is_name(name):
-        raise ConfigError(
-            f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
-        )
-    return name
+    for name in names:
+        if not is_name(name):
+            raise ConfigError(
+                f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
+            )
+    return names
 
 
 def _check_time(field: str, value: float, least: float = 0.0) -> None:

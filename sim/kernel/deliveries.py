@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...gossip.effects.effects import Greet
-from ...gossip.types import PeerId
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Envelope, Hello, Leave
 from ...train.faults.network import NetworkFaults
@@ -99,10 +98,6 @@ class Mailbox:
     def cuts(self) -> list[Way]:
         """Which ways carry nothing now, beside those that a plan cuts; sorted."""
         return sorted(self._cut)
-
-    def add(self, id: PeerId, index: int) -> None:
-        """Take in a worker that comes later."""
-        self._places[address_of(id)] = index
 
     def cut(self, way: Way) -> None:
         """Lose what is under way from one worker to another, and all that follows."""

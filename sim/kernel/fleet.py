@@ -136,15 +136,6 @@ class Fleet:
         assert self.faults is not None
         self.faults.crash(worker)
 
-    def rename(self, index: int, id: PeerId) -> Worker:
-        """Give a newcomer that has not started another name than the plan has for it."""
-        assert self.faults is not None
-        self.index[id] = index
-        worker = self.workers[index] = self.incarnations.first(index, id)
-        worker.running = worker.awake = False
-        self.mail.add(id, index)
-        return worker
-
     @property
     def now(self) -> float:
         """Virtual time, seconds."""
