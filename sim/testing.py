@@ -394,7 +394,7 @@ class Swarm:
         self._log.note(peer, Incident("paused", f"{duration_s:g} s"))
 
     def slow(self, peer: PeerId, factor: float) -> None:
-        """Let each step of a peer take *factor* times as long; of several factors the largest holds."""
+        """Let steps of a peer take *factor* times as long; the largest of several factors holds."""
         if not 0 < factor < math.inf:
             raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
         self._strike("slow", peer, factor=factor)

@@ -502,10 +502,7 @@ def test_events_are_told_in_order_and_in_words() -> None:
     assert len(told(swarm, Founded)) == 2 and told(swarm, ShareMixed)
     times_s = [happening.time_s for happening in swarm.events]
     assert times_s == sorted(times_s) and times_s[-1] <= swarm.now == 3.0
-    assert (
-        str(swarm.events[0])
-        == "     0.000 s  peer-0  Incident(what='started', detail='incarnation 1')"
-    )
+    assert str(swarm.events[0]).startswith("     0.000 s  peer-0  Incident(what='started', ")
 
 
 def test_waiting_in_vain_says_where_everybody_stands() -> None:
