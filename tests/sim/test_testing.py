@@ -212,6 +212,27 @@ def test_the_callers_own_random_numbers_are_left_alone() -> None:
     assert draw() == expected
 
 
+# Determinism
+
+RUN = """
+from rumor.sim import Swarm
+
+swarm = Swarm("quadratic", peers=4, network="lossy", p=0.5, seed=SEED)
+swarm.at(2.0, lambda: swarm.crash("peer-1"))
+swarm.at(3.0, lambda: swarm.restart("peer-1"))
+swarm.at(3.0, lambda: swarm.cut(["peer-0", "peer-2"], ["peer-1", "peer-3"]))
+swarm.at(4.0, lambda: swarm.heal())
+swarm.join()
+swarm.run(6.0)
+"""
+
+
+def digest(seed: int) -> str:
+    scope: dict[str, Any] = {"SEED": seed}
+    exec(RUN, scope)
+    return scope["swarm"].digest  # type: ignore[no-any-return]
+
+
 # Faults
 
 

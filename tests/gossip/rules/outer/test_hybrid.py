@@ -177,8 +177,8 @@ def test_hosts_of_a_topology_are_machines() -> None:
 def test_in_a_swarm_hosts_are_machines_too() -> None:
     swarm = Swarm("quadratic", peers=4, rule="hybrid", topology="hosts:sizes=2x2", network="lan")
     swarm.run(5.0)
-    between = [swarm.tally(f"peer-{place}").pushes for place in range(4)]
+    between = [swarm._find(f"peer-{place}").pushes for place in range(4)]
     assert min(between[0], between[2]) > max(between[1], between[3]) > 10
-    swarm.join("late")
-    swarm.run_until(lambda: swarm.phase("late") is Phase.TRAINING)
+    late = swarm.join()
+    swarm.run_until(lambda: late in swarm.weights())
     assert swarm.finish() and swarm.audit().balanced
