@@ -180,8 +180,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     storm: str | None = setting(
         None,
         "What goes wrong, drawn from the seed for these workers and ``time_s``: a name that "
-        "`--storm list` lists, or a .toml file. A network of its own takes the place of "
-        "``network``.",
+        "`--storm list` lists. A network of its own takes the place of ``network``.",
         brief="A named storm of faults.",
         otherwise="nothing goes wrong",
     )

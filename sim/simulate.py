@@ -52,7 +52,7 @@ from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, re
 from .results.measure import Curves, row_of
 from .results.progress import RunLog, Watch
 from .results.run import Run, summarize
-from .storm.storms import Drawn, read_storm
+from .storm import Storm, draw_storm
 
 __all__ = ["Simulation", "plan_faults", "simulate"]
 
@@ -96,12 +96,12 @@ def plan_faults(
     return plan, attacks, faults
 
 
-def _storm(config: SimulationConfig) -> Drawn | None:
+def _storm(config: SimulationConfig) -> Storm | None:
     """Draw what goes wrong, where a storm is asked for."""
     if config.storm is None:
         return None
     given = config.workers, config.time_s or 0.0, config.seed
-    return read_storm(config.storm).draw(*given, scale=config.storm_scale)
+    return draw_storm(config.storm, *given, scale=config.storm_scale)
 
 
 # More are proven by the first few: so many steps are several of each then, and a protocol for each

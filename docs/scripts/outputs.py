@@ -47,7 +47,6 @@ class Example:
 
 EXAMPLES = (
     Example(page="explanation/algorithm.md", command="python examples/academic.py", is_quick=True),
-    Example(page="reference/faults.md", command="python -m rumor.sim.storm ", is_quick=True),
     Example(
         page="how-to/simulate.md",
         command="rumor simulate -n 256 ",

@@ -23,7 +23,6 @@ _WORDS: Final[Mapping[Any, str]] = {
     float: "a number",
     str: "a text",
     tuple[str, ...]: "an id, an index, a list of them, or '*'",
-    tuple[float, float]: "a number, or the least and the most",
 }
 
 
@@ -32,7 +31,7 @@ def from_table(kind: type[_T], table: object, where: str = "") -> _T:
 
     Args:
         kind: Its fields are of bool, int, float, str, ``tuple[str, ...]`` (names of workers),
-            ``tuple[float, float]`` (a range), a dataclass, or tuples of one.
+            a dataclass, or tuples of one.
         where: What the table is called in its file; empty for the file itself.
 
     Raises:
@@ -121,10 +120,6 @@ def _plain(form: Any, value: object) -> Any:
         names = value if isinstance(value, list) else [value]
         fits = all(isinstance(name, str | int) and not isinstance(name, bool) for name in names)
         return tuple(map(str, names)) if fits else None
-    if form == tuple[float, float]:
-        both = value if isinstance(value, list) else [value, value]
-        numbers = tuple([_plain(float, number) for number in both])
-        return numbers if len(numbers) == 2 and None not in numbers else None
     # To Python, true is a number.
     if form is bool or isinstance(value, bool):
         return value if form is type(value) else None

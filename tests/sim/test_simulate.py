@@ -17,7 +17,7 @@ from rumor.sim import SimulationConfig, Swarm, simulate
 from rumor.sim.batched.schedule import Progress
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.config import ENGINES
-from rumor.sim.storm import read_storm
+from rumor.sim.storm import draw_storm
 from rumor.topology import TopologyError
 from rumor.train.tasks.task import Task
 
@@ -396,7 +396,7 @@ CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1
 
 def test_a_storm_is_the_faults_that_it_draws_for_this_run() -> None:
     asked = {"time_s": 90.0, "seed": 4, "checkpoint_every_s": 5.0, **CALM}
-    drawn = read_storm("torchft-15s").draw(8, 90.0, 4, scale=2.0)
+    drawn = draw_storm("torchft-15s", 8, 90.0, 4, scale=2.0)
     by_name = simulate(storm="torchft-15s", storm_scale=2.0, **asked).summary
     by_list = simulate(faults=drawn.faults, **asked).summary
     assert by_name["crashes"] > 3 and by_name["digest"] == by_list["digest"]

@@ -34,7 +34,6 @@ from ...batched.values import peak_rss_mib
 from ...config import SimulationConfig
 from ...results.files import as_json
 from ...simulate import simulate
-from ...storm.storms import STORMS
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
 
@@ -167,8 +166,6 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
     """The data files that a trial names, and what each is to it."""
     if isinstance(config.faults, str | Path) and not str(config.faults).lstrip().startswith("["):
         yield "faults", Path(config.faults)
-    if config.storm is not None and config.storm not in STORMS:
-        yield "storm", Path(config.storm)
     # As `read_network` has it, a name that is no file's is that of a preset.
     network = config.network
     if isinstance(network, str) and (network.endswith(".json") or Path(network).is_file()):
