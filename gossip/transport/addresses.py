@@ -5,12 +5,10 @@ every message of every connection, for as long as it pleases, and again at each 
 """
 
 import errno
-import fcntl
 import ipaddress
 import re
 import resource
 import socket as sockets
-import struct
 import threading
 import time
 from dataclasses import dataclass
@@ -31,7 +29,6 @@ __all__ = [
     "local_host",
     "parse_address",
     "parse_seed",
-    "require_files",
     "sockets_max",
     "split_address",
     "with_key",
@@ -282,8 +279,8 @@ def local_host(toward: str | None = None) -> str:
             the default route unless given.
 
     Returns:
-        An IPv4 address; an IPv6 one toward a host that is given by such a one. Where there is no
-        route, the first address that an interface has; or else the machine's name.
+        An IPv4 address; an IPv6 one toward a host that is given by such a one; the machine's name
+        where there is no route.
     """
     family = sockets.AF_INET6 if ":" in (toward or "") else sockets.AF_INET
     with sockets.socket(family, sockets.SOCK_DGRAM) as probe:
@@ -292,28 +289,7 @@ def local_host(toward: str | None = None) -> str:
             probe.connect((toward or "192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except (OSError, UnicodeError):  # the latter for a name that can be none
-            return _interface_host() or sockets.gethostname()
-
-
-_SIOCGIFADDR: Final = 0x8915
-_LOOPBACK: Final = "lo"
-
-
-def _interface_host() -> str:
-    """The IPv4 address of the first interface that has one, on Linux; empty where none has.
-
-    A machine's name often means the machine itself, on every one that looks it up.
-    """
-    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
-        for _, name in sockets.if_nameindex():
-            if name == _LOOPBACK:
-                continue
-            try:
-                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-            except OSError:  # it has none, or this is no Linux
-                continue
-            return sockets.inet_ntoa(found[20:24])
-    return ""
+            return sockets.gethostname()
 
 
 _FILES_WANTED: Final = 65_536
@@ -330,25 +306,6 @@ def allow_more_files() -> None:
     wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-_FILES_MIN: Final = 32
-"""What a peer with a few neighbors opens."""
-
-
-def require_files() -> None:
-    """See that peers may open the files that they cannot do without.
-
-    Raises:
-        ConfigError: They may not.
-    """
-    allow_more_files()
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and limit < _FILES_MIN:
-        raise ConfigError(
-            f"a process may have {limit} files open here, and a peer needs {_FILES_MIN} or more: "
-            "raise the limit, as with `ulimit -n 4096`"
-        )
 
 
 def sockets_max() -> int:

@@ -47,18 +47,16 @@ class _Refusal:
     wait_s: float
 
 
+@dataclass(slots=True)
 class _Dealer:
     """The sockets toward one place."""
 
-    __slots__ = ("bulk", "control", "heard", "key", "place")
-
-    def __init__(self, control: "zmq.Socket[bytes]", place: str) -> None:
-        self.control = control
-        self.bulk: zmq.Socket[bytes] | None = None
-        self.heard = False
-        self.place = place
-        self.key = b""
-        """Of the machine that is there; empty without keys."""
+    control: "zmq.Socket[bytes]"
+    place: str
+    key: bytes
+    """Of the machine that is there; empty without keys."""
+    bulk: "zmq.Socket[bytes] | None" = None
+    heard: bool = False
 
 
 class Dealers:
@@ -98,9 +96,8 @@ class Dealers:
             control = self._dial(place, _CONTROL_MESSAGES_MAX)
             if control is None:
                 return
-            way = self._ways[place] = self._way_of[control] = _Dealer(control, place)
-            if self._curve is not None:
-                way.key = key_bytes(key_in(place))
+            key = b"" if self._curve is None else key_bytes(key_in(place))
+            way = self._ways[place] = self._way_of[control] = _Dealer(control, place, key)
         if bulk and way.bulk is None:
             way.bulk = self._dial(place, self._bulk_messages_max)
             if way.bulk is not None:
@@ -113,11 +110,9 @@ class Dealers:
         """Whether this socket dials, and is open."""
         return socket in self._way_of
 
-    def heard(self, socket: "zmq.Socket[bytes]") -> str:
-        """Note that something came from where a socket dials; the place."""
-        way = self._way_of[socket]
-        way.heard = True
-        return way.place
+    def hear(self, socket: "zmq.Socket[bytes]") -> None:
+        """Note that something came from where a socket dials."""
+        self._way_of[socket].heard = True
 
     def end_of(self, socket: "zmq.Socket[bytes]") -> tuple[str, bytes]:
         """The place that a socket dials, and the key of the machine there."""

@@ -12,7 +12,7 @@ import zmq
 
 from ..errors import TransportError
 from .addresses import bind_advice, split_address
-from .keys.curve import Curve, HandshakeMonitor
+from .keys.curve import Curve
 from .sockets import open_socket, reason
 
 __all__ = ["Listener"]
@@ -42,7 +42,6 @@ class Listener:
         self._poller = poller
         self._curve = curve
         self._messages_max = messages_max
-        self._knocks: HandshakeMonitor | None = None
         self.socket: zmq.Socket[bytes] | None = None
         """None where it is not bound."""
         self.addresses: tuple[str, ...] = ()
@@ -73,9 +72,6 @@ class Listener:
             raise TransportError(why) from None
         self.socket = router
         self._poller.register(router, zmq.POLLIN)
-        if self._curve is not None:
-            self._knocks = HandshakeMonitor(router)
-            self._poller.register(self._knocks.socket, zmq.POLLIN)
 
     def bind_again(self) -> None:
         """Break off all connections that others opened: ZeroMQ cannot do that with a single one.
@@ -89,9 +85,6 @@ class Listener:
             return
         addresses, self.addresses = self.addresses, ()
         self._poller.unregister(self.socket)
-        if self._knocks is not None:
-            self._poller.unregister(self._knocks.socket)
-            self._knocks.close()
         for address in addresses:
             self.socket.unbind(address)
         self.socket.close(linger=0)
@@ -107,10 +100,6 @@ class Listener:
                 if time.monotonic() > give_up_s:
                     raise
                 time.sleep(_BIND_POLL_S)
-
-    def knocked_without_keys(self) -> bool:
-        """Whether somebody without keys, as it seems, tried to connect since this was asked."""
-        return self._knocks is not None and self._knocks.knocked_without_keys()
 
 
 _listeners: WeakSet[Listener] = WeakSet()

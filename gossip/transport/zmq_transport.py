@@ -278,10 +278,6 @@ class Transport:
         """
         curve.answer()
         self._ways.look()
-        if self._listener.knocked_without_keys():
-            curve.refuse(
-                "somebody, it seems without keys: peers of one swarm all need --key and --roster"
-            )
         curve.say()
         if curve.keyring.look():
             self._follow_roster(curve)
@@ -393,62 +389,37 @@ class Transport:
                 self.malformed += 1
 
     def _taken(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
-        """The next message; None for one that is dropped.
+        """The next message; None for one that is dropped, and for a roster.
 
         Raises:
             zmq.Again: There is none.
             TransportError: A roster lets this machine in no more.
         """
-        if self._curve is None:
-            return self._next(socket)
-        return self._next_of_member(socket, self._curve)
-
-    def _next(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
-        """The next message; None for one that is dropped.
-
-        Raises:
-            zmq.Again: There is none.
-        """
-        route = b""
-        if socket is self._router:
-            route = socket.recv(zmq.NOBLOCK)
-            if not socket.getsockopt(zmq.RCVMORE):
-                self.malformed += 1
-                return None
-        first = socket.recv(zmq.NOBLOCK)
-        place = "" if route else self._ways.heard(socket)
-        return OnSocket(first, route, socket, place=place)
-
-    def _next_of_member(self, socket: "zmq.Socket[bytes]", curve: Curve) -> OnSocket | None:
-        """The next message, unless its sender is let in no more, or it is a roster.
-
-        Raises:
-            zmq.Again: There is none.
-            TransportError: A roster lets this machine in no more.
-        """
+        curve, place, route, key = self._curve, "", b"", b""
         frame = socket.recv(zmq.NOBLOCK, copy=False)
         if socket is self._router:
-            route, key = frame.bytes, curve.key_of(frame)
             if not frame.more:
                 self.malformed += 1
                 return None
+            route = frame.bytes
+            key = b"" if curve is None else curve.key_of(frame)
             frame = socket.recv(zmq.NOBLOCK, copy=False)
-            link: str | Route = route
         else:
-            link, key = self._ways.end_of(socket)
-            route = b""
-        received = OnSocket(frame.bytes, route, socket, key, "" if route else str(link))
-        if not curve.admits(key):
+            place, key = self._ways.end_of(socket)
+        received = OnSocket(frame.bytes, route, socket, key, place)
+        if curve is not None and not curve.admits(key):
             received.finish()
             return None
-        if not route:
-            self._ways.heard(socket)
+        if place:
+            self._ways.hear(socket)
+        if curve is None:
+            return received
         if received.header.startswith(ROSTER_MAGIC):
             received.finish()
             if curve.take(received.header):
                 self._follow_roster(curve)
             return None
-        if not curve.is_told(link):
+        if not curve.is_told(link := place or route):
             self._tell(curve, link)
         return received
 

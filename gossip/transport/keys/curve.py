@@ -9,8 +9,6 @@ again with every message, since connections outlive a revocation.
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import zmq
@@ -21,7 +19,7 @@ from ...types import PeerId
 from .key import key_bytes, key_text
 from .keyring import Keyring
 
-__all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor", "has_libsodium"]
+__all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor"]
 
 _log = logging.getLogger("rumor")
 
@@ -40,48 +38,28 @@ _OUTCOMES: Final = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-_MAPS: Final = Path("/proc/self/maps")
 _NO_KEYS: Final = zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
 _Socket = Any  # zmq.Socket[bytes], or the same of another context
 
 
 class HandshakeMonitor:
-    """What becomes of a socket's handshakes, which ZeroMQ tells over a socket of its own."""
+    """What becomes of the handshakes of a socket that dials, by a socket of ZeroMQ's own."""
 
     def __init__(self, socket: _Socket) -> None:
         self._watched = socket
         self.socket: _Socket = socket.get_monitor_socket(_OUTCOMES)
 
-    def take(self) -> Iterator[tuple[int, int]]:
-        """How handshakes ended since this was last asked: events of ZeroMQ with their values."""
+    def last(self) -> str | None:
+        """How the last one ended: why it failed, or nothing where it succeeded; None where there
+        was none since this was last asked."""
+        outcome = None
         while True:
             try:
                 told = parse_monitor_message(self.socket.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
-                return
-            yield told["event"], told["value"]
-
-    def last(self) -> str | None:
-        """How the last one ended of a socket that dials: why it failed, or nothing where it
-        succeeded; None where there was none since this was last asked."""
-        outcome = None
-        for event, value in self.take():
-            outcome = "" if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else _why_failed(event, value)
-        return outcome
-
-    def knocked_without_keys(self) -> bool:
-        """Whether somebody, without keys as it seems, tried to connect to a socket that is bound.
-
-        Which end notices first that the other has none, and hangs up, is chance.
-        """
-        return any(
-            [
-                event != zmq.EVENT_HANDSHAKE_SUCCEEDED
-                and event != zmq.EVENT_HANDSHAKE_FAILED_AUTH
-                and value != zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
-                for event, value in self.take()
-            ]
-        )
+                return outcome
+            succeeded = told["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            outcome = "" if succeeded else _why_failed(told["event"], told["value"])
 
     def close(self) -> None:
         """Watch no more."""
@@ -95,16 +73,6 @@ def _why_failed(event: int, value: int) -> str:
     if value == _NO_KEYS:
         return "has no keys: peers of one swarm all need --key and --roster"
     return "has no keys, or another key than the roster or the address says"
-
-
-def has_libsodium() -> bool | None:
-    """Whether ZeroMQ's messages are encrypted by libsodium, and not by the small library that it
-    can be built with instead, which takes tens of times as long; None where that cannot be told.
-    """
-    try:
-        return "libsodium" in _MAPS.read_text()
-    except OSError:
-        return None
 
 
 class Curve:
@@ -122,11 +90,6 @@ class Curve:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keyring: Keyring) -> None:
         if not zmq.has("curve"):
             raise ConfigError("this pyzmq has no CURVE: install a wheel of pyzmq, which has it")
-        if has_libsodium() is False:
-            _log.warning(
-                "keys may cost much: ZeroMQ seems to be built without libsodium; a wheel of pyzmq "
-                "has it"
-            )
         self.keyring = keyring
         self.refused: Counter[str] = Counter()
         """Connections and messages that were refused, by the reason."""

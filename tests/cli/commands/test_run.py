@@ -105,14 +105,6 @@ def test_a_wrong_key_of_a_file_is_named(tmp_path: Path, text: str, message: str)
     assert result.exit_code == 2 and message in result.stderr
 
 
-def test_too_few_files_are_refused_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rumor.gossip.transport.addresses._FILES_MIN", 1 << 40)
-    monkeypatch.setattr("resource.getrlimit", lambda kind: (16, 16))
-    result = called("-n", "2", "--", "mine.py")
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "may have 16 files open" in result.stderr and "ulimit -n" in result.stderr
-
-
 def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(
         'command = "mine.py --steps 3"\npeers = 2\nrule = "sgp"\nslow = ["1:4"]\n'

@@ -828,16 +828,6 @@ def test_a_way_that_carries_control_alone_does_so_after_a_reset(
 def test_the_way_toward_a_host_says_which_address_is_ours() -> None:
     assert local_host("127.0.0.1") == "127.0.0.1"
     assert local_host()
-    found = local_host("a" * 300)
-    assert found == sockets.gethostname() or sockets.inet_aton(found)
-    assert not found.startswith("127.")
-
-
-@pytest.mark.parametrize("names", [["lo"], ["lo", "no-such-device"]])
-def test_a_machine_without_an_address_goes_by_its_name(
-    monkeypatch: pytest.MonkeyPatch, names: list[str]
-) -> None:
-    monkeypatch.setattr(sockets, "if_nameindex", lambda: list(enumerate(names)))
     assert local_host("a" * 300) == sockets.gethostname()
 
 
