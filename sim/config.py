@@ -133,6 +133,12 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         brief="Slow a peer down, as in 3:10.",
         metavar="WORKER:FACTOR",
     )
+    exchange_s: float = setting(
+        0.0,
+        "What a push, or a mix, adds to a worker's step, seconds: copying, rounding and checking "
+        "as many numbers as the model has. `rumor calibrate` measures it.",
+        low=0,
+    )
     network: str | NetworkConfig = setting(
         "lan",
         "ideal, datacenter, lan, wan, lossy, or a file that says more. ``latency_s``, "

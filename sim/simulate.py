@@ -349,6 +349,7 @@ class Simulation:
             steps_total=config.total_steps,
             fault_plan=self._fault_plan,
             attacks=self._attacks,
+            exchange_s=config.exchange_s,
             samples=prepared.samples if requirements_of(rule).by_samples else (),
             overlaps=requirements_of(rule).overlaps,
             lr=(lambda step: config.lr or self._task.lr) if requirements_of(rule).lr else None,

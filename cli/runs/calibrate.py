@@ -240,11 +240,12 @@ def _keep(found: "Calibration", path: Path) -> str:
 def _print(
     found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None, console: Console
 ) -> None:
-    table = plain_table("peer", ">step", ">varies by", ">steps seen")
+    table = plain_table("peer", ">step", ">varies by", ">an exchange adds", ">steps seen")
     for peer in found.peers:
         varies = f"{100 * peer.step_s_cv:.2g} %" if peer.step_s_cv else "-"
+        adds = f"{1000 * peer.exchange_s:.3g} ms" if peer.exchange_s else "-"
         step = f"{1000 * peer.step_s:.4g} ms"
-        table.add_row(Text(peer.id), step, varies, f"{peer.steps:,}")
+        table.add_row(Text(peer.id), step, varies, adds, f"{peer.steps:,}")
     console.print(table)
     if links:
         table = plain_table("link to", ">round trip, least", ">mean", ">carries")

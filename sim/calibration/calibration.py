@@ -27,11 +27,18 @@ __all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
 FORMAT: Final = 1
 
 # They are of the peers and of the network, which a file says apart from the rest.
-_SAID_APART: Final = (*("workers", "step_s", "pace", "speeds", "slow", "network", "faults"),)
+_SAID_APART: Final = (
+    *("workers", "step_s", "exchange_s", "pace", "speeds", "slow", "network", "faults"),
+)
 
 # A variation below this changes no barrier by more than a step's measurement does.
 _CV_MIN: Final = 0.005
 _CV_MAX: Final = 100.0
+
+# So many stretches tell what an exchange costs; a step that hardly takes longer than its sleep
+# hides it.
+_STRETCHES_MIN: Final = 5
+_HIDDEN: Final = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +52,19 @@ class PeerPace:
     id: str
     """What it is called."""
     step_s: float
-    """Mean duration of a step, seconds, without what it waited for others."""
+    """Mean duration of a step, seconds, without what it waited for others, nor what ``exchange_s``
+    says."""
     step_s_cv: float = 0.0
     """Standard deviation over mean."""
     steps: int = 0
     """How many were measured."""
+    exchange_s: float = 0.0
+    """What each push, and each mix, adds to it, seconds."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
             raise ConfigError(f"id is {self.id!r}: it must be a name")
-        for name in ("step_s", "step_s_cv"):
+        for name in ("step_s", "exchange_s", "step_s_cv"):
             value, least = getattr(self, name), "above 0" if name == "step_s" else "0 or more"
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not 0 <= value <= FLOAT_MAX or (least == "above 0" and not value):
@@ -115,6 +125,7 @@ class Calibration:
             **self.settings,
             "workers": n,
             "step_s": step_s,
+            "exchange_s": float(np.median([peer.exchange_s for peer in self.peers])),
             "pace": "constant" if cv < _CV_MIN else f"lognormal:cv={cv:.3g}",
             "slow": tuple(
                 f"{worker}:{factor:.6f}".rstrip("0").rstrip(".")
@@ -252,6 +263,8 @@ class _Stretch(NamedTuple):
 
     steps: int
     seconds: float
+    exchanges: int
+    """Pushes and mixes together."""
     row: Row
     """At its end."""
 
@@ -265,8 +278,9 @@ def _stretches(peer: LivePeer) -> list[_Stretch]:
     found = []
     for before, row in (both for rows in peer.lives for both in pairwise(rows)):
         steps, seconds = row["step"] - before["step"], row["time_s"] - before["time_s"]
-        if steps > 0 and seconds > 0:
-            found.append(_Stretch(steps, seconds, row))
+        done = sum((row.get(name) or 0) - (before.get(name) or 0) for name in ("pushes", "mixed"))
+        if steps > 0 and seconds > 0 and done >= 0:
+            found.append(_Stretch(steps, seconds, done, row))
     return found
 
 
@@ -276,8 +290,15 @@ def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
     if not steps:
         raise ConfigError(f"{peer.id} needs at least two recorded steps: let it train for longer")
     if not waits:
-        step_s = math.fsum(s.seconds for s in stretches) / steps
-        return PeerPace(id=peer.id, step_s=step_s, step_s_cv=_cv(stretches, "step_s"), steps=steps)
+        exchange_s, each = _exchange(stretches, least_s)
+        step_s = math.fsum(s.seconds for s in stretches) / steps - exchange_s * each
+        return PeerPace(
+            id=peer.id,
+            step_s=step_s,
+            step_s_cv=_cv(stretches, "step_s"),
+            steps=steps,
+            exchange_s=exchange_s,
+        )
     known = [(s.steps, s.row["own_s"]) for s in stretches if s.row.get("own_s") is not None]
     if not known:
         raise ConfigError(
@@ -289,6 +310,30 @@ def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
     # A step that sleeps sleeps less for having waited, so that what it takes alone is unknown.
     cv = _cv(stretches, "own_s") if own_s >= least_s else 0.0
     return PeerPace(id=peer.id, step_s=max(own_s, least_s), step_s_cv=cv, steps=steps)
+
+
+def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, float]:
+    """What a push, or a mix, adds to a step, seconds, and how many of them a step had.
+
+    By least squares over all stretches: whatever else the exchange takes, it takes at each step.
+    A step sleeps until it has lasted *asleep_s*.
+    """
+    found = [
+        (n, done, n * (row["step_s"] - row["own_s"]), n * row["step_s"])
+        for n, _, done, row in stretches
+        if row.get("own_s") is not None and row.get("step_s") is not None
+    ]
+    if len(found) < _STRETCHES_MIN:
+        return 0.0, 0.0
+    steps, done, exchange_s, whole_s = np.array(found, np.float64).T
+    # Sleep to the end of a step hides what it takes; without variation it cannot be separated.
+    if whole_s.sum() < _HIDDEN * asleep_s * steps.sum() or np.ptp(done / steps) == 0:
+        return 0.0, 0.0
+    columns = np.stack([steps, done], axis=1)
+    cost_s = float(np.linalg.lstsq(columns, exchange_s, rcond=None)[0][1])
+    # A step takes what is left, so that at the pace of exchanges that was measured all is as then.
+    most_s = float(exchange_s.sum() / done.sum())
+    return min(max(0.0, cost_s), most_s), float(done.sum() / steps.sum())
 
 
 def _cv(stretches: Sequence[_Stretch], name: str) -> float:

@@ -312,6 +312,10 @@ class Fleet:
         # One that has finished takes no step whose duration could be drawn.
         finished, index = worker.finished, worker.index
         step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
+        if self._plan.exchange_s:
+            exchanges = worker.pushes + worker.mixed
+            step_s += self._plan.exchange_s * (exchanges - worker.exchanges)
+            worker.exchanges = exchanges
         worker.step_s = worker.slowness * step_s
         worker.turn_s = self.clock.now + worker.step_s
         if self._plan.overlaps and not finished:

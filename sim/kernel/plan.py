@@ -122,6 +122,8 @@ class FleetPlan:
     many all together have, as it knows, and the virtual time in seconds; None where it stays."""
     measure: Measuring | None = None
     """Answers a rule that asks of values; None where values are computed later."""
+    exchange_s: float = 0.0
+    """By how much each push, and each mix, makes a worker's next step longer, seconds."""
     turn_s: Callable[[int], float] | None = None
     """How long a worker that has finished waits for its next turn, told its row, virtual seconds;
     as long as its steps took on average unless given."""

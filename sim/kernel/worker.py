@@ -59,6 +59,8 @@ class Worker:
     """Steps of earlier lives that are not among these."""
     pushes: int = 0
     mixed: int = 0
+    exchanges: int = 0
+    """Pushes and mixes that steps so far were longer for."""
     waiting_since_s: float | None = None
     """Since when a synchronous rule has held it up; None while it trains."""
     idle_s: float = 0.0

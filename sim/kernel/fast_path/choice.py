@@ -14,6 +14,7 @@ from .fleet import (
     OUTGOING_MAX,
     FastFleet,
     FastPathUnsupported,
+    is_offered,
     share_bytes_of,
     staged_max,
     topology_of,
@@ -66,8 +67,8 @@ def unsupported_reason(plan: FleetPlan) -> str:
         return "models travel in shards"
     if protocol.exact:
         return "shares are kept until they are settled"
-    if share_bytes_of(plan) > protocol.inline_bytes_max:
-        return "models are offered first, and travel in frames"
+    if is_offered(plan) and share_bytes_of(plan) > protocol.frame_bytes:
+        return "a model does not fit into one frame"
     if protocol.bandwidth_bytes_s is not None:
         return "workers limit what they send"
     if links.header_weight != 1.0:
@@ -97,7 +98,7 @@ def _unsupported_rule(rule: Rule) -> str:
             return "workers push by the samples of their steps"
         if rule.layers > 1:
             return "workers push while a step goes on"
-        return "" if rule.emission == "per-step" else f"emission is {rule.emission}"
+        return "" if rule.emission != "adaptive" else "emission is adaptive"
     return "" if type(rule) is SGP else f"the rule is {rule.name}"
 
 

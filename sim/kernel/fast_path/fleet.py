@@ -17,7 +17,7 @@ from ....gossip.types import stream
 from ....gossip.weight import UNIT, UNITS_PER_FOUNDER
 from ....gossip.wire.codec import encoded_bytes
 from ....gossip.wire.formats import Form
-from ....gossip.wire.messages import Ack, Body, Envelope, Pending, Push, Query
+from ....gossip.wire.messages import Ack, Body, Chunk, Envelope, Grant, Offer, Pending, Push, Query
 from ....topology import Topology
 from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
@@ -31,6 +31,7 @@ __all__ = [
     "OUTGOING_MAX",
     "FastFleet",
     "FastPathUnsupported",
+    "is_offered",
     "share_bytes_of",
     "staged_max",
     "topology_of",
@@ -249,7 +250,7 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
     offsets, neighbors, edges = _graph(topology, plan.ids)
     workers = np.zeros(n, tables.WORKER)
     workers["weight"] = UNITS_PER_FOUNDER
-    for name in ("spare_half", "block", "passed_over"):
+    for name in ("spare_half", "block", "passed_over", "due", "called_s"):
         workers[name] = -1
     workers["mean_s"] = [plan.pace.mean_s(worker) for worker in range(n)]
     workers["alarm_s"] = np.inf
@@ -277,6 +278,7 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         neighbors=neighbors,
         shares_out=int(isinstance(rule, SGP)),
         p=float(rule.p) if isinstance(rule, GoSGD) else 0.0,
+        is_timed=int(isinstance(rule, GoSGD) and rule.emission == "per-second"),
         latency_s=float(latency_s),
         s_per_byte=float(s_per_byte),
         down_s_per_byte=float(down_s_per_byte),
@@ -284,9 +286,12 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         query_s_min=float(protocol.query_s_min),
         query_s_max=float(protocol.query_s_max),
         soonest_s=float(min(protocol.query_s_min, protocol.stall_s)),
+        stall_s=float(protocol.stall_s),
+        in_frames=int(is_offered(plan)),
         outstanding_max=rule.outstanding_max,
         steps_each=_NO_STEPS if plan.steps is None else plan.steps,
         steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
+        exchange_s=float(plan.exchange_s),
         scales_lr=int(plan.lr_factor is not None),
         period=topology.period or 1,
         **_sizes(plan),
@@ -322,6 +327,11 @@ def share_bytes_of(plan: FleetPlan) -> int:
     return Form(plan.protocol.wire).size_bytes(plan.schema, 0)
 
 
+def is_offered(plan: FleetPlan) -> bool:
+    """Whether a share is offered first."""
+    return share_bytes_of(plan) > plan.protocol.inline_bytes_max
+
+
 def _sizes(plan: FleetPlan) -> dict[str, int]:
     """Bytes of messages without the names in them, nor the numbers that vary."""
     me, other = plan.ids[0], plan.ids[1]
@@ -346,9 +356,14 @@ def _sizes(plan: FleetPlan) -> dict[str, int]:
         "form": Form(plan.protocol.wire),
         **{"epoch": 0, "round": 0, "note": 0, "step": 0},
     }
+    offer = Offer(**told, frame_bytes=plan.protocol.frame_bytes)
     ack = Ack(1, UNIT)
     return {
         "push_bytes": measure(Push(**told), 4, share_bytes),
+        "offer_bytes": measure(offer, 4),
+        "eager_bytes": measure(replace(offer, eager_bytes=share_bytes), 4) - measure(offer, 4),
+        "grant_bytes": measure(Grant(1, share_bytes), 1),
+        "chunk_bytes": measure(Chunk(1, 0, 0), 1, share_bytes),
         "ack_bytes": measure(ack, 2),
         "credit_bytes": measure(replace(ack, credit_bytes=plan.protocol.window_bytes), 2)
         - measure(ack, 2),

@@ -10,9 +10,12 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
-from rumor.sim.calibration import Calibration, PeerPace, read_calibration
+from rumor.sim.calibration import Calibration, PeerPace, calibrate, read_calibration
 from rumor.sim.models.network import PRESETS
 from rumor.sim.models.step_time import make_step_time
+from rumor.sim.results.live_run import read_live_run
+
+from ..live_folders import leave_peer
 
 STEPS_S = (0.1021, 0.1, 0.3001)
 
@@ -129,3 +132,23 @@ def test_a_network_may_be_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(measured().as_json() | {"network": "wan"}))
     assert read_calibration(path).network == PRESETS["wan"]
+
+
+def test_what_exchanges_add_to_a_step_is_told_apart(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    pushes, time_s = 0, 0.0
+    for number in range(20):
+        pushes += number % 4
+        # Ten steps of 50 ms, of which the exchange takes 1 ms anyhow, and 20 ms for each push.
+        exchange_s = 0.001 + 0.02 * (number % 4) / 10
+        time_s += 10 * (0.05 + exchange_s)
+        own = {"own_s": 0.05, "own_s_sd": 0.0, "step_s": 0.05 + exchange_s, "step_s_sd": 0.0}
+        told = {"step": 10 * number + 10, "time_s": time_s, "unix_s": 1e9 + time_s}
+        rows.append(told | own | {"pushes": pushes, "mixed": 0})
+    leave_peer(tmp_path / "peers" / "a", rows)
+    (peer,) = calibrate(read_live_run(tmp_path)).peers
+    assert peer.exchange_s == pytest.approx(0.02)
+    assert peer.step_s == pytest.approx(0.051)
+    leave_peer(tmp_path / "asleep" / "peers" / "a", rows, step_s_min=0.05)
+    (peer,) = calibrate(read_live_run(tmp_path / "asleep")).peers
+    assert peer.exchange_s == 0.0 and peer.step_s > 0.051

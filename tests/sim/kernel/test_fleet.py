@@ -1,6 +1,7 @@
 """A fleet under virtual time: who is told what, when, and what comes of it."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -126,6 +127,16 @@ def test_the_hub_of_a_star_takes_in_what_its_port_carries_and_no_more() -> None:
     assert 0.9e7 < taken_in[0] <= 1e7
     # As if it had a port for each.
     assert taken_in[1] > 2e7
+
+
+def test_exchanges_may_make_steps_longer() -> None:
+    free = run(Fleet(plan(4, steps=50)))
+    costly = run(Fleet(replace(plan(4, steps=50), exchange_s=0.01)))
+    done = [worker.pushes + worker.mixed for worker in costly.workers]
+    assert free.now == pytest.approx(5.0)
+    # The last step is followed by none.
+    assert 5.0 + 0.01 * (max(done) - 9) < costly.now <= 5.0 + 0.01 * max(done) + 1e-9
+    assert audit(worker.protocol.account for worker in costly.workers).balanced
 
 
 class EveryOther:

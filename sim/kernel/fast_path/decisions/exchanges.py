@@ -2,7 +2,7 @@
 
 Each function names the method that it mirrors. It does the same, event by event, under these
 conditions: every member is known and stays, nothing is lost or limited, shares are whole models in
-one message, weights are whole units. Where a condition ends, `advance` returns
+one message or one frame, weights are whole units. Where a condition ends, `advance` returns
 `UNSUPPORTED`, and the protocols take over. In every run the first window is decided by the
 protocols, too, and compared (see `rumor.sim.kernel.fast_path.choice.verify_against_protocol`).
 
@@ -15,25 +15,30 @@ from typing import Any, Final
 import numpy as np
 
 from .....gossip import weight
-from .....gossip.exchange import flow_control, outgoing
+from .....gossip.exchange import flow_control, incoming, outgoing
 from .....gossip.protocol import context
 from ... import program
 from .. import compiler
 from ..compiler import compiled, compiled_once
 from .events import drop, enqueue, is_full, number_bytes, peek, send, waits
 from .operations import decref, has_buffer, incref, mix, note_step, snapshot
-from .randoms import below, uniform
+from .randoms import below, poisson, uniform
 from .tables import (
     ACK,
     ALARM,
+    CHUNK,
     FULL,
+    GRANT,
     HALVES_MAX,
     NEED_RANDOMS,
+    OFFER,
+    OFFERED,
     OPERATIONS_MAX,
     OVER,
     PENDING,
     PUSH,
     QUERY,
+    SENT,
     STEP,
     STEPS,
     TIME,
@@ -59,6 +64,7 @@ _ACCEPTED_MAX: Final = weight.FOUNDERS_MAX * weight.UNITS_PER_FOUNDER
 _TIMES_OWN: Final = weight.TIMES_OWN
 
 _FIRST_TIMEOUT_S: Final = flow_control.FIRST_TIMEOUT_S
+_PROGRESS_REPORTS: Final = incoming.PROGRESS_REPORTS
 _DOUBLINGS_MAX: Final = outgoing.DOUBLINGS_MAX
 _EXCUSED_AFTER: Final = outgoing.EXCUSED_AFTER
 _ROUNDS_PASSED_MAX: Final = context.ROUNDS_PASSED_MAX
@@ -67,7 +73,7 @@ _SOURCES: Final = (
     *Path(__file__).parent.glob("*.py"),
     *(
         Path(str(module.__file__))
-        for module in (compiler, program, weight, flow_control, outgoing, context)
+        for module in (compiler, program, weight, flow_control, incoming, outgoing, context)
     ),
 )
 
@@ -109,19 +115,30 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
             _take_step(t, worker)
         elif kind == ALARM:
             drop(queue)
-            _wake(t, worker)
+            if not _wake(t, worker):
+                return UNSUPPORTED
         elif t.down_s_per_byte == 0.0 or not waits(t, event):
             # What is pushed from here on may be written over the event.
             edge, sequence, accepted = event.edge, event.sequence, event.accepted
             step, buffer = event.step, event.buffer
+            is_eager, has_credit = event.is_eager, event.has_credit
             drop(queue)
+            known = True
             if kind == PUSH:
                 _take_push(t, worker, edge, sequence, step, buffer)
             elif kind == ACK:
-                _take_ack(t, worker, edge, sequence, accepted)
-            elif kind == PENDING:
+                known = _take_ack(t, worker, edge, sequence, accepted, has_credit)
+            elif kind == OFFER:
+                _take_offer(t, worker, edge, sequence, step, is_eager)
+            elif kind == GRANT:
+                _take_grant(t, worker, edge, sequence)
+            elif kind == CHUNK:
+                known = _take_chunk(t, worker, edge, sequence, buffer)
+            elif kind == QUERY:
+                known = _take_query(t, worker, edge, sequence)
+            else:
                 _take_pending(t, worker, edge, sequence)
-            elif not _take_query(t, worker, edge, sequence):
+            if not known:
                 return UNSUPPORTED
     return OVER
 
@@ -138,7 +155,12 @@ def _step_requirement(t: Tables, worker: int) -> int:
     ) or me.halves_used + HALVES_MAX > t.halves.shape[1]:
         totals.starved_worker = worker
         return NEED_RANDOMS
-    n_pushes, least = 1, me.weight >> 1
+    if me.due < 0:
+        why = _draw_due(t, worker, t.queue.times[0])
+        if why != OVER:
+            return why
+    n_pushes = max(0, min(me.due, t.outstanding_max + me.excused - me.n_outgoing))
+    least = me.weight >> n_pushes
     if t.shares_out == 1:
         row = _row(t, worker, me.round)
         n_pushes = t.offsets[row + 1] - t.offsets[row]
@@ -155,6 +177,29 @@ def _step_requirement(t: Tables, worker: int) -> int:
 
 
 @compiled
+def _draw_due(t: Tables, worker: int, now_s: float) -> int:
+    """Draw how many pushes are due at a worker's turn. Mirrors `PushSchedule.due`.
+
+    Returns:
+        `OVER`, or why it cannot be drawn here and now.
+    """
+    me = t.workers[worker]
+    me.due = 0
+    if t.is_timed == 1:
+        elapsed_s = now_s - me.called_s if me.called_s >= 0.0 else 0.0
+        used, spare = me.halves_used, me.spare_half
+        me.due = poisson(t, worker, t.p * elapsed_s)
+        if me.due < 0:
+            # Once more from the same word on, with those that follow.
+            me.halves_used, me.spare_half = used, spare
+            t.totals[0].starved_worker = worker
+            return NEED_RANDOMS if used > 0 else UNSUPPORTED
+    elif t.shares_out == 0:
+        me.due = int(uniform(t, worker) < t.p)
+    return OVER
+
+
+@compiled
 def _take_step(t: Tables, worker: int) -> None:
     """A worker comes to the end of a step: it pushes, then mixes what has come.
 
@@ -166,8 +211,11 @@ def _take_step(t: Tables, worker: int) -> None:
         note_step(t, worker)
     if t.shares_out == 1:
         _share_out(t, worker)
-    elif uniform(t, worker) < t.p:
-        _push_half(t, worker)
+    else:
+        buffer = _NO_BUFFER
+        for _ in range(me.due):
+            buffer = _push_half(t, worker, buffer)
+    me.due, me.called_s = -1, totals.now_s
     _mix_all(t, worker)
     if trained and (totals.steps >= t.steps_total or me.steps >= t.steps_each):
         me.finished = 1
@@ -175,20 +223,32 @@ def _take_step(t: Tables, worker: int) -> None:
     step_s = me.mean_s
     if me.finished == 0:
         step_s = t.durations[worker, me.steps % t.durations.shape[1]]
+    if t.exchange_s > 0.0:
+        exchanged = me.pushes + me.mixed
+        step_s += t.exchange_s * (exchanged - me.exchanged)
+        me.exchanged = exchanged
     _step_at(t, worker, totals.now_s + step_s)
     _set_alarm(t, worker)
 
 
 @compiled
-def _push_half(t: Tables, worker: int) -> None:
-    """Half of the weight goes toward a random neighbor. Mirrors `RuleContext.push_half`."""
+def _push_half(t: Tables, worker: int, buffer: int) -> int:
+    """Half of the weight goes toward a random neighbor. Mirrors `RuleContext.push_half`.
+
+    Takes and returns the buffer of what was pushed before at this turn, if anything was.
+    """
     me = t.workers[worker]
     edge = _draw_neighbor(t, worker)
     if edge < 0:
         t.totals[0].skipped += 1
+        return buffer
+    if buffer < 0:
+        buffer = snapshot(t, worker)
     else:
-        _push(t, worker, edge, me.weight >> 1, snapshot(t, worker))
-        me.round += 1
+        incref(t, buffer)
+    _push(t, worker, edge, me.weight >> 1, buffer)
+    me.round += 1
+    return buffer
 
 
 @compiled
@@ -270,7 +330,7 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
     link.sequence += 1
     me.weight -= escrow
     link.escrow = escrow
-    link.busy = 1
+    link.busy = SENT
     link.pushed_s = totals.now_s
     link.questions = 0
     link.is_excused = 0
@@ -280,20 +340,40 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
     totals.pushes += 1
     me.pushes += 1
     size_bytes = number_bytes(link.sequence) + number_bytes(escrow)
-    size_bytes += number_bytes(me.steps) + number_bytes(me.round) + t.push_bytes
+    size_bytes += number_bytes(me.steps) + number_bytes(me.round)
+    if t.in_frames == 0:
+        size_bytes += t.push_bytes
+        message = send(t, worker, link.to, size_bytes, edge, link.sequence)
+        message.kind = PUSH
+        message.step, message.buffer = me.steps, buffer
+        return
+    is_eager = link.credit
+    link.credit = 0
+    link.buffer = buffer
+    link.busy = OFFERED
+    link.deadline_s = totals.now_s + t.stall_s
+    size_bytes += t.offer_bytes + is_eager * t.eager_bytes
     message = send(t, worker, link.to, size_bytes, edge, link.sequence)
-    message.kind = PUSH
-    message.step, message.buffer = me.steps, buffer
+    message.kind = OFFER
+    message.step, message.is_eager = me.steps, is_eager
+    if is_eager == 1:
+        _send_chunk(t, worker, edge)
 
 
 @compiled
 def _mix_all(t: Tables, worker: int) -> None:
     """Mix what has come, in order of arrival. Mirrors `RuleContext.mix` and `Inbox.decide`."""
     totals, me = t.totals[0], t.workers[worker]
-    n = me.n_incoming
+    n, n_arriving = me.n_incoming, 0
     me.n_incoming = 0
     for at in range(n):
         share = t.incoming[worker, at]
+        if share.buffer < 0:
+            arriving = t.incoming[worker, n_arriving]
+            arriving.edge, arriving.step = share.edge, share.step
+            arriving.buffer, arriving.offered_s = share.buffer, share.offered_s
+            n_arriving += 1
+            continue
         link = t.edges[share.edge]
         accepted = _acceptable(me.weight, link.escrow)
         mix(t, worker, share.buffer, accepted / (me.weight + accepted))
@@ -304,6 +384,7 @@ def _mix_all(t: Tables, worker: int) -> None:
         totals.mixed += 1
         me.mixed += 1
         totals.staleness_steps += max(0, me.steps - share.step)
+    me.n_incoming = n_arriving
 
 
 @compiled
@@ -315,26 +396,86 @@ def _acceptable(own: int, offered: int) -> int:
 
 @compiled
 def _take_push(t: Tables, worker: int, edge: int, sequence: int, step: int, buffer: int) -> None:
-    """Let a share in, or refuse it. Mirrors `Inbox.push`."""
+    """Mirrors `Inbox.push`."""
+    if not _let_in(t, worker, edge, sequence, step, buffer):
+        decref(t, buffer)
+
+
+@compiled
+def _take_offer(t: Tables, worker: int, edge: int, sequence: int, step: int, is_eager: int) -> None:
+    """Mirrors `Inbox.offer`."""
+    at = t.workers[worker].n_incoming
+    if _let_in(t, worker, edge, sequence, step, _NO_BUFFER):
+        t.incoming[worker, at].offered_s = t.totals[0].now_s
+        if is_eager == 0:
+            size_bytes = t.grant_bytes + number_bytes(sequence)
+            send(t, worker, t.edges[edge].source, size_bytes, edge, sequence).kind = GRANT
+
+
+@compiled
+def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, buffer: int) -> bool:
+    """Let a share in, or refuse it; returns whether it was let in. Mirrors `Inbox._open`."""
     me, link = t.workers[worker], t.edges[edge]
     if me.n_incoming == t.incoming.shape[1]:
         link.decided, link.accepted = sequence, 0
         _send_ack(t, worker, edge, sequence, link.accepted)
-        decref(t, buffer)
-        return
+        return False
     share = t.incoming[worker, me.n_incoming]
     share.edge, share.step, share.buffer = edge, step, buffer
     me.n_incoming += 1
+    return True
 
 
 @compiled
-def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
-    """An answer settles. Mirrors `Outbox.ack`."""
+def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
+    """Mirrors `Outbox.grant`."""
+    link = t.edges[edge]
+    if link.busy == OFFERED and link.sequence == sequence:
+        _send_chunk(t, worker, edge)
+
+
+@compiled
+def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, buffer: int) -> bool:
+    """The values of a share are there; False where its sender would have to hear of their pace.
+
+    Mirrors `Inbox.chunk`.
+    """
+    share = _incoming_share(t, worker, edge, sequence)
+    if share < 0:
+        decref(t, buffer)
+        return True
+    t.incoming[worker, share].buffer = buffer
+    late_s = t.incoming[worker, share].offered_s + t.stall_s / _PROGRESS_REPORTS
+    return t.totals[0].now_s < late_s
+
+
+@compiled
+def _incoming_share(t: Tables, worker: int, edge: int, sequence: int) -> int:
+    """Place of a share among those that a worker has let in, or -1. Mirrors `Inbox._find`."""
+    for at in range(t.workers[worker].n_incoming):
+        if t.incoming[worker, at].edge == edge and t.edges[edge].sequence == sequence:
+            return at
+    return -1
+
+
+@compiled
+def _take_ack(
+    t: Tables, worker: int, edge: int, sequence: int, accepted: int, has_credit: int
+) -> bool:
+    """An answer settles; False where it tells that a share did not come for long.
+
+    Mirrors `Outbox.ack`.
+    """
     me, link = t.workers[worker], t.edges[edge]
     if link.busy == 0 or link.sequence != sequence:
-        return
-    if link.questions == 0:
-        _measure(t, edge, t.totals[0].now_s - link.pushed_s)
+        return True
+    lasted_s = t.totals[0].now_s - link.pushed_s
+    if link.busy == OFFERED:
+        decref(t, link.buffer)
+    elif link.questions == 0:
+        _measure(t, edge, lasted_s)
+    if has_credit == 1:
+        link.credit = 1
     _excuse(t, worker, edge, False)
     link.busy = 0
     at = 0
@@ -347,20 +488,22 @@ def _take_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -
     me.weight += link.escrow - accepted
     if accepted == 0:
         t.totals[0].refusals += 1
+        return t.in_frames == 0 or lasted_s < t.stall_s / 2
+    return True
 
 
 @compiled
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
-    """A question is answered; False where what it is about is still to come.
+    """A question is answered; False where what it is about is given up, or still to come.
 
     Mirrors `Inbox.query`.
     """
     link = t.edges[edge]
-    for at in range(t.workers[worker].n_incoming):
-        if t.incoming[worker, at].edge == edge and link.sequence == sequence:
-            size_bytes = t.pending_bytes + number_bytes(sequence)
-            send(t, worker, link.source, size_bytes, edge, sequence).kind = PENDING
-            return True
+    share = _incoming_share(t, worker, edge, sequence)
+    if share >= 0:
+        size_bytes = t.pending_bytes + number_bytes(sequence)
+        send(t, worker, link.source, size_bytes, edge, sequence).kind = PENDING
+        return not _is_stalled(t, worker, share)
     if link.decided == sequence:
         _send_ack(t, worker, edge, sequence, link.accepted)
     return link.decided >= sequence
@@ -370,22 +513,30 @@ def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
 def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
     """Mirrors `Outbox.pending`."""
     link = t.edges[edge]
-    if link.busy == 1 and link.sequence == sequence:
+    if link.busy == SENT and link.sequence == sequence:
         _excuse(t, worker, edge, False)
         link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
 
 
 @compiled
-def _wake(t: Tables, worker: int) -> None:
-    """Ask about shares whose answer is late. Mirrors `Protocol.wake` and `Outbox.query_due`."""
+def _wake(t: Tables, worker: int) -> bool:
+    """Ask about shares whose answer is late; False where some did not get going.
+
+    Mirrors `Protocol.wake`, `Inbox.expire` and `Outbox.query_due`.
+    """
     now_s, me = t.totals[0].now_s, t.workers[worker]
     if me.alarm_s != now_s:
-        return  # an earlier one was set since
+        return True  # an earlier one was set since
     me.alarm_s = _NEVER
+    for at in range(me.n_incoming):
+        if _is_stalled(t, worker, at):
+            return False
     for at in range(me.n_outgoing):
         edge = t.outgoing[worker, at]
         link = t.edges[edge]
         if now_s >= link.deadline_s:
+            if link.busy == OFFERED:
+                return False
             link.questions += 1
             size_bytes = t.query_bytes + number_bytes(link.sequence)
             send(t, worker, link.to, size_bytes, edge, link.sequence).kind = QUERY
@@ -393,6 +544,7 @@ def _wake(t: Tables, worker: int) -> None:
             if link.questions >= _EXCUSED_AFTER:
                 _excuse(t, worker, edge, True)
     _set_alarm(t, worker)
+    return True
 
 
 @compiled
@@ -403,11 +555,34 @@ def _set_alarm(t: Tables, worker: int) -> None:
         due_s = _NEVER
         for at in range(me.n_outgoing):
             due_s = min(due_s, t.edges[t.outgoing[worker, at]].deadline_s)
+        for at in range(me.n_incoming):
+            share = t.incoming[worker, at]
+            if share.buffer < 0:
+                due_s = min(due_s, share.offered_s + t.stall_s)
         # Its own step may have outlasted what a message has moved nearer.
         due_s = max(due_s, now_s)
         if due_s < me.alarm_s:
             me.alarm_s = due_s
             enqueue(t, due_s, _AFTER_MESSAGES, worker).kind = ALARM
+
+
+@compiled
+def _is_stalled(t: Tables, worker: int, at: int) -> bool:
+    """Whether a share has not come for too long. Mirrors `Inbox._give_up_if_stalled`."""
+    share = t.incoming[worker, at]
+    return share.buffer < 0 and t.totals[0].now_s >= share.offered_s + t.stall_s
+
+
+@compiled
+def _send_chunk(t: Tables, worker: int, edge: int) -> None:
+    """The values of what was offered follow. Mirrors `Outbox._stream`."""
+    link = t.edges[edge]
+    link.busy = SENT
+    link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
+    size_bytes = t.chunk_bytes + number_bytes(link.sequence)
+    message = send(t, worker, link.to, size_bytes, edge, link.sequence)
+    message.kind = CHUNK
+    message.buffer = link.buffer
 
 
 @compiled
@@ -447,11 +622,13 @@ def _excuse(t: Tables, worker: int, edge: int, yes: bool) -> None:
 def _send_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -> None:
     """Mirrors `Inbox._acknowledge`."""
     size_bytes = t.ack_bytes + number_bytes(sequence) + number_bytes(accepted)
+    has_credit = 0
     if accepted > 0 and t.workers[worker].n_incoming < t.incoming.shape[1]:
+        has_credit = 1
         size_bytes += t.credit_bytes
     message = send(t, worker, t.edges[edge].source, size_bytes, edge, sequence)
     message.kind = ACK
-    message.accepted = accepted
+    message.accepted, message.has_credit = accepted, has_credit
 
 
 @compiled

@@ -1,13 +1,17 @@
 """The random numbers of a rule, as numpy draws them from a generator's words."""
 
+from math import exp
 from typing import Any
 
 import numpy as np
 
 from ..compiler import compiled
-from .tables import Tables
+from .tables import HALVES_MAX, Tables
 
-__all__ = ["below", "uniform"]
+__all__ = ["below", "poisson", "uniform"]
+
+# From here on numpy draws in another way.
+_MEAN_MAX = 10.0
 
 
 @compiled
@@ -15,6 +19,24 @@ def uniform(t: Tables, worker: int) -> float:
     """A number in [0, 1). Mirrors numpy's ``Generator.random``."""
     lower, upper = _word(t, worker)
     return ((upper << 21) | (lower >> 11)) * 2.0**-53
+
+
+@compiled
+def poisson(t: Tables, worker: int, mean: float) -> int:
+    """How many of what happens independently happen; -1 if that cannot be drawn from the words at
+    hand. Mirrors numpy's ``Generator.poisson``, for means below 10.
+    """
+    if mean == 0.0:
+        return 0
+    if mean >= _MEAN_MAX:
+        return -1
+    none, product, n = exp(-mean), 1.0, -1
+    while product > none or n < 0:
+        if t.workers[worker].halves_used + HALVES_MAX > t.halves.shape[1]:
+            return -1
+        product *= uniform(t, worker)
+        n += 1
+    return n
 
 
 @compiled

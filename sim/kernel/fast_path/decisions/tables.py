@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    *("ACK", "ALARM", "PENDING", "PUSH", "QUERY", "STEP"),
+    *("ACK", "ALARM", "CHUNK", "GRANT", "OFFER", "PENDING", "PUSH", "QUERY", "STEP"),
     *("FULL", "NEED_RANDOMS", "OVER", "STEPS", "TIME", "UNSUPPORTED"),
+    *("OFFERED", "SENT"),
     *("BUFFER", "EDGE", "EVENT", "INCOMING", "SPAN", "TOTALS", "WORKER"),
     *("HALVES_MAX", "OPERATIONS_MAX", "QUEUE_SPARE", "STAGED_MAX"),
     *("Queue", "Tables"),
@@ -34,6 +35,14 @@ QUERY: Final = 2
 PENDING: Final = 3
 ALARM: Final = 4
 STEP: Final = 5
+OFFER: Final = 6
+GRANT: Final = 7
+CHUNK: Final = 8
+
+# How far a share has come that keeps an edge busy.
+SENT: Final = 1
+OFFERED: Final = 2
+"""The sender still owns the buffer."""
 
 STAGED_MAX: Final = 64
 """Shares that may wait at a worker, at most."""
@@ -43,7 +52,7 @@ OPERATIONS_MAX: Final = 2 * STAGED_MAX + 2
 HALVES_MAX: Final = 16
 
 QUEUE_SPARE: Final = 3 * STAGED_MAX + 3
-"""Events that a turn leads to, at most: pushes, answers and three more."""
+"""A turn leads to so many offers, frames and answers at most, and to three events more."""
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
@@ -55,8 +64,10 @@ EVENT: Final = np.dtype(
         ("sequence", _INT),
         ("size_bytes", _INT),  # 0 once the receiver's downlink has let it through
         ("accepted", _INT),  # weight; ACK
-        ("step", _INT),  # the sender's; PUSH
-        ("buffer", _INT),  # PUSH
+        ("step", _INT),  # the sender's; PUSH and OFFER
+        ("buffer", _INT),  # PUSH and CHUNK
+        ("is_eager", _INT),  # 1 if the CHUNK follows unasked; OFFER
+        ("has_credit", _INT),  # 1 if the next share may follow its offer unasked; ACK
     ],
     align=True,
 )
@@ -68,6 +79,7 @@ WORKER: Final = np.dtype(
         ("round", _INT),  # pushes under GoSGD, turns under SGP
         ("passed", _INT),  # rounds passed over in addition
         ("passed_over", _INT),  # SGP: edge to the first neighbor that got nothing, or -1
+        ("due", _INT),  # pushes at its next turn, -1 if they are not drawn yet
         ("halves_used", _INT),
         ("spare_half", _INT),  # of a random word of which one half was drawn, or -1
         ("block", _INT),  # its durations are those of steps from block * durations_each on
@@ -77,11 +89,13 @@ WORKER: Final = np.dtype(
         ("pushes", _INT),
         ("mixed", _INT),
         ("known_steps", _INT),  # of all workers, as they were after its last one
+        ("exchanged", _INT),  # pushes and mixes that have lengthened a step so far
         ("n_outgoing", _INT),
         ("excused", _INT),  # outgoing shares that use up no credit
         ("n_incoming", _INT),
         ("top_span", _INT),
         ("n_spans", _INT),
+        ("called_s", _FLOAT),  # its last turn, negative before the first
         ("mean_s", _FLOAT),
         ("alarm_s", _FLOAT),
         ("uplink_free_s", _FLOAT),
@@ -94,13 +108,15 @@ EDGE: Final = np.dtype(
         ("source", _INT),
         ("to", _INT),
         ("name_bytes", _INT),  # of both names in a message
-        ("busy", _INT),  # 1 while a share is under way
+        ("busy", _INT),  # 0, SENT or OFFERED
         ("sequence", _INT),
         ("escrow", _INT),
         ("questions", _INT),
         ("is_excused", _INT),
         ("decided", _INT),  # sequence number of the last share that the receiver has decided
         ("accepted", _INT),
+        ("credit", _INT),  # 1 if the next share may follow its offer unasked
+        ("buffer", _INT),  # of what is offered
         ("pushed_s", _FLOAT),
         ("deadline_s", _FLOAT),
         ("roundtrip_s", _FLOAT),  # negative before the first was measured
@@ -113,7 +129,8 @@ INCOMING: Final = np.dtype(
     [
         ("edge", _INT),
         ("step", _INT),
-        ("buffer", _INT),
+        ("buffer", _INT),  # negative until its frame has come
+        ("offered_s", _FLOAT),  # offered shares only
     ],
     align=True,
 )
@@ -226,6 +243,8 @@ class Tables(NamedTuple):
     shares_out: int
     """1 under SGP, 0 under GoSGD."""
     p: float
+    is_timed: int
+    """1 where p is the mean number of pushes in a second."""
     latency_s: float
     s_per_byte: float
     """Of uplinks; 0 where nothing limits them."""
@@ -237,10 +256,14 @@ class Tables(NamedTuple):
     query_s_max: float
     soonest_s: float
     """Earlier than that after an alarm was set, no other is due."""
+    stall_s: float
+    """Later than this after it was let in, an offered share is the protocols' affair."""
     outstanding_max: int
     steps_each: int
     steps_total: int
     """Steps of all workers together after which each stops at the end of the one it takes."""
+    exchange_s: float
+    """By how much each push, and each mix, makes a worker's next step longer."""
     scales_lr: int
     """1 where the learning rate changes as training goes on."""
     period: int
@@ -250,3 +273,10 @@ class Tables(NamedTuple):
     """How much longer an answer is that lets a part of the next share follow its offer."""
     query_bytes: int
     pending_bytes: int
+    in_frames: int
+    """1 where shares are offered first, and then come in a frame of their own."""
+    offer_bytes: int
+    eager_bytes: int
+    """How much longer an offer is that its share follows unasked."""
+    grant_bytes: int
+    chunk_bytes: int

@@ -39,6 +39,7 @@ def plan_of(
     numbers: int = 8,
     seed: int = 0,
     steps_total: int | None = None,
+    exchange_s: float = 0.0,
     scales_lr: bool = False,
     step_s: float = 0.1,
     **protocol: Any,
@@ -61,6 +62,7 @@ def plan_of(
         seed=seed,
         steps=steps,
         steps_total=steps_total,
+        exchange_s=exchange_s,
         lr_factor=lr_factor if scales_lr else None,
         protocol=ProtocolConfig(shared_memory=False, **protocol),
     )
@@ -84,14 +86,16 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
             "bandwidth_mbit": st.sampled_from([None, 1000.0, 1.0, 0.02]),
             "downlink_mbit": st.sampled_from([None, math.inf, 100.0, 0.1]),
             "numbers": st.sampled_from([8, 2_400]),
+            "inline_bytes_max": st.sampled_from([1 << 18, 1]),
             "seed": st.integers(0, 1000),
             "step_s": st.sampled_from([0.1, 2.0]),
             "steps_total": st.sampled_from([None, 1, 60]),
+            "exchange_s": st.sampled_from([0.0, 0.01]),
             "scales_lr": st.booleans(),
             "staged_max": st.sampled_from([1, 2, 8]),
             "wire": st.sampled_from(["float32", "bfloat16", "int8", "topk:0.1"]),
             "rule": st.sampled_from(
-                ["gosgd", "sgp"]
+                ["gosgd", "gosgd:emission=per-second", "sgp"]
                 + [f"{rule}:outstanding_max={most}" for rule in ("gosgd", "sgp") for most in (1, 5)]
             ),
         }

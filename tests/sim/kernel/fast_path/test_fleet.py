@@ -15,7 +15,7 @@ from rumor.sim.kernel.fast_path.decisions.tables import Tables
 from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from rumor.sim.kernel.fleet import Fleet
 
-from .plans import flat, plan_of, settings_of_plans
+from .plans import PACES, flat, plan_of, settings_of_plans
 
 UNTIL_S = 60.0
 
@@ -50,6 +50,13 @@ def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
 @given(settings_of_plans())
 def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
     compare(drawn)
+
+
+@pytest.mark.parametrize(("p", "pace"), [(1.0, PACES[1]), (9.0, PACES[1]), (40.0, PACES[0])])
+def test_pushes_by_the_second_are_decided_alike(p: float, pace: str) -> None:
+    """Some turns have no push, others several, of which some are skipped for want of credit."""
+    rule = "gosgd:emission=per-second,outstanding_max=6"
+    assert compare({"n": 12, "rule": rule, "p": p, "pace": pace, "steps": 60})
 
 
 @pytest.mark.parametrize("topology", ["star", "one-peer-exponential", "random-regular:d=4"])
@@ -90,6 +97,19 @@ def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
     assert not compare({"n": 8, "numbers": 50_000, **rates})
 
 
+@pytest.mark.parametrize("step_s", [0.1, 2.0])
+@pytest.mark.parametrize("rule", ["gosgd", "sgp", "sgp:outstanding_max=5"])
+def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: float) -> None:
+    """Steps of 2 s outlast how long an answer is waited for at first."""
+    settings = {"n": 24, "rule": rule, "step_s": step_s, "inline_bytes_max": 1, "numbers": 2400}
+    assert compare(settings)
+
+
+def test_it_decides_many_offers_and_frames_alike() -> None:
+    settings = {"n": 34, "rule": "sgp", "steps": 30, "inline_bytes_max": 1, "pace": PACES[1]}
+    assert compare(settings | {"staged_max": 64})
+
+
 def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
     """All leaves of a star push at once: the hub takes eight shares, and thousands go back."""
     fleet = FastFleet(plan_of(5000, topology="star", steps=3))
@@ -101,9 +121,9 @@ def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
     [
         ({"rule": "adpsgd"}, "the rule is adpsgd"),
         ({"rule": "sgp", "n": 66}, "more than 64 neighbors"),
-        ({"rule": "gosgd:emission=per-second"}, "emission is per-second"),
+        ({"rule": "gosgd:emission=adaptive"}, "emission is adaptive"),
         ({"exact": True}, "kept until they are settled"),
-        ({"numbers": 1 << 17}, "travel in frames"),
+        ({"numbers": 1 << 19}, "does not fit into one frame"),
         ({"bandwidth_bytes_s": 1e6}, "limit what they send"),
         ({"topology": "random-matching"}, "no period"),
         ({"staged_max": 100}, "too many shares may wait"),
