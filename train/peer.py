@@ -44,7 +44,7 @@ from .runtime.search import join_swarm
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
 from .runtime.telling.stats import PeerStats, protocol_stats
-from .storage.checkpointer import Stateful
+from .storage.checkpoint import Stateful
 from .storage.journal import Journal
 from .tensors.vector import Vector
 

@@ -25,7 +25,7 @@ from ...gossip.types import Incarnation, PeerId, SnapshotId, stream
 from ...topology.live import LiveTopology
 from ..config import PeerConfig
 from ..model import travelling_tensors
-from ..storage.checkpointer import Past
+from ..storage.checkpoint import Past
 from ..storage.files import write_json
 from ..storage.incarnation import note_incarnation
 from ..storage.journal import JOURNAL, Head, Journal

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
+import torch
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, Rule, TrainingError
@@ -16,10 +17,22 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.messages import Phase
+from ...gossip.wire.schema import FrozenTensor, Schema, TensorSpec
 from ..config import Interval, PeerConfig, Recurrence
-from ..storage.checkpointer import Checkpointing, Past, Stateful, restore_rng
+from ..model import travelling_tensors
+from ..storage.checkpoint import (
+    Checkpoint,
+    CheckpointFolder,
+    Past,
+    Stateful,
+    restore_rng,
+    rng_state,
+)
+from ..storage.environment import differences, machine
 from ..storage.files import WriterThread
 from ..storage.incarnation import PeerTable, last_id, lock_folder, next_incarnation
+from ..tensors.blocks import is_finite_tensor
+from ..tensors.state import flatten_state, restore_state
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
 
@@ -29,6 +42,9 @@ _log = logging.getLogger("rumor")
 
 # Between two looks whether the table of peers has changed.
 _TABLE_EVERY: Final = Interval(every_s=2.0)
+
+_TAKEN: Final = ("model", "anchor", "rng", "own")
+_JOB: Final = "the checkpoint"
 
 
 class PeerFolder:
@@ -48,43 +64,65 @@ class PeerFolder:
         """What the last checkpoint says, where the peer resumes."""
         self.steps = 0
         """Optimizer steps of the peer, those up to that checkpoint included."""
-        self._folder = config.incarnation_folder
+        self.seeds: tuple[str, ...] = ()
+        """Addresses of the peers that it knew then."""
+        self._path = config.incarnation_folder
         self._ahead_ms_max = config.protocol.incarnation_ahead_max
+        self._vector, self._look = vector, look
+        self._tensors = travelling_tensors(model, vector.schema)
+        self._constants = vector.constants
         self._writer = WriterThread()
-        self._checkpointing: Checkpointing | None = None
+        self._checkpoints: CheckpointFolder | None = None
         interval = Interval()
         if config.checkpoint is not None:
             interval = config.checkpoint.interval
-            self._checkpointing = Checkpointing(config.checkpoint, model, vector, self._writer)
-        self._table = None if self._folder is None else PeerTable(self._folder)
-        self._vector, self._look = vector, look
+            self._checkpoints = CheckpointFolder(config.checkpoint.folder, config.checkpoint.kept)
+            self._constants.changed(self._constants.buffers())  # what they are at first
+        self._registered: dict[str, Stateful] = {}
+        self._loaded: Checkpoint | None = None
+        self._is_written = True
+        self._table = None if self._path is None else PeerTable(self._path)
         self._resumes = False
         self._last_incarnation = 0
-        self._seeds: tuple[str, ...] = ()
         self._lock: IO[bytes] | None = None
         self._save = Recurrence(interval)
         self._note = Recurrence(_TABLE_EVERY)
 
     @property
     def owner(self) -> PeerId | None:
-        """Whose folder this is; None where it is nobody's yet."""
+        """Id of the peer of the folder; None where no incarnation has begun in it."""
         if self.past is not None:
             return self.past.id
-        return None if self._folder is None else last_id(self._folder)
-
-    @property
-    def seeds(self) -> tuple[str, ...]:
-        """Addresses of those it knew then."""
-        return self._seeds
+        return None if self._path is None else last_id(self._path)
 
     @property
     def may_resume(self) -> bool:
-        """Whether checkpoints are kept, and nobody has asked yet for the last one."""
-        return self._checkpointing is not None and not self._resumes
+        """Whether checkpoints are kept, and the last one was not asked for yet."""
+        return self._checkpoints is not None and not self._resumes
 
     def register(self, objects: Mapping[str, Stateful]) -> None:
-        """Keep the state of further objects; see `Checkpointing.register`."""
-        self._required().register(objects)
+        """Keep the state of further objects; where a checkpoint was loaded, they get it back.
+
+        Raises:
+            ConfigError: One has no state, or a name was given before or cannot be one, or the
+                checkpoint has nothing by it.
+            LocalProtocolError: No checkpoints are kept.
+        """
+        self._required()
+        for name, each in objects.items():
+            if not isinstance(each, Stateful):
+                raise ConfigError(f"{name} cannot be kept: it has no state_dict to save and load")
+            if name in self._registered:
+                raise ConfigError(f"{name} is registered already")
+            if name in _TAKEN or "." in name:
+                # Tensors are named by it, next to those of the model itself.
+                raise ConfigError(
+                    f"{name} cannot be the name of what is registered: it must not be "
+                    f"{', '.join(_TAKEN)}, nor have a dot"
+                )
+            if self._loaded is not None:
+                _give_back(name, each, self._loaded)
+            self._registered[name] = each
 
     def resume(self, id: PeerId | None = None) -> Past | None:
         """Take up what an earlier incarnation left; None where it left no checkpoint.
@@ -94,22 +132,24 @@ class PeerFolder:
 
         Raises:
             ConfigError: Another process is in the folder, where nothing was changed; or the folder
-                is another peer's; or see `Checkpointing.load`.
-            TrainingError: See there.
+                is another peer's; or the checkpoint is of another model, or of other objects.
+            TrainingError: There are checkpoints, and none can be read.
         """
-        if self._folder is not None and self._folder.exists():
+        checkpoints = self._required()
+        if self._path is not None and self._path.exists():
             # What looks like a draft that a killed process left may be one that grows.
-            self._keep_others_out(self._folder)
+            self._keep_others_out(self._path)
         try:
-            self.past = self._required().load()
+            if (checkpoint := checkpoints.latest()) is not None:
+                self.past = self._load(checkpoint)
             owner = self.owner
             if owner is not None and id not in (None, owner):
                 raise ConfigError(f"id is {id}: the checkpoint is of peer {owner}")
         except BaseException:
-            self.let_others_in()
+            self._let_others_in()
             raise
         self._resumes = True
-        self._seeds = () if self._table is None else self._table.addresses()
+        self.seeds = () if self._table is None else self._table.addresses()
         if self.past is not None:
             self.steps = self.past.steps
             self._save.done(self.steps)
@@ -118,39 +158,89 @@ class PeerFolder:
             _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
         return self.past
 
+    @torch.no_grad()
+    def _load(self, checkpoint: Checkpoint) -> Past:
+        """Restore the model and all that is registered."""
+        flats = self._vector.anchor_flats or ()
+        try:
+            self._require_fit(checkpoint.head)
+            past = Past.of(checkpoint, needs_anchor=self._vector.anchor_flats is not None)
+        except ConfigError:
+            raise
+        except (LookupError, TypeError, ValueError) as error:
+            raise TrainingError(f"the head of a checkpoint is not understood: {error!r}") from None
+        for name, each in self._registered.items():
+            _give_back(name, each, checkpoint)
+        for name, tensor in self._tensors.items():
+            tensor.copy_(checkpoint.tensors[f"model.{name}"])
+        if sum(name.startswith("anchor.") for name in checkpoint.tensors) == len(flats):
+            for i, flat in enumerate(flats):
+                flat.copy_(checkpoint.tensors[f"anchor.{i}"])
+        self._vector.forget_sent()
+        own = restore_state(checkpoint.head.get("own"), checkpoint.tensors) or {}
+        for name, value in own.get("tensors", {}).items():
+            if not self._constants.replace(name, value):
+                _log.warning("the checkpoint has %s, which the model does not have now", name)
+        if self._vector.extra_state is not None:
+            self._vector.extra_state.restore(own.get("extra") or {})
+        self._loaded = checkpoint
+        return past
+
+    def _require_fit(self, head: Mapping[str, Any]) -> None:
+        schema = self._vector.schema
+        specs = tuple(
+            TensorSpec(name, tuple(shape), dtype, shared, tuple(*order))
+            for name, shape, dtype, shared, *order in head["tensors"]
+        )
+        told = head.get("frozen") if schema.frozen else None
+        frozen = tuple(FrozenTensor(name, tuple(shape), *rest) for name, shape, *rest in told or ())
+        # Where frozen ones are not compared, or were not then, nothing can be said.
+        then = Schema(specs, head["shards"], head.get("scattered", False), frozen or schema.frozen)
+        if difference := schema.difference(then):
+            raise ConfigError(
+                f"the checkpoint is of another model: {difference.replace('there', 'in it')}"
+            )
+        for difference in differences(head["machine"], machine(self._vector.flats[0].device)):
+            _log.info("since the checkpoint was written: %s", difference)
+
     def state(self, runtime: PeerRuntime) -> dict[str, Any]:
         """What others are to keep of the peer; see `Peer.state_dict`."""
-        id, incarnation = runtime.protocol.account.life
-        phase, swarm, anchored, clock, members = runtime.look(
-            lambda protocol: (
-                *(
-                    protocol.phase,
-                    protocol.swarm,
-                    protocol.state.is_anchored,
-                    protocol.table.clock.rows(),
-                ),
-                protocol.last_heard(),
-            )
-        )
+        head, phase, members = self._glance(runtime)
         state: dict[str, Any] = {
-            "id": id,
-            "incarnation": incarnation,
+            "id": head["id"],
+            "incarnation": head["incarnation"],
             "steps": self.steps,
             # One that looks for a swarm may name one already, and has another model still.
-            "swarm": swarm.hex() if phase >= Phase.TRAINING else "",
-            "clock": {peer: int(steps) for peer, steps in clock.items()},
-            "addresses": [address for member in members for address in member.addresses],
+            "swarm": head["swarm"] if phase >= Phase.TRAINING else "",
+            "clock": {peer: int(steps) for peer, steps in head["clock"]},
+            "addresses": members,
         }
         flats = self._vector.anchor_flats
-        if anchored and flats is not None:
+        if head["anchored"] and flats is not None:
             state["anchor"] = [flat.detach().cpu().clone() for flat in flats]
         return state
+
+    def _glance(self, runtime: PeerRuntime) -> tuple[dict[str, Any], Phase, list[str]]:
+        """What checkpoints say of the peer, and what is decided by it."""
+        id, incarnation = runtime.protocol.account.life
+        return runtime.look(
+            lambda protocol: (
+                {
+                    "id": id,
+                    "incarnation": incarnation,
+                    "swarm": protocol.swarm.hex(),
+                    "anchored": protocol.state.is_anchored,
+                    "clock": list(protocol.table.clock.rows().items()),
+                },
+                protocol.phase,
+                [address for member in protocol.last_heard() for address in member.addresses],
+            )
+        )
 
     def take_up(self, state: Mapping[str, Any], id: PeerId | None) -> PeerId | None:
         """Be the next incarnation of a peer whose `state` others have kept.
 
         Args:
-            state: Of it.
             id: What this peer is to be called; None for whatever that one was.
 
         Returns:
@@ -161,11 +251,10 @@ class PeerFolder:
         """
         flats, anchor = self._vector.anchor_flats, state.get("anchor", ())
         try:
-            steps, swarm = int(state["steps"]), bytes.fromhex(state.get("swarm", ""))
             past = Past(
                 id=str(state.get("id", "")),
-                steps=steps,
-                swarm=swarm,
+                steps=int(state["steps"]),
+                swarm=bytes.fromhex(state.get("swarm", "")),
                 returns=flats is None or len(anchor) == len(flats),
                 clock={str(peer): int(count) for peer, count in state.get("clock", {}).items()},
                 rng={},
@@ -177,20 +266,20 @@ class PeerFolder:
             raise TrainingError(f"this is no state of a peer: {error!r}") from None
         if not fits:
             raise TrainingError("the state of the peer is of another model: its anchor is another")
-        self.steps, self._resumes = steps, True
-        self._save.done(steps)
+        self.steps, self._resumes = past.steps, True
+        self._save.done(past.steps)
         if not past.id:
             return None
         if id not in (None, past.id):
             _log.warning("the state is of peer %s: %s joins as a newcomer", past.id, id)
             return None
         self._last_incarnation = incarnation
-        if swarm:
-            self.past, self._seeds = past, tuple(dict.fromkeys(seeds))
+        if past.swarm:
+            self.past, self.seeds = past, tuple(dict.fromkeys(seeds))
             for flat, kept in zip(flats or (), anchor, strict=False):
                 flat.copy_(kept)
             self._vector.forget_sent()
-        _log.info("%s goes on after %d steps", past.id, steps)
+        _log.info("%s goes on after %d steps", past.id, past.steps)
         return past.id
 
     def require_ready(self, rule: Rule) -> None:
@@ -198,44 +287,49 @@ class PeerFolder:
 
         Raises:
             ConfigError: It would write over another incarnation's checkpoints, has not given back
-                all that is in one, or its rule takes nobody in.
+                all that is in one, or its rule lets no newcomer in.
         """
-        checkpointing = self._checkpointing
-        if checkpointing is not None and not self._resumes and not checkpointing.is_fresh:
+        checkpoints = self._checkpoints
+        if checkpoints is not None and not self._resumes and checkpoints.paths():
             raise ConfigError(
-                f"{self._folder} holds checkpoints of an earlier incarnation: continue from them "
+                f"{self._path} holds checkpoints of an earlier incarnation: continue from them "
                 "with peer.resume() (`rumor run --resume`), or name a new folder"
             )
-        if (self.past or self._seeds) and requirements_of(rule).fixed_members:
+        if (self.past or self.seeds) and requirements_of(rule).fixed_members:
             raise ConfigError(
                 f"a swarm that trains with {rule.name} takes nobody in once it has started, so "
                 "that no peer of it can resume: use a rule that can, such as gosgd"
             )
-        if checkpointing is not None:
-            checkpointing.require_complete()
-            if self.past is not None and checkpointing.keeps_model_alone:
-                _log.warning(
-                    "resumed the model alone, after %d steps: nothing else was registered, so that "
-                    "the optimizer starts anew; call peer.register(optimizer=optimizer) before the "
-                    "peer starts, and loop while peer.steps < steps",
-                    self.steps,
-                )
+        kept = () if self._loaded is None else self._loaded.head["registered"]
+        if forgotten := sorted(set(kept) - set(self._registered)):
+            raise ConfigError(
+                f"the checkpoint holds the state of {', '.join(forgotten)}: register it, too, "
+                "before the peer starts"
+            )
+        self._loaded = None
+        if checkpoints is not None and self.past is not None and not self._registered:
+            _log.warning(
+                "resumed the model alone, after %d steps: nothing else was registered, so that the "
+                "optimizer starts anew; call peer.register(optimizer=optimizer) before the peer "
+                "starts, and loop while peer.steps < steps",
+                self.steps,
+            )
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
-        """Which incarnation is to begin; nobody has heard of it yet.
+        """The incarnation that is to begin; no peer has heard of it yet.
 
         Raises:
             ConfigError: Another process is in the folder, or see `incarnation.next_incarnation`.
         """
-        if self._folder is not None and self._folder.exists():
-            self._keep_others_out(self._folder)
-        following = next_incarnation(self._folder, id, time.time(), self._ahead_ms_max)
+        if self._path is not None and self._path.exists():
+            self._keep_others_out(self._path)
+        following = next_incarnation(self._path, id, time.time(), self._ahead_ms_max)
         return max(following, self._last_incarnation + 1)
 
     def entered(self) -> None:
         """Note that the peer is a member now: random streams go on where they stood."""
-        if self._folder is not None:
-            self._keep_others_out(self._folder)
+        if self._path is not None:
+            self._keep_others_out(self._path)
         if self.past is not None and self.past.rng:
             restore_rng(self.past.rng)
         self._save.done(self.steps)
@@ -244,49 +338,81 @@ class PeerFolder:
         """Count a step, and write down what is due."""
         self.steps += 1
         if self._save.is_due(self.steps):
-            self._save_or_say(runtime)
+            self._save_or_warn(runtime)
         if self._table is not None and self._note.is_due(self.steps):
             self._note.done(self.steps)
-            self._note_members(runtime, self._table)
+            known = runtime.look(lambda protocol: (protocol.last_heard(), protocol.departed()))
+            if self._table.update(*known):
+                self._writer.add("the table of peers", self._table.write)
 
     def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
-        checkpointing = self._required()
+        self._required()
         if wait:
             self._writer.wait()
-        if checkpointing.is_writing:
+        head, phase, _ = self._glance(runtime)
+        # One that joins another swarm has given up its own, and has not the new model yet.
+        if self._writer.is_busy(_JOB) or phase < Phase.TRAINING:
             return False
-        phase, swarm, anchored, clock = runtime.look(
-            lambda protocol: (
-                protocol.phase,
-                protocol.swarm,
-                protocol.state.is_anchored,
-                protocol.table.clock.rows(),
-            )
-        )
-        if phase < Phase.TRAINING:
-            # It has given its swarm up, and its model is not yet of the one that it names now.
-            return False
-        id, incarnation = runtime.protocol.account.life
-        head = {
-            "id": id,
-            "incarnation": incarnation,
-            "swarm": swarm.hex(),
-            "anchored": anchored,
-            "clock": list(clock.items()),
-        }
         self._look()
-        checkpointing.save(head, self.steps)
+        self._copy_and_write(head)
         self._save.done(self.steps)
-        return not wait or (self._writer.wait() and checkpointing.is_written)
+        return not wait or (self._writer.wait() and self._is_written)
+
+    def _copy_and_write(self, head: Mapping[str, Any]) -> None:
+        """Copy all that is to be kept; it is written while training goes on."""
+        constants, extra = self._constants, self._vector.extra_state
+        changed = constants.changed(constants.buffers() | constants.frozen())
+        own = {
+            "tensors": dict(changed),
+            "extra": None if extra is None else extra.state(),
+        }
+        rng, tensors = flatten_state(rng_state(), "rng")
+        registered = {}
+        for name, each in self._registered.items():
+            registered[name], more = flatten_state(each.state_dict(), name)
+            tensors |= more
+        kept, more = flatten_state(own, "own")
+        tensors |= more | {f"model.{name}": _copied(each) for name, each in self._tensors.items()}
+        anchor = (self._vector.anchor_flats or ()) if head["anchored"] else ()
+        tensors |= {f"anchor.{i}": _copied(flat) for i, flat in enumerate(anchor)}
+        schema = self._vector.schema
+        whole = dict(head) | {
+            "steps": self.steps,
+            "rng": rng,
+            "registered": registered,
+            "own": kept,
+            "tensors": [
+                [s.name, s.shape, s.dtype, s.shared, *([s.order] if s.order else [])]
+                for s in schema.tensors
+            ],
+            "frozen": [[f.name, f.shape, f.dtype, f.checksum] for f in schema.frozen],
+            "shards": schema.shards,
+            "scattered": schema.scattered,
+            "machine": machine(self._vector.flats[0].device),
+            "unix_s": time.time(),
+        }
+        checkpoint = Checkpoint(head=whole, tensors=tensors)
+        self._is_written = False
+        self._writer.add(_JOB, lambda: self._write(checkpoint))
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        for spec in self._vector.schema.tensors:
+            if spec.shared and not is_finite_tensor(
+                checkpoint.tensors[f"model.{spec.name}"].reshape(-1)
+            ):
+                _log.warning("%s is not finite: no checkpoint was written", spec.name)
+                return
+        self._required().write(checkpoint)
+        self._is_written = True
 
     def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:
         """Write a last checkpoint, where any are; it is on disk when `close` returns, or at once
         with *wait*: then a peer that has merged and cannot be reached any more has written it."""
-        if self._checkpointing is not None:
-            if self._checkpointing.is_writing:
+        if self._checkpoints is not None:
+            if self._writer.is_busy(_JOB):
                 self._writer.wait()
-            self._save_or_say(runtime)
+            self._save_or_warn(runtime)
             if wait:
                 self._writer.wait()
 
@@ -295,10 +421,9 @@ class PeerFolder:
         try:
             self._writer.close()
         finally:
-            self.let_others_in()
+            self._let_others_in()
 
-    def let_others_in(self) -> None:
-        """Have the folder no longer."""
+    def _let_others_in(self) -> None:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -309,7 +434,7 @@ class PeerFolder:
             # A peer that has resumed may be dropped without ever having run.
             weakref.finalize(self, self._lock.close)
 
-    def _save_or_say(self, runtime: PeerRuntime) -> None:
+    def _save_or_warn(self, runtime: PeerRuntime) -> None:
         try:
             self.save(runtime)
         except ConfigError as error:
@@ -318,17 +443,22 @@ class PeerFolder:
             self._save.done(self.steps)
             _log.warning("no checkpoint was written: %s", error)
 
-    def _note_members(self, runtime: PeerRuntime, table: PeerTable) -> None:
-        members, departed = runtime.look(
-            lambda protocol: (protocol.last_heard(), protocol.departed())
-        )
-        if table.update(members, departed):
-            self._writer.add("the table of peers", table.write)
-
-    def _required(self) -> Checkpointing:
-        if self._checkpointing is None:
+    def _required(self) -> CheckpointFolder:
+        if self._checkpoints is None:
             raise LocalProtocolError("no checkpoints are kept: give PeerConfig a checkpoint")
-        return self._checkpointing
+        return self._checkpoints
+
+
+def _give_back(name: str, each: Stateful, checkpoint: Checkpoint) -> None:
+    registered = checkpoint.head["registered"]
+    if name not in registered:
+        kept = ", ".join(registered) or "nothing"
+        raise ConfigError(f"the checkpoint has no state of {name}: it has {kept}")
+    each.load_state_dict(restore_state(registered[name], checkpoint.tensors))
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _alike(flat: Tensor, kept: Tensor) -> bool:
@@ -336,7 +466,7 @@ def _alike(flat: Tensor, kept: Tensor) -> bool:
 
 
 def peer_folders(options: Iterable[Path]) -> dict[str, list[Path]]:
-    """The folders of each peer, those of earlier lives first, by their ``options.json``."""
+    """The folders of each peer, those of earlier incarnations first, by their ``options.json``."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(options):
         match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name, re.DOTALL)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
-from rumor.train.storage.checkpointer import restore_rng, rng_state
+from rumor.train.storage.checkpoint import restore_rng, rng_state
 from rumor.train.tensors.state import flatten_state, pack_state, restore_state, unpack_state
 
 
