@@ -18,8 +18,7 @@ from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import PeerStats
 from ..storage.files import write_json
 from ..storage.ledger_file import ledger_paths
-from ..storage.merge import save_model
-from ..storage.shard_runs import as_text, runs_of, with_aliases
+from ..storage.merge import as_text, runs_of, save_model, with_aliases
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 

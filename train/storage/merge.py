@@ -4,16 +4,18 @@ Tensors are read one at a time, so that merging takes the memory of one model, h
 peers there are.
 """
 
+import json
 import reprlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -22,25 +24,44 @@ from torch import Tensor
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.weight import UNIT, from_units, in_floats
 from ...gossip.wire.messages import is_name
+from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from .files import drafted, json_of
-from .shard_runs import Runs, from_text, orders_from_text
 
 __all__ = [
+    "Run",
+    "Runs",
     "SavedModel",
+    "as_text",
     "consensus_distance",
     "digest",
     "merge",
     "merging_weights",
     "open_model",
     "require_one_swarm",
+    "runs_of",
     "save_model",
     "swarms_of",
+    "with_aliases",
 ]
 
-DIGEST_BYTES = 16
+DIGEST_BYTES: Final = 16
 
 # Each founder brings 2^40 units to each shard. Beyond, float64 would not hold sums of weights.
-_WEIGHT_MAX = UNIT << 128
+_WEIGHT_MAX: Final = UNIT << 128
+
+_T = TypeVar("_T")
+
+
+class Run(NamedTuple):
+    """Numbers of one tensor, flattened, that lie in one shard."""
+
+    start: int
+    stop: int
+    shard: int
+
+
+Runs = Mapping[str, tuple[Run, ...]]
+"""By tensor; in order, and together all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,48 +94,48 @@ class SavedModel:
 def open_model(path: Path) -> SavedModel:
     """Read the header of a saved model.
 
-    Args:
-        path: A ``model.safetensors``.
-
     Raises:
         TrainingError: There is no such file, it is no safetensors file, or its header says what
             cannot be; the message says what.
     """
     try:
         with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = tuple((name, _shape(file.get_slice(name))) for name in file.keys())
-            shapes = {name: file.get_slice(name).get_shape() for name, _ in tensors}
-            sizes = {name: prod(shape) for name, shape in shapes.items()}
-        # A peer's folder may come from anybody.
-        id = metadata.get("peer")
-        if id is not None and not is_name(id):
+            header = file.metadata() or {}
+            parts = {name: file.get_slice(name) for name in file.keys()}
+            shapes = {name: part.get_shape() for name, part in parts.items()}
+            tensors = tuple((n, f"{tuple(shapes[n])} {parts[n].get_dtype()}") for n in parts)
+        id = header.get("peer", path.parent.name)
+        if "peer" in header and not is_name(id):
             raise ValueError(f"{reprlib.repr(id)} is no name of a peer")
-        told = metadata.get("weight_units", "0")
-        whole, *by_shard = map(_weight, (told, *metadata.get("shard_units", told).split(",")))
-        runs = from_text(metadata.get("shard_runs", "{}"))
-        orders = orders_from_text(metadata.get("shard_orders", "{}"))
-        met = frozenset((str(id), int(number)) for id, number in json_of(metadata.get("met", "[]")))
-        local = json_of(metadata.get("local", "[]"))
-        if not isinstance(local, list) or not all(isinstance(name, str) for name in local):
+        told = header.get("weight_units", "0")
+        weights = map(_weight, (told, *header.get("shard_units", told).split(",")))
+        whole, *by_shard = weights
+        local = json_of(header.get("local", "[]"))
+        if not isinstance(local, list):
             raise ValueError("its local tensors must be a list of names")
-        _require_fit(runs, sizes, len(by_shard))
-        if any(len(orders.get(name, shape)) != len(shape) for name, shape in shapes.items()):
-            raise ValueError("an order of axes is not that of a tensor's")
-    except (OSError, RecursionError, SafetensorError, TypeError, ValueError) as error:
+        runs = {
+            name: tuple(Run(*run) for run in several)
+            for name, several in json_of(header.get("shard_runs", "{}")).items()
+        }
+        orders = {n: tuple(axes) for n, axes in json_of(header.get("shard_orders", "{}")).items()}
+        for name, shape in shapes.items():
+            _require_fit(name, shape, runs.get(name), len(by_shard))
+            if sorted(orders.get(name, range(len(shape)))) != list(range(len(shape))):
+                raise ValueError(f"its order of axes is not that of {name}")
+        return SavedModel(
+            path=path,
+            id=id,
+            weight=whole,
+            shard_weights=tuple(by_shard),
+            runs=runs,
+            local=frozenset(local),
+            orders=orders,
+            tensors=tensors,
+            swarm=header.get("swarm", ""),
+            met=frozenset((str(id), int(n)) for id, n in json_of(header.get("met", "[]"))),
+        )
+    except (OSError, SafetensorError, TypeError, AttributeError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
-    return SavedModel(
-        path=path,
-        id=path.parent.name if id is None else id,
-        weight=whole,
-        shard_weights=tuple(by_shard),
-        runs=runs,
-        local=frozenset(local),
-        orders=orders,
-        tensors=tensors,
-        swarm=metadata.get("swarm", ""),
-        met=met,
-    )
 
 
 def _weight(told: str) -> int:
@@ -124,13 +145,55 @@ def _weight(told: str) -> int:
     return weight
 
 
-def _require_fit(runs: Runs, sizes: Mapping[str, int], shards: int) -> None:
-    for name, several in runs.items():
-        # What a module's own state_dict leaves out is in no file.
-        if name in sizes and (several[-1].stop if several else 0) != sizes[name]:
-            raise ValueError(f"its shards are not all of {name}")
-        if any(run.shard >= shards for run in several):
-            raise ValueError("it names more shards than weights")
+def _require_fit(name: str, shape: Sequence[int], runs: Sequence[Run] | None, shards: int) -> None:
+    if runs is None:
+        return
+    ends = [0, *(run.stop for run in runs)]
+    starts = [*(run.start for run in runs), prod(shape)]
+    if starts != ends or any(a > b for a, b in pairwise(ends)):
+        raise ValueError(f"its shards are not all of {name}, in order")
+    if not all(0 <= run.shard < shards for run in runs):
+        raise ValueError("it names more shards than weights")
+
+
+def runs_of(schema: Schema) -> Runs:
+    """Lay the shards of a vector over its tensors."""
+    owners = np.empty(schema.share_bytes // ALIGNMENT_BYTES, np.int32)
+    for shard in range(schema.shards):
+        owners[schema.lines(shard)] = shard
+    found, line = {}, 0
+    for tensor in schema.tensors:
+        if not tensor.shared:
+            continue
+        n_numbers, n_lines = prod(tensor.shape), tensor.room_bytes // ALIGNMENT_BYTES
+        per_line = ALIGNMENT_BYTES * n_numbers // tensor.size_bytes if n_numbers else 1
+        here = owners[line : line + n_lines]
+        starts = np.flatnonzero(np.diff(here, prepend=-1))
+        stops = [*(starts[1:] * per_line).tolist(), n_numbers]
+        each = zip((starts * per_line).tolist(), stops, here[starts].tolist(), strict=False)
+        found[tensor.name] = tuple(Run(*run) for run in each)
+        line += n_lines
+    return found
+
+
+def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
+    """Tell of every name of a tied tensor what is told of the one that is shared.
+
+    Args:
+        told: By name.
+        state: The model's state dict, as `named_state` gives it.
+    """
+    by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
+    found = dict(told)
+    for name, tensor in state.items():
+        if isinstance(tensor, Tensor) and tensor.data_ptr() in by_place:
+            found.setdefault(name, by_place[tensor.data_ptr()])
+    return found
+
+
+def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
+    """Runs, or orders of axes, by tensor, for the header of a file."""
+    return json.dumps(told, separators=(",", ":"))
 
 
 def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
@@ -140,7 +203,7 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
         models: Of different peers.
 
     Returns:
-        By peer, sorted: what those hold that hold some. Where nobody does, because all
+        By peer, sorted: the weights of the peers that hold some. Where none does, because all
         of them left, a unit for each.
 
     Raises:
@@ -152,7 +215,7 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
     for first, second in pairwise(ids):
         if first == second:
             raise ConfigError(f"peer {first} was given twice: merge each peer's model once")
-    weights = {model.id: model.weight for model in sorted(models, key=lambda m: m.id)}
+    weights = {model.id: model.weight for model in sorted(models, key=_id)}
     return {peer: held for peer, held in weights.items() if held > 0} or dict.fromkeys(ids, UNIT)
 
 
@@ -175,10 +238,12 @@ def swarms_of(models: Sequence[SavedModel]) -> list[list[SavedModel]]:
             else:
                 apart.append(group)
         groups = [*apart, (swarm, met, members)]
-    return sorted(
-        (sorted(members, key=lambda each: each.id) for _, _, members in groups),
-        key=lambda members: members[0].id,
-    )
+    swarms = [sorted(members, key=_id) for _, _, members in groups]
+    return sorted(swarms, key=lambda members: members[0].id)
+
+
+def _id(model: SavedModel) -> str:
+    return model.id
 
 
 def require_one_swarm(models: Sequence[SavedModel]) -> None:
@@ -213,26 +278,27 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     Raises:
         ConfigError: There are none, two are of one peer, or they differ in a tensor's name, shape
             or dtype (the message names the first).
-        TrainingError: A file has become unreadable, or has a dtype that cannot be averaged.
+        TrainingError: A file has become unreadable.
     """
     weights = merging_weights(models)
     _check_alike(models)
-    chosen = sorted((model for model in models if model.id in weights), key=lambda m: m.id)
+    chosen = sorted((model for model in models if model.id in weights), key=_id)
     whole = [weights[model.id] for model in chosen]
-    with ExitStack() as stack:
-        readers = [_reader(stack, model) for model in chosen]
-        merged = {}
-        for name, words in models[0].tensors:
-            try:
-                if name in models[0].local:
-                    merged[name] = readers[whole.index(max(whole))](name)
-                    continue
-                axes = models[0].orders.get(name)
-                merged[name] = _mean(name, readers, whole, _cuts(name, chosen), axes)
-            except (NotImplementedError, SafetensorError) as error:
-                # Float4 and its like: torch holds such numbers, and cannot convert them.
-                raise TrainingError(f"{name}, {words}, cannot be averaged: {error}") from None
-        return merged
+    one, merged = models[0], {}
+    with _readers(chosen) as readers:
+        heaviest = readers[whole.index(max(whole))]
+        for name, _ in one.tensors:
+            if name in one.local or not readers[0](name).is_floating_point():
+                merged[name] = heaviest(name)
+                continue
+            cuts = [(slice(None), whole)]
+            if name in one.runs:
+                cuts = [
+                    (slice(run.start, run.stop), [each.shard_weights[run.shard] for each in chosen])
+                    for run in one.runs[name]
+                ]
+            merged[name] = _mean(name, readers, cuts, one.orders.get(name))
+    return merged
 
 
 def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:
@@ -240,7 +306,7 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
 
     Args:
         models: Alike in names, shapes and dtypes; the mean is the plain one.
-        names: The tensors that travel, see `travelling`; all finite floating ones unless given.
+        names: The tensors that travel, see `travelling`; default: all finite floating ones.
 
     Returns:
         Dimensionless, 0 for identical models and for a single one.
@@ -251,8 +317,7 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
     """
     _check_alike(models)
     spread = size = 0.0
-    with ExitStack() as stack:
-        readers = [_reader(stack, model) for model in sorted(models, key=lambda m: m.id)]
+    with _readers(sorted(models, key=_id)) as readers:
         for name, _ in models[0].tensors:
             if name in models[0].local or (names is not None and name not in names):
                 continue
@@ -270,9 +335,6 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
 
 def digest(state: Mapping[str, Tensor]) -> str:
     """Name a model by its content: the same for the same names, shapes, dtypes and bits.
-
-    Args:
-        state: A state_dict.
 
     Returns:
         32 hexadecimal digits (BLAKE2b over the tensors, sorted by name).
@@ -303,43 +365,29 @@ def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
         raise OSError(f"{path} cannot be written: {error}") from error
 
 
-def _reader(stack: ExitStack, model: SavedModel) -> Callable[[str], Tensor]:
-    try:
-        file = stack.enter_context(safe_open(model.path, "pt"))
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(f"{model.path} cannot be read as a model: {error}") from error
-
-    def read(name: str) -> Tensor:
-        return file.get_tensor(name)  # type: ignore[no-any-return]
-
-    return read
-
-
-_Cut = tuple[slice, Sequence[int]]
-"""Some numbers of a flattened tensor, and what each model weighs there."""
-
-
-def _cuts(name: str, models: Sequence[SavedModel]) -> Sequence[_Cut]:
-    """Where the weights of a tensor's numbers differ; nothing where they are those of the whole."""
-    cuts: list[_Cut] = []
-    for start, stop, shard in models[0].runs.get(name, ()):
-        held = [model.shard_weights[shard] for model in models]
-        # A shard whose weight nobody holds, because all have left: each counts the same.
-        cuts.append((slice(start, stop), held if any(held) else [UNIT] * len(models)))
-    return cuts
+@contextmanager
+def _readers(models: Sequence[SavedModel]) -> Iterator[list[Callable[[str], Tensor]]]:
+    """What reads the tensors of each model."""
+    with ExitStack() as stack:
+        found = []
+        for model in models:
+            try:
+                found.append(stack.enter_context(safe_open(model.path, "pt")).get_tensor)
+            except (OSError, SafetensorError) as error:
+                raise TrainingError(f"{model.path} cannot be read as a model: {error}") from error
+        yield found
 
 
 def _mean(
     name: str,
     readers: Sequence[Callable[[str], Tensor]],
-    whole: Sequence[int],
-    cuts: Sequence[_Cut],
+    cuts: Sequence[tuple[slice, Sequence[int]]],
     axes: tuple[int, ...] | None,
 ) -> Tensor:
+    """Average one tensor; *cuts* are numbers of it, in memory order, with the models' weights."""
     first = readers[0](name)
-    if not first.is_floating_point():
-        return readers[whole.index(max(whole))](name)
-    parts = [(part, *in_floats(held)) for part, held in cuts or [(slice(None), whole)]]
+    # A shard whose weight no model holds, because all have left: each counts the same.
+    parts = [(part, *in_floats(w if any(w) else [UNIT] * len(readers))) for part, w in cuts]
     axes = axes or tuple(range(first.dim()))
     total = torch.zeros(first.numel(), dtype=torch.float64, device="cpu")
     alike = True
@@ -367,17 +415,10 @@ def _check_alike(models: Sequence[SavedModel]) -> None:
                 f"{one.path} and {other.path} were cut into shards in different ways: merge "
                 "models of one swarm"
             )
-        for index, (ours, theirs) in enumerate(zip_longest(one.tensors, other.tensors)):
+        for index, pair in enumerate(zip_longest(one.tensors, other.tensors, fillvalue=())):
+            ours, theirs = (" ".join(tensor) or "absent" for tensor in pair)
             if ours != theirs:
                 raise ConfigError(
                     f"{one.path} and {other.path} hold different models: tensor {index} is "
-                    f"{_words(ours)} in the first and {_words(theirs)} in the second"
+                    f"{ours} in the first and {theirs} in the second"
                 )
-
-
-def _words(tensor: tuple[str, str] | None) -> str:
-    return " ".join(tensor) if tensor else "absent"
-
-
-def _shape(tensor: Any) -> str:
-    return f"{tuple(tensor.get_shape())} {tensor.get_dtype()}"

@@ -142,23 +142,13 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
         ({"shard_units": "1,x"}, "'x' is no weight"),
         ({"peer": "../up\n"}, r"'\.\./up\\n' is no name of a peer"),
         ({"shard_runs": "{"}, "Expecting property name"),
-        ({"shard_runs": "[" * 100_000}, "it is nested too deeply"),
-        ({"shard_runs": "[]"}, "no runs of shards"),
-        ({"shard_runs": '{"x":5}'}, "no runs of shards"),
-        ({"shard_runs": '{"x":[[0,3]]}'}, "no runs of shards"),
-        ({"shard_runs": '{"x":[["0","3","0"]]}'}, "those of x are not in order"),
-        ({"shard_runs": '{"x":[[-3,3,0]]}'}, "those of x are not in order"),
-        ({"shard_runs": '{"x":[[0,3,-1]]}'}, "those of x are not in order"),
-        ({"shard_runs": '{"x":[[0,1,0],[2,3,0]]}'}, "those of x are not in order"),
+        ({"shard_runs": '{"x":5}'}, "not iterable"),
+        ({"shard_runs": '{"x":[[0,1,0],[2,3,0]]}'}, "not all of x, in order"),
         ({"shard_runs": '{"x":[[0,2,0]]}'}, "not all of x"),
         ({"shard_runs": '{"x":[]}'}, "not all of x"),
-        ({"shard_runs": f'{{"x":[[0,{10**30},0]]}}'}, "not all of x"),
         ({"shard_runs": '{"x":[[0,3,1]]}'}, "more shards than weights"),
-        ({"shard_orders": "[]"}, "no orders of axes"),
-        ({"shard_orders": '{"x":5}'}, "no orders of axes"),
-        ({"shard_orders": '{"x":[0,0]}'}, "does not have each axis once"),
-        ({"shard_orders": '{"x":["a"]}'}, "no orders of axes"),
-        ({"shard_orders": '{"x":[1,0]}'}, "an order of axes is not that of a tensor"),
+        ({"shard_orders": '{"x":[1,0]}'}, "order of axes is not that of x"),
+        ({"local": '{"x": 1}'}, "must be a list of names"),
         ({"met": '[["a",1e999]]'}, "1e999"),
     ],
 )
@@ -171,15 +161,6 @@ def test_a_header_that_says_what_cannot_be_is_an_error(
     save_model(path, {"x": ones(1.0)}, {"peer": "a", "weight_units": "1"} | header)
     with pytest.raises(TrainingError, match=f"cannot be read as a model: .*{says}"):
         open_model(path)
-
-
-def test_numbers_that_cannot_be_averaged_are_named(tmp_path: Path) -> None:
-    tensor = {"dtype": "F4", "shape": [24], "data_offsets": [0, 12]}
-    header = json.dumps({"x": tensor}).encode()
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(12))
-    with pytest.raises(TrainingError, match=r"x, \(24,\) F4, cannot be averaged"):
-        merge([open_model(path)])
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
@@ -338,6 +319,3 @@ def test_what_is_a_peers_own_is_that_of_the_heaviest_and_no_distance(tmp_path: P
         models.append(open_model(tmp_path / f"{peer}.safetensors"))
     assert torch.equal(merge(models)["queue"], ones(2.0))
     assert consensus_distance(models) == 0
-    save_model(tmp_path / "c.safetensors", {}, {"peer": "c", "local": '{"x": 1}'})
-    with pytest.raises(TrainingError, match="must be a list of names"):
-        open_model(tmp_path / "c.safetensors")

@@ -14,7 +14,7 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import WIRES, Form
-from rumor.train.storage.shard_runs import runs_of
+from rumor.train.storage.merge import runs_of
 from rumor.train.tensors.vector import Vector, is_finite_tensor
 
 COPY = Form(copy=True)
