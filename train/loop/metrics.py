@@ -1,6 +1,5 @@
 """Writes down how one peer's training goes."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.types import stream
 from ..loggers.writer import LogWriter
 from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
-from ..storage.jsonl import JsonlLog, Means
+from ..storage.jsonl import JsonlLog
 from ..tasks.task import Evaluation
 
 __all__ = ["Loss", "RandomProjection", "Recorder"]
@@ -117,7 +116,7 @@ class Recorder:
         self._loggers = loggers
         self._stats, self._flats = stats, flats
         self._log_every = log_every
-        self._means = Means()
+        self._seconds: dict[str, list[float]] = {"step_s": [], "own_s": []}
         self._losses: Loss = 0.0
         self._losses_count = 0
         self._projection = RandomProjection(sum(flat.numel() for flat in flats))
@@ -146,8 +145,7 @@ class Recorder:
             self._losses = self._losses + (loss.detach() if isinstance(loss, Tensor) else loss)
             self._losses_count += 1
         for name, seconds in (("step_s", step_s), ("own_s", step_s - exchange_s)):
-            self._means.add(name, seconds)
-            self._means.add(f"{name}_squared", seconds * seconds)
+            self._seconds[name].append(seconds)
 
     def close(self) -> None:
         """Close the file."""
@@ -201,7 +199,7 @@ class Recorder:
 
     def _durations(self, name: str) -> dict[str, float | None]:
         """Mean and standard deviation, seconds, since the row before."""
-        mean, square = self._means.take(name), self._means.take(f"{name}_squared")
-        if mean is None or square is None:
-            return {name: mean, f"{name}_sd": None}
-        return {name: mean, f"{name}_sd": math.sqrt(max(0.0, square - mean * mean))}
+        seconds, self._seconds[name] = self._seconds[name], []
+        if not seconds:
+            return {name: None, f"{name}_sd": None}
+        return {name: float(np.mean(seconds)), f"{name}_sd": float(np.std(seconds))}

@@ -1,5 +1,5 @@
-"""Files that are there whole or not at all, also after the power failed; and files of somebody
-else's, read with limits: they may be no files, larger than memory, or made to harm their reader."""
+"""Files that are there whole or not at all, also after the power failed; and files from elsewhere,
+read with limits: they may be no files, larger than memory, or made to harm their reader."""
 
 import errno
 import json
@@ -48,13 +48,7 @@ the folder is taken."""
 
 
 def publish(draft: Path, path: Path) -> None:
-    """Put a finished draft in the place of *path*, which until then stays what it was.
-
-    Returns when the disk has it, the new name included.
-
-    Raises:
-        OSError: The disk is full, or the like; *path* is as it was.
-    """
+    """Bring a finished draft to the disk and put it in the place of *path*."""
     with open(draft, "rb+") as file:
         os.fsync(file.fileno())
     draft.replace(path)
@@ -68,13 +62,15 @@ def publish(draft: Path, path: Path) -> None:
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Give a draft to write to, which takes the place of *path* when it is done.
+    """Give a draft to write to, which takes the place of *path* when it is done: then the disk has
+    it, the new name included.
 
-    The draft is there, and empty. Whoever may read a new file in that folder may read what becomes
-    of it, also where a library writes another file in the draft's place.
+    The draft is there, and empty. It has the permissions of any new file in that folder, also where
+    a library writes another file in the draft's place.
 
     Raises:
-        OSError: As `publish` does. Whatever is raised, no draft is left behind.
+        OSError: The disk is full, or the like; *path* is as it was. Whatever is raised, no draft is
+            left behind.
     """
     draft = path.with_name(path.name + DRAFT)
     try:
@@ -97,7 +93,7 @@ def write_json(path: Path, value: Any) -> None:
     """Replace a file by a value that JSON has.
 
     Raises:
-        OSError: As `publish` does; no draft is left behind.
+        OSError: As `drafted` does.
     """
     with drafted(path) as draft:
         draft.write_text(json.dumps(value, indent=1) + "\n")
@@ -136,7 +132,7 @@ _INTEGER_MAX: Final = 1 << 1023
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file that may be somebody else's.
+    """Read a whole file that may come from elsewhere.
 
     Raises:
         OSError: It cannot be read, is none (but a device, say, to which a link leads), or longer
@@ -153,7 +149,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of JSON that may be somebody else's, in UTF-8.
+    """Read a file of JSON in UTF-8 that may come from elsewhere.
 
     Raises:
         OSError: See `read_bytes`.
@@ -163,7 +159,7 @@ def read_json(path: Path) -> Any:
 
 
 def json_of(text: str | bytes) -> Any:
-    """Read JSON that may be somebody else's: no number in it overflows what it is computed with.
+    """Read JSON that may come from elsewhere: no number in it overflows what it is computed with.
 
     Raises:
         ValueError: It is not JSON, is nested too deeply, or has a number that is not finite, or
@@ -216,15 +212,8 @@ class DiskFullPolicy:
 
 
 def fatal(path: Path, error: OSError) -> TrainingError:
-    """The end of a peer that cannot write down what must be on disk before anything leaves.
-
-    Args:
-        path: What cannot be written.
-        error: Why.
-
-    Returns:
-        What to raise: it says what to do.
-    """
+    """What to raise where *path*, which must be on disk before anything leaves, cannot be
+    written."""
     return TrainingError(
         f"{path} cannot be written ({error.strerror or error}): training ends here, and the weight "
         "this peer held is lost, as in a crash; make room, and resume it"
@@ -256,12 +245,8 @@ class WriterThread:
             return name in self._jobs or self._doing == name
 
     def add(self, name: str, job: Job) -> None:
-        """Have a job done soon, in place of one of its name that was not begun.
-
-        Args:
-            name: What it writes, for a warning.
-            job: Raises OSError where that fails.
-        """
+        """Have a job done soon, in place of one of its name that was not begun. Its name is that of
+        what it writes, for a warning."""
         with self._changed:
             self._jobs[name] = job
             if self._thread is None:
@@ -325,10 +310,9 @@ def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check_folder(
     folder: Path, traces: Sequence[str] = RUN_FILES, what: str = "run", resume: str = ""
 ) -> None:
-    """See whether a run can be written there, before anything long is computed.
+    """See whether a run can be written to a folder, which need not exist yet.
 
     Args:
-        folder: What need not exist yet; files of other names may lie there.
         traces: Files and folders any of which means that it is taken.
         what: What leaves these.
         resume: Option that resumes a run of peers in the folder; empty if there is none.

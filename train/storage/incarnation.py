@@ -51,7 +51,6 @@ def next_incarnation(
     Args:
         folder: Where the last one was noted; None where nothing is kept, and the clock is all
             there is.
-        id: The peer's name.
         unix_s: Seconds by the calendar.
         ahead_ms_max: How far ahead of the calendar others believe an incarnation, milliseconds.
 
@@ -116,12 +115,8 @@ def is_locked(folder: Path) -> bool:
 
 
 def is_held_by(folder: Path, pid: int) -> bool:
-    """Whether a process has a peer's folder to itself, as far as this system tells.
-
-    Args:
-        folder: One that is locked.
-        pid: What was the number of the process once, and may be another's by now.
-    """
+    """Whether the process of number *pid*, which may be another one's by now, has a locked folder
+    to itself, as far as this system tells."""
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             # It goes on opening and closing files meanwhile.
@@ -132,7 +127,7 @@ def is_held_by(folder: Path, pid: int) -> bool:
 
 
 def last_id(folder: Path) -> PeerId | None:
-    """Whose folder this is; None where no incarnation has begun in it.
+    """Id of the folder's peer; None where no incarnation has begun in it.
 
     Raises:
         ConfigError: What it says cannot be read.
@@ -142,7 +137,7 @@ def last_id(folder: Path) -> PeerId | None:
 
 
 def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Bring to the disk that this incarnation has begun; before anybody hears of it.
+    """Bring to the disk that this incarnation has begun, before any peer hears of it.
 
     Raises:
         OSError: It cannot be written.
@@ -170,9 +165,6 @@ class PeerTable:
     A row stays until its peer is known again or has left, or as many others were heard later: an
     incarnation that meets nobody, because the network was down, must leave the next one somebody
     to ask.
-
-    Args:
-        folder: Where it lies.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -180,22 +172,16 @@ class PeerTable:
         self._rows: dict[PeerId, tuple[str, ...]] | None = None
 
     def update(self, members: Iterable[Member], departed: Collection[PeerId] = ()) -> bool:
-        """Take over whom the protocol knows.
+        """Take over which peers the protocol knows; returns whether that has changed.
 
         Args:
-            members: Those who may come back; who was heard last comes first.
-            departed: Who has left for good.
-
-        Returns:
-            Whether `write` has something to do.
+            members: Peers that may come back; those heard last come first.
+            departed: Peers that have left for good.
         """
         former = self._former() if self._rows is None else self._rows
-        latest = {member.id: tuple(member.addresses) for member in members}
-        rows = {id: addresses for id, addresses in latest.items() if addresses}
-        for id, addresses in former.items():
-            if id not in latest and id not in departed:
-                rows[id] = addresses
-        rows = dict(islice(rows.items(), ROWS_MAX))
+        rows = {member.id: tuple(member.addresses) for member in members}
+        rows |= {id: each for id, each in former.items() if id not in {*rows, *departed}}
+        rows = dict(islice(((id, each) for id, each in rows.items() if each), ROWS_MAX))
         # Their order tells, too: the first are asked first, and kept longest.
         changed = self._rows is None or list(rows.items()) != list(former.items())
         self._rows = rows
@@ -211,26 +197,18 @@ class PeerTable:
         write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
 
     def addresses(self) -> tuple[str, ...]:
-        """Addresses that an earlier incarnation noted; none if they are missing or damaged.
-
-        A seed more or less is nothing to fail for.
-        """
-        named = [address for addresses in self._former().values() for address in addresses]
-        parsed = (_parsed(text) for text in named)
-        return tuple(dict.fromkeys(address for address in parsed if address is not None))
+        """Addresses that an earlier incarnation noted; without those that are malformed, because a
+        seed more or less is nothing to fail for."""
+        found: dict[str, None] = {}
+        for text in (each for several in self._former().values() for each in several):
+            with suppress(ConfigError):
+                found[parse_address(text)] = None
+        return tuple(found)
 
     def _former(self) -> dict[PeerId, tuple[str, ...]]:
-        """The rows on disk, as they are."""
+        """The rows on disk; none if they are missing or damaged."""
         try:
             rows = read_json(self._path)
             return {str(row["id"]): tuple(map(str, row["addresses"])) for row in rows}
         except (OSError, ValueError, LookupError, TypeError):
             return {}
-
-
-def _parsed(text: str) -> str | None:
-    # What others say of themselves: one that says nonsense must not take the others with it.
-    try:
-        return parse_address(text)
-    except ConfigError:
-        return None

@@ -11,7 +11,7 @@ from typing import Any, Self
 from ...gossip.errors import TrainingError
 from .files import DiskFullPolicy, json_of, read_bytes
 
-__all__ = ["JsonlLog", "Means", "MetricsLog", "read_metrics", "rows_of"]
+__all__ = ["JsonlLog", "MetricsLog", "read_metrics", "rows_of"]
 
 
 class MetricsLog:
@@ -39,11 +39,7 @@ class MetricsLog:
         self._is_torn = False
 
     def write(self, row: Mapping[str, object]) -> None:
-        """Append one row.
-
-        Args:
-            row: Names to values that JSON has; floats that are not finite become null, at
-                any depth, because JSON has none.
+        """Append one row of values that JSON has; floats that are not finite become null.
 
         Raises:
             TypeError: A value is of no type that JSON has; nothing was written.
@@ -86,9 +82,6 @@ class MetricsLog:
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Read the rows of a file, also while its peer is writing or after it was killed.
 
-    Args:
-        path: A file that ``MetricsLog`` wrote.
-
     Returns:
         The rows in order, without a last one that was cut short; none where there is no file
         yet.
@@ -97,44 +90,29 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         TrainingError: A line before the last is no JSON row.
     """
     try:
-        lines = read_bytes(Path(path)).split(b"\n")
+        return rows_of(read_bytes(Path(path)), path)
     except FileNotFoundError:
         return []
-    # What follows the last line break is empty, or a row cut short.
-    return _rows(lines[:-1], path)
 
 
 def rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of a piece of a file, as `read_metrics` reads them; empty lines are none.
+    """The rows of a piece of a file, as `read_metrics` reads them.
 
     Raises:
         TrainingError: A line is no JSON row.
     """
-    return _rows([line for line in text.splitlines() if line], path)
-
-
-class Means:
-    """Means of named figures since each was last taken.
-
-    >>> means = Means()
-    >>> means.add("step_s", 1.0)
-    >>> means.add("step_s", 2.0)
-    >>> means.take("step_s"), means.take("step_s")
-    (1.5, None)
-    """
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[float, int]] = {}
-
-    def add(self, name: str, value: float) -> None:
-        """Count *value* into the mean of *name*."""
-        total, n = self._sums.get(name, (0.0, 0))
-        self._sums[name] = (total + value, n + 1)
-
-    def take(self, name: str) -> float | None:
-        """Return the mean of *name* and start it anew; None where nothing was added."""
-        total, n = self._sums.pop(name, (0.0, 0))
-        return total / n if n else None
+    rows = []
+    # What follows the last line break is empty, or a row cut short.
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        try:
+            row = json_of(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            where = f"{os.fspath(path)}:{number}"
+            raise TrainingError(f"{where} is no row of metrics: is it another file?")
+        rows.append(row)
+    return rows
 
 
 def _finite(value: object) -> object:
@@ -145,20 +123,6 @@ def _finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-def _rows(lines: list[bytes], path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    return [_row(line, path, number) for number, line in enumerate(lines, start=1)]
-
-
-def _row(line: bytes, path: str | os.PathLike[str], number: int) -> dict[str, Any]:
-    try:
-        row = json_of(line)
-    except ValueError:
-        row = None
-    if not isinstance(row, dict):
-        raise TrainingError(f"{os.fspath(path)}:{number} is no row of metrics: is it another file?")
-    return row
 
 
 class JsonlLog:

@@ -6,7 +6,7 @@ Each incarnation of a peer has its own file: ``ledger.jsonl``, then ``ledger.2.j
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...gossip.effects.ledger import Account, Entry, Kind
 from ...gossip.errors import TrainingError
@@ -16,16 +16,11 @@ from .jsonl import MetricsLog, read_metrics
 
 __all__ = ["LedgerFile", "ledger_paths", "new_ledger_path", "read_ledger", "read_ledgers"]
 
-_FIRST = "ledger.jsonl"
+_NAME: Final = re.compile(r"ledger(?:\.([1-9]\d*))?\.jsonl")
 
 
 class LedgerFile:
     """Appends the entries of one incarnation; each is with the system when `write` returns.
-
-    Args:
-        path: Where they go.
-        account: The peer's, of any shard.
-        shards: Into how many the vector is cut.
 
     Raises:
         OSError: The file cannot be written.
@@ -84,14 +79,17 @@ def read_ledger(path: Path) -> tuple[Account, ...]:
 
 def ledger_paths(folder: Path) -> list[Path]:
     """The ledgers in a peer's folder, one for each of its incarnations, the first one first."""
-    numbered = ((_number(path), path) for path in folder.glob("ledger*.jsonl"))
-    return [path for number, path in sorted(numbered) if number]
+    matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("ledger*.jsonl"))
+    return [path for _, path in sorted((int(m[1] or 1), path) for m, path in matches if m)]
 
 
 def new_ledger_path(folder: Path) -> Path:
     """Where the next incarnation of the peer of this folder keeps its ledger."""
-    numbers = [_number(path) for path in ledger_paths(folder)]
-    return folder / (f"ledger.{numbers[-1] + 1}.jsonl" if numbers else _FIRST)
+    if not (before := ledger_paths(folder)):
+        return folder / "ledger.jsonl"
+    match = _NAME.fullmatch(before[-1].name)
+    assert match is not None
+    return folder / f"ledger.{int(match[1] or 1) + 1}.jsonl"
 
 
 def read_ledgers(folder: Path) -> tuple[Account, ...]:
@@ -109,12 +107,6 @@ def read_ledgers(folder: Path) -> tuple[Account, ...]:
     """
     opened = (path for path in ledger_paths(folder) if read_metrics(path))
     return tuple(account for path in opened for account in read_ledger(path))
-
-
-def _number(path: Path) -> int:
-    """Which incarnation's ledger this is; 0 for a file that is none."""
-    match = re.fullmatch(r"ledger(?:\.([1-9]\d*))?\.jsonl", path.name)
-    return int(match[1] or 1) if match else 0
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:

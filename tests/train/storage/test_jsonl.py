@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip.errors import TrainingError
-from rumor.train.storage.jsonl import Means, MetricsLog, read_metrics
+from rumor.train.storage.jsonl import MetricsLog, read_metrics
 
 ROWS: list[dict[str, object]] = [
     {"step": 1, "loss": 0.5, "accuracy": None},
@@ -71,12 +71,3 @@ def test_a_value_that_json_lacks_is_refused_and_nothing_written(tmp_path: Path) 
             log.write({"a": 1, "b": object()})
         log.write(ROWS[0])
     assert read_metrics(tmp_path / "m") == ROWS[:1]
-
-
-def test_means_start_anew_when_taken_each_name_for_itself() -> None:
-    means = Means()
-    for value in (1.0, 2.0, 6.0):
-        means.add("a", value)
-    means.add("b", 5.0)
-    assert means.take("a") == 3.0 and means.take("a") is None
-    assert means.take("b") == 5.0 and means.take("c") is None
