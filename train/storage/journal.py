@@ -74,7 +74,7 @@ _log = logging.getLogger("rumor")
 JOURNAL: Final = "journal.bin"
 """What the file is called in a peer's folder."""
 
-_MAGIC: Final = b"rumor journal 4\n"
+_MAGIC: Final = b"rumor journal 5\n"
 _FRAME: Final = struct.Struct("<IIB")
 _BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
 _HEAD: Final = 0

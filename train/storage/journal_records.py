@@ -1,10 +1,9 @@
 """The records of a journal: calls of a protocol, and marks of what came of them."""
 
 import json
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args, get_origin
 from zlib import crc32
 
 import numpy as np
@@ -15,7 +14,7 @@ from ...gossip.effects.events import Event
 from ...gossip.errors import RemoteProtocolError
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import ShareId, SharePart, SnapshotId
-from ...gossip.weight import decode_weight, encode_weight
+from ...gossip.weight import from_units, in_units
 from ...gossip.wire.codec import Buffer, decode_header
 from ...gossip.wire.formats import NATIVE, Form
 
@@ -161,8 +160,12 @@ def _as(form: Form) -> str:
     return f" as {form.wire}" * (form.wire != NATIVE) + " by itself" * form.bare
 
 
+_CALL, _MARK = 1, 2
+_MARKS: Final = {kind.__name__: kind for kind in get_args(Mark)}
+
+
 def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
-    """Write a record.
+    """Write a record in JSON, which keeps every bit of a float; the header of a call is behind a 0.
 
     Args:
         record: What to write.
@@ -172,9 +175,17 @@ def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
         Its kind, and its content.
     """
     if isinstance(record, Call):
-        return _CALL, _TIME.pack(now) + _pack_call(record)
-    number, kind = _NUMBERS[type(record)]
-    return number, kind.pack(record)
+        told = {name: value for name, value in record.arguments.items() if name != "envelope"}
+        if "distances" in told:
+            told["distances"] = [[*share, far] for share, far in told["distances"].items()]
+        text = json.dumps([record.method, told, now])
+        return _CALL, text.encode() + b"\0" + bytes(record.header)
+    values: list[Any] = list(record)
+    if isinstance(record, Decided):
+        values[0] = in_units(record.weight)
+    elif isinstance(record, Exchanged):
+        values[0] = record.token.hex()
+    return _MARK, json.dumps([type(record).__name__, *values]).encode()
 
 
 def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
@@ -185,28 +196,18 @@ def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
     """
     try:
         if number == _CALL:
-            return _unpack_call(body[_TIME.size :]), _TIME.unpack_from(body)[0]
-        return _MARKS[number].unpack(body), None
-    except (
-        *(LookupError, TypeError, ValueError),
-        *(struct.error, RecursionError, RemoteProtocolError),
-    ) as error:
+            return _unpack_call(body)
+        if number == _MARK:
+            return _unpack_mark(body), None
+        raise LookupError(number)
+    except (LookupError, TypeError, RecursionError, RemoteProtocolError, ValueError) as error:
         raise ValueError(f"no record of kind {number}: {error}") from None
 
 
-def _pack_call(call: Call) -> bytes:
-    """JSON, which keeps every bit of a float, and behind a 0 the header."""
-    arguments = {name: value for name, value in call.arguments.items() if name != "envelope"}
-    if "distances" in arguments:
-        rows = [[*share, distance] for share, distance in arguments["distances"].items()]
-        arguments["distances"] = rows
-    return json.dumps([call.method, arguments]).encode() + b"\0" + bytes(call.header)
-
-
-def _unpack_call(packed: bytes) -> Call:
-    text, _, header = packed.partition(b"\0")
-    method, arguments = json.loads(text)
-    if method not in _METHODS or not isinstance(arguments, dict):
+def _unpack_call(body: bytes) -> tuple[Call, float]:
+    text, _, header = body.partition(b"\0")
+    method, arguments, now = json.loads(text)
+    if method not in _METHODS or type(arguments) is not dict or type(now) is not float:
         raise ValueError(f"no call of a protocol: {method!r}")
     if header:
         arguments["envelope"] = decode_header(header)[0]
@@ -215,64 +216,21 @@ def _unpack_call(packed: bytes) -> Call:
     for name in {"seeds", "sketch"} & arguments.keys():
         arguments[name] = tuple(arguments[name])
     if "distances" in arguments:
-        rows = arguments["distances"]
-        arguments["distances"] = {ShareId(*share): far for *share, far in rows}
-    return Call(method, arguments, header)
+        arguments["distances"] = {ShareId(*s): far for *s, far in arguments["distances"]}
+    return Call(method, arguments, header), now
 
 
-def _pack_decided(mark: Decided) -> bytes:
-    weight = encode_weight(mark.weight, units_max=_IN_BYTES - 1)
-    if isinstance(weight, int):
-        return _WEIGHT.pack(weight) + mark.words.encode()
-    return _WEIGHT.pack(_IN_BYTES | len(weight)) + weight + mark.words.encode()
-
-
-def _unpack_decided(body: bytes) -> Decided:
-    (number,) = _WEIGHT.unpack_from(body)
-    if number < _IN_BYTES:
-        return Decided(decode_weight(number), body[_WEIGHT.size :].decode())
-    end = _WEIGHT.size + (number ^ _IN_BYTES)
-    if end > len(body):
-        raise ValueError("a weight that was cut short")
-    return Decided(decode_weight(body[_WEIGHT.size : end]), body[end:].decode())
-
-
-_TIME: Final = struct.Struct("<d")
-_NUMBER: Final = struct.Struct("<I")
-_WEIGHT: Final = struct.Struct("<Q")
-# Set where a weight is written as bytes: then the number is how many.
-_IN_BYTES: Final = 1 << 63
-_EXCHANGED: Final = struct.Struct("<16sQ?")
-
-
-class _Kind(NamedTuple):
-    """How records of one type are written."""
-
-    type: type[Any]
-    pack: Callable[[Any], bytes]
-    unpack: Callable[[bytes], Any]
-
-
-_CALL: Final = 1
-
-# By the number of a record on disk.
-_MARKS: Final = dict(
-    enumerate(
-        (
-            _Kind(Began, lambda m: _NUMBER.pack(m.batch), lambda b: Began(*_NUMBER.unpack(b))),
-            _Kind(Trained, lambda m: _TIME.pack(m.loss), lambda b: Trained(*_TIME.unpack(b))),
-            _Kind(Decided, _pack_decided, _unpack_decided),
-            _Kind(
-                Fingerprint,
-                lambda m: struct.pack(f"<{len(m.tensors)}I", *m.tensors),
-                lambda b: Fingerprint(struct.unpack(f"<{len(b) // 4}I", b)),
-            ),
-            _Kind(Closed, lambda m: b"", lambda b: Closed()),
-            _Kind(
-                Exchanged, lambda m: _EXCHANGED.pack(*m), lambda b: Exchanged(*_EXCHANGED.unpack(b))
-            ),
-        ),
-        start=65,
-    )
-)
-_NUMBERS: Final = {kind.type: (number, kind) for number, kind in _MARKS.items()}
+def _unpack_mark(body: bytes) -> Mark:
+    name, *values = json.loads(body)
+    kind = _MARKS[name]
+    if kind is Decided:
+        values[0] = from_units(values[0])
+    elif kind is Exchanged:
+        values[0] = bytes.fromhex(values[0])
+    elif kind is Fingerprint:
+        values[0] = tuple(map(int, values[0]))
+    for value, hint in zip(values, kind.__annotations__.values(), strict=True):
+        if not isinstance(value, get_origin(hint) or hint):
+            raise ValueError(f"{name} of {value!r}")
+    mark: Mark = kind(*values)
+    return mark

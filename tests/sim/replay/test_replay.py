@@ -142,6 +142,13 @@ def calls(records: Iterable[Any], method: str) -> list[Mapping[str, Any]]:
     return [record.arguments for record in records if kind_of(record) == method]
 
 
+def told(body: bytes, place: int, value: Any) -> bytes:
+    """The content of a record with one value changed."""
+    values = json.loads(body)
+    values[place] = value
+    return json.dumps(values).encode()
+
+
 def rewrite(journal: Path, change: Reframe, *, nth: int, kind: type | str) -> int:
     """Change the content of the nth record of a kind, its checksum too; returns its number."""
     data, position, number, seen = journal.read_bytes(), 16, 0, 0
@@ -444,17 +451,17 @@ def test_one_bit_of_a_saved_model_is_found_with_its_place(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "step", "what"),
     [
-        (Began, lambda _, body: struct.pack("<I", 7), 9, "the batch of step 10 has other samples"),
-        (Trained, lambda _, body: struct.pack("<d", 0.5), 10, "was 0.5"),
-        (Decided, lambda _, body: struct.pack("<Q", 7) + body[8:], None, "units here, and was 7"),
-        (Decided, lambda _, body: body + b"; mix x#1 0.5", None, "mix x#1 0.5"),
-        (Fingerprint, lambda _, body: bytes(4) + body[4:], None, "0.weight has other bits"),
+        (Began, lambda _, body: b'["Began", 7]', 9, "the batch of step 10 has other samples"),
+        (Trained, lambda _, body: b'["Trained", 0.5]', 10, "was 0.5"),
+        (Decided, lambda _, body: told(body, 1, 7), None, "units here, and was 7"),
+        (Decided, lambda _, body: body[:-2] + b'; mix x#1 0.5"]', None, "mix x#1 0.5"),
         (
-            "step",
-            lambda _, body: body[:8] + b'["step", {"trained": true}]\0',
+            Fingerprint,
+            lambda _, body: told(body, 1, [0, *json.loads(body)[1][1:]]),
             None,
-            "",
+            "0.weight has other bits",
         ),
+        ("step", lambda _, body: told(body[:-1], 1, {"trained": True}) + b"\0", None, ""),
     ],
 )
 def test_a_record_that_was_changed_is_the_first_difference(

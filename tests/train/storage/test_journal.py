@@ -150,7 +150,7 @@ def test_marks_are_read_as_they_were_written(mark: Any) -> None:
     assert unpack(*pack(mark)) == (mark, None)
 
 
-def test_a_loss_that_is_no_number_keeps_its_bits() -> None:
+def test_a_loss_that_is_no_number_is_read_as_one() -> None:
     record, _ = unpack(*pack(Trained(float("nan"))))
     assert isinstance(record, Trained) and record.loss != record.loss
 
@@ -164,9 +164,9 @@ def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> 
 
 def test_a_call_of_what_is_no_method_of_a_protocol_is_no_record() -> None:
     for call in (Call("close"), Call("step", "no arguments")):  # type: ignore[arg-type]
-        packed = json.dumps([call.method, call.arguments if call.method == "step" else {}]).encode()
+        given = call.arguments if call.method == "step" else {}
         with pytest.raises(ValueError, match="no call of a protocol"):
-            unpack(1, struct.pack("<d", 0.0) + packed)
+            unpack(1, json.dumps([call.method, given, 0.0]).encode())
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 8, 9, 20])
@@ -209,8 +209,8 @@ def test_what_follows_the_end_is_damage(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff" * 30])
-@pytest.mark.parametrize("kind", [1, 65, 66, 67, 200])
+@pytest.mark.parametrize("body", [b"", b"\xff" * 30, b'["Began","x"]', b'["Trained"]', b'["_", 1]'])
+@pytest.mark.parametrize("kind", [1, 2, 200])
 def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body: bytes) -> None:
     path = write(tmp_path / "j", [])
     head = path.read_bytes()[: starts_of(path.read_bytes())[1]]
@@ -225,9 +225,9 @@ def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body:
         (b"", "not a journal"),
         (b"PK\x03\x04 some other file", "not a journal"),
         (b"rumor journal 1\n", "another version"),
-        (b"rumor journal 4\n", "cut short in its head"),
-        (b"rumor journal 4\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
-        (b"rumor journal 4\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
+        (b"rumor journal 5\n", "cut short in its head"),
+        (b"rumor journal 5\n" + struct.pack("<IIB", 2, crc32(b"[]"), 0) + b"[]", "damaged"),
+        (b"rumor journal 5\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -352,7 +352,7 @@ def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None
 
 def starts_of(data: bytes | bytearray) -> list[int]:
     """Where each record begins, the head's first."""
-    starts, position = [], len(b"rumor journal 4\n")
+    starts, position = [], len(b"rumor journal 5\n")
     while position < len(data):
         starts.append(position)
         position += 9 + struct.unpack_from("<I", data, position)[0]
