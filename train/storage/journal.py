@@ -98,13 +98,13 @@ class Entry:
 class Journal:
     """Appends to the journal of one incarnation of a peer; its methods may be called on any thread.
 
+    What notes something raises TrainingError where the disk does not take it: nothing that follows
+    from it may leave then.
+
     Args:
         path: Where it goes; no file may be there yet.
         head: What a replay must know before all else; values that JSON has.
         tensors: What travels, in the order of the schema.
-
-    What notes something raises TrainingError where the disk does not take it: nothing that follows
-    from it may leave then.
 
     Raises:
         OSError: The file cannot be written, or is there already.
@@ -127,12 +127,7 @@ class Journal:
         self._write(call, now)
 
     def decided(self, effects: Sequence[Effect | Event], weight: int) -> None:
-        """Note what the protocol made of it, before any of it is carried out.
-
-        Args:
-            effects: What it asks for.
-            weight: What it holds now.
-        """
+        """Note the effects of a call, and the weight held now, before any is carried out."""
         if not effects:
             return
         if any(
@@ -167,9 +162,8 @@ class Journal:
     def close(self, *, whole: bool = True) -> None:
         """Note what the model is at the end, and close the file; closing twice is harmless.
 
-        Args:
-            whole: Whether all that was decided was carried out. If not, or where the disk does not
-                take the last word, the journal ends without one, as a killed peer's does.
+        If not all that was decided was carried out (*whole*), or where the disk does not take the
+        last word, the journal ends without one, as a killed peer's does.
         """
         if self._file.closed:
             return
@@ -258,16 +252,13 @@ class JournalFile:
             framed = self._read(0)
             if framed is None or framed[0] != _HEAD:
                 raise TrainingError(f"{self.path} was cut short in its head")
-            head = json_of(framed[1])
-            if not isinstance(head, dict):
-                raise ValueError
-        except ValueError:
-            self._file.close()
-            raise self._damaged(0, len(_MAGIC)) from None
+            with suppress(ValueError):
+                if isinstance(head := json_of(framed[1]), dict):
+                    return head
+            raise self._damaged(0, len(_MAGIC))
         except BaseException:
             self._file.close()
             raise
-        return head
 
     def _read(self, number: int) -> tuple[int, bytes] | None:
         """Kind and content of the next record; None where the file ends before it does."""
@@ -281,7 +272,7 @@ class JournalFile:
         body = self._file.read(size)
         if len(body) < size:
             return None
-        if _checksum(kind, body) != checksum:
+        if crc32(body, kind) != checksum:
             raise self._damaged(number, start)
         self.position_bytes += _FRAME.size + size
         return kind, body
@@ -290,12 +281,8 @@ class JournalFile:
         return TrainingError(f"{self.path}: record {number}, at byte {position}, is damaged")
 
 
-def _checksum(kind: int, body: bytes) -> int:
-    return crc32(body, kind)
-
-
 def _framed(kind: int, body: bytes) -> bytes:
-    return _FRAME.pack(len(body), _checksum(kind, body), kind) + body
+    return _FRAME.pack(len(body), crc32(body, kind), kind) + body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,17 +320,8 @@ class Head:
 
     def as_json(self) -> dict[str, Any]:
         """The head as values that JSON has."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return fields | {
-            "addresses": list(self.addresses),
-            "anchor": self.anchor.hex(),
-            "schema": self.schema.hex(),
-            "host": self.host.hex(),
-            "protocol": asdict(self.protocol),
-            "rule": dict(self.rule),
-            "training": dict(self.training),
-            "machine": dict(self.machine),
-        }
+        told = asdict(self).items()
+        return {name: value.hex() if isinstance(value, bytes) else value for name, value in told}
 
     @classmethod
     def of(
@@ -392,16 +370,11 @@ class Head:
         try:
             if not is_name(values["id"]):
                 raise ValueError(f"{reprlib.repr(values['id'])} is no name of a peer")
-            return cls(
-                **dict(values)
-                | {
-                    "addresses": tuple(values["addresses"]),
-                    "anchor": bytes.fromhex(values["anchor"]),
-                    "schema": bytes.fromhex(values["schema"]),
-                    "host": bytes.fromhex(values["host"]),
-                    "protocol": ProtocolConfig(**values["protocol"]),
-                }
-            )
+            read: dict[str, Any] = {
+                name: bytes.fromhex(values[name]) for name in ("anchor", "schema", "host")
+            }
+            read |= {"addresses": tuple(values["addresses"])}
+            return cls(**dict(values) | read | {"protocol": ProtocolConfig(**values["protocol"])})
         except (KeyError, TypeError, ValueError) as error:
             raise TrainingError(f"the head of a journal is not understood: {error}") from None
 
