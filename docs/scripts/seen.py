@@ -26,7 +26,8 @@ HEAD = """\
 
 Live: `rumor launch -n 4 --steps 300 --set journal`, on digits, seed 0, then
 `python -m rumor.sim.replay`. Megabytes are what a peer sent, envelopes included. Loss:
-`rumor simulate -n 8 --steps 100 --network lossy --set loss=0.15 --set duplicates=0.1`, weight compared with `==`. Death: on a sound
+`rumor simulate -n 8 --steps 100 --network lossy --set loss=0.15 --set duplicates=0.1`, weight
+compared with `==`. Death: on a sound
 network, 200 steps; worker 2 crashes after 3 s, in which it takes some 30 of them. With
 `--set momentum=0`, or another topology than `exponential`, where the rule needs that.
 """
