@@ -16,7 +16,6 @@ NEEDS = {
     "rumor.train.integrations.lightning": "lightning",
     "rumor.train.integrations.transformers": "transformers",
     **{f"rumor.train.loggers.{name}": name for name in LOGGERS},
-    "rumor.cli.live.server": "uvicorn",
 }
 
 # Importing a package's __main__ is running it.

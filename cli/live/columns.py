@@ -1,5 +1,4 @@
-"""Figures of a swarm that runs, in words: columns of members, a line about all, about one, and of
-each event."""
+"""Figures of a swarm that runs, in words: columns of members, lines about all and each event."""
 
 import math
 import time
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from ...train.observe.view import EventView, PeerView, SwarmView
 
 __all__ = [
-    *("COLUMNS", "STYLES", "Column", "amount", "columns_for", "detail", "event_line", "ordered"),
+    *("COLUMNS", "STYLES", "Column", "amount", "columns_for", "event_line", "ordered"),
     *("shown_name", "span", "summary"),
 ]
 
@@ -148,16 +147,14 @@ def columns_for(width: int) -> tuple[Column, ...]:
     return tuple(column for column in COLUMNS if column.room <= width)
 
 
-def ordered(
-    peers: "Sequence[PeerView]", sort: str, *, is_reversed: bool = False
-) -> "list[PeerView]":
+def ordered(peers: "Sequence[PeerView]", sort: str) -> "list[PeerView]":
     """Members by the column of a title; those of whom it is not known come last in any case."""
     column = next(column for column in COLUMNS if column.title == sort)
     # By name first, so that equals do not change places each second.
     peers = sorted(peers, key=lambda peer: peer.id)
     known = [peer for peer in peers if column.value(peer) is not None]
     # All values of a column are of one type.
-    known.sort(key=column.value, reverse=is_reversed == column.ascends)  # type: ignore[arg-type]
+    known.sort(key=column.value, reverse=not column.ascends)  # type: ignore[arg-type]
     return known + [peer for peer in peers if column.value(peer) is None]
 
 
@@ -176,22 +173,6 @@ def summary(view: "SwarmView") -> str:
     if view.uptime_s is not None:
         parts.append(f"up {span(view.uptime_s)}")
     return " · ".join(parts)
-
-
-def detail(peer: "PeerView") -> str:
-    """What of one member stands in no column of a narrow terminal."""
-    told = {name: amount(peer.figures.get(name)) for name in ("escrow", "accuracy", "pushes")}
-    told |= {name: amount(peer.figures.get(name)) for name in ("mixed", "skipped", "queue")}
-    settings = [peer.settings.get(name, "") for name in ("rule", "topology", "wire")]
-    parts = [
-        f"{shown_name(peer.id)} {shown_name(peer.address, 40) or 'dials out'}",
-        " ".join(map(printable, filter(None, settings))),
-        *(f"{name} {value}" for name, value in told.items() if value != "-"),
-        f"waits for {', '.join(map(shown_name, peer.awaits))}" if peer.awaits else "",
-        f"suspected by {peer.suspected_by}" if peer.suspected_by else "",
-        f"dead for {peer.dead_by}" if peer.dead_by else "",
-    ]
-    return " · ".join(filter(None, parts))
 
 
 _WORDS: Final = {

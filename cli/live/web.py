@@ -1,17 +1,220 @@
-"""A swarm that runs, as a page in the browser: ``rumor top --web``."""
+"""A swarm that runs, as a page in the browser: ``rumor top --web``.
 
-import asyncio
+The server has a few files, and views as they come (server-sent events). Who may read is whoever can
+connect; that is why it listens on the loopback interface unless told otherwise. Pages of other
+sites must not read along: no answer allows other origins, and a request is answered only if it
+names this server by an IP address, as localhost, by the machine's name or by the one that it was
+told to listen on. Otherwise a site could point a name of its own at 127.0.0.1 (DNS rebinding).
+"""
+
+import ipaddress
+import json
 import socket
-from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from ...gossip.errors import ConfigError
 from ..errors import sigterm_as_interrupt
+from .recording import Recording
 
 if TYPE_CHECKING:
     from ...train.observe.observer import Observer
+    from ...train.observe.view import SwarmView
 
-__all__ = ["parse_place", "show_page"]
+__all__ = ["Feed", "is_own_host", "parse_place", "serve", "show_page"]
+
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; object-src 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+# Proxies and firewalls forget connections on which nothing passes.
+_KEEPALIVE_S: Final = 15.0
+
+_CONNECTIONS_MAX: Final = 64
+
+
+class Feed:
+    """Hands each view to all pages that are open.
+
+    Args:
+        view: The first.
+    """
+
+    def __init__(self, view: "SwarmView") -> None:
+        self._recording = Recording()
+        self._number = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self.add(view)
+
+    def add(self, view: "SwarmView") -> None:
+        """Hand out one more."""
+        with self._changed:
+            self.view = view
+            self._message = _event("view", self._recording.add(view))
+            self._number += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End all streams."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def stream(self) -> Iterator[str]:
+        """Everything so far, then each view; one that a slow reader has missed comes with
+        everything again."""
+        seen = -1
+        while True:
+            with self._changed:
+                if seen == self._number and not self._is_closed:
+                    self._changed.wait(_KEEPALIVE_S)
+                if self._is_closed:
+                    return
+                if seen == self._number:
+                    message = ": nothing new\n\n"
+                elif seen == self._number - 1:
+                    message = self._message
+                else:
+                    message = _event("everything", self._recording.everything())
+                seen = self._number
+            yield message
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Answers ``/`` and what belongs to it, ``/events``, and ``/status.json``, the last view."""
+
+    # A reader that takes nothing for so long is gone.
+    timeout = 2 * _KEEPALIVE_S
+    server_version, sys_version = "rumor", ""
+
+    def __init__(self, *args: Any, feed: Feed, names: frozenset[str]) -> None:
+        self._feed, self._names = feed, names
+        super().__init__(*args, directory=str(Path(__file__).parent / "page"))
+
+    def parse_request(self) -> bool:
+        """Refuse requests that name another host."""
+        if not super().parse_request():
+            return False
+        if is_own_host(self.headers.get("Host", ""), self._names):
+            return True
+        words = "This is not the host that you named. Use the address that rumor top printed."
+        self.send_error(421, words)
+        return False
+
+    def do_GET(self) -> None:
+        """Answer."""
+        if self.path == "/events":
+            self._begin("text/event-stream")
+            for message in self._feed.stream():
+                self.wfile.write(message.encode())
+        elif self.path == "/status.json":
+            self._begin("application/json")
+            self.wfile.write(_json(self._feed.view.to_json()).encode())
+        else:
+            super().do_GET()
+
+    def end_headers(self) -> None:
+        """Give every answer the same headers."""
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def _begin(self, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+
+
+class _Server(ThreadingHTTPServer):
+    """Serves at a socket that listens already, to as many as there is room for."""
+
+    def __init__(self, listener: socket.socket, handler: Any) -> None:
+        super().__init__(listener.getsockname()[:2], handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for one more connection, each of which has a thread."""
+        return threading.active_count() < _CONNECTIONS_MAX
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Let readers leave."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def is_own_host(host: str, names: frozenset[str] = frozenset()) -> bool:
+    """Whether a request may name its host so: only a name can be pointed elsewhere by a stranger.
+
+    >>> is_own_host("127.0.0.1:8000"), is_own_host("[::1]:80"), is_own_host("localhost:8000")
+    (True, True, True)
+    >>> is_own_host("evil.example:8000"), is_own_host("127.0.0.1.evil.example"), is_own_host("")
+    (False, False, False)
+    """
+    name, colon, port = host.rpartition(":")
+    if not colon or not port.isdecimal():
+        name = host
+    name = name.lower()
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost" or name in names
+    return True
+
+
+def serve(
+    poll: "Callable[[], SwarmView]",
+    view: "SwarmView",
+    listener: socket.socket,
+    every_s: float,
+    names: frozenset[str] = frozenset(),
+) -> None:
+    """Serve until it is interrupted, or *poll* fails.
+
+    Args:
+        poll: Asks everybody, and takes its time; called by this thread.
+        view: What it said first.
+        listener: Listens.
+        every_s: From one poll to the next, seconds.
+        names: Host names, in small letters, by which requests may call this server, too.
+
+    Raises:
+        Exception: Whatever *poll* raises.
+    """
+    feed = Feed(view)
+    server = _Server(listener, partial(_Handler, feed=feed, names=names))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        due_s = time.monotonic()
+        while True:
+            # After a look that took long, the next is not at its heels.
+            due_s = max(due_s + every_s, time.monotonic() + every_s / 2)
+            time.sleep(due_s - time.monotonic())
+            feed.add(poll())
+    finally:
+        feed.close()
+        server.shutdown()
+        # Waits until streams have ended.
+        server.server_close()
 
 
 def parse_place(listen: str) -> tuple[str, int]:
@@ -33,25 +236,16 @@ def show_page(
 ) -> None:
     """Serve the page until Ctrl-C or SIGTERM, after its address was printed.
 
-    Args:
-        observing: Asks the swarm.
-        place: Host and port of the page.
-        every_s: From one poll to the next, seconds.
-
     Raises:
-        ConfigError: The web server is not installed.
         OSError: The port is taken.
     """
-    _require_starlette()
-    with observing as observer, _listening(place) as listener:
+    with observing as observer, closing(_listening(place)) as listener:
         view = observer.poll()
-        from .server import serve
-
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
         names = frozenset({place[0].lower(), socket.gethostname().lower()})
         with suppress(KeyboardInterrupt), sigterm_as_interrupt():
-            asyncio.run(serve(observer.poll, view, listener, every_s, names))
+            serve(observer.poll, view, listener, every_s, names)
 
 
 def _listening(place: tuple[str, int]) -> socket.socket:
@@ -64,10 +258,10 @@ def _listening(place: tuple[str, int]) -> socket.socket:
         ) from None
 
 
-def _require_starlette() -> None:
-    try:
-        import starlette
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise ConfigError("the page needs a web server: pip install 'rumor[web]'") from None
-    del starlette
+def _event(name: str, value: Any) -> str:
+    return f"event: {name}\ndata: {_json(value)}\n\n"
+
+
+def _json(value: Any) -> str:
+    # One line: all others than ASCII are escaped, line ends among them.
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

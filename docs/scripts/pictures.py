@@ -24,7 +24,7 @@ from urllib.request import urlopen
 from PIL import Image
 from rich.console import Console
 
-from rumor.cli.live.top import Look, observing, screen_of
+from rumor.cli.live.top import observing, screen_of
 
 __all__ = ["PICTURES", "main"]
 
@@ -83,7 +83,7 @@ def top(folder: Path) -> None:
     with _swarm(folder) as address, observing([address], None, None) as observer:
         _await(lambda: any(peer.state in ("dead", "left") for peer in observer.poll().peers))
         console = Console(record=True, width=96, file=io.StringIO())
-        console.print(screen_of(observer.poll(), 96, 22, Look()))
+        console.print(screen_of(observer.poll(), 96, 22))
         # Without a page around it, an SVG would be as high as the window.
         drawn = folder / "top.html"
         svg = console.export_svg(title="rumor top 127.0.0.1:7700")

@@ -1,6 +1,5 @@
 """The server of a page, in a thread, with views that a test chooses."""
 
-import asyncio
 import http.client
 import json
 import socket
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from rumor.cli.live.server import serve
+from rumor.cli.live.web import serve
 from rumor.train.observe.view import SwarmView
 
 from ...waiting import LIMIT_S
@@ -54,7 +53,7 @@ class Site:
     def run(self) -> None:
         """Serve until the test is over."""
         try:
-            asyncio.run(serve(self.poll, self.view, self.listener, 0.2, frozenset({"node-a"})))
+            serve(self.poll, self.view, self.listener, 0.2, frozenset({"node-a"}))
         except BaseException as error:
             self.error = error
 

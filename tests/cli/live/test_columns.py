@@ -9,7 +9,6 @@ from rumor.cli.live.columns import (
     Column,
     amount,
     columns_for,
-    detail,
     event_line,
     ordered,
     shown_name,
@@ -54,9 +53,7 @@ def test_members_are_in_order_and_those_of_whom_a_figure_is_not_known_come_last(
         a_peer("c", loss=float("inf")),
     ]
     assert [p.id for p in ordered(peers, "loss")] == ["c", "a", "b", "d"]
-    assert [p.id for p in ordered(peers, "loss", is_reversed=True)] == ["a", "b", "c", "d"]
     assert [p.id for p in ordered(peers, "peer")] == ["a", "b", "c", "d"]
-    assert [p.id for p in ordered(peers, "peer", is_reversed=True)] == ["d", "c", "b", "a"]
 
 
 def test_shares_that_came_to_nothing_are_of_both_kinds() -> None:
@@ -98,7 +95,7 @@ def test_names_cannot_command_a_terminal() -> None:
         assert event_line(event).isprintable()
     liar = a_peer(evil, address=evil, awaits=(evil,), settings={"rule": evil})
     texts = [each.text(liar) for each in COLUMNS]
-    assert all(text.isprintable() for text in [*texts, detail(liar)])
+    assert all(text.isprintable() for text in texts)
 
 
 def test_times_of_any_length() -> None:

@@ -1,17 +1,15 @@
 """``rumor top``: what it prints, with which status it ends, and a real swarm."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -19,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from rumor.cli.app import app
 from rumor.cli.live import top
-from rumor.cli.live.top import Look, print_view
+from rumor.cli.live.top import TopConfig, print_view
 from rumor.train.observe import observer as observer_module
 from rumor.train.observe.view import SwarmView
 
@@ -127,11 +125,9 @@ def test_on_a_terminal_the_table_is_drawn_again_until_ctrl_c(
             raise KeyboardInterrupt
         return ""
 
-    monkeypatch.setattr(top, "_has_terminal", lambda: True)
     monkeypatch.setattr(top, "screen_of", draw)
-    monkeypatch.setattr(top, "_keyboard", lambda: nullcontext(lambda timeout_s: ""))
-    fake.views = [a_view(4), a_view(4, answered=0)]
-    assert rumor_top("a:1", *FAST).exit_code == 0
+    fake.views = [a_view(4, answered=0)]
+    top._redraw(cast(Any, fake), a_view(4), TopConfig(every_s=0.2))
     assert drawn[0] == "" and drawn[1].startswith("nobody has answered for")
 
 
@@ -140,48 +136,13 @@ def test_on_a_terminal_the_table_is_drawn_again_until_ctrl_c(
 def test_a_screen_is_never_higher_than_the_terminal(height: int, members: int) -> None:
     console = Console(width=80, height=height)
     with console.capture() as capture:
-        look = Look("step/s", chosen="p00")
-        console.print(top.screen_of(a_view(members), 80, height, look, "nobody answers"))
+        screen = top.screen_of(a_view(members), 80, height, "step/s", "nobody answers")
+        console.print(screen)
     lines = capture.get().splitlines()
     assert len(lines) <= height and all(len(line) <= 80 for line in lines)
     assert lines[0].startswith("swarm") and lines[1].strip() == "nobody answers"
     shown = sum(re.match(r"p\d\d  ", line) is not None for line in lines)
     assert shown == members or f"{members - shown} more" in capture.get()
-
-
-def test_keys_change_order_and_choose_a_member() -> None:
-    peers = tuple(a_peer(name, loss=loss) for name, loss in (("a", 1.0), ("b", 3.0), ("c", 2.0)))
-    look, view = Look("weight"), a_view(3, peers=peers)
-    assert not look.press("\x1b[C", view, 80) and look.sort == "loss"
-    assert not look.press("\x1b[B\x1b[Bxr", view, 80)
-    assert (look.chosen, look.is_reversed) == ("c", True)
-    assert not look.press("\x1b[A" * 5, view, 80) and look.chosen == "a"
-    assert not look.press("\x1b[D" * 5, view, 80) and look.sort == "peer"
-    assert not look.press("\x1b[D", view, 80) and look.sort == "lost"
-    assert look.press("q", view, 80)
-
-
-def test_of_many_the_chosen_one_is_in_sight_and_more_is_said_of_it() -> None:
-    console = Console(width=120, height=20)
-    with console.capture() as capture:
-        console.print(top.screen_of(a_view(64), 120, 20, Look(chosen="p60")))
-    lines = capture.get().splitlines()
-    assert any(line.startswith("p60  ") for line in lines)
-    (told,) = [line for line in lines if line.startswith("p60 10.0.7.14:7700")]
-    assert "gosgd exponential float32" in told and "pushes 1200" in told
-
-
-def test_keys_are_read_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = os.openpty()
-    with os.fdopen(theirs) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        before = termios.tcgetattr(stdin)
-        with top._keyboard() as pressed:
-            assert pressed(0.0) == ""
-            os.write(ours, b"\x1b[C")
-            assert pressed(LIMIT_S) == "\x1b[C"
-        assert termios.tcgetattr(stdin) == before
-    os.close(ours)
 
 
 def test_members_are_sorted_by_a_column(fake: Fake) -> None:

@@ -1,6 +1,5 @@
 """``rumor top --web``: its options, with which status it ends, and a real swarm."""
 
-import builtins
 import json
 import signal
 import socket
@@ -14,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rumor.cli.app import app
-from rumor.cli.live import server
+from rumor.cli.live import web
 from rumor.train.observe import observer as observer_module
 
 from ...waiting import LIMIT_S, until
@@ -31,14 +30,14 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """In place of a server, what it would be given; it is interrupted at once."""
     found: dict[str, Any] = {}
 
-    async def serve(*values: Any) -> None:
+    def serve(*values: Any) -> None:
         names = ("poll", "view", "listener", "every_s", "names")
         found.update(zip(names, values, strict=True))
         found["place"] = values[2].getsockname()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(observer_module, "Observer", Fake(a_view(4)))
-    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(web, "serve", serve)
     return found
 
 
@@ -93,20 +92,6 @@ def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_without_its_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = builtins.__import__
-
-    def missing(name: str, *rest: Any) -> Any:
-        if name == "uvicorn":
-            raise ImportError(name)
-        return usual(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    result = rumor_web("node-a:7700")
-    assert result.exit_code == 2
-    assert result.stderr == "error: the page needs a web server: pip install 'rumor[web]'\n"
-
-
 @pytest.mark.live
 def test_where_nobody_listens_it_fails_in_a_line() -> None:
     result = rumor_web("127.0.0.1:1")
@@ -123,10 +108,10 @@ def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals
         command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every-s", "0.2"]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as web:
+        ) as page_server:
             try:
-                assert web.stdout is not None
-                page = web.stdout.readline().strip()
+                assert page_server.stdout is not None
+                page = page_server.stdout.readline().strip()
 
                 def all_train() -> bool:
                     with urlopen(f"{page}status.json", timeout=LIMIT_S) as answer:
@@ -137,8 +122,8 @@ def test_a_swarm_of_real_processes_is_served(tmp_path: Path, end: signal.Signals
                 # A page that is open does not keep it from ending.
                 with urlopen(f"{page}events", timeout=LIMIT_S) as stream:
                     assert stream.readline() == b"event: everything\n"
-                    web.send_signal(end)
-                    _, errors = web.communicate(timeout=LIMIT_S)
+                    page_server.send_signal(end)
+                    _, errors = page_server.communicate(timeout=LIMIT_S)
             finally:
-                web.kill()
-    assert (web.returncode, errors) == (0, "")
+                page_server.kill()
+    assert (page_server.returncode, errors) == (0, "")
