@@ -30,12 +30,12 @@ from ..storage.files import write_json
 from ..storage.incarnation import note_incarnation
 from ..storage.journal import JOURNAL, Head, Journal
 from ..storage.ledger_file import LedgerFile, new_ledger_path
+from ..tensors.centers import SharedCenters
 from ..tensors.shared_memory import Attachments, host_id
 from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
 from .search import advertised
-from .segments import SharedSegments
 from .telling.counters import Counters
 from .telling.deaths import DeathNotices
 from .telling.events import EVENTS, Events
@@ -144,15 +144,15 @@ def open_runtime(
                 if head is not None:
                     tensors = travelling_tensors(model, vector.schema)
                     journal = Journal(out / JOURNAL, head.as_json(), list(tensors.values()))
-        lock, shared = threading.Lock(), None
+        lock, centers = threading.Lock(), None
         if requirements.one_machine:
             note = None if journal is None else journal.exchanged
-            shared = SharedSegments(account.life, partial(_known, protocol, lock), note)
+            centers = SharedCenters(account.life, partial(_known, protocol, lock), note)
         store = TensorStore(
             vector,
             rounding=partial(_rounding, config.seed, id),
             attachments=Attachments() if host else None,
-            shared=shared,
+            centers=centers,
         )
         runtime = PeerRuntime(
             protocol,

@@ -137,9 +137,10 @@ class Journal:
             self._write(Decided(weight, in_words(effects)))
         self._to_disk(self._file.flush)
 
-    def exchanged(self, mark: Exchanged) -> None:
-        """Note which exchange with a segment is about to be carried out, for good."""
-        self._write(mark)
+    def exchanged(self, token: bytes, number: int, whole: bool) -> None:
+        """Note which exchange with a center is about to be carried out, for good; see
+        `Exchanged`."""
+        self._write(Exchanged(token, number, whole))
         self._to_disk(self._file.flush)
 
     def began(self, batch: NDArray[np.int64]) -> None:

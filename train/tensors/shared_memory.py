@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["TOKEN_BYTES", "Attachments", "Segments", "host_id", "sealed_file"]
+__all__ = ["NAME", "TOKEN_BYTES", "Attachments", "Segments", "host_id", "sealed_file"]
 
 _log = logging.getLogger("rumor")
 
@@ -34,7 +34,10 @@ TOKEN_BYTES: Final = 16
 
 # Before the payload: the token, and room, so that the payload begins at a page.
 _HEAD_BYTES: Final = 4096
-_NAME: Final = re.compile(r"([1-9][0-9]{0,9}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
+
+NAME: Final = re.compile(r"([1-9][0-9]{0,9}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
+"""By what such a file is opened: process, descriptor and token."""
+
 _HOST_ID_BYTES: Final = 16
 
 
@@ -230,7 +233,7 @@ class Attachments:
 
 
 def _attach(name: str, size_bytes: int) -> _Mapped | None:
-    match = _NAME.fullmatch(name)
+    match = NAME.fullmatch(name)
     if match is None or size_bytes < 1:
         return None
     pid, fd, token = int(match[1]), int(match[2]), bytes.fromhex(match[3])

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from torch import Tensor
@@ -48,11 +48,12 @@ from ...gossip.wire.formats import Form
 from ...gossip.wire.messages import Envelope
 from .blocks import sketch_of, squared_distance
 from .buffers import IDLE_S
+from .centers import SharedCenters
 from .cuda import Mark
 from .shared_memory import Attachments
 from .vector import Taken, Term, Vector, not_finite
 
-__all__ = ["Segments", "Staged", "TensorStore"]
+__all__ = ["Staged", "TensorStore"]
 
 
 # What was decided is never asked for again, but a frame of it may be landing just then.
@@ -60,23 +61,6 @@ _GONE_MAX: Final = 1024
 
 # What is copied from another process is looked at while it is in the cache.
 _BLOCK_BYTES: Final = 1 << 20
-
-
-class Segments(Protocol):
-    """Segments that other peers share."""
-
-    def exchange(self, effect: Exchange, vector: Vector) -> None:
-        """Exchange a register of *vector* with a segment.
-
-        Raises:
-            TrainingError: A number is not finite, or no segment is available; nothing was changed.
-        """
-
-    def met(self) -> None:
-        """Take note that another peer of the swarm is known now."""
-
-    def close(self) -> None:
-        """Let go of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +84,7 @@ class TensorStore:
             snapshot is taken in it.
         attachments: Opens the segments of neighbors on this machine; None where no memory is
             shared with any. Closed with the store, as is the next.
-        shared: Segments to exchange with, for rules that do; None where there are none.
+        centers: Shared memory to exchange with, for rules that do; None where there is none.
     """
 
     def __init__(
@@ -109,14 +93,14 @@ class TensorStore:
         rounding: Callable[[SnapshotId], np.random.Generator] | None = None,
         attachments: Attachments | None = None,
         *,
-        shared: Segments | None = None,
+        centers: SharedCenters | None = None,
     ) -> None:
         self.schema = vector.schema
         """Of the model."""
         self.failure: TrainingError | None = None
         """What was wrong with a snapshot that a device has copied out; take it away from here."""
         self._vector = vector
-        self._shared = shared
+        self._centers = centers
         self._rounding = rounding
         self._attachments = attachments
         self._snapshots: dict[SnapshotId, Taken] = {}
@@ -185,8 +169,8 @@ class TensorStore:
 
     def met(self) -> None:
         """Take note that another peer of the swarm is known now."""
-        if self._shared is not None:
-            self._shared.met()
+        if self._centers is not None:
+            self._centers.met()
 
     def follow(self) -> None:
         """Note that this thread trains, and on which streams of a device."""
@@ -217,8 +201,8 @@ class TensorStore:
             self._held.popleft()[0].synchronize()
         if self._attachments is not None:
             self._attachments.close()
-        if self._shared is not None:
-            self._shared.close()
+        if self._centers is not None:
+            self._centers.close()
 
     # Snapshots
 
@@ -435,10 +419,10 @@ class TensorStore:
             self._hold(mark, payload)
 
     def _exchange(self, effect: Exchange) -> None:
-        if self._shared is None:
+        if self._centers is None:
             raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
         with self._lock:
-            self._shared.exchange(effect, self._vector)
+            self._centers.exchange(effect, self._vector)
 
     def _hold(self, mark: Mark, payload: Tensor) -> None:
         """Keep memory from being used again while a device reads or writes it."""

@@ -19,8 +19,8 @@ from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.gossip.weight import ONE, UNIT
 from rumor.train import Peer, PeerConfig
-from rumor.train.runtime.segments import SharedSegments
 from rumor.train.storage.ledger_file import read_ledger
+from rumor.train.tensors.centers import SharedCenters
 from rumor.train.tensors.vector import Vector
 
 from ...rules import ELASTIC, spec_of, topology_of
@@ -338,14 +338,14 @@ def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A swarm is founded by whichever thread learns that all are there."""
-    exchange, done = SharedSegments.exchange, set[str]()
+    exchange, done = SharedCenters.exchange, set[str]()
 
-    def slowly(segments: SharedSegments, effect: Exchange, vector: Vector) -> None:
+    def slowly(segments: SharedCenters, effect: Exchange, vector: Vector) -> None:
         time.sleep(0.2)
         exchange(segments, effect, vector)
         done.add(segments.life[0])
 
-    monkeypatch.setattr(SharedSegments, "exchange", slowly)
+    monkeypatch.setattr(SharedCenters, "exchange", slowly)
     early: list[str] = []
 
     def enter(name: str) -> None:

@@ -18,9 +18,9 @@ from torch import nn
 
 from rumor.gossip import TrainingError
 from rumor.gossip.effects.effects import Exchange
-from rumor.train.runtime import segments
-from rumor.train.runtime.segments import Life, SharedSegments
 from rumor.train.storage.journal_records import Exchanged
+from rumor.train.tensors import centers
+from rumor.train.tensors.centers import Life, SharedCenters
 from rumor.train.tensors.vector import Vector
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has segments")
@@ -40,14 +40,17 @@ class Peer:
         self.vector.flats[0].copy_(torch.randn(self.vector.flats[0].numel()).to(dtype))
         self.marks: list[Exchanged] = []
         self.known: list[Life] = [(f"p{other}", 7) for other in known]
-        self.segments = SharedSegments((f"p{number}", 7), lambda: self.known, self.marks.append)
+        self.centers = SharedCenters((f"p{number}", 7), lambda: self.known, self.note)
+
+    def note(self, token: bytes, number: int, whole: bool) -> None:
+        self.marks.append(Exchanged(token, number, whole))
 
     @property
     def x(self) -> torch.Tensor:
         return self.vector.flats[0]
 
     def exchange(self, effect: Exchange = SEASGD) -> None:
-        self.segments.exchange(effect, self.vector)
+        self.centers.exchange(effect, self.vector)
 
     def center(self) -> torch.Tensor:
         """What the segment holds."""
@@ -65,7 +68,7 @@ def repeatable() -> None:
 
 def close(*peers: Peer) -> None:
     for peer in peers:
-        peer.segments.close()
+        peer.centers.close()
 
 
 def test_exchanges_are_those_of_the_paper() -> None:
@@ -142,10 +145,10 @@ def test_of_two_segments_the_older_one_stays_once_their_holders_have_met() -> No
     center = one.center()
     for peer, other in ((one, 2), (two, 1)):
         peer.known.append((f"p{other}", 7))
-        peer.segments.met()
+        peer.centers.met()
     assert torch.equal(two.center(), center) and torch.equal(one.center(), center)
     assert two.marks[-1].token == one.marks[-1].token == one.marks[0].token
-    one.segments.met()
+    one.centers.met()
     one.exchange()
     assert one.marks[-1].token == one.marks[0].token
     close(one, two)
@@ -182,7 +185,7 @@ KILLED = f"""
 import os, signal, torch
 from torch import nn
 from rumor.gossip.effects.effects import Exchange
-from rumor.train.runtime.segments import SharedSegments
+from rumor.train.tensors.centers import SharedCenters
 from rumor.train.tensors.vector import Vector
 
 class Killed(Vector):
@@ -191,7 +194,7 @@ class Killed(Vector):
         os.kill(os.getpid(), signal.SIGKILL)
 
 vector = Killed(nn.Linear(50, 3).to(torch.float64))
-segments = SharedSegments(("p1", 7), lambda: [("p0", 7)])
+segments = SharedCenters(("p1", 7), lambda: [("p0", 7)])
 segments.exchange(Exchange("x", "center", 0.2, 0.2, {SWARM!r}), vector)
 """
 
@@ -227,10 +230,10 @@ def taken() -> Iterator[None]:
 def test_who_stands_still_while_opening_a_segment_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(segments, "_OPENING_S", 0.05)
+    monkeypatch.setattr(centers, "_OPENING_S", 0.05)
     peer = Peer(0)
     began_s = time.monotonic()
-    with pytest.raises(TrainingError, match="has been opening the segment center"):
+    with pytest.raises(TrainingError, match="has been opening the center center"):
         peer.exchange()
     assert time.monotonic() - began_s >= 0.05
     close(peer)
@@ -250,4 +253,4 @@ def test_a_system_without_files_in_memory_is_told_of_another_rule(
 ) -> None:
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(TrainingError, match="Linux can: use a rule whose peers gossip"):
-        SharedSegments(("p0", 7), list)
+        SharedCenters(("p0", 7), list)

@@ -1,0 +1,257 @@
+"""Centers that all peers of a swarm on one machine exchange with, each under a lock.
+
+A center is an anonymous file in memory, see `shared_memory`: it is gone with the last process that
+holds it. Its lock is one of the file, which the system takes from a process that is killed. Each
+holder shows a *badge*, a further such file: its name, which ``/proc`` lists, is a hash of swarm,
+center, peer and incarnation, and its content says by what the center is opened.
+"""
+
+import fcntl
+import logging
+import mmap
+import os
+import socket
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...gossip.effects.effects import Exchange
+from ...gossip.errors import TrainingError
+from ...gossip.types import Incarnation, PeerId
+from .blocks import widened
+from .shared_memory import NAME, TOKEN_BYTES, sealed_file
+from .vector import Flats, Vector
+
+__all__ = ["Life", "SharedCenters"]
+
+_log = logging.getLogger("rumor")
+
+Life = tuple[PeerId, Incarnation]
+
+_Key = tuple[bytes, str]
+"""Swarm and name of a center."""
+
+# Longer than a large model takes to be mapped.
+_OPENING_S: Final = 30.0
+_NAP_S: Final = 0.002
+
+_HEAD_BYTES: Final = mmap.PAGESIZE
+_BEGUN, _DONE, _MADE_NS = range(3)
+_ALIGNMENT_BYTES: Final = 64
+
+
+class _Held(NamedTuple):
+    """A center, as one peer holds it; what is mapped is unmapped with its last view."""
+
+    token: bytes
+    fd: int
+    """Opened for this holder alone, so that the lock is its own, too."""
+    badge: int
+    """Shows who holds it."""
+    counts: Tensor
+    """Exchanges begun, exchanges done, and when it was made, ns: int64, axes ``(3,)``."""
+    flats: Flats
+
+    @property
+    def age(self) -> tuple[int, bytes]:
+        """Sorts the oldest first."""
+        return int(self.counts[_MADE_NS]), self.token
+
+    def let_go(self) -> None:
+        """Hold it no more."""
+        os.close(self.badge)
+        os.close(self.fd)
+
+
+class SharedCenters:
+    """One peer's hold on the centers of its swarm.
+
+    The first peer makes a center. Of those that exist, only those count that a peer of the same
+    swarm holds, as far as the protocol knows of one: nothing is ever exchanged with the center of
+    another run, or of one that is over, whatever they have in common. Where two were made, because
+    their holders had not met, the younger one is given up when they have.
+
+    Args:
+        life: Whose.
+        known: The others of its swarm.
+        note: Told of each exchange, under the lock and before anything changes: the center's token,
+            which exchange it is, from 1 on, and whether the one before was carried out to its end.
+
+    Raises:
+        TrainingError: This system has no anonymous files in memory; Linux has.
+    """
+
+    def __init__(
+        self,
+        life: Life,
+        known: Callable[[], Collection[Life]],
+        note: Callable[[bytes, int, bool], None] | None = None,
+    ) -> None:
+        if not hasattr(os, "memfd_create"):
+            raise TrainingError(
+                "this system cannot share a center between processes, Linux can: use a rule "
+                "whose peers gossip, such as easgd"
+            )
+        self.life = life
+        """Whose hold it is."""
+        self._known = known
+        self._note = note
+        self._held: dict[_Key, _Held] = {}
+        self._looked_for: set[_Key] = set()
+
+    def exchange(self, effect: Exchange, vector: Vector) -> None:
+        """Exchange a register with a center: one peer at a time.
+
+        Where its process is killed meanwhile, some numbers are exchanged, and the others are not.
+
+        Raises:
+            TrainingError: A number is not finite, or no center is available; nothing was changed.
+        """
+        key, numbers = (effect.swarm, effect.segment), vector.flats_of(effect.register)
+        try:
+            held = self._held[key] if key in self._looked_for else self._find(key, numbers)
+            fcntl.flock(held.fd, fcntl.LOCK_EX)
+        except OSError as error:
+            raise TrainingError(f"no memory to be shared with other peers: {error}") from error
+        try:
+            begun, done = held.counts[:2].tolist()
+            number, whole = begun + 1, begun == done
+            if not whole:
+                _log.warning("a peer was killed while it exchanged its model with the center")
+            if self._note is not None:
+                self._note(held.token, number, whole)
+            held.counts[_BEGUN] = number
+            if not done:
+                for values, flat in zip(held.flats, numbers, strict=True):
+                    values.copy_(flat)
+            try:
+                vector.exchange(effect.register, held.flats, taken=effect.taken, given=effect.given)
+            finally:
+                held.counts[_DONE] = number
+        finally:
+            fcntl.flock(held.fd, fcntl.LOCK_UN)
+
+    def met(self) -> None:
+        """Look before the next exchange whether a peer that was met holds an older center."""
+        self._looked_for.clear()
+
+    def close(self) -> None:
+        """Hold no center any more."""
+        while self._held:
+            self._held.popitem()[1].let_go()
+
+    def _find(self, key: _Key, numbers: Sequence[Tensor]) -> _Held:
+        """Hold the oldest center that this peer or another of its swarm holds, or make one."""
+        with _opening(key):
+            found = {mine.token: mine for mine in (self._held.get(key),) if mine is not None}
+            for path, token in _shown({_badge_name(key, life) for life in self._known()}):
+                held = None if token in found else self._attach(key, path, token, numbers)
+                if held is not None:
+                    found[token] = held
+            oldest, *younger = sorted(found.values(), key=lambda held: held.age) or [
+                self._make(key, numbers)
+            ]
+            for held in younger:
+                if held is self._held.get(key):
+                    _log.info("of two centers called %s, going over to the older one", key[1])
+                held.let_go()
+            self._held[key] = oldest
+        self._looked_for.add(key)
+        return oldest
+
+    def _make(self, key: _Key, numbers: Sequence[Tensor]) -> _Held:
+        token = os.urandom(TOKEN_BYTES)
+        held = self._hold(key, sealed_file(_size_bytes(numbers), token), token, numbers)
+        held.counts[_MADE_NS] = time.time_ns()
+        return held
+
+    def _attach(
+        self, key: _Key, path: str, token: bytes, numbers: Sequence[Tensor]
+    ) -> _Held | None:
+        """Hold a center that another peer holds; None where it is gone."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+        except OSError:
+            return None
+        sound = os.fstat(fd).st_size == _size_bytes(numbers)
+        if sound and os.pread(fd, TOKEN_BYTES, 0) == token:
+            return self._hold(key, fd, token, numbers)
+        os.close(fd)
+        return None
+
+    def _hold(self, key: _Key, fd: int, token: bytes, numbers: Sequence[Tensor]) -> _Held:
+        try:
+            mapping = mmap.mmap(fd, _size_bytes(numbers), mmap.MAP_SHARED)
+            badge = os.memfd_create(_badge_name(key, self.life), os.MFD_CLOEXEC)
+        except BaseException:
+            os.close(fd)
+            raise
+        os.pwrite(badge, f"{os.getpid()}:{fd}:{token.hex()}".encode(), 0)
+        counts = torch.frombuffer(mapping, dtype=torch.int64, count=3, offset=TOKEN_BYTES)
+        flats, start = [], _HEAD_BYTES
+        for part in numbers:
+            dtype = widened(part)
+            flats.append(torch.frombuffer(mapping, dtype=dtype, count=part.numel(), offset=start))
+            start += _room_bytes(part)
+        return _Held(token, fd, badge, counts, tuple(flats))
+
+
+@contextmanager
+def _opening(key: _Key) -> Iterator[None]:
+    """Let no other peer open or make a center of this name.
+
+    An abstract socket's name is taken once in a network namespace, by a process that lives.
+
+    Raises:
+        TrainingError: Another process has been at it for half a minute.
+    """
+    name = blake2b(key[1].encode(), key=key[0], digest_size=16).hexdigest()
+    give_up_s = time.monotonic() + _OPENING_S
+    with socket.socket(socket.AF_UNIX) as taken:
+        while True:
+            try:
+                taken.bind(f"\0rumor-{os.geteuid()}-{name}")
+                break
+            except OSError as error:
+                if time.monotonic() > give_up_s:
+                    raise TrainingError(
+                        f"another process has been opening the center {key[1]} for "
+                        f"{_OPENING_S:.0f} s, or stands still: {error}"
+                    ) from error
+            time.sleep(_NAP_S)
+        yield
+
+
+def _badge_name(key: _Key, life: Life) -> str:
+    swarm, center = key
+    words = f"{center}\n{life[0]}\n{life[1]}".encode()
+    return f"rumor-{blake2b(words, key=swarm, digest_size=16).hexdigest()}"
+
+
+def _shown(badges: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """Where the holders of some badges hold their centers open, and what these begin with."""
+    links = {f"/memfd:{badge} (deleted)" for badge in badges}
+    for process in Path("/proc").glob("[1-9]*") if links else ():
+        # It may end meanwhile, or be another user's.
+        with suppress(OSError):
+            for number in os.listdir(process / "fd"):
+                with suppress(OSError):
+                    if os.readlink(process / "fd" / number) in links:
+                        match = NAME.fullmatch((process / "fd" / number).read_text())
+                        if match is not None:
+                            yield f"/proc/{match[1]}/fd/{match[2]}", bytes.fromhex(match[3])
+
+
+def _room_bytes(part: Tensor) -> int:
+    size = part.numel() * widened(part).itemsize
+    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+def _size_bytes(numbers: Sequence[Tensor]) -> int:
+    return _HEAD_BYTES + sum(map(_room_bytes, numbers))
