@@ -12,7 +12,7 @@ from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
-from ..gossip.rules.robust.registry import NONE
+from ..gossip.rules.robust.filters import NONE
 from ..gossip.specs.parameter import check_settings, setting
 from ..gossip.specs.spec import described
 from ..train.config import GossipSettings, ShardSettings, TrainingSettings

@@ -7,7 +7,7 @@ hand, and kept.
 from pathlib import Path
 
 from rumor.gossip.rules.registry import RULES
-from rumor.gossip.rules.robust.registry import ROBUST
+from rumor.gossip.rules.robust.filters import ROBUST
 from rumor.gossip.specs.parameter import Parameter, parameters_of
 
 __all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]

@@ -1,18 +1,13 @@
-"""Flow control: credit windows, the rate limiter, and estimates of round trip and throughput."""
+"""Flow control: the rate limiter, credit windows, and estimates of round trip and throughput."""
 
 from collections.abc import Callable
 
 from ..config import ProtocolConfig
-from ..effects.effect_log import EffectLog
-from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId
-from ..wire.messages import Chunk
-from .transfer import OutgoingTransfer
 
 __all__ = [
     "FIRST_TIMEOUT_S",
     "FRAMES_MAX",
-    "FlowControl",
     "LinkEstimator",
     "LinkEstimators",
     "RateLimiter",
@@ -251,66 +246,3 @@ class LinkEstimators:
         if link is None or link.incarnation < incarnation:
             link = self._links[peer] = LinkEstimator(self._config, incarnation)
         return link
-
-
-class FlowControl:
-    """Sends the frames of one peer's transfers."""
-
-    def __init__(
-        self,
-        config: ProtocolConfig,
-        log: EffectLog,
-        links: LinkEstimators,
-        rate_limiter: RateLimiter,
-    ) -> None:
-        self._config = config
-        self._log = log
-        self._links = links
-        self._rate_limiter = rate_limiter
-
-    def grant(self, transfer: OutgoingTransfer, credit_bytes: int, now: float) -> None:
-        """Take in that the receiver's credit reaches up to this offset.
-
-        Raises:
-            RemoteProtocolError: That is more than a window beyond what it can have received.
-        """
-        if credit_bytes > transfer.sent_bytes + self._config.window_bytes:
-            raise RemoteProtocolError("GRANT of more than a window", transfer.peer)
-        more_bytes = credit_bytes - transfer.granted_bytes
-        if more_bytes > 0:
-            if transfer.granted_bytes:
-                transfer.gap_s = max(transfer.gap_s, now - transfer.granted_s)
-                link = self._links.to(transfer.peer, transfer.incarnation)
-                link.carried(more_bytes, now - transfer.granted_s)
-            transfer.granted_bytes, transfer.granted_s = credit_bytes, now
-
-    def go_on(self, transfer: OutgoingTransfer, now: float) -> bool:
-        """Send what credit and bandwidth allow.
-
-        Returns:
-            Whether that was the rest of it.
-        """
-        transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
-        offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
-        while transfer.sent_bytes < offer.size_bytes:
-            start, stop = transfer.sent_bytes, transfer.next_stop_bytes
-            if stop > transfer.granted_bytes:
-                return False
-            if not self._rate_limiter.may_send(now):
-                # It is not stalled: it goes on when there is bandwidth.
-                transfer.deadline_s = float("inf")
-                return False
-            body = Chunk(offer.seq, start // offer.frame_bytes, start)
-            self._log.send(*receiver, body, frame=(transfer.snapshot, start, stop - start))
-            self._rate_limiter.sent(stop - start, now)
-            transfer.sent_bytes = stop
-        self.give_up(transfer)
-        return True
-
-    def acquire(self, transfer: OutgoingTransfer) -> bool:
-        """Whether a transfer may be offered now; if not, it waits for the rate limiter."""
-        return self._rate_limiter.acquire((self._log.account.shard, transfer.peer))
-
-    def give_up(self, transfer: OutgoingTransfer) -> None:
-        """Send no more of a transfer."""
-        self._rate_limiter.release((self._log.account.shard, transfer.peer))

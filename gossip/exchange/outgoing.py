@@ -21,9 +21,9 @@ from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..weight import mixing_fraction
-from ..wire.messages import Ack, Offer, Push, Query
+from ..wire.messages import Ack, Chunk, Offer, Push, Query
 from .escrow import STRANDED, EscrowEvent, EscrowState
-from .flow_control import FlowControl, LinkEstimators, RateLimiter, window_bytes
+from .flow_control import LinkEstimators, RateLimiter, TransferKey, patience_s, window_bytes
 from .transfer import OutgoingTransfer, SnapshotRefs
 
 __all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned", "diagram"]
@@ -82,7 +82,6 @@ class Outbox:
         self.last_seq: dict[PeerId, int] = {}
         """Number of the last share toward each receiver; a number is used once."""
         self._snapshot_refs = snapshot_refs
-        self._flow_control = FlowControl(config, log, links, rate_limiter)
         # So much may be sent along with the next offer, as the last answer said.
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self.returned: list[Returned] = []
@@ -123,9 +122,9 @@ class Outbox:
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
             self._on(transfer, _WHOLE, now)
-        elif shown and self._reads_memory(transfer, now):
+        elif shown and self._links.to(peer, incarnation).reads_memory(now):
             self._on(transfer, EscrowEvent.LEND, now)
-        elif self._flow_control.acquire(transfer):
+        elif self._rate_limiter.acquire(self._key(transfer)):
             self._on(transfer, EscrowEvent.GO_ON, now)
 
     def on(
@@ -240,33 +239,58 @@ class Outbox:
         transfer.deadline_s = now + self._patience_s(transfer)
 
     def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        self._flow_control.acquire(transfer)
+        self._rate_limiter.acquire(self._key(transfer))
         eager_bytes = self._send_offer(transfer, now, eager=True)
         if not eager_bytes:
             return None
-        self._flow_control.grant(transfer, eager_bytes, now)
-        return EscrowEvent.GO_ON
+        return self._take_credit(transfer, now, eager_bytes)
 
     def _take_credit(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        self._flow_control.grant(transfer, credit_bytes, now)
+        """Take in that the receiver's credit reaches up to this offset."""
+        if credit_bytes > transfer.sent_bytes + self._config.window_bytes:
+            raise RemoteProtocolError("GRANT of more than a window", transfer.peer)
+        more_bytes = credit_bytes - transfer.granted_bytes
+        if more_bytes > 0:
+            if transfer.granted_bytes:
+                transfer.gap_s = max(transfer.gap_s, now - transfer.granted_s)
+                link = self._links.to(transfer.peer, transfer.incarnation)
+                link.carried(more_bytes, now - transfer.granted_s)
+            transfer.granted_bytes, transfer.granted_s = credit_bytes, now
         return EscrowEvent.GO_ON
 
     def _send_instead(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
         """Send it in frames: its receiver could not read the memory."""
-        self._flow_control.grant(transfer, credit_bytes, now)
+        self._take_credit(transfer, now, credit_bytes)
         self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
         # The memory may have been abandoned in between: then it can never become whole there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        if not self._flow_control.acquire(transfer):
+        """Send what credit and bandwidth allow."""
+        if not self._rate_limiter.acquire(self._key(transfer)):
             transfer.deadline_s = _NEVER
             return None
-        return EscrowEvent.ALL_SENT if self._flow_control.go_on(transfer, now) else None
+        transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
+        offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
+        while transfer.sent_bytes < offer.size_bytes:
+            start = transfer.sent_bytes
+            stop = min(offer.size_bytes, start + offer.frame_bytes)
+            if stop > transfer.granted_bytes:
+                return None
+            if not self._rate_limiter.may_send(now):
+                # It is not stalled: it goes on when there is bandwidth.
+                transfer.deadline_s = _NEVER
+                return None
+            body = Chunk(offer.seq, start // offer.frame_bytes, start)
+            self._log.send(*receiver, body, frame=(transfer.snapshot, start, stop - start))
+            self._rate_limiter.sent(stop - start, now)
+            transfer.sent_bytes = stop
+        self._rate_limiter.release(self._key(transfer))
+        return EscrowEvent.ALL_SENT
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         """Let go of the snapshot, unless its values may come back, and await the answer."""
@@ -337,7 +361,7 @@ class Outbox:
         """Keep the weight in escrow until its values are mixed back."""
         # Values may only change between two steps: the weight waits for them.
         transfer.deadline_s = _NEVER
-        self._flow_control.give_up(transfer)
+        self._rate_limiter.release(self._key(transfer))
 
     def _mix_back(self, transfer: OutgoingTransfer, now: float, weight: int) -> None:
         back = transfer.offer.escrow - transfer.accepted
@@ -359,8 +383,8 @@ class Outbox:
 
     # Helpers of these methods.
 
-    def _reads_memory(self, transfer: OutgoingTransfer, now: float) -> bool:
-        return self._links.to(transfer.peer, transfer.incarnation).reads_memory(now)
+    def _key(self, transfer: OutgoingTransfer) -> TransferKey:
+        return self._log.account.shard, transfer.peer
 
     def _send_offer(self, transfer: OutgoingTransfer, now: float, *, eager: bool) -> int:
         """Send the offer; returns how much of the share may follow it at once."""
@@ -404,7 +428,7 @@ class Outbox:
         if transfer.snapshot:
             self._stop_reading(transfer)
         if self._rate_limiter.is_limited:
-            self._flow_control.give_up(transfer)
+            self._rate_limiter.release(self._key(transfer))
         peer = transfer.peer
         del self.transfers[peer]
         if peer in self.unanswering:

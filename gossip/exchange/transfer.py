@@ -42,11 +42,6 @@ class OutgoingTransfer:
     accepted: int = 0
     """What the receiver accepted of it, once that is known."""
 
-    @property
-    def next_stop_bytes(self) -> int:
-        """Where its next frame ends."""
-        return min(self.offer.size_bytes, self.sent_bytes + self.offer.frame_bytes)
-
 
 class IncomingState(IntEnum):
     """How far a share on its way in has come; from STAGED on it is whole."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..protocol.rule import Rule
-from ..specs.parameter import Parameter, Value, parameters_of, typed
+from ..specs.parameter import Parameter, Value, parameters_of
 from ..specs.spec import find, read_values, spec_of_values
 from .asynchronous.adpsgd import ADPSGD
 from .asynchronous.divshare import DivShare
@@ -34,7 +34,7 @@ from .outer.hybrid import Hybrid
 from .outer.local_sgd import LocalSGD
 from .outer.noloco import NoLoCo
 from .plugin import import_module_of, what_was_raised, where_it_was_raised
-from .robust.registry import NONE
+from .robust.filters import NONE
 from .synchronous.allreduce import AllReduce
 from .synchronous.dpsgd import DPSGD
 from .synchronous.swap import Swap
@@ -44,8 +44,6 @@ __all__ = [
     "RuleSpec",
     "find_rule",
     "make_rule",
-    "parameter_default",
-    "parameter_help",
     "parts_of_spec",
     "read_rule",
     "rules_help",
@@ -257,20 +255,3 @@ def rules_help() -> str:
         f"{', '.join(_COMMON)} or one of {len(RULES) - len(_COMMON)} more (see `rumor rules`), "
         "with parameters as in gosgd:p=0.5,layers=4; or one of yours, MODULE:CLASS."
     )
-
-
-def parameter_help(name: str) -> str:
-    """What a parameter is to each rule that takes it, for the help of its short form."""
-    return " ".join(f"{rule}: {declared.help}" for rule, declared in takers_of(name).items())
-
-
-def parameter_default(name: str) -> str:
-    """What holds where a parameter is not given, rule by rule."""
-    return ", ".join(
-        f"{'' if each.default is None else _shortest(each.default)} for {rule}"
-        for rule, each in takers_of(name).items()
-    )
-
-
-def _shortest(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else typed(value)

@@ -14,8 +14,6 @@ from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.rules.registry import (
     RULES,
     make_rule,
-    parameter_default,
-    parameter_help,
     parts_of_spec,
     read_rule,
     rules_help,
@@ -117,9 +115,6 @@ def test_help_names_common_rules_and_parameters() -> None:
     named = rules_help().partition(" or one of ")[0].split(", ")
     assert set(named) < set(RULES) and f" {len(RULES) - len(named)} more" in rules_help()
     assert "`rumor rules`" in rules_help()
-    assert parameter_default("p") == "0.1 for gosgd, 1 for adpsgd"
-    assert parameter_default("emission") == "per-step for gosgd"
-    assert "gosgd: probability of a push" in parameter_help("p")
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """EASGD: every peer is tied to a center, and the centers of all gossip."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from ...effects.effects import EndTraining, Halt, X
+from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...protocol.share import Share
 from ...specs.parameter import Parameter, checked
 from ...weight import WEIGHT_MIN, half, mixing_fraction
-from .seasgd import SEASGD
 
-__all__ = ["EASGD", "Center"]
-
-Center = Literal["gossiped", "segment"]
+__all__ = ["EASGD"]
 
 _CENTER = "center"
 _PULL = "pull"
@@ -29,8 +26,7 @@ class EASGD:
     are averaged by sum-weight gossip, as models are under ``gosgd``: after each update half of the
     weight goes with the center to a random neighbor. When all have finished, models become centers.
 
-    With ``center=segment`` there is one center, as published, in memory that all peers share: then
-    it is `SEASGD` with other defaults.
+    `SEASGD` has one center, as published, in memory that all peers of a machine share.
 
     With plain SGD on a quadratic, one peer is stable up to ``alpha = (4 - 2 lr) / (4 - lr)``, with
     lr in units of the inverse curvature.
@@ -63,13 +59,6 @@ class EASGD:
         every: Annotated[
             int, Parameter("steps from one update to the next, and from push to push.", low=1)
         ] = 10,
-        center: Annotated[
-            Center,
-            Parameter(
-                "gossiped, every peer has a replica, and replicas gossip; segment, there is one, "
-                "in memory that all peers of one machine share, and nothing is pushed."
-            ),
-        ] = "gossiped",
         outstanding_max: Annotated[
             int,
             Parameter("shares that may be outstanding at once; further pushes are skipped.", low=1),
@@ -77,26 +66,16 @@ class EASGD:
     ) -> None:
         self.alpha = alpha
         self.every = every
-        self.center = center
         self.outstanding_max = outstanding_max
         self._steps = 0
         self._is_center = False
-        self._shared: SEASGD | None = None
-        if center == "segment":
-            self._shared = SEASGD(alpha=alpha, every=every, outstanding_max=outstanding_max)
-            self.registers, self.requirements = (), self._shared.requirements
 
     def start(self, context: RuleContext) -> None:
         """Begin where the model does."""
-        if self._shared is not None:
-            self._shared.start(context)
-        else:
-            context.combine(_CENTER, [(1.0, X)])
+        context.combine(_CENTER, [(1.0, X)])
 
-    def step(self, context: RuleContext) -> EndTraining | Halt | None:
+    def step(self, context: RuleContext) -> None:
         """Mix centers that have come; pull, and push, where it is time."""
-        if self._shared is not None:
-            return self._shared.step(context)
         for share in context.shares():
             if share.epoch == _OF_CENTER and not self._is_center:
                 self._mix_center(context, share)
@@ -109,7 +88,6 @@ class EASGD:
             if self._steps % self.every == 0:
                 self._pull(context)
                 self._push(context)
-        return None
 
     def _mix_center(self, context: RuleContext, share: Share) -> None:
         fraction = mixing_fraction(context.weight, share.weight)

@@ -8,8 +8,8 @@ from ...protocol.rule import Requirements
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, half
+from ..robust.filters import NONE, Robust, parse_robust
 from ..robust.mixing import RobustMixing
-from ..robust.registry import NONE, Robust, parse_robust
 from .push_schedule import Emission, Emitted, Pushes, PushSchedule, Samples, require_probability
 
 __all__ = ["Emission", "GoSGD"]

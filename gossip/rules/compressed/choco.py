@@ -11,8 +11,7 @@ from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...wire.formats import Form, parse_wire
 from ..synchronous.mixing import MatrixRule, Terms
-from ..synchronous.rounds import SYNCHRONOUS
-from .kept import KeptShares, why_unlike
+from ..synchronous.rounds import SYNCHRONOUS, KeptShares, why_unlike
 
 __all__ = ["Choco"]
 

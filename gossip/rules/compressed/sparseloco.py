@@ -8,8 +8,7 @@ from ...protocol.context import RuleContext
 from ...specs.parameter import Parameter, checked
 from ..outer.rule import STEPS
 from ..synchronous.mixing import Terms, scaled
-from ..synchronous.rounds import SYNCHRONOUS, RoundRule
-from .kept import KeptShares, why_unlike
+from ..synchronous.rounds import SYNCHRONOUS, KeptShares, RoundRule, why_unlike
 
 __all__ = ["SparseLoCo"]
 

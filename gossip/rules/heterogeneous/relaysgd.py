@@ -1,15 +1,13 @@
 """RelaySGD: on a tree every model reaches every peer, later the further away it is."""
 
-from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ...protocol.share import Kept, Share
 from ...types import PeerId
-from ..synchronous.rounds import SYNCHRONOUS, RoundRule
+from ..synchronous.rounds import SYNCHRONOUS, KeptShares, RoundRule
 
 __all__ = ["RelaySGD"]
 
@@ -23,8 +21,6 @@ _FROM: Final = "from/"
 
 _START: Final = "start/x"
 """The model as it was at the start, until all models can be told of."""
-
-_OTHERS: Final = "such as path, star, tree or spanning-tree:of=exponential"
 
 
 class RelaySGD(RoundRule):
@@ -54,9 +50,9 @@ class RelaySGD(RoundRule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._neighbors: tuple[PeerId, ...] | None = None
+        self._neighbors: tuple[PeerId, ...] = ()
         self._counts: dict[PeerId, int] = {}
-        self._kept: list[Kept] = []
+        self._kept = KeptShares()
         self._is_full = False
 
     def start(self, context: RuleContext) -> None:
@@ -66,18 +62,13 @@ class RelaySGD(RoundRule):
     def step(self, context: RuleContext) -> Wait | Halt | None:
         """Tell all neighbors this round's sums, and average once they have told theirs."""
         outcome = super().step(context)
-        for kept in [kept for kept in self._kept if not self._rounds.is_under_way(kept)]:
-            self._kept.remove(kept)
-            context.let_go(kept)
+        self._kept.let_go(context, self._rounds, reads_last=False)
         return outcome
 
     def _send(self, context: RuleContext) -> Halt | None:
         if self._is_sent:
             return None
         neighbors = context.neighbors(self._round, self._rounds.members)
-        unfit = self._why_unfit(context, neighbors)
-        if unfit:
-            return Halt(unfit)
         self._neighbors = tuple(neighbors)
         told = [(1.0, _FROM + peer) for peer in self._counts]
         context.combine(_TOTAL, [(1.0, X), *told])
@@ -90,19 +81,21 @@ class RelaySGD(RoundRule):
         count = 1 + sum(self._counts.values()) - self._counts.get(peer, 0)
         back = [(-1 / count, _FROM + peer)] if peer in self._counts else []
         context.combine(_OUT, [(1 / count, _TOTAL), *back])
-        kept = context.keep(_OUT, (peer,))
-        self._kept.append(kept)
+        kept = self._kept.add(context.keep(_OUT, (peer,)))
         self._rounds.post(context, self._round, kept, (peer,), count)
 
     def _average(self, context: RuleContext) -> Wait | Halt | None:
-        neighbors, members = self._neighbors or (), self._rounds.members
+        neighbors, members = self._neighbors, self._rounds.members
         shares = self._rounds.gather(context, self._round, neighbors)
         missing = [peer for peer in neighbors if peer not in shares]
         if missing:
             return self._rounds.wait_for(context, self._round, missing)
-        wrong = self._why_no_tree(context, shares.values())
-        if wrong:
-            return Halt(wrong)
+        for share in shares.values():
+            if share.note < 1 or share.form.registers > 1 or share.form.bare:
+                return Halt(
+                    f"a share of {share.sender} carries no sum: give all peers the same rule, "
+                    "relaysgd"
+                )
         for peer, share in shares.items():
             context.combine(_FROM + peer, [(float(share.note), share)])
             context.accept(share)
@@ -115,47 +108,3 @@ class RelaySGD(RoundRule):
             self._is_full = True
             context.combine(_START, ())
         return None
-
-    def _why_unfit(self, context: RuleContext, neighbors: Sequence[PeerId]) -> str:
-        """What of a round's edges at this peer shows that they are no tree's, or nothing."""
-        if self._neighbors is not None:
-            if set(neighbors) == set(self._neighbors):
-                return ""
-            return (
-                f"relaysgd needs the same tree in every round, and the neighbors of {context.me} "
-                f"change in round {self._round}: use a topology {_OTHERS}"
-            )
-        weights = context.weights(self._round, self._rounds.members)
-        one_way = {*weights, context.me} ^ {*neighbors, context.me}
-        if one_way:
-            return (
-                f"relaysgd needs edges that go both ways, and that of {context.me} and "
-                f"{min(one_way)} does not: use a topology {_OTHERS}"
-            )
-        return ""
-
-    def _why_no_tree(self, context: RuleContext, shares: Collection[Share]) -> str:
-        """What neighbors tell that they would not on a tree, or nothing.
-
-        Around a cycle a model is told of again and again; where the graph falls apart, some never
-        are.
-        """
-        n, count = len(self._rounds.members), 1
-        for share in shares:
-            if share.note < 1 or share.form.registers > 1 or share.form.bare:
-                return (
-                    f"a share of {share.sender} carries no sum: give all peers the same rule, "
-                    "relaysgd"
-                )
-            count += share.note
-        if count > n:
-            return (
-                f"relaysgd needs a tree, and here is a cycle: {context.me} was told of {count - 1} "
-                f"models, and there are {n - 1} others; use a topology {_OTHERS}"
-            )
-        if count < n and self._round >= n - 2:
-            return (
-                f"relaysgd needs a tree, and here it is in parts: {context.me} can be told of "
-                f"{count - 1} models, and there are {n - 1} others; use a topology {_OTHERS}"
-            )
-        return ""

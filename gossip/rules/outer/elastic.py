@@ -33,8 +33,8 @@ from ...effects.effects import Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Share
 from ...types import Incarnation, PeerId
-from ..synchronous.letters import EPOCH, Letter, Letters, merge
 from ..synchronous.mixing import OUT
+from ..synchronous.rounds import EPOCH, Letter, Letters, merge
 
 __all__ = ["COUNTS", "ElasticRounds"]
 
@@ -44,7 +44,7 @@ ANSWER: Final = 0
 LISTENS: Final = 1
 """Its sender takes part, but has not trained since its last round: its vector does not count."""
 COUNTS: Final = 2
-"""It trained. Beyond that, the note says how many samples that took, where rules weigh by them."""
+"""It trained."""
 
 
 class _Mark(NamedTuple):
@@ -133,18 +133,16 @@ class ElasticRounds:
         partners: Iterable[PeerId],
         *,
         counts: bool = True,
-        samples: int = 0,
     ) -> None:
         """Begin a round, once `ready`: send `register`, which was filled, to all partners.
 
         Args:
             partners: Whom to exchange with. Two that only dial out cannot, and are left out.
-            samples: How many it took since the last round, for a rule that weighs by them.
         """
         out_of_reach = context.outward if context.me in context.outward else frozenset[PeerId]()
         self.is_open, self.is_new = True, False
         self._is_first = self._is_behind = False
-        self._note = COUNTS + samples if counts else LISTENS
+        self._note = COUNTS if counts else LISTENS
         self._told = {
             peer: told
             for peer, told in self._told.items()
@@ -178,9 +176,9 @@ class ElasticRounds:
         if missing:
             return Wait(self.round, missing)
         came: dict[PeerId, str | Share] = {
-            peer: share for peer, share in shares.items() if share.note >= COUNTS
+            peer: share for peer, share in shares.items() if share.note == COUNTS
         }
-        if self._note >= COUNTS:
+        if self._note == COUNTS:
             came[context.me] = self.register
         return dict(sorted(came.items()))
 

@@ -10,8 +10,8 @@ from ...protocol.share import Share
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, half, mixing_fraction
-from ..synchronous.letters import EPOCH
 from ..synchronous.mixing import OUT, Terms
+from ..synchronous.rounds import EPOCH
 from .rule import ELASTIC, Came, OuterRule
 
 __all__ = ["Hybrid"]

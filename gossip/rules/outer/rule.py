@@ -40,16 +40,13 @@ class OuterRule:
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = ELASTIC
     relays = False
-    by_samples = False
-    """Whether shares say how many samples their senders took since their last rounds."""
     own_epoch: int | None = None
     """Of shares that are none of rounds, and that the rule decides itself."""
 
     def __init__(self, h: int) -> None:
         self.h = h
         self._rounds = ElasticRounds(others=self.own_epoch)
-        self._steps = self._samples = 0
-        self._samples = self._sent_samples = 0
+        self._steps = 0
 
     def start(self, context: RuleContext) -> None:
         """Begin with the first round, of whatever swarm this peer belongs to now."""
@@ -78,7 +75,6 @@ class OuterRule:
     def step(self, context: RuleContext) -> Wait | None:
         """Take part in a round where that is due, and wait until it is over."""
         self._steps += context.trained
-        self._samples += (context.samples or 1) if context.trained else 0
         self._rounds.tend(context)
         wait = self._go_on(context)
         if wait is None:
@@ -96,10 +92,8 @@ class OuterRule:
                 return wait
             context.combine(rounds.register, self.outgoing())
             partners = self.partners(context, rounds.round)
-            self._sent_samples = self._samples if self.by_samples else 0
-            counts = self._steps > 0 or self.relays
-            rounds.begin(context, partners, counts=counts, samples=self._sent_samples)
-            self._steps = self._samples = 0
+            rounds.begin(context, partners, counts=self._steps > 0 or self.relays)
+            self._steps = 0
         came = rounds.gather(context)
         if isinstance(came, Wait):
             return came

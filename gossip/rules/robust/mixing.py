@@ -6,7 +6,7 @@ from ...protocol.context import RuleContext
 from ...protocol.share import Share
 from ...types import PeerId
 from ...weight import coarse
-from .registry import RobustFilter
+from .filters import RobustFilter
 
 __all__ = ["RobustMixing", "accepted_weight"]
 

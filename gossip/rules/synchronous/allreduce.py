@@ -46,10 +46,6 @@ class AllReduce:
     goes back down the tree. Between m machines go no more messages then than between m peers,
     however many there are on each. Those are of one machine that can share memory.
 
-    With ``samples``, the mean is weighted by the samples of each peer's step: models are multiplied
-    by ``n_i / samples`` before they are divided by n, and how many samples are behind a partial sum
-    goes along in the share's note. Where all steps take ``samples``, no bit is another.
-
     Raises:
         ConfigError: An argument is out of range.
 
@@ -67,14 +63,6 @@ class AllReduce:
     def __init__(
         self,
         *,
-        samples: Annotated[
-            int,
-            Parameter(
-                "samples of a step that are usual: models are weighed by how many a step took; 0, "
-                "all count the same.",
-                low=0,
-            ),
-        ] = 0,
         levels: Annotated[
             int,
             Parameter(
@@ -85,12 +73,8 @@ class AllReduce:
             ),
         ] = 1,
     ) -> None:
-        self.samples = samples
         self.levels = levels
-        self.requirements = replace(
-            self.requirements, by_samples=samples > 0, by_machine=levels > 1
-        )
-        self._own = self._count = 0
+        self.requirements = replace(self.requirements, by_machine=levels > 1)
         self._rounds = Rounds(self.name, agrees=True)
         self._round = 0
         self._is_due = False
@@ -103,7 +87,6 @@ class AllReduce:
         self._rounds.tend(context, self._tag)
         if context.trained:
             self._is_due = True
-            self._own = (context.samples or self.samples) if self.samples else 0
         if self._is_due:
             outcome = self._rounds.open(context) or self._rounds.damaged(context)
             outcome = outcome or self._begin(context) or self._go_on(context)
@@ -118,10 +101,8 @@ class AllReduce:
         members = self._rounds.members
         if self._todo is not None or len(members) == 1:
             return None
-        scale = self._own / self.samples if self.samples else 1.0
-        outcome = self._fill(context, [(scale / len(members), X)])
+        outcome = self._fill(context, [(1.0 / len(members), X)])
         if outcome is None:
-            self._count = self._own
             self._todo = deque(self._stages(context, members))
         return outcome
 
@@ -133,8 +114,7 @@ class AllReduce:
             if outcome is not None:
                 return outcome
             self._todo.popleft()
-        usual = len(self._rounds.members) * self.samples
-        context.combine(X, [(usual / self._count if self.samples else 1.0, self._part)])
+        context.combine(X, [(1.0, self._part)])
         return None
 
     def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
@@ -142,7 +122,7 @@ class AllReduce:
         rounds, partner = self._rounds, stage.partner
         tag = self._tag + stage.number
         if stage.sends and self._sent < tag:
-            rounds.post(context, tag, self._part, [partner], note=self._count)
+            rounds.post(context, tag, self._part, [partner])
             self._sent = tag
         if not stage.takes:
             return None
@@ -150,15 +130,9 @@ class AllReduce:
         if not shares:
             return rounds.wait_for(context, self._round, [partner])
         share = shares[partner]
-        if (share.note > 0) is not (self.samples > 0):
-            return Halt(
-                f"{partner} or {context.me} weighs models by samples, and the other does not: give "
-                f"all peers the same rule, {self.name} or {self.name}:samples=N"
-            )
         kept = [(1.0, self._part)] if stage.adds else []
         outcome = self._fill(context, [*kept, (1.0, share)])
         if outcome is None:
-            self._count = share.note + (self._count if kept else 0)
             context.accept(share)
         return outcome
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ...specs.parameter import checked
-from ..robust.registry import NONE, Robust, parse_robust
+from ..robust.filters import NONE, Robust, parse_robust
 from .mixing import MatrixRule
 from .rounds import SYNCHRONOUS
 

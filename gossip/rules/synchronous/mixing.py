@@ -8,7 +8,7 @@ from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.share import Pushed, Share, Term
 from ...types import PeerId
-from ..robust.registry import RobustFilter
+from ..robust.filters import RobustFilter
 from .rounds import NEIGHBORS_MAX, RoundRule
 
 __all__ = ["BESIDE", "OUT", "MatrixRule", "Terms", "average_beside", "scaled"]

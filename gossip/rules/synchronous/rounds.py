@@ -8,16 +8,21 @@ That cannot lock: whoever is furthest behind waits only for peers that have sent
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ...effects.effects import Halt, Wait
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ...protocol.share import Pushed, Share
+from ...protocol.share import Kept, Pushed, Share
 from ...types import Incarnation, PeerId
-from .letters import EPOCH, Letter, Letters, merge
+from ...weight import token
 
-__all__ = ["NEIGHBORS_MAX", "SYNCHRONOUS", "RoundRule", "Rounds"]
+__all__ = [
+    *("EPOCH", "NEIGHBORS_MAX", "SYNCHRONOUS"),
+    *("KeptShares", "Letter", "Letters", "RoundRule", "Rounds", "merge", "why_unlike"),
+]
 
 NEIGHBORS_MAX = 4096
 """Shares that may be outstanding or staged at once. Each belongs to another peer, and one that was
@@ -25,6 +30,98 @@ refused for want of credit might be the very one that all others wait for."""
 
 SYNCHRONOUS = Requirements(fixed_members=True, waits=True, staged_max=NEIGHBORS_MAX)
 """What a synchronous rule requires."""
+
+EPOCH = 1
+"""Marks shares of rounds. What a leaver hands on, and what merging pushes, says 0."""
+
+
+class Letter(NamedTuple):
+    """What one push to one peer carries, with a token of weight."""
+
+    register: Pushed
+    tag: int
+    """The share's ``round``."""
+    note: int = 0
+
+
+class Letters:
+    """Everything that is still to be pushed, or has been and is not settled, by receiver.
+
+    Each push waits for the one before it to be settled. What comes back (a question has fenced it,
+    or the network refused it) is pushed again first, from the register, which must stay as it is
+    until then: ``x`` has long moved on.
+    """
+
+    def __init__(self) -> None:
+        self._queued: dict[PeerId, deque[Letter]] = {}
+        self._pushed: dict[PeerId, Letter] = {}
+
+    def settle(self, context: RuleContext) -> None:
+        """Put what came back first in its queue, and forget what was accepted.
+
+        To be called at the start of every step, before anything is pushed.
+        """
+        for back in context.returned:
+            # What was dropped in between, or pushed in a swarm that was given up, is no letter.
+            letter = self._pushed.pop(back.peer, None) if back.epoch == EPOCH else None
+            # A leaver refuses whatever it is pushed: without delay, the two would go on for ever.
+            if letter is not None and not context.is_leaving(back.peer):
+                self._queued.setdefault(back.peer, deque()).appendleft(letter)
+        outstanding = context.outstanding()
+        for peer in [peer for peer in self._pushed if peer not in outstanding]:
+            del self._pushed[peer]
+
+    def post(self, peers: Iterable[PeerId], letter: Letter) -> None:
+        """Let something be pushed to some peers; its register must not change before that."""
+        for peer in peers:
+            self._queued.setdefault(peer, deque()).append(letter)
+
+    def push(self, context: RuleContext) -> None:
+        """Push what can be pushed now."""
+        for peer in [peer for peer in self._queued if context.can_push(peer, awaited=True)]:
+            letter = self._pushed[peer] = self._queued[peer].popleft()
+            if not self._queued[peer]:
+                del self._queued[peer]
+            context.push(
+                peer,
+                token(context.weight),
+                register=letter.register,
+                epoch=EPOCH,
+                round=letter.tag,
+                note=letter.note,
+            )
+
+    def receivers(self) -> list[PeerId]:
+        """To whom anything is still to go, or under way."""
+        return [*dict.fromkeys((*self._queued, *self._pushed))]
+
+    def receivers_of(self, register: Pushed) -> list[PeerId]:
+        """To whom a register is still to go, or under way."""
+        late = [peer for peer, letter in self._pushed.items() if letter.register == register]
+        for peer, letters in self._queued.items():
+            if any(letter.register == register for letter in letters):
+                late.append(peer)
+        return late
+
+    def drop(self, peer: PeerId) -> None:
+        """Push nothing more to a peer, whatever becomes of what is under way."""
+        self._queued.pop(peer, None)
+        self._pushed.pop(peer, None)
+
+
+def merge(context: RuleContext, *, agrees: bool = False) -> None:
+    """Merge after the last round: plain gossip of weights, in which no peer waits.
+
+    Args:
+        context: Of a call after all have finished, when nothing of a round is under way.
+        agrees: Whether rounds end with the same model everywhere, so that there is nothing to
+            merge unless a comparison says otherwise.
+    """
+    if agrees and not context.merges_again:
+        context.may_close(True)
+    else:
+        context.push_half()
+        context.may_close(None)
 
 
 class Rounds:
@@ -226,3 +323,38 @@ class RoundRule(ABC):
     @abstractmethod
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         """Go on from what came, once it is all there."""
+
+
+class KeptShares:
+    """What a rule has copied out to send, each until nobody needs it any more."""
+
+    def __init__(self) -> None:
+        self._kept: list[Kept] = []
+
+    @property
+    def last(self) -> Kept:
+        """What was sent in the latest round; there must have been one."""
+        return self._kept[-1]
+
+    def add(self, kept: Kept) -> Kept:
+        """Note what is sent in a new round."""
+        self._kept.append(kept)
+        return kept
+
+    def let_go(self, context: RuleContext, rounds: Rounds, *, reads_last: bool) -> None:
+        """Keep only what is still to reach somebody, to be called after every step."""
+        needed = self._kept[-1:] if reads_last else []
+        for kept in self._kept:
+            if kept not in needed and rounds.is_under_way(kept):
+                needed.append(kept)
+            elif kept not in needed:
+                context.let_go(kept)
+        self._kept = [kept for kept in self._kept if kept in needed]
+
+
+def why_unlike(share: Share, ours: Kept, rule: str) -> str:
+    """How a share shows that its sender has another rule or format, or nothing."""
+    if not share.form.bare:
+        return f"carries no difference, which {rule} needs: give all peers the same rule"
+    wire, own = share.form.wire, ours.form.wire
+    return f"is {wire}, and {own} here: give all peers the same wire" * (wire != own)

@@ -74,7 +74,6 @@ SAME = "give all peers the same rule"
             "gradient-tracking",
             f"carries 1 of the 2 registers that gradient-tracking needs: {SAME}",
         ),
-        ("allreduce", "allreduce:samples=32", f"{SAME}, allreduce or allreduce:samples=N"),
     ],
 )
 def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, words: str) -> None:
@@ -91,7 +90,6 @@ def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, words: str) -
         ("d2", "exponential", "needs edges that go both ways, and that of p00 and p0"),
         ("decentlam", "exponential", "needs edges that go both ways, and that of p00 and p0"),
         ("choco", "random-matching", "choco needs the same weights in every round, and those of p"),
-        ("relaysgd", "random-matching", "relaysgd needs the same tree in every round, and the nei"),
     ],
 )
 def test_a_topology_that_does_not_fit_is_refused(spec: str, topology: str, words: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
-from rumor.gossip.rules.robust.registry import parse_robust
+from rumor.gossip.rules.robust.filters import parse_robust
 from rumor.gossip.wire.formats import parse_wire
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.swarm import CALM
@@ -295,8 +295,6 @@ CASES = {
         for outer, decay in ((0.4, 0.95), (1.0, 0.0))
     },
     "local-sgd:h=3": Case(partial(by_diloco, outer=1.0, mu=0.0), ALL),
-    # Here all steps take as many samples.
-    "local-sgd:h=3,by_samples=true": Case(partial(by_diloco, outer=1.0, mu=0.0), ALL),
     "diloco:h=3": Case(partial(by_diloco, outer=0.7, mu=0.9), ALL),
     "diloco:h=3,lr=0.4,momentum=0.5": Case(partial(by_diloco, outer=0.4, mu=0.5), ALL),
     "gasloc:h=3": Case(partial(by_gasloc, eta=0.7, alpha=1.0, gamma=0.2), OUTER),

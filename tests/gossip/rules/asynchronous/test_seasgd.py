@@ -1,15 +1,13 @@
 """SEASGD ties all models to one center, which lies in a segment that all of them share."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 
 from rumor.gossip.effects.effects import Exchange, Halt, Snapshot
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.protocol.rule import Rule, requirements_of
-from rumor.gossip.rules.asynchronous.easgd import EASGD
+from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.seasgd import SEASGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
@@ -41,10 +39,9 @@ def center_of(crowd: Crowd) -> Values:
     [
         (SEASGD, 0.2, 1, 5),
         (SEASGD, 0.9, 3, 2),
-        (partial(EASGD, center="segment"), 0.5, 10, 4),
-        (partial(EASGD, center="segment"), 1.0, 1, 1),
+        (SEASGD, 1.0, 1, 1),
     ],
-    ids=["seasgd", "seasgd of two", "easgd", "easgd alone"],
+    ids=["five", "two", "alone"],
 )
 def test_it_is_the_published_update_in_the_order_of_time(
     make: Callable[..., Rule], alpha: float, every: int, n: int, weather: NetworkConfig
@@ -130,31 +127,19 @@ def test_it_exchanges_after_steps_follows_once_it_has_finished_and_then_reads() 
     assert READ not in scene.step("a", trained=False)
 
 
-@pytest.mark.parametrize(
-    "make", [SEASGD, partial(EASGD, center="segment")], ids=["seasgd", "easgd"]
-)
-def test_a_swarm_on_two_machines_is_refused(make: Callable[[], Rule]) -> None:
-    scene = founded(make(), make(), make(), hosts=(HERE, HERE, THERE))
+def test_a_swarm_on_two_machines_is_refused() -> None:
+    scene = founded(SEASGD(), SEASGD(), SEASGD(), hosts=(HERE, HERE, THERE))
     for id, other in (("a", "c"), ("c", "a")):
         (halt,) = (effect for effect in scene.step(id) if isinstance(effect, Halt))
         assert f"{other} runs on another machine" in halt.reason and "\n" not in halt.reason
 
 
 def test_a_swarm_that_is_simulated_on_several_hosts_is_refused() -> None:
-    for rule in ("seasgd", "easgd:center=segment"):
-        with pytest.raises(
-            ConfigError, match=r"topology is 'hosts:sizes=2x2': rule .* one machine"
-        ):
-            simulate(task="consensus", workers=4, rule=rule, topology="hosts:sizes=2x2", steps=3)
+    with pytest.raises(ConfigError, match=r"topology is 'hosts:sizes=2x2': rule .* one machine"):
+        simulate(task="consensus", workers=4, rule="seasgd", topology="hosts:sizes=2x2", steps=3)
     with pytest.raises(ConfigError, match="rule seasgd needs all peers on one machine"):
         Swarm("quadratic", peers=4, rule="seasgd", topology="hosts:sizes=2x2")
     simulate(task="consensus", workers=4, rule="easgd", topology="hosts:sizes=2x2", steps=3)
-
-
-def test_only_with_its_center_in_a_segment_easgd_needs_one_machine() -> None:
-    assert requirements_of(EASGD(center="segment")).one_machine
-    assert EASGD(center="segment").registers == ()
-    assert not requirements_of(EASGD()).one_machine and EASGD().registers
 
 
 def ended(rule: Callable[[], Rule], steps: dict[PeerId, int], *faults: Fault) -> Crowd:

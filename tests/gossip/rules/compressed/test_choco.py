@@ -11,7 +11,7 @@ from rumor.gossip.effects.effects import Combine, Effect, Send
 from rumor.gossip.effects.events import Event, ShareRefused
 from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.compressed.choco import ESTIMATE, MEAN, Choco
-from rumor.gossip.rules.synchronous.letters import EPOCH
+from rumor.gossip.rules.synchronous.rounds import EPOCH
 from rumor.gossip.types import PeerId, ShareId
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Offer, Push

@@ -11,7 +11,7 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Rule, requirements_of
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
-from rumor.gossip.rules.synchronous.letters import EPOCH
+from rumor.gossip.rules.synchronous.rounds import EPOCH
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Push
 

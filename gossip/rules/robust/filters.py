@@ -1,4 +1,6 @@
-"""What part of each neighbor's difference a peer takes, from distances and weights alone.
+"""Robust filters by name, as people type them: ``clip:tau=0.5``, ``nna:byzantine=2``.
+
+They say what part of each neighbor's difference a peer takes, from distances and weights alone.
 
 All functions have one form. Peer i knows how far each neighbor's model is from its own, and how
 much each is to count, and gets a part ``c_j`` in [0, 1] for each:
@@ -13,9 +15,18 @@ one's own is not among them. ``byzantine`` is the weight b of neighbors that may
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated
 
-__all__ = ["clip", "cs_plus", "median_clip", "nna", "scc"]
+from ...specs.parameter import Parameter, listed
+from ...specs.spec import make
+
+__all__ = [
+    *("NONE", "ROBUST", "Robust", "RobustFilter"),
+    *("clip", "cs_plus", "median_clip", "nna", "parse_robust", "scc"),
+]
 
 # In many dimensions distances are much alike, so that clipping there costs honest peers next to
 # nothing: 0.4 % of the distance to the optimum at 1.5, 1.8 at 1.25, 4 at 1, none at 2. A liar moves
@@ -133,3 +144,88 @@ def _ascending(distances: Sequence[float], weights: Sequence[float]) -> Iterator
 def _is_within(weight: float, room: float) -> bool:
     """Whether so much weight fits, up to the rounding of sums."""
     return weight <= room * (1 + 1e-12)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobustFilter:
+    """What a peer takes of its neighbors' shares."""
+
+    coefficients: Callable[[Sequence[float], Sequence[float]], list[float]]
+    """From distances and weights, what part of each neighbor's difference is taken."""
+    is_relative: bool = True
+    """Whether it compares neighbors with one another, so that it must know several."""
+    by_median: bool = False
+    """Whether it looks at the neighbor in the middle, and need not be told how many lie."""
+
+
+def _clip(
+    tau: Annotated[
+        float,
+        Parameter(
+            "distance (Euclidean norm) up to which a share counts in full; 0 for 1.5 times the "
+            "median of the neighbors' distances.",
+            low=0,
+        ),
+    ] = 0.0,
+) -> RobustFilter:
+    """Moves the model no further than a share at a given distance would."""
+    if not tau:
+        return RobustFilter(coefficients=median_clip, by_median=True)
+    return RobustFilter(coefficients=lambda d, w: clip(d, w, tau), is_relative=False)
+
+
+def _scc(
+    byzantine: Annotated[
+        float,
+        Parameter("neighbors that may lie; 0 to clip at the second largest distance.", low=0),
+    ] = 0.0,
+) -> RobustFilter:
+    """Self-centered clipping: the radius follows from the nearest neighbors."""
+    return RobustFilter(coefficients=lambda d, w: scc(d, w, _weight_of(byzantine, w)))
+
+
+_Byzantine = Annotated[float, Parameter("neighbors that may lie.", low=0)]
+
+
+def _cs_plus(byzantine: _Byzantine = 1.0) -> RobustFilter:
+    """Clips at the distance of a neighbor that twice as many as may lie are beyond."""
+    return RobustFilter(coefficients=lambda d, w: cs_plus(d, w, _weight_of(byzantine, w)))
+
+
+def _nna(byzantine: _Byzantine = 1.0) -> RobustFilter:
+    """Leaves the farthest neighbors out."""
+    return RobustFilter(coefficients=lambda d, w: nna(d, w, _weight_of(byzantine, w)))
+
+
+def _weight_of(byzantine: float, weights: Sequence[float]) -> float:
+    """The weight of so many neighbors, of the mean weight each."""
+    return byzantine * (math.fsum(weights) / len(weights) if weights else 0.0)
+
+
+NONE = "none"
+"""What is typed for plain mixing."""
+
+ROBUST: Mapping[str, Callable[..., RobustFilter | None]] = MappingProxyType(
+    {NONE: lambda: None, "clip": _clip, "scc": _scc, "cs+": _cs_plus, "nna": _nna}
+)
+"""All filters, by the name that people type."""
+
+
+def parse_robust(spec: str) -> RobustFilter | None:
+    """Read what was typed, a name of `ROBUST`, perhaps with ``:key=value``; None for plain mixing.
+
+    Raises:
+        ConfigError: There is no such filter, or it does not take this.
+    """
+    return make("robust filter", spec, ROBUST)
+
+
+Robust = Annotated[
+    str,
+    Parameter(
+        "what is taken of a share, by how far it is from the model, so that members who lie move "
+        f"it by little: {listed(ROBUST)}, as in clip:tau=0.5 or nna:byzantine=2. The weight for "
+        "the rest goes back.",
+    ),
+]
+"""A rule's parameter ``robust``."""
