@@ -61,7 +61,7 @@ def test_a_last_digit_may_differ_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_page_shows_the_facts_of_today(gallery: ModuleType, page: list[str], name: str) -> None:
-    rows = [gallery.facts_row(name, n) for n in gallery.SIZES if gallery.spec_of(name, n)]
+    rows = [gallery.facts_row(name, n) for n in gallery.SIZES[:1]]
     shown = [line for line in page if line.startswith(f"| [{name}](")]
     for row, line in zip(rows, shown, strict=True):
         assert is_alike(row, line), "run `make gallery`"
