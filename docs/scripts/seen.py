@@ -26,11 +26,11 @@ HEAD = """\
 ## What was seen of each
 
 Live: `rumor launch -n 4 --steps 300 --set journal`, on digits, seed 0, then
-`python -m rumor.sim.replay`. Megabytes are what a peer sent, envelopes included. Loss:
-`rumor simulate -n 8 --steps 100 --network lossy --set loss=0.15 --set duplicates=0.1`, weight compared with `==`. Death: on a sound
-network, 200 steps; worker 2 crashes after 3 s, in which it takes some 30 of them. Every replay was identical, and every
-weight exact. With `--set momentum=0`, or another topology than `exponential`, where the rule needs
-that.
+`python -m rumor.sim.replay`. Megabytes are what a peer sent, envelopes included. Loss: `rumor
+simulate -n 8 --steps 100 --network lossy --set loss=0.15 --set duplicates=0.1`. Death: on a sound
+network, 200 steps; worker 2 crashes after 3 s, in which it takes some 30 of them. Every replay was
+identical, and every weight exact. With `--set momentum=0`, or another topology than `exponential`,
+where the rule needs that.
 """
 
 COLUMNS = (
@@ -81,7 +81,8 @@ def _live(name: str, given: dict[str, Any]) -> list[str]:
             [*launch, "--rule", name, *options], stdout=subprocess.PIPE, text=True, check=True
         )
         summary = json.loads(done.stdout.splitlines()[-1])
-        subprocess.run([rumor, "replay", run], stdout=subprocess.DEVNULL, check=True)
+        replay = [sys.executable, "-m", "rumor.sim.replay", run]
+        subprocess.run(replay, stdout=subprocess.DEVNULL, check=True)
     _audit(name, summary)
     return [f"{summary['accuracy']:.3f}", f"{summary['bytes_sent'] / 4e6:.3g}"]
 
