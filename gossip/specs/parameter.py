@@ -157,12 +157,11 @@ class Parameter:
         """
         try:
             value = self.convert(text) if self.convert else _read(self.kind, text)
-            fits = self._fits(value) and text != ""
+            if text and self._is_in_range(value):
+                return value
         except ValueError:
-            fits = False
-        if not fits:
-            raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
-        return value
+            pass
+        raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
 
     def read_all(self, text: str) -> Any:
         """Make a value of a variable of the environment: several of them are parted by commas, and
@@ -190,18 +189,17 @@ class Parameter:
         if self.is_several:
             self._check_several(value)
             return
-        is_other = not isinstance(value, _KINDS[self.kind][0]) or (
-            isinstance(value, bool) and self.kind is not bool
-        )
         if isinstance(value, str | Path) and "\0" in str(value):
             # Some strings name files, and no file has it in its name.
             raise ConfigError(f"{self.name} is {value!r}: it must have no NUL character")
+        accepted, noun = _KINDS[self.kind]
+        # To Python, true is a number.
+        is_other = not isinstance(value, accepted) or isinstance(value, bool) != (self.kind is bool)
         if is_other and self.is_mixed:
             return
-        if is_other and not (self.form or self.choices):
-            raise ConfigError(f"{self.name} is {value!r}: it must be {_KINDS[self.kind][1]}")
-        if not self._fits(value):
-            raise ConfigError(f"{self.name} is {value!r}: it must be {self.allowed}")
+        if is_other or not self._is_in_range(value):
+            allowed = noun if is_other and not (self.form or self.choices) else self.allowed
+            raise ConfigError(f"{self.name} is {value!r}: it must be {allowed}")
 
     def _check_several(self, values: object) -> None:
         one = replace(self, is_several=False)
@@ -212,15 +210,10 @@ class Parameter:
         for value in values:
             one.check(value)
 
-    def _fits(self, value: object) -> bool:
-        # To Python, true is a number.
-        if not isinstance(value, _KINDS[self.kind][0]) or isinstance(value, bool) != (
-            self.kind is bool
-        ):
-            return False
+    def _is_in_range(self, value: object) -> bool:
         if self.choices:
             return value in self.choices
-        if not isinstance(value, Real):
+        if not isinstance(value, Real) or isinstance(value, bool):
             return True
         number: Any = value
         return (

@@ -278,7 +278,6 @@ class Transport:
         """
         curve.answer()
         self._ways.look()
-        curve.say()
         if curve.keyring.look():
             self._follow_roster(curve)
 

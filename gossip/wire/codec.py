@@ -9,6 +9,7 @@ bytes are refused.
 
 import struct
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 from zlib import crc32
 
@@ -16,20 +17,8 @@ import msgpack
 import xxhash
 
 from ..errors import DecodeError, IncompatiblePeer, LocalProtocolError
-from .fields import (
-    U63,
-    U64,
-    WEIGHT_BYTES_MAX,
-    Check,
-    FieldError,
-    Fields,
-    integer,
-    named,
-    octets,
-    text,
-)
+from .fields import U64, WEIGHT_BYTES_MAX, Check, FieldError, Fields, checks_of, integer, named
 from .messages import BODIES, FRAME_BYTES_MAX, Envelope
-from .schema import HASH_BYTES, SHARDS_MAX
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -60,15 +49,10 @@ _PACKER = msgpack.Packer()
 _FIELDS: Final = tuple(map(Fields, BODIES))
 _KINDS: Final = {body: kind for kind, body in enumerate(BODIES)}
 
-_ENVELOPE: Final[dict[str, Check]] = {
-    "swarm": octets(0, HASH_BYTES),
-    "schema": octets(HASH_BYTES),
-    "source": text(1, 64),
-    "source_incarnation": integer(1, U63),
-    "destination": text(0, 64),
-    "destination_incarnation": integer(0, U63),
-    "shard": integer(0, SHARDS_MAX - 1),
-    "frame_bytes": integer(0, FRAME_BYTES_MAX),
+_ENVELOPE: Final = checks_of(Envelope, "body")
+_said: Final = attrgetter(*_ENVELOPE)
+_HEADER: Final = {
+    **_ENVELOPE,
     "frame_check": integer(0, U64),
     "kind": integer(0, len(BODIES) - 1),
     "body": Check(lambda value: value),
@@ -115,19 +99,7 @@ def encoded_bytes(envelope: Envelope) -> int:
 def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
     """The fields of a header as msgpack can write them, in the order of its table."""
     kind = _KINDS[type(envelope.body)]
-    return (
-        envelope.swarm,
-        envelope.schema,
-        envelope.source,
-        envelope.source_incarnation,
-        envelope.destination,
-        envelope.destination_incarnation,
-        envelope.shard,
-        envelope.frame_bytes,
-        frame_check,
-        kind,
-        _FIELDS[kind].write(envelope.body),
-    )
+    return (*_said(envelope), frame_check, kind, _FIELDS[kind].write(envelope.body))
 
 
 def version_notice() -> list[Buffer]:
@@ -179,7 +151,7 @@ def decode_header(first: Buffer) -> tuple[Envelope, int]:
         IncompatiblePeer: It is one of another version of the protocol.
     """
     try:
-        values = named(_unpack(first), _ENVELOPE)
+        values = named(_unpack(first), _HEADER)
         body = _FIELDS[values.pop("kind")].read(values.pop("body"))
     except FieldError as bad:
         raise DecodeError(str(bad)) from None

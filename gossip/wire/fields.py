@@ -25,6 +25,7 @@ __all__ = [
     "Check",
     "FieldError",
     "Fields",
+    "checks_of",
     "each",
     "integer",
     "named",
@@ -202,8 +203,7 @@ class Fields:
     def __init__(self, cls: type[Any]) -> None:
         self._cls = cls
         hints = get_type_hints(cls, include_extras=True)
-        names = list(hints)
-        checks = {name: _check_of(hint) for name, hint in hints.items()}
+        names, checks = list(hints), checks_of(cls)
         optional = [name for name, hint in hints.items() if OPTIONAL in get_args(hint)[1:]]
         self._required = len(names) - len(optional)
         # By how many of the optional fields are there.
@@ -247,6 +247,12 @@ class Fields:
             if index < len(values):
                 values[index] = write(values[index])
         return values
+
+
+def checks_of(cls: type[Any], *without: str) -> dict[str, Check]:
+    """How the fields of a class travel, by name, in the order of their declaration."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: _check_of(hint) for name, hint in hints.items() if name not in without}
 
 
 def _check_of(hint: Any) -> Check:

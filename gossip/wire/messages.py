@@ -25,7 +25,7 @@ from .fields import (
     weight,
 )
 from .formats import Form
-from .schema import HASH_BYTES, Schema
+from .schema import HASH_BYTES, SHARDS_MAX, Schema
 
 __all__ = [
     "BODIES",
@@ -504,17 +504,17 @@ BODIES: Final[tuple[type[Body], ...]] = get_args(Body)
 class Envelope:
     """What every message says beside its body."""
 
-    swarm: bytes
+    swarm: Annotated[bytes, octets(0, HASH_BYTES)]
     """Hash of the swarm's anchor, 16 bytes; empty where it is not known yet."""
-    schema: bytes
+    schema: Annotated[bytes, octets(HASH_BYTES)]
     """Hash of the model's schema, 16 bytes."""
-    source: PeerId
-    source_incarnation: Incarnation
-    destination: PeerId
+    source: _Name
+    source_incarnation: _Life
+    destination: Annotated[PeerId, text(0, 64)]
     """Empty in a first HELLO, which goes to an address."""
-    destination_incarnation: Incarnation
+    destination_incarnation: Annotated[Incarnation, integer(0, U63)]
     body: Body
-    frame_bytes: int = 0
+    frame_bytes: Annotated[int, integer(0, FRAME_BYTES_MAX)] = 0
     """Length of the raw frame beside this message."""
-    shard: int = 0
+    shard: Annotated[int, integer(0, SHARDS_MAX - 1)] = 0
     """Which shard a message about a share is about."""

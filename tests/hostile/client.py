@@ -139,7 +139,7 @@ class Stranger:
         source = self.name if name is None else name
         to = [self.victim, self.incarnation] if self.victim else ["", 0]
         head = [self.swarm, self.schema, source, incarnation, *to]
-        return framed([*head, shard, len(frame), check, kind, list(body)], frame)
+        return framed([*head, len(frame), shard, check, kind, list(body)], frame)
 
     def say(
         self,

@@ -7,7 +7,6 @@ again with every message, since connections outlive a revocation.
 """
 
 import logging
-import time
 from collections import Counter, OrderedDict
 from typing import Any, Final
 
@@ -28,7 +27,6 @@ ROSTER_MAGIC: Final = b"RMK\x01"
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _DOMAIN: Final = b"rumor"
-_SAY_S: Final = 10.0
 _NAMES_MAX: Final = 256
 _LINKS_MAX: Final = 16_384
 
@@ -93,8 +91,6 @@ class Curve:
         self.keyring = keyring
         self.refused: Counter[str] = Counter()
         """Connections and messages that were refused, by the reason."""
-        self._said_s = float("-inf")
-        self._unsaid: Counter[str] = Counter()
         self._keys: dict[str, bytes] = {}
         self._spoken: dict[bytes, set[PeerId]] = {}
         self._told: OrderedDict[str | bytes, bytes] = OrderedDict()
@@ -209,20 +205,9 @@ class Curve:
             return False
 
     def refuse(self, why: str) -> None:
-        """Count a refusal, and say so at most every ten seconds."""
+        """Count a refusal, and say so the first time."""
         # Strangers choose addresses and keys: what is kept of them is bounded.
         if why in self.refused or len(self.refused) < _NAMES_MAX:
             self.refused[why] += 1
-        self._unsaid[why] += 1
-        self.say()
-
-    def say(self) -> None:
-        """Say what was refused since it was last said, if that is long enough ago."""
-        now_s = time.monotonic()
-        if not self._unsaid or now_s - self._said_s < _SAY_S:
-            return
-        self._said_s = now_s
-        (why, _), total = self._unsaid.most_common(1)[0], self._unsaid.total()
-        more = f" ({total} refusals, this one most often)" if total > 1 else ""
-        _log.warning("refused %s%s", why, more)
-        self._unsaid.clear()
+            if self.refused[why] == 1:
+                _log.warning("refused %s", why)

@@ -369,8 +369,7 @@ def test_a_message_on_the_wire_is_as_it_was_in_version_4() -> None:
         "c410101112131415161718191a1b1c1d1e1f"  # schema
         "a6706565722d30" "cf0000018bcfe56800"  # peer-0, its incarnation
         "a6706565722d31" "07"  # peer-1, its incarnation
-        "00"  # shard 0
-        "00" "00"  # no frame, and its checksum
+        "00" "00" "00"  # no frame, shard 0, no checksum
         "07" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
     )  # fmt: skip
     (part,) = SAMPLES["ack"]
