@@ -20,7 +20,7 @@ from ..gossip.wire.messages import is_name
 from ..topology import over
 from .loggers.logger import LoggerSpec
 from .loggers.registry import check_loggers
-from .loop.metrics_port import check_metrics_port
+from .loop.exporter import check_metrics_port
 from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
 from .tasks.precision import check_precision
 
@@ -55,12 +55,7 @@ class Interval:
 
 
 class Recurrence:
-    """Says when it is time again.
-
-    Args:
-        interval: How often.
-        steps: Where the count of steps begins.
-    """
+    """Says when it is time again."""
 
     def __init__(self, interval: Interval, steps: int = 0) -> None:
         self._interval = interval

@@ -168,11 +168,7 @@ def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
 
 
 def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
-    """Plain names of the parameters that do not travel, all of a tie.
-
-    Args:
-        module: Whose.
-        moving: Its tensors that travel; what was frozen after the peer was made is among them.
+    """Plain names of the parameters that are not among those *moving*, all of a tie.
 
     >>> sorted(frozen_names(nn.Linear(2, 1), ()))
     ['bias', 'weight']
@@ -185,9 +181,7 @@ def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
 def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTensor, ...]:
     """What all peers are to have alike though it is never sent, by its values as they are now.
 
-    Args:
-        module: Whose parameters that require no gradients.
-        moving: Addresses of tensors that travel, of which frozen ones may be other names.
+    *moving* are addresses of tensors that travel, of which frozen ones may be other names.
 
     Returns:
         One for each parameter; a single one for all where there are very many.
@@ -230,14 +224,12 @@ def sort_out(
 ) -> tuple[list[NamedTensor], list[NamedTensor]]:
     """Find what of a module is averaged, and what only a copy carries, each in its order.
 
-    Args:
-        module: Whose tensors.
-        own: Tensors that only a copy carries, whatever they are, or modules of such.
+    *own* names tensors, or modules of such, that only a copy carries.
 
     Raises:
         ConfigError: The module has nothing by a name in *own*.
-        TrainingError: A tensor has no values yet, is none of plain numbers, or is spread over
-            processes; or a parameter overlaps in memory with another tensor.
+        TrainingError: A tensor has no values yet, or is none of plain numbers; or a parameter
+            overlaps in memory with another tensor.
     """
     plain = plain_names(module)
     saved = {plain(name) for name in module.state_dict()}
@@ -291,9 +283,7 @@ def _half_own(name: str, other: str) -> ConfigError:
 def tie_again(module: nn.Module, aliases: Mapping[str, Collection[str]]) -> None:
     """Tie tensors again that were tied, other than as one, before *module* was moved or copied.
 
-    Args:
-        module: Changed in place.
-        aliases: Further names of tensors, by their first one.
+    *aliases* has further names of tensors, by their first one.
     """
     if not any(aliases.values()):
         return

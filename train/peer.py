@@ -503,17 +503,17 @@ class Peer:
             self._stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
         require_samples(self._rule, samples)
         require_lr(lr)
-        lr = lr if requirements_of(self._rule).lr else None
         now = time.monotonic()
         if self._stepped_s is not None:
             # Smoothed over some ten steps: it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._check.after_step(self.steps + 1)
-        runtime.step(trained=True, stop=self._stop, samples=samples, lr=lr)
+        known_lr = lr if requirements_of(self._rule).lr else None
+        runtime.step(trained=True, stop=self._stop, samples=samples, lr=known_lr)
         self._folder.stepped(runtime)
         exchange_s = time.monotonic() - now
         apart_s = self._telemetry.stepped(
-            *(self.steps, loss, exchange_s), stats=self.stats, average=self.average
+            *(self.steps, loss, exchange_s), lr=lr, stats=self.stats, average=self.average
         )
         self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
         if self._signals.caught is not None:

@@ -174,7 +174,7 @@ def _find_folder(
         ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go
             together.
     """
-    from ...train.loop.metrics_port import require_free_ports
+    from ...train.loop.exporter import require_free_ports
     from ...train.storage.files import check_folder
     from .resume import require_same
 

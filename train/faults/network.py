@@ -81,11 +81,8 @@ class NetworkFaults:
     """The faults of a plan that are the network's, as a function of time.
 
     Whatever is drawn for the n-th message of a link is a function of the seed, the purpose, the
-    link's two ids and n alone: to take one fault away shifts no other.
-
-    Args:
-        faults: Of any kind, with names in place of positions; those of processes are passed over.
-        calm_s: When all of them are over in any case, virtual seconds.
+    link's two ids and n alone: to take one fault away shifts no other. *calm_s* is when all of them
+    are over in any case, virtual seconds.
     """
 
     def __init__(

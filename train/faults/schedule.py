@@ -331,10 +331,7 @@ _NAMES = tuple(entry.name for entry in fields(Fault) if entry.name != "row")
 
 
 def read_faults(source: str | Path) -> tuple[Fault, ...]:
-    """Read a schedule.
-
-    Args:
-        source: A file in UTF-8; or the JSON itself, a text that begins with a bracket.
+    """Read a schedule from a file, or from the JSON itself, a text that begins with a bracket.
 
     Returns:
         The faults in order of time; those of one time as they are given.
@@ -376,11 +373,9 @@ def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tu
 def check_faults(
     faults: Sequence[Fault], peers: Sequence[str], kinds: Collection[str] = tuple(KINDS)
 ) -> None:
-    """Hold faults against the run that they are for.
+    """Check faults against the peers of the run that they are for, and the *kinds* that it can do.
 
-    Args:
-        peers: Names of the run's peers. Newcomers of ``join`` need not be among them.
-        kinds: What this run can do.
+    Newcomers of ``join`` need not be among the peers.
 
     Raises:
         ConfigError: A fault is not of its form, of another kind, or of no peer of this run; the

@@ -38,11 +38,7 @@ def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
 
 
 class _Copied:
-    """A model whose state dict has copies, and that loads as ever.
-
-    Args:
-        model: The one.
-    """
+    """A model whose state dict has copies, and that loads as ever."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

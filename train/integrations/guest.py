@@ -34,11 +34,7 @@ _ALONE: Final = (
 
 
 def settings_of(config: PeerConfig | None, settings: Mapping[str, Any]) -> PeerConfig:
-    """The settings that a callback was given.
-
-    Args:
-        config: Those that are changed; None for the defaults.
-        settings: Fields of a `PeerConfig`.
+    """The settings that a callback was given: *config* with some fields changed.
 
     Raises:
         ConfigError: There is no such field, its value is out of range, or it is not for trainers.
@@ -66,14 +62,8 @@ class Guest:
     """Runs a peer from the first step of a trainer to the last.
 
     Signals are noted between two steps, so that the trainer can write a checkpoint before the peer
-    leaves. A process that ends in the middle of training lets the peer leave, too.
-
-    Args:
-        config: The peer's, of `settings_of`.
-        signals: Whether SIGTERM, SIGINT and SIGUSR1 end training; None for what *config* and the
-            environment say.
-        evaluate: See `Peer`.
-        evaluate_every: See `Peer`.
+    leaves. A process that ends in the middle of training lets the peer leave, too. With *signals*
+    None, *config* and the environment say whether SIGTERM, SIGINT and SIGUSR1 end training.
     """
 
     def __init__(
@@ -97,15 +87,11 @@ class Guest:
     def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
         """Found or join, around a model that lies where it is trained.
 
-        Args:
-            model: The trainer's.
-            processes: How many train it together.
-            state: What a checkpoint kept of this peer; None to begin anew.
+        *state* is what a checkpoint kept of this peer; None to begin anew.
 
         Raises:
             ConfigError: Several processes train one model, it is spread over devices, or as for
-                `Peer.__enter__`.
-            TransportError: Likewise, and so for all others that are named there.
+                `Peer.start`, as all other errors.
         """
         require_whole(model, processes)
         if self.is_inside:
@@ -152,17 +138,10 @@ class Guest:
             require_one_lr(self.peer._rule, groups)
 
     def stepped(self, loss: Loss | None = None, samples: int | None = None) -> bool:
-        """Mix and push after a step of the optimizer.
-
-        Args:
-            loss: For metrics, where it is known.
-            samples: How many the step took, for rules that weigh steps by them.
+        """Mix and push after a step of the optimizer; see `Peer.step`.
 
         Returns:
             Whether training is to end: a signal has come, or the rule says so.
-
-        Raises:
-            ConfigError: As for `Peer.step`, and so for all others that are named there.
         """
         peer = self._inside()
         if not self.was_called:
@@ -176,12 +155,8 @@ class Guest:
         return self._signals is not None and self._signals.caught is not None
 
     def evaluated(self, metrics: Mapping[str, Any], accuracy: str, loss: str) -> None:
-        """Tell what the trainer has measured on held-out data.
-
-        Args:
-            metrics: All of it.
-            accuracy: Name of the fraction that is right; it need not be there.
-            loss: Name of the mean loss; likewise.
+        """Tell what the trainer has measured on held-out data: of all *metrics*, those of the names
+        *accuracy* and *loss*, where they are there.
         """
         found = {"accuracy": metrics.get(accuracy), "loss": metrics.get(loss)}
         told = {name: float(value) for name, value in found.items() if value is not None}
@@ -224,11 +199,7 @@ class Guest:
 
 
 def require_whole(model: nn.Module, processes: int) -> None:
-    """Make sure that one process has all of a model, on one device.
-
-    Args:
-        model: The trainer's.
-        processes: How many train it together.
+    """Make sure that one of *processes* processes has all of a model, on one device.
 
     Raises:
         ConfigError: It is spread; the message says what to do.

@@ -66,16 +66,7 @@ class Average:
 
 
 class AverageEvaluator:
-    """Measures the average now and then, on a model of its own.
-
-    Args:
-        model: The peer's; a copy of it is made at the first evaluation.
-        evaluate: Measures.
-        every: Steps between two evaluations.
-
-    Raises:
-        ConfigError: *every* is less than 1.
-    """
+    """Measures the average every so many steps, on a copy of the peer's model."""
 
     def __init__(self, model: nn.Module, evaluate: Evaluate, every: int) -> None:
         if every < 1:
@@ -91,13 +82,10 @@ class AverageEvaluator:
         return step % self._every == 0 and (now := stats()).id == min(now.members)
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
-        """Read the average and measure it.
+        """Read the average after a step and measure it.
 
-        Args:
-            step: After which.
-            read: Reads it, and waits so many seconds for each peer: no longer than some times what
-                it took for all together the last time. One that has just died must not hold up the
-                training of this one until everybody knows.
+        *read* waits so many seconds for each peer: no longer than some times what it took for all
+        together the last time. One that has just died must not hold up training until all know.
         """
         began_s = time.perf_counter()
         found = read(self._patience_s)
@@ -131,15 +119,10 @@ def average(
 ) -> Average:
     """Read the models of all live peers, one at a time, and average them.
 
-    Args:
-        runtime: Runs the peer.
-        vector: Its values, and so whose state dict is wanted.
-        timeout_s: How long to wait for each peer, seconds.
-        stop: When set, nobody else is waited for.
+    Each is waited for *timeout_s* seconds; none any more once *stop* is set.
 
     Raises:
-        TrainingError: As for `PeerRuntime.call`.
-        TransportError: Likewise.
+        TrainingError, TransportError: As for `PeerRuntime.call`.
     """
     # It need not be called where steps are: on a device, what is read comes in this order.
     vector.follow()
@@ -195,11 +178,7 @@ def _added(
 
 
 class _WeightedSum:
-    """Sums of weight times model, float64, and the weights.
-
-    Args:
-        vector: What the models are laid out like; the peer's own.
-    """
+    """Sums of weight times model, float64, and the weights; laid out like the peer's own vector."""
 
     def __init__(self, vector: Vector) -> None:
         self.held: dict[str, list[int]] = {}

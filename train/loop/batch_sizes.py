@@ -17,11 +17,10 @@ def by_worker(
     read: Callable[[str], _T | None],
     form: str,
 ) -> dict[int, _T]:
-    """Read ``WORKER:VALUE`` texts.
+    """Read ``WORKER:VALUE`` texts, where WORKER is an id, or an index from 0.
 
     Args:
         option: What they were given as, for messages.
-        texts: WORKER is an id, or an index from 0.
         read: Makes a value of the text behind the last colon; None where it is none.
         form: What a text must be, for messages.
 
@@ -52,15 +51,7 @@ def by_worker(
 def batch_sizes(
     texts: Sequence[str], ids: Sequence[str], otherwise: _T, option: str = "batch_sizes"
 ) -> list[int | _T]:
-    """Read ``WORKER:N``: how many samples each worker's batches have.
-
-    Args:
-        texts: As `by_worker` takes them.
-        otherwise: Of all that are not named.
-        option: What they were given as, for messages.
-
-    Raises:
-        ConfigError: As for `by_worker`.
+    """Read ``WORKER:N``: how many samples each worker's batches have; see `by_worker`.
 
     >>> batch_sizes(["2:128", "peer-0:8"], ["peer-0", "peer-1", "peer-2"], 32)
     [8, 32, 128]

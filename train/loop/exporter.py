@@ -1,34 +1,34 @@
 """A peer's figures for Prometheus, read when they are scraped."""
 
+import socket as sockets
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ...gossip.transport.addresses import join_address
-from ..runtime.telling.stats import METRICS, PeerStats
-from .metrics_port import port_in_use
+from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import PORT_MAX, join_address
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["Exporter"]
+    from ..runtime.telling.stats import PeerStats  # imports torch, and settings are read without
+
+__all__ = ["Exporter", "check_metrics_port", "require_free_ports"]
 
 
 class Exporter:
-    """Serves a peer's figures at ``/metrics`` until it is closed.
+    """Serves a peer's figures at ``/metrics`` until it is closed; port 0 for a free one.
 
-    Nothing is counted for it: each scrape reads what the peer has counted, and holds no lock
-    while the peer takes a step or waits for a round.
-
-    Args:
-        stats: Reads the peer's figures, on threads of the server.
-        port: Where; 0 for a free one.
-        host: The address of this machine at which it is served.
+    Nothing is counted for it: each scrape reads, on a thread of the server, what the peer has
+    counted, and holds no lock while the peer takes a step or waits for a round.
 
     Raises:
-        ConfigError: The port is in use, or cannot be had.
+        ConfigError: The port is in use, or not available.
     """
 
-    def __init__(self, stats: Callable[[], PeerStats], port: int, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, stats: "Callable[[], PeerStats]", port: int, host: str = "127.0.0.1"
+    ) -> None:
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
         registry = CollectorRegistry()
@@ -39,7 +39,7 @@ class Exporter:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise port_in_use(host, port, error) from None
+            raise _port_in_use(host, port, error) from None
         self.port = self._server.server_port
         """Where it is served."""
         address = join_address(host, str(self.port))
@@ -58,7 +58,7 @@ class Exporter:
 class _Collector:
     """Makes metrics of a peer at each scrape."""
 
-    def __init__(self, stats: Callable[[], PeerStats]) -> None:
+    def __init__(self, stats: "Callable[[], PeerStats]") -> None:
         self._stats = stats
 
     def collect(self) -> "Iterator[Metric]":
@@ -68,6 +68,8 @@ class _Collector:
             GaugeMetricFamily,
             InfoMetricFamily,
         )
+
+        from ..runtime.telling.stats import METRICS
 
         stats = self._stats()
         labels = {"peer": stats.id, "rule": stats.rule, "topology": stats.topology}
@@ -82,3 +84,44 @@ class _Collector:
             if (value := metric.get(stats)) is not None:
                 family = CounterMetricFamily if metric.is_counter else GaugeMetricFamily
                 yield family(f"rumor_{metric.name}", metric.help, value)
+
+
+def check_metrics_port(port: int, peers: int = 1) -> None:
+    """Make sure that so many ports can be served, from *port* on.
+
+    Raises:
+        ConfigError: One is no port, or prometheus_client is not installed.
+    """
+    if not 0 <= port <= PORT_MAX or (port and port + peers - 1 > PORT_MAX):
+        several = f" for {peers} peers" if peers > 1 else ""
+        raise ConfigError(
+            f"metrics_port is {port}{several}: ports go from 1 to {PORT_MAX}; 0 is a free one"
+        )
+    if find_spec("prometheus_client") is None:
+        raise ConfigError(
+            "metrics_port needs a package that is not installed: pip install 'rumor[prometheus]'"
+        )
+
+
+def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
+    """Make sure that nobody listens on the ports of so many peers; with port 0, all are free.
+
+    Raises:
+        ConfigError: One is in use, and named; or see `check_metrics_port`.
+    """
+    check_metrics_port(port, peers)
+    for each in range(port, port + peers) if port else ():
+        with sockets.socket() as probe:
+            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, each))
+            except OSError as error:
+                raise _port_in_use(host, each, error) from None
+
+
+def _port_in_use(host: str, port: int, error: OSError) -> ConfigError:
+    """What to say where metrics cannot be served."""
+    return ConfigError(
+        f"metrics cannot be served at {host}:{port} ({error.strerror or error}): choose another "
+        "metrics_port, or 0 for a free one"
+    )

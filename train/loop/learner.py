@@ -34,10 +34,6 @@ class Learner:
     step: torch is seeded anew before each, and for a user's own task numpy and Python, too. Else
     torch is seeded once.
 
-    Args:
-        config: What to train.
-        peer: The peer's id.
-
     Raises:
         ConfigError: The task cannot be built, its data cannot be split so, or there is no such
             device.
@@ -85,12 +81,7 @@ class Learner:
         )
 
     def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
-        """Take optimizer steps within the backward pass, shard by shard, from now on.
-
-        Args:
-            schema: How the model is cut.
-            ready: Told each shard whose numbers are those after the step.
-        """
+        """Take optimizer steps within the backward pass from now on; see `BackwardSteps`."""
         self._backward = BackwardSteps(self.model, self._optimizer, schema, ready)
 
     def start(self) -> None:
@@ -107,24 +98,16 @@ class Learner:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def is_done(self, swarm_steps: int) -> bool:
-        """Whether no further step is to be taken.
-
-        Args:
-            swarm_steps: What all peers together have taken.
-        """
+        """Whether no further step is to be taken, once all peers together have taken so many."""
         total = self._config.total_steps
         over = total is not None and swarm_steps >= total
         return over or (self.steps is not None and self.taken >= self.steps)
 
     def step(self, *, swarm_steps: int = 0) -> Tensor:
-        """Take one optimizer step.
+        """Take one optimizer step; returns the loss on the batch before it, a scalar.
 
-        Args:
-            swarm_steps: What all peers together had taken at this one's last turn; a schedule of
-                the learning rate goes by it.
-
-        Returns:
-            The loss on the batch before it, a scalar.
+        *swarm_steps* is what all peers together had taken at this one's last turn; a schedule of
+        the learning rate goes by it.
         """
         if self._config.journal:
             self._seed_step()

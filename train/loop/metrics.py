@@ -57,17 +57,13 @@ class RandomProjection:
         self.seed = seed
 
     def of(self, *flats: Tensor) -> list[float]:
-        """Sketch a vector.
-
-        Args:
-            flats: The vector, whole or in pieces of any dtype and device, each one flat; their
-                lengths add up to ``n_params``.
+        """Sketch a vector, whole or in flat pieces of any dtype and device.
 
         Returns:
             ``width`` numbers, or ``n_params`` where those are fewer; summed in float64.
 
         Raises:
-            ValueError: The lengths do not add up.
+            ValueError: The pieces have not ``n_params`` numbers together.
         """
         if (n := sum(flat.numel() for flat in flats)) != self.n_params:
             raise ValueError(f"the vector has {n} numbers, the sketch was made for {self.n_params}")
@@ -99,7 +95,7 @@ class Recorder:
         flats: The peer's vector, whose sketch some rows have.
         log_every: Steps between two rows.
         before_s: How long earlier incarnations trained, seconds; the rows' time goes on there.
-        loggers: Who else gets the rows; they are opened and closed elsewhere.
+        loggers: Get the rows, too; they are opened and closed elsewhere.
     """
 
     def __init__(
@@ -133,13 +129,10 @@ class Recorder:
         return step % self._log_every == 0 or step == 1
 
     def note(self, loss: Loss | None, step_s: float, exchange_s: float) -> None:
-        """Count a step into the next row.
+        """Count a step into the next row: its loss and seconds.
 
-        Args:
-            loss: On its batch. A tensor is read where the row is written, so that a GPU is not
-                waited for in each step.
-            step_s: What it took, seconds.
-            exchange_s: How much of it went to pushing and mixing, and to waiting for others.
+        *exchange_s* went to pushing, mixing and waiting for others. A loss that is a tensor is read
+        where the row is written, so that a GPU is not waited for in each step.
         """
         if loss is not None:
             self._losses = self._losses + (loss.detach() if isinstance(loss, Tensor) else loss)
@@ -160,14 +153,10 @@ class Recorder:
         averaged: AverageEvaluation | None = None,
         sketched: bool = False,
     ) -> None:
-        """Write a row about the steps since the last one.
+        """Write a row about the steps since the last one, of which *step* was the last.
 
-        Args:
-            step: Which was the last.
-            lr: Learning rate that it was taken with; None where that is not known.
-            evaluation: Of the model after it, on held-out data.
-            averaged: What was measured of the average of all peers after it.
-            sketched: Whether to add a sketch of the model, which takes a pass over it.
+        *lr* is its learning rate; *evaluation* is of the model after it, *averaged* of the average
+        of all peers; *sketched* adds a sketch of the model, which takes a pass over it.
         """
         loss = float(self._losses) / self._losses_count if self._losses_count else None
         self._losses, self._losses_count = 0.0, 0

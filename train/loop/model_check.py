@@ -74,9 +74,6 @@ class ModelCheck:
     def after_step(self, steps: int) -> None:
         """Check the model, and read it, now and then.
 
-        Args:
-            steps: How many were taken.
-
         Raises:
             TrainingError: As for `require_sound`.
         """

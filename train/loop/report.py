@@ -105,14 +105,9 @@ def report_of(
     """Say how a peer ended.
 
     Args:
-        stats: Of the peer, at its end.
-        state: How it ended.
-        error: What went wrong, in words.
-        merge: How the last `Peer.merge` ended; None where there was none.
         folder: The peer's, which knows of earlier incarnations; None where there is none.
         steps_before: That those took.
-        wall_s: From this one's first step to its last, seconds.
-        evaluation: Of its model, the last one.
+        wall_s: From this incarnation's first step to its last, seconds.
         index: Which part of the data it had.
     """
     counters = stats.counters
@@ -148,13 +143,7 @@ def report_of(
 def logged_run(
     stats: PeerStats, config: PeerConfig, settings: Mapping[str, Any] | None = None
 ) -> LoggedRun:
-    """What loggers are told of a peer that writes its own rows.
-
-    Args:
-        stats: Of the peer, which has been let in.
-        config: Its settings.
-        settings: Of its training, where they are known.
-    """
+    """What loggers are told of a peer that has been let in, and, in *settings*, of its training."""
     own = {
         **{"rule": stats.rule, "p": stats.p, "topology": stats.topology},
         **{"seed": config.seed, "shards": config.shards, "wire": config.protocol.wire},

@@ -3,14 +3,14 @@
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from torch import Tensor, nn
 
-from ...gossip import ConfigError, RumorError
+from ...gossip import ConfigError, RumorError, TransportError
 from ..config import PeerConfig
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
@@ -21,7 +21,7 @@ from ..tensors.vector import Vector
 from .average import Average, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
 from .metrics import Loss, Recorder
-from .report import State, logged_run, report_of, save_peer_model
+from .report import Report, State, logged_run, report_of, save_peer_model
 
 __all__ = ["Telemetry"]
 
@@ -35,18 +35,10 @@ _SKETCHING_PART_MAX: Final = 0.02
 
 
 class Telemetry:
-    """Feeds whoever wants to know how a peer's training goes.
+    """Tells how a peer's training goes: rows while its loop runs, and its end.
 
-    While the loop runs it writes ``metrics.jsonl``, and at the end ``peer.json`` and the model.
-    What the disk does not take costs a warning, and training goes on.
-
-    Args:
-        config: The peer's.
-        model: The peer's.
-        vector: The peer's.
-        evaluate: Measures the average of all peers' models; None not to.
-        evaluate_every: Steps between two such measurements.
-        ready: A file that is there as long as the peer is a member; None for none.
+    What the disk does not take costs a warning, and training goes on. *ready* is a file that is
+    there as long as the peer is a member.
 
     Raises:
         ConfigError: A logger cannot be made, or only one of *evaluate* and *evaluate_every* is
@@ -70,6 +62,22 @@ class Telemetry:
         self._evaluator: AverageEvaluator | None = None
         if evaluate is not None and evaluate_every is not None:
             self._evaluator = AverageEvaluator(model, evaluate, evaluate_every)
+        # From here to `report`: `rumor peer` sets these before the start, a script does not.
+        self.settings: Mapping[str, Any] | None = None
+        """What is trained, for loggers; given, the end is written whether or not rows are."""
+        self.index = 0
+        """Which part of the data is trained on."""
+        self.before_s = 0.0
+        """How long earlier incarnations trained, seconds."""
+        self.after_exchange: Callable[[float], bool] | None = None
+        """Called in each step, before its row, with seconds that belong to no step; returns whether
+        the step has a row, and a sketch, in any case."""
+        self.evaluate_end: Callable[[], Evaluation] | None = None
+        """Measures the model at its end."""
+        self.report: Report | None = None
+        """How the peer ended; None before."""
+        self.failure: OSError | None = None
+        """Why its end could not be written."""
         self._loggers = LogWriter(make_loggers(config.loggers))
         self._exporter: Exporter | None = None
         self._loss: Loss | None = None
@@ -109,35 +117,45 @@ class Telemetry:
         """
         first = stats()
         self._say_ready(first.id)
-        out, log_every = self._config.out, self._config.log_every
-        if log_every is None or (out is None and not self._config.loggers):
-            return
-        if out is not None:
-            # What it says of an earlier incarnation would pass for the end of this one.
-            (out / "peer.json").unlink(missing_ok=True)
-        path = None if out is None else out / "metrics.jsonl"
-        self._rows = Recorder(path, stats, self._vector.flats, log_every, loggers=self._loggers)
-        self._loggers.open(logged_run(first, self._config))
         self._steps_before = first.steps
         self._started_s = self._stepped_s = time.perf_counter()
+        out, log_every = self._config.out, self._config.log_every
+        if out is not None and self._writes_end:
+            # What it says of an earlier incarnation would pass for the end of this one.
+            (out / "peer.json").unlink(missing_ok=True)
+        if log_every is None or (out is None and not self._loggers):
+            return
+        self._rows = Recorder(
+            None if out is None else out / "metrics.jsonl",
+            *(stats, self._vector.flats, log_every),
+            before_s=self.before_s,
+            loggers=self._loggers,
+        )
+        self._loggers.open(logged_run(first, self._config, self.settings))
+
+    @property
+    def _writes_end(self) -> bool:
+        return self._config.log_every is not None or self.settings is not None
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long the peer has trained, earlier incarnations included, seconds."""
+        return self.before_s + (time.perf_counter() - self._started_s if self._started_s else 0.0)
 
     def stepped(
         self,
         step: int,
         loss: Loss | None,
         exchange_s: float,
+        *,
+        lr: float | None,
         stats: Callable[[], PeerStats],
         average: Callable[[float], Average],
     ) -> float:
-        """Note a step.
+        """Note a step, *exchange_s* of which went to pushing, mixing and waiting for others.
 
-        Args:
-            step: Which.
-            loss: On its batch. A tensor is read where it is asked for or a row is written, so that
-                a GPU is not waited for in each step.
-            exchange_s: How long the step pushed, mixed and waited for others, seconds.
-            stats: Reads the peer's figures.
-            average: Reads the average of all, as `Peer.average`.
+        A loss that is a tensor is read where it is asked for or a row is written, so that a GPU is
+        not waited for in each step.
 
         Returns:
             How long it took to measure the average of all, which belongs to no step, seconds.
@@ -148,12 +166,13 @@ class Telemetry:
         if evaluator is not None and evaluator.is_due(step, stats):
             averaged = self.averaged = evaluator.measure(step, average)
         apart_s = averaged.wall_s if averaged else 0.0
+        is_due = self.after_exchange is not None and self.after_exchange(apart_s)
         if (rows := self._rows) is not None:
             rows.note(loss, time.perf_counter() - self._stepped_s - apart_s, exchange_s)
-            if averaged or rows.is_due(step) or step == self._steps_before + 1:
-                self._write(rows, step, averaged)
-            # What the row itself took belongs to no step.
-            self._stepped_s = time.perf_counter()
+            if averaged or is_due or rows.is_due(step):
+                self._write(rows, step, averaged, lr=lr, sketched=is_due)
+        # What the row itself took belongs to no step.
+        self._stepped_s = time.perf_counter()
         return apart_s
 
     def evaluated(self, accuracy: float | None, loss: float | None) -> None:
@@ -183,7 +202,7 @@ class Telemetry:
         left: bool,
         early: bool,
     ) -> None:
-        """Write how it ended, where rows are written.
+        """Say how the loop ended, and write it where that is asked for.
 
         Args:
             stats: Reads the peer's figures.
@@ -193,57 +212,71 @@ class Telemetry:
             left: Whether the peer has left.
             early: Whether that was before the end of the loop, or it was told to stop.
         """
-        if self._rows is None:
-            return
         # They keep the peer, and the peer keeps this.
         rows, self._rows = self._rows, None
-        if not self._is_noted:
-            self._write(rows, stats().steps)
-        rows.close()
+        if rows is not None:
+            if not self._is_noted:
+                self._write(rows, stats().steps)
+            rows.close()
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
-        last = stats()
+        # Told to stop, it waited for nobody.
+        stopped = stopped or (early and isinstance(error, TransportError))
+        state: State = "finished"
         if error is not None and not stopped:
             # An error of the script after the merge does not undo its training.
-            is_over = bool(merge) and not isinstance(error, RumorError)
-            self._report(last, "finished" if is_over else "failed", merge, error)
-        else:
-            self._report(last, "left" if left and (early or stopped) else "finished", merge)
+            state = "finished" if merge and not isinstance(error, RumorError) else "failed"
+        elif (left or error is not None) and (early or stopped):
+            state = "left"
+        self.tell_end(stats(), state, merge, None if stopped else error)
 
-    def _report(
+    def tell_end(
         self,
         stats: PeerStats,
         state: State,
-        merge: MergeResult | None,
+        merge: MergeResult | None = None,
         error: BaseException | None = None,
     ) -> None:
-        folder = self._config.out
-        report = report_of(
+        """Write ``peer.json`` and the model, where that is asked for, and close loggers."""
+        folder, evaluate = self._config.out, self.evaluate_end
+        if evaluate is not None and state != "failed":
+            self._evaluation = evaluate()
+        report = self.report = report_of(
             stats,
             state,
-            None if error is None else f"{type(error).__name__}: {error}",
+            None if error is None else _in_words(error),
             merge=merge,
             folder=folder,
             steps_before=self._steps_before,
             wall_s=self._stepped_s - self._started_s,
             evaluation=self._evaluation,
+            index=self.index,
         )
-        if folder is not None:
+        if folder is not None and self._writes_end:
             try:
                 if state != "failed":
                     path, with_frozen = folder / "model.safetensors", self._config.save_frozen
                     save_peer_model(stats, self._model, self._vector, path, with_frozen=with_frozen)
                 report.write(folder)
             except OSError as failure:
+                self.failure = failure
                 _log.warning("the end of this peer could not be written: %s", failure)
         self._loggers.close(report.as_json())
 
-    def _write(self, rows: Recorder, step: int, averaged: AverageEvaluation | None = None) -> None:
+    def _write(
+        self,
+        rows: Recorder,
+        step: int,
+        averaged: AverageEvaluation | None = None,
+        *,
+        lr: float | None = None,
+        sketched: bool = False,
+    ) -> None:
         began_s = time.perf_counter()
-        sketched = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
-        sketched = sketched and began_s >= self._sketch_due_s
+        is_turn = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
+        sketched = sketched or (is_turn and began_s >= self._sketch_due_s)
         evaluation = None if self._is_noted else self._evaluation
-        rows.write(step, evaluation=evaluation, averaged=averaged, sketched=sketched)
+        rows.write(step, lr=lr, evaluation=evaluation, averaged=averaged, sketched=sketched)
         self._is_noted = True
         if sketched:
             now = time.perf_counter()
@@ -268,3 +301,7 @@ class Telemetry:
         if self._ready is not None:
             with suppress(OSError):
                 self._ready.unlink()
+
+
+def _in_words(error: BaseException) -> str:
+    return str(error) if isinstance(error, RumorError) else f"{type(error).__name__}: {error}"

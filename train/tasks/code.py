@@ -62,13 +62,10 @@ class Corpus:
 
 
 def read_packages(folder: Path) -> Corpus:
-    """Read the Python files below a folder, a package for each entry that it has.
+    """Read the Python files below a folder, without tests: a package for each entry that it has.
 
     About a tenth of the packages is held out, chosen by their names: the same ones on every
     machine and in every version of the text.
-
-    Args:
-        folder: Where they are; tests in it are passed over.
 
     Raises:
         ConfigError: There are no two packages.
@@ -100,21 +97,16 @@ def standard_library() -> Corpus:
 def code(size: str = "120k") -> Task:
     """Build the task: source of the standard library, and a decoder-only transformer.
 
+    It has about *size* parameters: ``120k``, ``800k``, ``3.3m`` or ``30m``.
+
     A sample is so many bytes as the model has places (128, or 256 and 512 for the two larger
     models); its targets are the bytes that follow each. Both are uint8, axes ``(n_samples,
     n_places)``; outputs are float32, ``(n_samples, n_places, 256)``. The loss is in nats for each
     byte. Packages are held out whole, one in ten by its name, and 512 samples from all over them
-    are what is evaluated. ``targets`` are the packages, numbered, so that the partition ``package``
-    gives each peer packages of its own.
+    are what is evaluated. ``targets`` are the packages, numbered.
 
     AdamW (betas .9 and .95, weight decay .1), with a learning rate that rises over a twentieth
     of the steps and falls along a cosine to a tenth.
-
-    Args:
-        size: Of the model: ``120k``, ``800k``, ``3.3m`` or ``30m`` parameters, about.
-
-    Returns:
-        The task.
     """
     corpus, config = standard_library(), SIZES[size]
     train, packages = _samples(corpus.train, config.context)

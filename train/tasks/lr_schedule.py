@@ -52,20 +52,14 @@ class LrSchedule:
         return self.fall is None and not self.warmup
 
     def after(self, done: float, whole: float | None) -> float:
-        """The learning rate as a part of the full one, after some of the training.
+        """The learning rate as a part of the full one, after *done* steps or seconds of *whole*.
 
-        Args:
-            done: Steps, or seconds, >= 0.
-            whole: How many there are to be; None where nobody knows, which is far from done.
+        None where nobody knows how many there are to be, which is far from done.
         """
         return self.factor(done / (whole or math.inf))
 
     def factor(self, progress: float) -> float:
-        """The learning rate as a part of the full one.
-
-        Args:
-            progress: How much of the training is done, in [0, 1]; beyond it the floor remains.
-        """
+        """The learning rate as a part of the full one, at a progress in [0, 1]."""
         if progress < self.warmup:
             # The first step, too, shall move something, but how many there will be is not known:
             # a hundredth of the rise is where it begins.
@@ -101,11 +95,7 @@ LR_SCHEDULES: Mapping[str, Callable[..., LrSchedule]] = MappingProxyType(
 
 
 class FullRates:
-    """The learning rates that an optimizer was made with, one for each group of parameters.
-
-    Args:
-        optimizer: Of which a schedule uses a part of them.
-    """
+    """The learning rates that an optimizer was made with, one for each group of parameters."""
 
     def __init__(self, optimizer: "Optimizer") -> None:
         self._optimizer = optimizer

@@ -29,12 +29,6 @@ def quadratic(*, seed: int) -> Task:
     The held-out data are no samples. With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples,
     which is the same loss on the n_features rows of a scaled R: the test loss is the excess
     over the optimum, not as a difference of two numbers that are nearly equal.
-
-    Args:
-        seed: What the problem is drawn from; peers of one swarm must use the same.
-
-    Returns:
-        The task; its accuracy is None.
     """
     rng = stream(seed, "quadratic", "data")
     scales = np.geomspace(1.0, CONDITION**-0.5, N_FEATURES)
@@ -54,11 +48,7 @@ def quadratic(*, seed: int) -> Task:
 
 
 def optimum(inputs: Tensor, targets: Tensor) -> Tensor:
-    """Solve the least-squares problem.
-
-    Args:
-        inputs: Any float dtype, axes ``(n_samples, n_features)``, of full rank.
-        targets: Any float dtype, axes ``(n_samples, 1)``.
+    """Solve the least-squares problem of *inputs*, ``(n_samples, n_features)``, and *targets*.
 
     Returns:
         x*, the weight that a model of this task has at its optimum: float64, axes

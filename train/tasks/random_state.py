@@ -15,15 +15,8 @@ _CPU: Final = torch.device("cpu")
 
 
 def seed_of(seed: int, peer: str, purpose: str) -> int:
-    """Make a seed of its own for one *purpose* of one *peer*.
-
-    Args:
-        seed: The run's seed.
-        peer: The peer's id.
-        purpose: What is drawn, such as ``"step:3"``.
-
-    Returns:
-        An integer from 0 to 2^63 - 1, which torch takes.
+    """Make a seed of its own, from 0 to 2^63 - 1, for one *purpose* of one *peer*, such as
+    ``"step:3"``.
     """
     digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
@@ -31,11 +24,7 @@ def seed_of(seed: int, peer: str, purpose: str) -> int:
 
 @contextmanager
 def kept_random_state(device: torch.device = _CPU) -> Iterator[None]:
-    """Give torch, numpy and Python back the random states that they had.
-
-    Args:
-        device: Whose generator is kept, too.
-    """
+    """Give torch, here and on *device*, numpy and Python back the random states that they had."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     try:
@@ -53,10 +42,6 @@ def seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
     """Let whatever is drawn inside follow from *seed* alone, and change no draw outside.
 
     The generators belong to the process: no other thread may draw meanwhile.
-
-    Args:
-        seed: From 0 to 2^63 - 1.
-        device: Whose generator is seeded, too.
     """
     with kept_random_state(device):
         # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.

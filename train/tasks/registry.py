@@ -31,18 +31,11 @@ BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
 
 
 def load_task(spec: str | Callable[..., Task], *, seed: int) -> Task:
-    """Find and build a task.
+    """Find and build a task, of a key of ``BUILT_IN``, ``module:function``, or such a function.
 
     For ``module:function`` the working directory is put first on ``sys.path`` and stays
     there, as it would for a script. The function is called with ``seed=`` if it has such a
     parameter, otherwise with nothing, and returns a ``Task``.
-
-    Args:
-        spec: A key of ``BUILT_IN``, ``module:function``, or such a function itself.
-        seed: The run's seed; a task that draws its data draws it from this.
-
-    Returns:
-        The task.
 
     Raises:
         ConfigError: There is no such task, or the user's code raised (the message says where).

@@ -52,15 +52,7 @@ MakeOptimizer: TypeAlias = Callable[[Iterable[nn.Parameter], float], Optimizer]
 
 
 def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-    """Make the optimizer of a task that names none: SGD with momentum 0.9.
-
-    Args:
-        parameters: What to train.
-        lr: Learning rate, > 0.
-
-    Returns:
-        A fresh optimizer.
-    """
+    """The optimizer of a task that names none: SGD with momentum 0.9."""
     return SGD(parameters, lr=lr, momentum=0.9)
 
 
@@ -233,14 +225,7 @@ class Task:
         return split(partition, targets, n, seed, n_samples=n_samples_of(self.train))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss of *model* on a batch, from which gradients go back.
-
-        Args:
-            model: On any device.
-            batch: There, too.
-
-        Returns:
-            A scalar.
+        """The loss of *model* on a batch on its device: a scalar, from which gradients go back.
 
         Raises:
             TrainingError: The batch is no pair, as `loss` needs it, or the step returned no scalar.
@@ -258,17 +243,11 @@ class Task:
         return loss
 
     def evaluate(self, model: nn.Module) -> Evaluation:
-        """Measure *model* on the held-out data.
+        """Loss and accuracy of *model* on the held-out data, means over all samples.
 
         The samples go through in batches of ``batch_size``, moved to the model's device one
         batch at a time: what fits there in training fits here. Every submodule is left in
         the mode, training or evaluation, that it was in.
-
-        Args:
-            model: A model as ``Task.model`` builds it, on any device.
-
-        Returns:
-            Loss and accuracy, means over all held-out samples.
 
         Raises:
             TrainingError: A batch is not of the form it must be.
@@ -330,17 +309,6 @@ class Task:
         return inputs, targets
 
     def _check_steps(self) -> None:
-        for field in (
-            "loss",
-            "training_step",
-            "accuracy",
-            "evaluation_step",
-            "augment",
-            "collate",
-        ):
-            value = getattr(self, field)
-            if value is not None and not callable(value):
-                raise ConfigError(f"{field} is {value!r}: it must be a function")
         if (self.loss is None) == (self.training_step is None):
             raise ConfigError(
                 "a task needs either loss (outputs and targets to a scalar) or training_step "
@@ -352,13 +320,6 @@ class Task:
                 "accuracy is measured on the outputs that loss is computed from: with "
                 "training_step, give evaluation_step, which says both"
             )
-        for field in ("train", "test"):
-            data = getattr(self, field)
-            if self.loss is not None and is_tensors(data) and not is_pair(data):
-                raise ConfigError(
-                    f"{field} is {_form_of(data)}: loss needs two tensors, inputs and targets; "
-                    "give training_step in its place"
-                )
 
 
 @contextmanager
@@ -440,11 +401,7 @@ def trained_by(
 def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) -> None:
     """Check that a rule can work behind the optimizer of a task.
 
-    Args:
-        rule: The algorithm.
-        task: What makes the optimizer.
-        model: Of the task, whose parameters may be in several groups; one of a single parameter
-            unless given.
+    *model* is of the task, and its parameters may be in several groups; default: a single one.
 
     Raises:
         ConfigError: It cannot.
@@ -470,11 +427,7 @@ def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) ->
 
 
 def require_one_lr(rule: Rule, groups: Iterable[Mapping[str, Any]]) -> None:
-    """Check that an optimizer has one learning rate, where a rule looks at it.
-
-    Args:
-        rule: The algorithm.
-        groups: The optimizer's, of parameters.
+    """Check that an optimizer's groups have one learning rate, where a rule looks at it.
 
     Raises:
         ConfigError: They have several.

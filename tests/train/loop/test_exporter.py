@@ -19,8 +19,8 @@ from torch import nn
 from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train import Peer, PeerConfig
-from rumor.train.loop import metrics_port
-from rumor.train.loop.metrics_port import check_metrics_port, require_free_ports
+from rumor.train.loop import exporter
+from rumor.train.loop.exporter import check_metrics_port, require_free_ports
 
 from ...waiting import LIMIT_S
 
@@ -144,7 +144,7 @@ def test_what_is_no_port_is_refused(port: int, peers: int) -> None:
 
 
 def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_port, "find_spec", lambda module: None)
+    monkeypatch.setattr(exporter, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match=r"pip install 'rumor\[prometheus\]'"):
         PeerConfig(metrics_port=0)
 

@@ -205,7 +205,6 @@ def test_measuring_changes_no_draw() -> None:
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"training_step": None}, "neither"),
     ({"loss": nn.functional.mse_loss}, "both"),
-    ({"training_step": None, "loss": nn.functional.mse_loss}, "train is a dict of x, y"),
     ({"accuracy": lambda outputs, targets: 1.0}, "give evaluation_step"),
     ({"train": {"x": X, "y": Y[:3]}}, "train has 20 of 'x', 3 of 'y'"),
     ({"train": {"x": torch.tensor(1.0)}}, "a tensor without axes"),
@@ -215,7 +214,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"train": DataLoader(Items())}, "train is a DataLoader: it must be"),
     ({"train": Subset(Items(), [])}, "without samples"),
     ({"targets": Y[:3]}, "20 samples and 3 targets"),
-    ({"augment": 3}, "augment is 3: it must be a function"),
     ({"precision": "float8"}, "precision is 'float8'"),
 ]
 
