@@ -142,7 +142,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     network: str | NetworkConfig = setting(
         "lan",
         "ideal, datacenter, lan, wan, lossy, or a file that says more. ``latency_s``, "
-        "``bandwidth_mbit``, ``downlink_mbit``, ``loss`` and ``duplicates`` change one thing "
+        "``bandwidth_mbit``, ``loss`` and ``duplicates`` change one thing "
         "about it.",
         brief="Network between workers.",
         metavar="NAME",
@@ -152,11 +152,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     bandwidth_mbit: float | None = setting(
         None, "Of each host's uplink, Mbit/s.", otherwise="the network's"
-    )
-    downlink_mbit: float | None = setting(
-        None,
-        "Of each host's downlink, Mbit/s, where what comes from several sides waits.",
-        otherwise="the network's, or else the uplink's",
     )
     loss: float | None = setting(
         None, "Probability that a message is lost.", otherwise="the network's", metavar="PART"

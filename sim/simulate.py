@@ -123,9 +123,6 @@ _STEPS_TRIED = 2
 class Simulation:
     """What stays the same however often a run has to start over.
 
-    Args:
-        task: What is trained, where it was found before.
-
     Raises:
         ConfigError: A setting is out of range, or a file cannot be read.
         TopologyError: The topology is not valid for so many workers.
@@ -229,11 +226,6 @@ class Simulation:
         measured: Callable[[float, dict[str, float]], None] = lambda time_s, row: None,
     ) -> Run:
         """Run once, from the start to the end.
-
-        Args:
-            stops: Workers whose values were not finite any more in an earlier run.
-            started_s: When the first one began.
-            measured: Called with each measurement's virtual time and its row for loggers.
 
         Raises:
             Failure: A worker's values are not finite any more; nothing of this run counts.
@@ -426,7 +418,6 @@ def _network(config: SimulationConfig) -> NetworkConfig:
     return found.with_changes(
         latency_s=config.latency_s,
         bandwidth_mbit=config.bandwidth_mbit,
-        downlink_mbit=config.downlink_mbit,
         loss=config.loss,
         duplicates=config.duplicates,
     )

@@ -22,16 +22,6 @@ class Batches:
     """The batches of all workers.
 
     Those of pairs of tensors may be taken one by one or stacked, all others one by one.
-
-    Args:
-        partition: How the data is split among the workers.
-        batch_size: Samples per step of each worker, in order; or of all.
-        parts: Into how many parts the data is split, if not one for each: those who come when all
-            are given share them, in turn.
-        device: Where the samples lie.
-
-    Raises:
-        ConfigError: The partition is not valid, or there are too few samples for it.
     """
 
     def __init__(
@@ -102,10 +92,6 @@ class Batches:
 
     def indices(self, workers: Ints, steps: Ints) -> NDArray[np.int32]:
         """The samples of several workers' batches, which must be of one size.
-
-        Args:
-            workers: Who, each once, axes ``(worker,)``.
-            steps: Which step of each.
 
         Returns:
             What their samplers say, axes ``(worker, batch)``.

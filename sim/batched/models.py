@@ -65,11 +65,7 @@ class Models:
         self._last: dict[int, tuple[int, int]] = {}
 
     def execute(self, levels: Iterable[Level]) -> None:
-        """Take the steps of one level after another, and do what follows each.
-
-        Raises:
-            Failure: Values are not finite any more, or do not fit into the wire's format.
-        """
+        """Take the steps of one level after another, and do what follows each."""
         for level in levels:
             if level.workers:
                 self.stepper.take(level)
@@ -86,11 +82,7 @@ class Models:
         self.stepper.check()
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
-        """Do what was scheduled, and see how far shares then are from a worker's model.
-
-        Raises:
-            Failure: As `execute` does.
-        """
+        """Do what was scheduled, and see how far shares then are from a worker's model."""
         self.execute(levels)
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 

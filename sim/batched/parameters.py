@@ -42,10 +42,6 @@ class ParameterMatrix:
         seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
         device: Where the values lie, whatever device the module was made on.
         cores: So many share copies and mixes; it changes no bit.
-
-    Raises:
-        ConfigError: There are more shards than the vector has cache lines.
-        TrainingError: The module has nothing to share, or a dtype that cannot travel.
     """
 
     def __init__(
@@ -126,12 +122,7 @@ class ParameterMatrix:
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
     def live_again(self, memory: Memory | None, *, alike: bool = True) -> None:
-        """Make ready for workers that crash and come back; called before anything is trained.
-
-        Args:
-            memory: Of the optimizers, if there are any.
-            alike: Whether all workers start from the same values.
-        """
+        """Make ready for workers that crash and come back; called before anything is trained."""
         checkpoints = WorkerCheckpoints(self._rows, self.locals, memory, alike=alike)
         self.shares.begin_again = checkpoints.carry_out
 

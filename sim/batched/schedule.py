@@ -202,9 +202,6 @@ class Scheduler:
     def next_window(self) -> Window | None:
         """Schedule the next window: with a measurement at the start, at the end, and regularly in
         between.
-
-        Returns:
-            The window; the last one has the ending, and None follows it.
         """
         if self._fleet is None:
             with paused():

@@ -59,11 +59,7 @@ Parts = tuple[Tensor, ...]
 
 
 class PerWorker(dict[int, Parts]):
-    """A register on demand: zeros of each worker that asks for it.
-
-    Args:
-        like: Each worker's model.
-    """
+    """A register on demand: zeros of each worker that asks for it."""
 
     def __init__(self, like: "WorkerRows") -> None:
         super().__init__()
@@ -75,11 +71,7 @@ class PerWorker(dict[int, Parts]):
 
 
 class EachRow:
-    """A register's rows, one by one; as tensors they are made once they are asked for.
-
-    Args:
-        parts: Axes ``(worker, number)``.
-    """
+    """A register's rows, one by one; as tensors they are made once they are asked for."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -102,12 +94,7 @@ Rows = OnDemand[WorkerRows]
 
 
 def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
-    """Each worker's vectors.
-
-    Args:
-        registers: What is always there, ``x`` included, axes ``(worker, number)``.
-        names: The rule's registers; of them, patterns say what is there on demand.
-    """
+    """Each worker's vectors."""
     rows = Rows(names, lambda: PerWorker(rows[X]))
     for name, parts in registers.items():
         rows[name] = EachRow(parts)

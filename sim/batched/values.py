@@ -57,11 +57,7 @@ _SHARES_PER_WORKER = 2
 
 
 def find_task(config: SimulationConfig) -> Task | VectorTask:
-    """Find what is trained.
-
-    Raises:
-        ConfigError: There is no such task, or it cannot be built.
-    """
+    """Find what is trained."""
     task = config.task
     if isinstance(task, Task | VectorTask):
         return task
@@ -72,14 +68,7 @@ def find_task(config: SimulationConfig) -> Task | VectorTask:
 
 
 def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask:
-    """Give a task fewer held-out samples, from all over those that it has.
-
-    Args:
-        samples: How many; None for all.
-
-    Raises:
-        ConfigError: They are no pair of tensors.
-    """
+    """Give a task fewer held-out samples, from all over those that it has."""
     if samples is None or isinstance(task, VectorTask):
         return task
     if not is_pair(task.test):
@@ -104,9 +93,6 @@ def check_memory(
 
     Returns:
         The estimate, GiB.
-
-    Raises:
-        ConfigError: It is more than may be taken.
     """
     workers, memory_gib = config.workers, config.memory_gib
     rows = _ROWS_PER_WORKER + registers
@@ -189,14 +175,7 @@ def prepare(
     *,
     lasting: bool = False,
 ) -> PreparedRun:
-    """Build what is the same for every start, and see whether it can run.
-
-    Args:
-        lasting: Whether workers crash and come back.
-
-    Raises:
-        ConfigError: It does not fit into memory, or the task cannot be trained in this way.
-    """
+    """Build what is the same for every start, and see whether it can run."""
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     if not isinstance(task, VectorTask):

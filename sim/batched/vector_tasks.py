@@ -31,6 +31,7 @@ Present = NDArray[np.int64] | None
 """Workers that belong to the swarm, and so count, ascending; None for all."""
 
 Moment = Literal["now", "after the step", "after the round"]
+"""When a worker's vector counts for the disagreement."""
 
 Gradient = Callable[[Array, NDArray[np.int64]], Array]
 """Given vectors of some workers, float64, axes ``(worker, dim)``, and which workers these are: the
@@ -80,11 +81,7 @@ class VectorTask:
             raise ConfigError(f"dim is {self.dim}: it must be at least 1")
 
     def start(self, ids: Sequence[PeerId], seed: int) -> Array:
-        """What the workers start from, float64, axes ``(worker, dim)``.
-
-        Raises:
-            ConfigError: There are vectors for another number of workers.
-        """
+        """What the workers start from, float64, axes ``(worker, dim)``."""
         if self._values is not None:
             if len(self._values) != len(ids):
                 raise ConfigError(
@@ -126,21 +123,7 @@ VECTOR_TASKS: Mapping[str, Callable[[], VectorTask]] = MappingProxyType(
 
 
 class VectorRows:
-    """The vectors of all workers, as parameters of a model of one tensor, and what steps add.
-
-    Args:
-        task: What they start from, and what steps add.
-        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
-        counts: Which moment counts for the disagreement: "now", that right after each worker's
-            last step, or that at which its last round of averaging ended.
-        shards: How many each vector is cut into.
-        scattered: Whether each has lines from all over it.
-        cores: So many share copies and mixes; it changes no bit.
-        lr: Learning rate; the task's unless given.
-
-    Raises:
-        ConfigError: There are more shards than a vector has cache lines.
-    """
+    """The vectors of all workers, as parameters of a model of one tensor, and what steps add."""
 
     name = "vectors"
 
@@ -197,11 +180,7 @@ class VectorRows:
             self.counted[worker] = self.x[worker]
 
     def execute(self, levels: Iterable[Level]) -> None:
-        """Take the steps of one level after another, and do what follows each.
-
-        Raises:
-            TrainingError: A value does not fit into the wire's format.
-        """
+        """Take the steps of one level after another, and do what follows each."""
         for level in levels:
             if self.task.gradient is not None and level.workers:
                 which = np.asarray(level.workers, np.int64)

@@ -179,12 +179,7 @@ def _judged(candidate: Candidate, runs: Sequence[Run], target: float) -> Advice:
 
 
 def _compared(found: Sequence[Advice], grid_s: float) -> list[Advice]:
-    """Add p to each ranked candidate: how sure it is that it is slower than the first.
-
-    Args:
-        found: In order.
-        grid_s: Time between two measurements, seconds; times are not known more precisely.
-    """
+    """Add p to each ranked candidate: how sure it is that it is slower than the first."""
     arrived = [dict(enumerate(a.times_s)) for a in found if a.time_s is not None]
     seconds = [{seed: s for seed, s in each.items() if s is not None} for each in arrived]
     if len(seconds) < 2:

@@ -49,9 +49,6 @@ class Clock:
         """Let everything happen that is due until then, at that very time included.
 
         *stop* is looked at before each thing: where it holds, the clock stands still there.
-
-        Returns:
-            Whether it was stopped.
         """
         queue, self._stopped = self._queue, False
         while not self._stopped and (stop is None or not stop()):

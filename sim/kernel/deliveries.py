@@ -35,12 +35,7 @@ class Deliveries:
         action: Callable[..., object],
         *arguments: object,
     ) -> None:
-        """Do something when a message arrives.
-
-        Args:
-            time_s: When its last byte is there if nothing is in its way, virtual seconds.
-            way: Indices of the two workers, first the one that has sent it.
-        """
+        """Do something when a message arrives."""
         links = self.links
         ports: tuple[Port, ...] = ()
         if links.has_ports:

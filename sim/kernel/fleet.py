@@ -147,11 +147,7 @@ class Fleet:
         return self._ends.over
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then, virtual seconds, or until so many optimizer steps.
-
-        Returns:
-            Whether that time has come, or everything is over.
-        """
+        """Let happen what happens until then, virtual seconds, or until so many optimizer steps."""
         self._steps_most = float(self.values.steps + steps_max)
         stopped = not self.over and self.clock.run(until_s)
         self.traffic.events = self.clock.events

@@ -71,9 +71,10 @@ class Processes:
                 (Founded, Joined), lambda w, *_: self.fault_report.admitted(w.index, self.fleet.now)
             ),
             PeerDied: lambda w, e, _: self._note(self.fault_report.died, w, e.peer),
-            PeerMet: lambda w, e, _: self._note(self.fault_report.met, w, e.peer),
-            PeerRecovered: lambda w, e, _: self._note(self.fault_report.heard, w, e.peer),
-            PeerLeft: lambda w, e, _: self._note(self.fault_report.heard, w, e.peer),
+            **dict.fromkeys(
+                (PeerMet, PeerRecovered, PeerLeft),
+                lambda w, e, _: self._note(self.fault_report.heard, w, e.peer),
+            ),
         }
 
     def begin(self) -> None:
@@ -134,7 +135,6 @@ class Processes:
 
     def _begin(self, worker: Worker, *, kept: bool) -> Worker:
         fleet, index = self.fleet, worker.index
-        others = [other.index for other in fleet.workers if other.running]
         again = index not in self._absent
         if again:
             found = worker.kept if kept else None
@@ -142,7 +142,7 @@ class Processes:
             fleet.values.start(index, kept=found is not None)
         self._absent.discard(index)
         self._enter(worker)
-        self.fault_report.came(index, fleet.now, others, again=again)
+        self.fault_report.came(index, fleet.now, again=again)
         return worker
 
     def crash(self, worker: Worker) -> None:

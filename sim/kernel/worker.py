@@ -156,12 +156,7 @@ class Worker:
 
 
 class Incarnations:
-    """Makes the protocols of a fleet, and keeps the ledgers of those whose process has ended.
-
-    Args:
-        membership: The view that all workers share; None where each has its own.
-        harness: Makes the protocols, where one is given.
-    """
+    """Makes the protocols of a fleet, and keeps the ledgers of those whose process has ended."""
 
     def __init__(
         self, plan: FleetPlan, membership: StaticMembership | None, harness: "Harness | None"

@@ -63,15 +63,7 @@ class Port:
         self._spans_s: deque[tuple[float, float]] = deque(maxlen=SPANS_MAX)
 
     def take(self, now: float, size_bytes: float) -> float:
-        """Let a message through whose last byte would be there now, with nothing in its way.
-
-        Args:
-            now: Virtual time, seconds; calls are in order.
-            size_bytes: Of the message.
-
-        Returns:
-            When it is through: *now*, or later where others keep the port busy.
-        """
+        """Let a message through whose last byte would be there now, with nothing in its way."""
         spans_s, through_s = self._spans_s, now
         start_s = now - size_bytes * self.s_per_byte
         while spans_s and spans_s[-1][1] > start_s:

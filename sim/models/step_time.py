@@ -4,7 +4,6 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Annotated, Protocol
@@ -19,18 +18,8 @@ from ...gossip.types import stream
 from ...train.loop.batch_sizes import by_worker
 
 __all__ = [
-    "FORM",
-    "PACES",
-    "Pace",
-    "StepTime",
-    "constant",
-    "is_constant",
-    "lognormal",
-    "make_step_time",
-    "pareto",
-    "parse_slow",
-    "parse_speeds",
-    "slowdowns",
+    *("FORM", "PACES", "StepTime", "constant", "is_constant", "lognormal", "make_step_time"),
+    *("pareto", "parse_slow", "parse_speeds", "slowdowns"),
 ]
 
 
@@ -52,9 +41,6 @@ def slowdowns(
     Args:
         speeds: Classes of speed (`parse_speeds`); None for 1x everywhere.
         slow: Stragglers (`parse_slow`), on top of their class.
-
-    Returns:
-        One factor for each worker, above 0.
 
     Raises:
         ConfigError: *speeds* or *slow* is not of its form.
@@ -80,9 +66,6 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
     Args:
         text: ``SPEEDx:PERCENT%`` once or more, commas between. A worker of speed 4x takes a
             quarter of the time for a step.
-
-    Returns:
-        Speed and percentage of each class; the percentages add up to 100.
 
     Raises:
         ConfigError: The text is not of that form, a speed is 0, or the sum is another.
@@ -110,13 +93,6 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
 
 def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
     """Read ``WORKER:FACTOR``, the form that ``rumor launch --slow`` takes.
-
-    Args:
-        texts: WORKER is an id, or an index from 0; its steps take FACTOR times as long.
-        ids: The workers.
-
-    Returns:
-        The factor of each worker that is named, by index.
 
     Raises:
         ConfigError: One has another form, names no worker, or one that was named before.
@@ -155,24 +131,15 @@ class StepTime(Protocol):
     """The durations of steps, each a pure function of seed, worker and step."""
 
     def step_s(self, worker: int, step: int) -> float:
-        """Say how long a worker's step takes.
-
-        Args:
-            step: Counted from 0. In order is fast; any order gives the same answers.
-
-        Returns:
-            Seconds, above 0.
-        """
-        ...
+        """Duration of a worker's step, counted from 0, seconds, above 0; in order it is fast."""
 
     def mean_s(self, worker: int) -> float:
-        """Say how long a worker's steps take on average, in seconds."""
-        ...
+        """Mean duration of a worker's steps, seconds."""
 
 
 def is_constant(step_time: StepTime) -> bool:
     """Whether each worker's steps all take as long as its first."""
-    return isinstance(step_time, _Constant)
+    return isinstance(step_time, _Steps) and step_time.draw is None
 
 
 def make_step_time(
@@ -186,19 +153,14 @@ def make_step_time(
 ) -> StepTime:
     """Make the pace of a simulated swarm.
 
-    ``constant``: each step takes *step_s*. ``lognormal:cv=0.3``: drawn, with a coefficient of
-    variation of 0.3: the jitter of a machine with a little else to do. ``pareto:shape=2.5``: drawn,
-    with a heavy tail: now and then one step takes very much longer; at a shape of 2 or less the
-    variance is infinite. Both have the mean *step_s*.
-
-    Classes of speed and stragglers multiply all of these. Workers that join
-    later take the paces of those there at the start, in turn.
+    Classes of speed and stragglers multiply all paces. Workers that join later take the paces of
+    those there at the start, in turn.
 
     Args:
-        spec: One of the three forms above.
+        spec: Of one of `PACES`, such as ``lognormal:cv=0.3``.
         ids: The workers; draws belong to ids, not to places.
-        step_s: Mean duration of a step at speed 1x, in seconds, > 0.
-        speeds: Classes of speed such as ``0.5x:25%,1x:50%,4x:25%``; None for 1x everywhere.
+        step_s: Mean duration of a step at speed 1x, seconds, > 0.
+        speeds: See `parse_speeds`; None for 1x everywhere.
         slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
 
     Raises:
@@ -210,32 +172,22 @@ def make_step_time(
     """
     if not (math.isfinite(step_s) and step_s > 0):
         raise ConfigError(f"step_s is {step_s}: it must be a finite number of seconds above 0")
-    pace = make("pace", spec, PACES)
-    factors = slowdowns(ids, speeds=speeds, slow=slow, seed=seed)
-    means = [step_s * factor for factor in factors]
+    draw = make("pace", spec, PACES)
+    means = [step_s * f for f in slowdowns(ids, speeds=speeds, slow=slow, seed=seed)]
     if not all(math.isfinite(mean) and mean > 0 for mean in means):
         raise ConfigError(
             f"step_s is {step_s}: with speeds and slow, steps would take {max(means)}"
         )
-    return _Constant(means) if pace.draw is None else _Drawn(pace.draw, means, ids, seed)
+    return _Steps(draw, means, ids, seed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Constant:
-    means: list[float]
-
-    def step_s(self, worker: int, step: int) -> float:
-        return self.mean_s(worker)
-
-    def mean_s(self, worker: int) -> float:
-        return self.means[worker % len(self.means)]
-
-
-class _Drawn:
+class _Steps:
     """Each worker's current block of draws is kept; any block can be drawn again by itself."""
 
-    def __init__(self, draw: Draw, means: list[float], ids: Sequence[str], seed: int) -> None:
-        self._draw = draw
+    def __init__(
+        self, draw: Draw | None, means: list[float], ids: Sequence[str], seed: int
+    ) -> None:
+        self.draw = draw
         self._means = means
         self._ids = ids
         self._seed = seed
@@ -244,53 +196,43 @@ class _Drawn:
 
     def step_s(self, worker: int, step: int) -> float:
         worker %= len(self._means)
+        if self.draw is None:
+            return self._means[worker]
         if self._numbers[worker] != step >> _BITS:
-            self._fill(worker, step >> _BITS)
+            self._numbers[worker] = number = step >> _BITS
+            rng = stream(self._seed, self._ids[worker], f"pace:{number}")
+            durations = self._means[worker] * self.draw(rng, _BLOCK)
+            # An array, for it is indexed faster than numpy's and is a quarter of a list's size.
+            self._blocks[worker] = array("d", durations.tobytes())
         return self._blocks[worker][step & (_BLOCK - 1)]
 
     def mean_s(self, worker: int) -> float:
         return self._means[worker % len(self._means)]
 
-    def _fill(self, worker: int, number: int) -> None:
-        rng = stream(self._seed, self._ids[worker], f"pace:{number}")
-        durations = self._means[worker] * self._draw(rng, _BLOCK)
-        # An array, for it is indexed faster than numpy's and is a quarter of a list's size.
-        self._blocks[worker] = array("d", durations.tobytes())
-        self._numbers[worker] = number
 
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What a spec says of steps."""
-
-    draw: Draw | None = None
-    """Draws durations of mean 1; None where steps do not vary."""
-
-
-def constant() -> Pace:
+def constant() -> None:
     """All alike."""
-    return Pace()
 
 
 def lognormal(
     cv: Annotated[float, Parameter("coefficient of variation.", low=0, high=100)] = 0.3,
-) -> Pace:
+) -> Draw:
     """Drawn: the jitter of a machine with a little else to do."""
     variance = math.log1p(cv**2)
     # The mean of a lognormal is exp(mu + variance / 2), and is to be 1.
-    return Pace(lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n))
+    return lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n)
 
 
 def pareto(
     shape: Annotated[float, Parameter("the smaller, the heavier the tail.", above=1)] = 2.5,
-) -> Pace:
+) -> Draw:
     """Drawn with a heavy tail: now and then one step takes very much longer."""
     # numpy's starts at 0, and so 1 + that at 1, where the mean is shape / (shape - 1).
     least = (shape - 1) / shape
-    return Pace(lambda rng, n: least * (1 + rng.pareto(shape, n)))
+    return lambda rng, n: least * (1 + rng.pareto(shape, n))
 
 
-PACES: Mapping[str, Callable[..., Pace]] = MappingProxyType(
+PACES: Mapping[str, Callable[..., Draw | None]] = MappingProxyType(
     {"constant": constant, "lognormal": lognormal, "pareto": pareto}
 )
-"""All paces, by the name that people type."""
+"""By name, what makes the draws of durations of mean 1; None where steps do not vary."""

@@ -33,9 +33,6 @@ def from_table(kind: type[_T], table: object, where: str = "") -> _T:
         kind: Its fields are of bool, int, float, str, ``tuple[str, ...]`` (names of workers),
             a dataclass, or tuples of one.
         where: What the table is called in its file; empty for the file itself.
-
-    Raises:
-        ConfigError: It is no such table; the message names table and key.
     """
     given = fields_given(kind, table, where)
     try:
@@ -47,11 +44,7 @@ def from_table(kind: type[_T], table: object, where: str = "") -> _T:
 def fields_given(
     kind: type[Any], table: object, where: str = "", more: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Read the fields of a dataclass that a table has, which may have the keys *more*, too.
-
-    Raises:
-        ConfigError: See `from_table`.
-    """
+    """Read the fields of a dataclass that a table has, which may have the keys *more*, too."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where or 'it'} is {_shown(table)}: it must be a table")
     by_key = {field.metadata.get("key", field.name): field for field in fields(kind)}
@@ -73,9 +66,6 @@ def check_keys(content: Iterable[str], allowed: Sequence[str], where: str) -> No
 
     Args:
         where: The table's name in that file; empty for the file itself.
-
-    Raises:
-        ConfigError: There is one; the message names it and those that may.
     """
     for key in content:
         if key not in allowed:

@@ -19,12 +19,7 @@ _VIEWS_KEPT = 256
 
 
 class WorkerTopology:
-    """Whom the workers of a fleet may push to; the graph is that of all of them, whoever stops.
-
-    Args:
-        topology: Over as many nodes as there are workers; node i is worker i.
-        ids: Their names, in order.
-    """
+    """Whom the workers of a fleet may push to; the graph is that of all of them, whoever stops."""
 
     def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
         self.topology = topology
@@ -72,9 +67,6 @@ class LiveWorkerTopology:
     """Whom the workers of a fleet may push to, each by its own view of who lives, as live.
 
     Those whose views are equal share one graph.
-
-    Args:
-        mixing: Mixing weights, the family's own unless given.
     """
 
     def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
@@ -124,11 +116,7 @@ def machines_of(rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]
 
 
 def require_machines(rule: Rule, topology: Topology) -> None:
-    """Refuse a rule whose peers must share a machine on a topology of several hosts.
-
-    Raises:
-        ConfigError: It is such a rule, and there are several.
-    """
+    """Refuse a rule whose peers must share a machine on a topology of several hosts."""
     several = topology.layout == "hosts" and len(topology.runs) > 1
     if several and requirements_of(rule).one_machine:
         raise ConfigError(

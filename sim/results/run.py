@@ -198,8 +198,8 @@ def digest_of(
 
 
 # Settings that a summary has where they were given.
-_NETWORK = ("latency_s", "bandwidth_mbit", "downlink_mbit", "loss", "duplicates")
-_EXCHANGE = ("shards_per_push", "shard_order", "exact", "push_mbit", "exchange_s")
+_NETWORK = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
+_EXCHANGE = ("shards_per_push", "shard_order", "exact", "push_mbit")
 
 # Virtual time at which the merged model was first measured to be so good.
 _ACCURACIES = (0.5, 0.8, 0.9, 0.95, 0.99)

@@ -79,9 +79,6 @@ def find_places(
         free: Places that are free, of which the last is taken first; updated.
         n_free: How many those are.
         n_places: How many places there are.
-
-    Returns:
-        The latter two afterwards.
     """
     for at in range(len(rows)):
         kind, slot = rows[at, 0], rows[at, 3] - first_slot

@@ -51,11 +51,7 @@ _Layer = _Linear | _Activation
 
 
 class DenseGradient:
-    """The gradient of a chain of linear layers and activations; see `stacked.Gradient`.
-
-    Raises:
-        ConfigError: The model or the loss is of another kind.
-    """
+    """The gradient of a chain of linear layers and activations; see `stacked.Gradient`."""
 
     def __init__(self, rows: ParameterMatrix, task: Task) -> None:
         self._flattens, self._layers = _chain(rows)
@@ -145,11 +141,7 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _chain(rows: ParameterMatrix) -> tuple[bool, list[_Layer]]:
-    """Whether a model flattens its inputs, and its layers in order.
-
-    Raises:
-        ConfigError: It does anything else.
-    """
+    """Whether a model flattens its inputs, and its layers in order."""
     # In another one, as a model that is a single layer would itself be traced.
     module = nn.Sequential(deep_copy(rows.module))
     trained = {name for name, p in rows.module.named_parameters() if p.requires_grad}
@@ -231,11 +223,7 @@ def _activation(part: nn.Module) -> _Activation:
 
 
 def _is_squared(task: Task) -> bool:
-    """Whether the loss is the mean squared error; else it is the mean cross-entropy.
-
-    Raises:
-        ConfigError: It is another one.
-    """
+    """Whether the loss is the mean squared error; else it is the mean cross-entropy."""
     loss = task.loss
     if loss is functional.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean"):
         return True

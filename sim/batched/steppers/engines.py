@@ -91,9 +91,6 @@ def choose(engine: str, workshop: Workshop) -> Engine[Way]:
     """Take the engine that was asked for, or the one for models of this kind.
 
     No timing decides, so that the same settings have the same digest.
-
-    Raises:
-        ConfigError: The task cannot be computed in the way that was asked for.
     """
     ways: dict[str, StackedWay] = {"dense": workshop.dense, "vmap": workshop.vmap}
     loop: Engine[Way] = Engine("loop", workshop.loop, "asked for")

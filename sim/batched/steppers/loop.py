@@ -77,11 +77,7 @@ class LoopStepper:
             self._pool.shutdown()
 
     def check(self) -> None:
-        """Raise where workers have shared what live peers do not.
-
-        Raises:
-            ConfigError: Steps have changed attributes.
-        """
+        """Raise where workers have shared what live peers do not."""
         if self.memory.states:
             before, self._attributes = self._attributes, self.memory.attributes()
             _require_same(before or self._attributes, self._attributes, self.memory.task)
@@ -216,11 +212,7 @@ def _require_same(before: list[object], after: list[object], task: Task) -> None
 
 
 def _draws(rows: ParameterMatrix, task: Task, batches: Batches) -> bool:
-    """Whether a step takes random numbers, as dropout and a user's own model may do.
-
-    Raises:
-        ConfigError: It changes attributes.
-    """
+    """Whether a step takes random numbers, as dropout and a user's own model may do."""
     module, carried = deepcopy(rows.module), _carried(rows)
     with kept_random_state():
         batch = batches.one(0, 0)

@@ -73,9 +73,6 @@ class StackedStepper:
 
     What a worker's step computes does not depend on the others in its group: neither the number of
     threads nor that of a window's steps changes a bit.
-
-    Raises:
-        ConfigError: The task's optimizer cannot be stacked.
     """
 
     def __init__(

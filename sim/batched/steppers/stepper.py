@@ -36,11 +36,7 @@ class Failures:
         self._first = found if self._first is None else min(self._first, found)
 
     def check(self) -> None:
-        """Raise for the earliest, if any; at the end of a window.
-
-        Raises:
-            Failure: There was one.
-        """
+        """Raise for the earliest, if any; at the end of a window."""
         first, self._first = self._first, None
         if first is not None:
             raise Failure(first)
@@ -82,14 +78,7 @@ class _Kept(NamedTuple):
 
 
 class WorkerCheckpoints:
-    """Keeps workers' values and gives them back; made before anything is trained.
-
-    Args:
-        registers: Each worker's vectors by name, as views.
-        locals: What is not shared, axes ``(worker, *shape)``.
-        memory: Of the optimizers; None where nothing is trained.
-        alike: Whether all workers start from the same values.
-    """
+    """Keeps workers' values and gives them back; made before anything is trained."""
 
     def __init__(
         self,

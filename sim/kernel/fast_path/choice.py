@@ -38,14 +38,7 @@ _EDGES_MAX, _EDGES_EACH = 4_000_000, 32
 
 
 def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
-    """Choose whether the fast path decides, and not the protocols.
-
-    Args:
-        steps: Of all workers, as far as that is known.
-
-    Raises:
-        ConfigError: It was asked for, and the run is of another kind.
-    """
+    """Choose whether the fast path decides, and not the protocols."""
     if decide == "protocol" or (decide == "auto" and steps < _STEPS_FAST_MIN):
         return False
     reason = unsupported_reason(plan)
@@ -131,11 +124,7 @@ class ScheduleMismatchError(AssertionError):
 
 
 def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> None:
-    """Decide the first window both ways, and compare them operation by operation.
-
-    Raises:
-        ScheduleMismatchError: They differ; says in what.
-    """
+    """Decide the first window both ways, and compare them operation by operation."""
     fast, slow = FastFleet(plan), Fleet(plan)
     steps_max = min(steps_max, STEPS_VERIFIED)
     try:

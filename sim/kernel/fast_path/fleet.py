@@ -62,11 +62,7 @@ class FastPathUnsupported(Exception):
 
 
 class FastFleet:
-    """Workers, the links between them, and what is due when, all in tables.
-
-    Args:
-        plan: What they are made of; `unsupported_reason` finds nothing.
-    """
+    """Workers, the links between them, and what is due when, all in tables."""
 
     def __init__(self, plan: FleetPlan) -> None:
         # Numba takes long to import.
@@ -85,11 +81,7 @@ class FastFleet:
             self._supply(worker)
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """See `Fleet.run`.
-
-        Raises:
-            FastPathUnsupported: Only the protocols can go on.
-        """
+        """See `Fleet.run`."""
         last = self.steps + steps_max
         while True:
             why = self._advance(self._tables, until_s, last)

@@ -33,11 +33,7 @@ _TURN = int(Priority.TURN)
 
 
 def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, ...]:
-    """Those by which workers lie, of faults with names in place of positions.
-
-    Raises:
-        ConfigError: All lie, or one needs a strength.
-    """
+    """Those by which workers lie, of faults with names in place of positions."""
     chosen = [fault for fault in faults if KINDS[fault.kind].is_attack]
     rows = {id: row for row, id in enumerate(ids)}
     told = [frozenset([rows[str(peer)] for peer in fault.peers or ()]) for fault in chosen]
@@ -55,11 +51,7 @@ def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, 
 
 
 def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None:
-    """Refuse what cannot be forged.
-
-    Raises:
-        ConfigError: The rule sends more than models, or shares lack numbers.
-    """
+    """Refuse what cannot be forged."""
     requirements = requirements_of(rule)
     sends_models = requirements.share_registers == 1 and not requirements.bare
     for attack in attacks:

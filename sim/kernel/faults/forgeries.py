@@ -113,9 +113,6 @@ def alie(sight: Sight, strength: float) -> Vector:
 def alie_z(n: int, liars: int) -> float:
     """The z up to which so many of n peers hide behind enough honest ones for a majority with them.
 
-    Raises:
-        ConfigError: They are the majority already, and need not hide.
-
     >>> round(alie_z(50, 24), 4)
     1.4261
     """

@@ -60,10 +60,6 @@ class Arrival:
     again: bool
     admitted_s: float | None = None
     """How long it took until it belonged to a swarm, seconds."""
-    strangers: set[int] = field(default_factory=set)
-    """Those who ran then, do still, and do not know it yet."""
-    known_s: float | None = None
-    """How long it took until all of them knew it."""
 
 
 @dataclass(slots=True)
@@ -103,18 +99,16 @@ class FaultReport:
         for crash in self._missed.values():
             crash.survivors.discard(worker)
             crash.seen_s.pop(worker, None)
-        for arrival in self._new.values():
-            arrival.strangers.discard(worker)
         self._wrong.pop(worker, None)
         for observers in self._wrong.values():
             observers.discard(worker)
 
-    def came(self, worker: int, now: float, others: Iterable[int], *, again: bool) -> None:
+    def came(self, worker: int, now: float, *, again: bool) -> None:
         """Note that a worker has started: a newcomer, or the next life of one."""
         missed = self._missed.pop(worker, None)
         if missed is not None:
             missed.over = True
-        arrival = self._new[worker] = Arrival(worker, now, again, strangers=set(others))
+        arrival = self._new[worker] = Arrival(worker, now, again)
         self.arrivals.append(arrival)
 
     def admitted(self, worker: int, now: float) -> None:
@@ -122,15 +116,6 @@ class FaultReport:
         arrival = self._new.get(worker)
         if arrival is not None and arrival.admitted_s is None:
             arrival.admitted_s = now - arrival.at_s
-
-    def met(self, observer: int, worker: int, now: float) -> None:
-        """Note that somebody knows a life of a worker."""
-        arrival = self._new.get(worker)
-        if arrival is not None and observer in arrival.strangers:
-            arrival.strangers.discard(observer)
-            if not arrival.strangers:
-                arrival.known_s = now - arrival.at_s
-        self.heard(observer, worker, now)
 
     def died(self, observer: int, worker: int, now: float) -> None:
         """Note that somebody holds a worker for dead."""
@@ -185,7 +170,6 @@ def _of_arrivals(word: str, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     return {
         f"{word}_s_median": _median([arrival.admitted_s for arrival in arrivals]),
         f"{word}_s_most": _most([arrival.admitted_s for arrival in arrivals]),
-        f"{word}_known_s": _most([arrival.known_s for arrival in arrivals]),
         f"{word}s_failed": sum(arrival.admitted_s is None for arrival in arrivals),
     }
 

@@ -80,16 +80,7 @@ _SOURCES: Final = (
 
 @compiled_once(_SOURCES)
 def advance(t: Tables, until_s: float, steps_max: int) -> int:
-    """Let happen what happens until then. Mirrors `Fleet.run`.
-
-    Args:
-        t: Everything; changed in place.
-        until_s: Virtual seconds; what happens at that very time happens.
-        steps_max: Optimizer steps, counted from the start of the run, after which it stops.
-
-    Returns:
-        Why it has stopped.
-    """
+    """Let happen what happens until then. Mirrors `Fleet.run`."""
     totals, queue = t.totals[0], t.queue
     if totals.events_queued == 0:
         for worker in range(len(t.workers)):
