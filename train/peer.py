@@ -142,6 +142,7 @@ class Peer:
             shards=self.config.shards,
             scattered=requirements.scattered,
             local=self.config.local,
+            carries_extra_state=True,
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
             memory_models_max=math.inf if requirements.waits else self.config.memory_models,
@@ -311,6 +312,8 @@ class Peer:
             )
             # What the network thread mixed until now is done before what training does next.
             self._vector.follow()
+            if self._vector.extra_state is not None:
+                self._vector.extra_state.unpack()
             self._folder.entered()
             self._has_begun = True
             for callback in self._on_start:

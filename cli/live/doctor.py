@@ -127,6 +127,7 @@ def _schema(task: str, config: DoctorConfig) -> "Schema":
         rule.registers,
         shards=peer.shards,
         scattered=requirements_of(rule).scattered,
+        carries_extra_state=True,
         keeps_anchor=False,
     )
     ModelCheck(vector, peer.protocol.wire, frozen_may_differ=False).begin()

@@ -355,6 +355,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         rule.registers,
         shards=head.shards,
         scattered=requirements_of(rule).scattered,
+        carries_extra_state=True,
         keeps_anchor=head.keeps_anchor,
         sends_topk=requirements_of(rule).notes_sent(head.protocol.wire),
     )

@@ -19,7 +19,7 @@ from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.messages import Phase
 from ...gossip.wire.schema import FrozenTensor, Schema, TensorSpec
 from ..config import Interval, PeerConfig, Recurrence
-from ..model import travelling_tensors, with_extra_state
+from ..model import travelling_tensors
 from ..storage.checkpoint import (
     Checkpoint,
     CheckpointFolder,
@@ -78,7 +78,6 @@ class PeerFolder:
             interval = config.checkpoint.interval
             self._checkpoints = CheckpointFolder(config.checkpoint.folder, config.checkpoint.kept)
             self._constants.changed(self._constants.buffers())  # what they are at first
-            flatten_state(self._extra_state(), "extra_state")  # what cannot be kept is refused now
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
         self._is_written = True
@@ -182,10 +181,8 @@ class PeerFolder:
         for name, value in own.get("tensors", {}).items():
             if not self._constants.replace(name, value):
                 _log.warning("the checkpoint has %s, which the model does not have now", name)
-        extra = own.get("extra") or {}
-        for name, part in with_extra_state(self._vector.layout.module).items():
-            if name in extra:
-                part.set_extra_state(extra[name])
+        if self._vector.extra_state is not None:
+            self._vector.extra_state.restore(own.get("extra") or {})
         self._loaded = checkpoint
         return past
 
@@ -362,15 +359,14 @@ class PeerFolder:
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and self._is_written)
 
-    def _extra_state(self) -> dict[str, Any]:
-        modules = with_extra_state(self._vector.layout.module)
-        return {name: part.get_extra_state() for name, part in modules.items()}
-
     def _copy_and_write(self, head: Mapping[str, Any]) -> None:
         """Copy all that is to be kept; it is written while training goes on."""
-        constants = self._constants
+        constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
-        own = {"tensors": dict(changed), "extra": self._extra_state()}
+        own = {
+            "tensors": dict(changed),
+            "extra": None if extra is None else extra.state(),
+        }
         rng, tensors = flatten_state(rng_state(), "rng")
         registered = {}
         for name, each in self._registered.items():

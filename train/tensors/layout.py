@@ -125,6 +125,7 @@ class Layout:
         shards: Into how many pieces the vector is cut.
         scattered: Whether each piece has lines from all over it.
         own: Tensors that are local whatever they are, or modules of such, by their plain names.
+        extra_state: Another thing that a copy carries; None for nothing.
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines, or the module has
@@ -140,6 +141,7 @@ class Layout:
         *,
         scattered: bool = False,
         own: Collection[str] = (),
+        extra_state: Tensor | None = None,
     ) -> None:
         self.module = module
         """Whose tensors they are."""
@@ -147,6 +149,8 @@ class Layout:
         if not shared:
             what = "requires gradients and is not local" if own else "requires gradients"
             raise TrainingError(f"the model has no parameter that {what}")
+        if extra_state is not None:
+            local.append(NamedTensor(_EXTRA_STATE, extra_state))
         order = list(dict.fromkeys(named.tensor.dtype for named in shared))
         shared.sort(key=lambda named: order.index(named.tensor.dtype))
         placed = list(_place(shared, local))
@@ -308,6 +312,8 @@ def _place(shared: Iterable[NamedTensor], local: Iterable[NamedTensor]) -> Itera
             yield Placed(spec, tensor, offset, aliases)
             offset += spec.room_bytes
 
+
+_EXTRA_STATE: Final = "_extra_state"
 
 _ADVICE: Final = {
     True: "cannot be averaged: train real numbers, such as torch.view_as_real(...) of complex ones",

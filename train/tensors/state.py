@@ -1,17 +1,21 @@
 """States of any objects as values of JSON and plain tensors, so that nothing is ever pickled."""
 
 import io
+import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import safetensors.torch
 import torch
-from torch import Tensor
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
 from ...gossip.errors import ConfigError, TrainingError
+from ..model import with_extra_state
 
-__all__ = ["flatten_state", "restore_state"]
+__all__ = ["ExtraState", "flatten_state", "pack_state", "restore_state", "unpack_state"]
 
 
 _PLAIN = (bool, int, str, type(None))
@@ -182,3 +186,100 @@ def _unfit(place: str, value: object) -> ConfigError:
         f"{place} is a {kind.__module__}.{kind.__qualname__}: a checkpoint holds tensors, arrays, "
         "numbers, strings, bytes, BytesIO, and lists, tuples, sets and dictionaries of these"
     )
+
+
+_TREE: Final = "tree"
+
+
+def pack_state(state: object) -> bytes:
+    """A state as bytes that `unpack_state` understands.
+
+    Raises:
+        ConfigError: As for `flatten_state`.
+    """
+    plain, tensors = flatten_state(state, "state")
+    tree = bytearray(json.dumps(plain, allow_nan=False).encode())
+    return safetensors.torch.save(tensors | {_TREE: torch.frombuffer(tree, dtype=torch.uint8)})
+
+
+def unpack_state(packed: bytes) -> Any:
+    """The state in bytes that `pack_state` gave.
+
+    Raises:
+        TrainingError: The bytes are not a packed state.
+    """
+    try:
+        tensors = safetensors.torch.load(packed)
+        plain = json.loads(tensors.pop(_TREE).numpy().tobytes())
+    except (SafetensorError, LookupError, ValueError, RecursionError) as error:
+        raise TrainingError(f"a state cannot be read: {error}") from None
+    return restore_state(plain, tensors)
+
+
+_ROOM_BYTES_MIN: Final = 1 << 16
+_LENGTH_BYTES: Final = 8
+
+
+class ExtraState:
+    """The extra state of a module and its submodules, see `nn.Module.get_extra_state`.
+
+    All copies of a swarm have one size, so the state travels in a room of at least twice the
+    bytes that it has at first.
+
+    Args:
+        module: Whose.
+
+    Raises:
+        ConfigError: A state has a value that neither a copy nor a checkpoint can hold.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parts = with_extra_state(module)
+        for name, part in self._parts.items():
+            try:
+                flatten_state(part.get_extra_state(), f"{name}._extra_state".lstrip("."))
+            except ConfigError as error:
+                raise ConfigError(f"{error}: let get_extra_state return such values") from None
+        size_bytes = _ROOM_BYTES_MIN
+        while self._parts and size_bytes < 2 * len(pack_state(self.state())):
+            size_bytes *= 2
+        self.room = torch.zeros(size_bytes, dtype=torch.uint8, device="cpu")
+        """Bytes that travel: a length, 0 for nothing, then the state."""
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def state(self) -> dict[str, object]:
+        """The state of each module, by its name."""
+        return {name: part.get_extra_state() for name, part in self._parts.items()}
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Give modules the state that `state` told."""
+        for name, part in self._parts.items():
+            if name in state:
+                part.set_extra_state(state[name])
+
+    def pack(self) -> None:
+        """Write the current state into the room; if it is too long, only its length."""
+        packed = pack_state(self.state())
+        raw = bytearray(len(packed).to_bytes(_LENGTH_BYTES, "little"))
+        if len(raw) + len(packed) <= self.room.numel():
+            raw += packed
+        self.room[: len(raw)] = torch.frombuffer(raw, dtype=torch.uint8)
+
+    def unpack(self) -> None:
+        """Give the modules what a copy has put into the room, if one did.
+
+        Raises:
+            TrainingError: It was too long to travel, or is malformed.
+        """
+        raw = self.room.numpy().tobytes()
+        length, size = int.from_bytes(raw[:_LENGTH_BYTES], "little"), len(raw) - _LENGTH_BYTES
+        self.room.zero_()
+        if length > size:
+            raise TrainingError(
+                f"the donor's extra state has {length} bytes, and a copy has room for {size}: let "
+                "get_extra_state return values whose size does not grow"
+            )
+        if length:
+            self.restore(unpack_state(raw[_LENGTH_BYTES : _LENGTH_BYTES + length]))

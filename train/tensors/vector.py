@@ -20,6 +20,7 @@ from .blocks import all_finite, copy_finite, exchange, is_finite_tensor
 from .buffers import Memory
 from .cuda import DONE, CudaQueue, Mark, Marks, depart, queue_of
 from .layout import Constants, Layout, Part, Plan, plan
+from .state import ExtraState
 from .wires import formats
 
 __all__ = ["Flats", "Taken", "Term", "Vector", "is_finite_tensor", "not_finite"]
@@ -77,6 +78,7 @@ class Vector:
         shards: Into how many pieces the vector is cut.
         scattered: Whether each piece has lines from all over it, see `Schema`.
         local: Names of tensors, or of modules of tensors, that shares do not have, only copies.
+        carries_extra_state: Whether copies have the extra state of modules, too.
         keeps_anchor: Whether to keep what ``x`` is now as the anchor.
         sends_topk: Whether to note what was last sent of each number.
         memory_models_max: How much memory shares may take beside the vector, in vectors.
@@ -84,7 +86,7 @@ class Vector:
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines, or the module has
-            nothing by a name in *local*.
+            nothing by a name in *local*, or extra state that cannot travel.
         TrainingError: The module has nothing to share, or a dtype that cannot travel, or lies on
             a device that is not known.
     """
@@ -97,12 +99,22 @@ class Vector:
         shards: int = 1,
         scattered: bool = False,
         local: Collection[str] = (),
+        carries_extra_state: bool = False,
         keeps_anchor: bool = False,
         sends_topk: bool = False,
         memory_models_max: float = math.inf,
         queues: Callable[[torch.device], CudaQueue | None] = queue_of,
     ) -> None:
-        self.layout = Layout(module, shards, scattered=scattered, own=local)
+        extra = ExtraState(module) if carries_extra_state else None
+        self.extra_state = extra if extra else None
+        """Extra state that copies carry; None where the module has none, or it stays here."""
+        self.layout = Layout(
+            module,
+            shards,
+            scattered=scattered,
+            own=local,
+            extra_state=extra.room if extra else None,
+        )
         """Where its tensors lie."""
         self.constants = Constants(self.layout)
         """Tensors of the module that do not travel."""
@@ -275,6 +287,8 @@ class Vector:
                     is_finite &= write(room, numbers)
             start, stop = layout.local_bytes
             if start < stop:
+                if self.extra_state is not None:
+                    self.extra_state.pack()
                 # What lies in the gaps between them must not be told.
                 host[start:stop].zero_()
                 for placed, room in self._local_rooms(host, start):

@@ -14,7 +14,7 @@ from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.train.storage.checkpoint import restore_rng, rng_state
-from rumor.train.tensors.state import flatten_state, restore_state
+from rumor.train.tensors.state import flatten_state, pack_state, restore_state, unpack_state
 
 
 def through(state: object) -> Any:
@@ -97,6 +97,16 @@ def test_a_file_in_memory_comes_back_whole_and_at_its_start() -> None:
     file = io.BytesIO(b"fp8")
     file.seek(2)
     assert through([file])[0].read() == b"fp8"
+
+
+def test_a_state_in_bytes_is_read_again_and_damage_is_an_error() -> None:
+    state: dict[str, Any] = {"scale": torch.tensor([1.0, 2.0]), "seen": {1, 2}}
+    packed = pack_state(state)
+    back = unpack_state(packed)
+    assert torch.equal(back["scale"], state["scale"]) and back["seen"] == {1, 2}
+    for damaged in (packed[:-1], b"", packed.replace(b'"tree"', b'"free"'), b"x" * 40):
+        with pytest.raises(TrainingError):
+            unpack_state(damaged)
 
 
 def test_what_is_copied_does_not_change_with_its_source() -> None:
