@@ -287,12 +287,5 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
 
 
 def timing(name: str) -> dict[str, Any]:
-    """The fields of `ProtocolConfig` that a preset sets.
-
-    Raises:
-        ConfigError: There is no such preset.
-
-    >>> timing("lan")["dead_s"]
-    30.0
-    """
+    """The fields of `ProtocolConfig` that a preset sets."""
     return asdict(find("timing", name, TIMINGS))

@@ -51,10 +51,7 @@ class DecodeError(RemoteProtocolError):
 
 
 class IncompatiblePeer(RemoteProtocolError):
-    """A peer speaks another version, trains another model or belongs to another swarm.
-
-    The message names the first difference. The state is unchanged.
-    """
+    """A peer speaks another version, trains another model or belongs to another swarm."""
 
 
 class TransportError(RumorError):

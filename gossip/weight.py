@@ -88,15 +88,7 @@ _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,399})(?:/2\^([1-9][0-9]{0,2}))?")
 
 
 def coarse(weight: int) -> int:
-    """Round down to what can be told shortly; what is left over stays with whoever gives.
-
-    Returns:
-        Whole units where that leaves 2^11 of them or more, else the 53 leading bits: less than
-        *weight* by a part of 2^-11 at most.
-
-    >>> coarse(4097 * UNIT + 5) == 4097 * UNIT, coarse(5)
-    (True, 5)
-    """
+    """Round down to what can be told shortly; what is left over stays with whoever gives."""
     if weight >= WHOLE_MIN:
         return weight >> _UNIT_BITS << _UNIT_BITS
     excess = weight.bit_length() - _BITS
@@ -132,15 +124,7 @@ def founders(weight: int) -> float:
 
 
 def in_units(weight: int) -> Units:
-    """Tell *weight*, in grains, in units, exactly.
-
-    Returns:
-        A number where it is whole, as it is in a swarm that has not lost nearly all of its weight.
-        Else an odd numerator and a power of two, as text. Equal weights are told alike.
-
-    >>> in_units(7 * UNIT), in_units(7 * UNIT >> 4)
-    (7, '7/2^4')
-    """
+    """Tell *weight*, in grains, in units, exactly: a number, or an odd one over ``2^k`` as text."""
     if not weight & _FRACTION:
         return weight >> _UNIT_BITS
     twos = (weight & -weight).bit_length() - 1
@@ -167,27 +151,12 @@ def from_units(told: object) -> int:
 
 
 def in_unit_floats(weights: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Tell weights in units, each correctly rounded.
-
-    >>> in_unit_floats([[UNIT // 2], [3 * UNIT]])
-    [[0.5], [3.0]]
-    """
+    """Tell weights in units, each correctly rounded."""
     return [[weight / UNIT for weight in row] for row in weights]
 
 
 def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
-    """Make *weight* as short as a message or a journal can carry it.
-
-    Args:
-        units_max: The largest number that fits there; None where any does.
-
-    Returns:
-        Its number of units where that is whole. Else as many bytes as it takes to count its grains,
-        the most significant byte first.
-
-    >>> encode_weight(7 * UNIT), len(encode_weight(UNIT // 2))
-    (7, 120)
-    """
+    """Make *weight* short: units where that is whole and fits, else grains as big-endian bytes."""
     units = weight >> _UNIT_BITS
     if units << _UNIT_BITS == weight and (units_max is None or units <= units_max):
         return units
@@ -195,11 +164,7 @@ def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
 
 
 def decode_weight(encoded: int | bytes) -> int:
-    """Read what `encode_weight` made, in grains; whether it was the shortest form is not checked.
-
-    >>> decode_weight(7) == 7 * UNIT, decode_weight(encode_weight(5)) == 5
-    (True, True)
-    """
+    """Read what `encode_weight` made, in grains, whether or not it was the shortest form."""
     return encoded << _UNIT_BITS if isinstance(encoded, int) else int.from_bytes(encoded)
 
 
@@ -222,13 +187,7 @@ def shown(value: Any, /, **weights: str) -> str:
 
 
 def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
-    """Make numbers of *weights* that means can be computed with.
-
-    Returns:
-        Each in float64, and their sum: in units, or, where nobody holds a unit, in a part of one
-        (a power of two, so that no mean depends on it), since a product with a number that is
-        nearly 0 would lose bits.
-    """
+    """Weights and their sum in float64: in units, or in a power of two of one, if all are small."""
     scale = min(UNIT, 1 << max(weights).bit_length())
     return [weight / scale for weight in weights], sum(weights) / scale
 

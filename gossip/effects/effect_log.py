@@ -70,11 +70,7 @@ class EffectLog:
         frame: tuple[SnapshotId, int, int] | None = None,
         shown: bool = False,
     ) -> None:
-        """Ask for a message to be sent.
-
-        Args:
-            frame: Snapshot, start and length in bytes of the frame beside it, if there is one.
-        """
+        """Ask for a message to be sent."""
         snapshot, start, size = frame or _NO_FRAME
         account = self.account
         # As `envelope` does, but without names: every message comes by here.

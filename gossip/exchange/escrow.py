@@ -1,7 +1,4 @@
-"""States of the escrow of a share, and what can happen to it.
-
-`rumor.gossip.exchange.outgoing.TRANSITIONS` says what each event leads to in each state.
-"""
+"""States of the escrow of a share, and what can happen to it."""
 
 from enum import IntEnum, auto
 
@@ -35,7 +32,6 @@ class EscrowState(IntEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the escrow is closed."""
         return self >= EscrowState.SETTLED
 
 

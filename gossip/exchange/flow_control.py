@@ -63,13 +63,11 @@ class RateLimiter:
         return not self._paused
 
     def release(self, key: TransferKey) -> None:
-        """Note that a transfer has no more to send."""
         self._waiting.pop(key, None)
         if self._holder == key:
             self._holder, self._paused = None, False
 
     def sent(self, size_bytes: int, now: float) -> None:
-        """Note that so many bytes go out now."""
         if self._bytes_s is not None:
             self._free_s = max(self._free_s, now) + size_bytes / self._bytes_s
 
@@ -112,7 +110,6 @@ class RttEstimator:
         self.timeout_s = FIRST_TIMEOUT_S
 
     def measured(self, seconds: float) -> None:
-        """Take one measured round trip into account."""
         if self.mean_s is None:
             self.mean_s, self._deviation_s = seconds, seconds / 2
         else:
@@ -187,7 +184,6 @@ class LinkEstimator:
         self._memory_due_s = now + _MEMORY_RETRY_S
 
     def carried(self, size_bytes: int, seconds: float) -> None:
-        """Note that so many bytes have arrived in so many seconds."""
         if seconds > 0 and size_bytes > 0:
             found = size_bytes / seconds
             before = self._bytes_s or found
@@ -203,10 +199,7 @@ class LinkEstimator:
         self._bytes_s = min(self._bytes_s or found, found)
 
     def frame_bytes(self, size_bytes: int) -> int:
-        """Size of the frames of a share: a power of two, near what takes ``frame_s``.
-
-        One frame arrives while the next is sent: of a share that is not large there shall be some.
-        """
+        """Size of the frames of a share: a power of two, near what takes ``frame_s``."""
         config = self._config
         frame, bytes_s = config.frame_bytes, self._bytes_s
         if config.bandwidth_bytes_s is not None:
@@ -227,21 +220,15 @@ class LinkEstimators:
         self._links: dict[PeerId, LinkEstimator] = {}
 
     def roundtrip_s(self, is_alive: Callable[[PeerId], bool]) -> float | None:
-        """From a push to its answer, the mean over neighbors, seconds; None where none is known.
-
-        Args:
-            is_alive: Whether a neighbor counts: a slow one that is gone must not slow the others.
-        """
+        """From a push to its answer, the mean over neighbors, seconds; None where none is known."""
         known = [link.roundtrip.mean_s for peer, link in self._links.items() if is_alive(peer)]
         trips = [mean_s for mean_s in known if mean_s is not None]
         return sum(trips) / len(trips) if trips else None
 
     def forget(self, peer: PeerId) -> None:
-        """Keep nothing of the way toward one that is gone."""
         self._links.pop(peer, None)
 
     def to(self, peer: PeerId, incarnation: Incarnation) -> LinkEstimator:
-        """The estimator for one incarnation of a peer."""
         link = self._links.get(peer)
         if link is None or link.incarnation < incarnation:
             link = self._links[peer] = LinkEstimator(self._config, incarnation)

@@ -36,12 +36,7 @@ _WINDOW_S = 2.0
 
 
 class Inbox:
-    """Every share that is on its way to one peer.
-
-    Args:
-        validate: Says why an offer is refused, or nothing where it is let in.
-        is_open: Says whether the next share of a sender would be let in, as far as is known.
-    """
+    """Every share that is on its way to one peer."""
 
     def __init__(
         self,
@@ -69,11 +64,7 @@ class Inbox:
         return any([a.offer.form.copy for a in transfers if a.id.sender != but])
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
-        """Take a whole share that came in one message.
-
-        Raises:
-            RemoteProtocolError: It is not what it says, or not what the schema says.
-        """
+        """Take a whole share that came in one message."""
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
         transfer = self._open(share, message, now)
@@ -85,11 +76,7 @@ class Inbox:
             self._log.ask(Inspect(share))
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
-        """Let a share in frame by frame, or from memory, or refuse it before its bytes move.
-
-        Raises:
-            RemoteProtocolError: It is not what the schema says.
-        """
+        """Let a share in frame by frame, or from memory, or refuse it before its bytes move."""
         if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
             raise RemoteProtocolError("a share in more frames than are counted", share.sender)
         transfer = self._open(share, message, now)
@@ -120,11 +107,7 @@ class Inbox:
             self._grant(transfer, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
-        """Stage one frame. One that belongs to no open transfer, or came before, is dropped.
-
-        Raises:
-            RemoteProtocolError: It is not a frame of its share, or was not granted.
-        """
+        """Stage one frame. One that belongs to no open transfer, or came before, is dropped."""
         transfer = self._find(share)
         if transfer is None or not transfer.wants(message.index):
             return
@@ -199,11 +182,8 @@ class Inbox:
 
         The caller asks for the mixing first, where anything was accepted.
 
-        Args:
-            event: What has led to that; if not given, it is taken, or refused for the reason.
-
-        Returns:
-            Whether the event decides it; in some states it does not.
+        Without an event it is taken, or refused for the reason. Returns whether the event decides
+        it; in some states it does not.
         """
         if event is None:
             event = _REFUSED if reason else _TAKEN
@@ -225,7 +205,6 @@ class Inbox:
         self.decide(transfer, 0)
 
     def refuse_all(self, reason: str) -> None:
-        """Send everything back that is not decided."""
         for transfer in tuple(self.transfers.values()):
             self.decide(transfer, 0, reason)
 
@@ -243,7 +222,6 @@ class Inbox:
                 self.decide(transfer, 0, "its sender restarted", IncomingEvent.RESTARTED)
 
     def deadline(self) -> float:
-        """When `expire` has something to do at the earliest, seconds."""
         due_s = _NEVER
         for transfer in self.transfers.values():
             if transfer.state < IncomingState.STAGED:
@@ -343,7 +321,6 @@ class Inbox:
         self._acknowledge(share, accepted, bytes_s)
 
     def _acknowledge(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
-        """Say the decision (again)."""
         config = self._config
         # Nothing is to come unasked where the last share was of no use, or came in disorder.
         has_place = accepted and len(self.transfers) < config.staged_max and self._is_open()

@@ -107,12 +107,7 @@ class Outbox:
         *,
         shown: bool = False,
     ) -> None:
-        """Move the offered weight into escrow and send the share, or offer it if it is large.
-
-        Args:
-            offer: What is pushed; how large its frames are is filled in here.
-            shown: Whether the peer may read the snapshot from memory, if it can.
-        """
+        """Move the offered weight into escrow and send the share, or offer it if it is large."""
         self._log.record(Entry(_PUSHED, offer.escrow, peer, incarnation, offer.seq))
         transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, now, _NEVER)
         self.transfers[peer] = transfer
@@ -141,20 +136,13 @@ class Outbox:
         Args:
             amount: The number that comes with it: bytes, or weight.
             share: The receiver's incarnation and the share's number; None for whichever there is.
-
-        Raises:
-            RemoteProtocolError: The receiver says what cannot be; nothing has happened.
         """
         transfer = self.transfers.get(peer)
         if transfer is not None and share in (None, (transfer.incarnation, transfer.offer.seq)):
             self._on(transfer, event, now, amount)
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
-        """Settle: what was not accepted comes back.
-
-        Raises:
-            RemoteProtocolError: More was accepted than was offered, or than was sent.
-        """
+        """Settle: what was not accepted comes back."""
         transfer, share = self.transfers.get(peer), (incarnation, message.seq)
         if transfer is None or (transfer.incarnation, transfer.offer.seq) != share:
             return
@@ -201,7 +189,6 @@ class Outbox:
         self._renounced.update(self.transfers)
 
     def deadline(self) -> float:
-        """When `query_due` has something to do next, seconds."""
         due_s = _NEVER
         for transfer in self.transfers.values():
             if transfer.deadline_s < due_s:
@@ -226,7 +213,6 @@ class Outbox:
     # What `TRANSITIONS` names. Each answers with the event that follows at once, or with None.
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Send all of it in one message."""
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
         if self._rate_limiter.is_limited:

@@ -136,7 +136,6 @@ class IncomingTransfer:
 
     @property
     def whole(self) -> bool:
-        """Whether all its bytes are staged."""
         return self.state >= IncomingState.STAGED
 
     def on(self, event: IncomingEvent) -> bool:
@@ -145,7 +144,6 @@ class IncomingTransfer:
         return event in INCOMING_TRANSITIONS[before]
 
     def came_on(self, size_bytes: int, now: float) -> None:
-        """Note that a frame has come."""
         if self.received_bytes:
             self.gap_s = max(self.gap_s, now - self.progress_s)
         else:
@@ -191,15 +189,12 @@ class SnapshotRefs:
 
     @property
     def held(self) -> set[SnapshotId]:
-        """Snapshots that have a reference, or are about to be released."""
         return set(self._counts)
 
     def add(self, snapshot: SnapshotId) -> None:
-        """Add a reference."""
         self._counts[snapshot] = self._counts.get(snapshot, 0) + 1
 
     def remove(self, snapshot: SnapshotId, *, abandoned: bool = False) -> None:
-        """Drop a reference."""
         self._counts[snapshot] -= 1
         if abandoned:
             self._abandoned.add(snapshot)

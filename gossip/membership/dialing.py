@@ -43,12 +43,7 @@ class ReconnectBackoff(Generic[_T]):
         self._waits: dict[_T, _Wait] = {}
 
     def due(self, silent: Iterable[_T], now: float, most: int) -> list[_T]:
-        """Those of *silent* to dial now.
-
-        Args:
-            silent: All that do not answer; any other is forgotten.
-            most: How many at a time; those come first that have waited longest.
-        """
+        """Those of *silent* to dial now, the longest waiting first; any other is forgotten."""
         first = _Wait(now, now, self._first_s)
         self._waits = {one: self._waits.get(one, first) for one in silent}
         waiting = [one for one, wait in self._waits.items() if wait.due_s <= now]
@@ -60,11 +55,7 @@ class ReconnectBackoff(Generic[_T]):
         return chosen
 
     def hurry(self) -> None:
-        """Make all due again: what cut one of them off may be over for the others, too.
-
-        Those come first that were not dialled for longest, so that one that comes and goes all the
-        time does not starve the others.
-        """
+        """Make all due again: what cut one of them off may be over for the others, too."""
         self._waits = {
             one: _Wait(wait.since_s, wait.since_s, self._first_s)
             for one, wait in self._waits.items()
@@ -102,11 +93,8 @@ class SeedDialer:
     def seek(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
         """Choose addresses for a peer that looks for a swarm: all of a few, many in turns.
 
-        Args:
-            silent: Addresses at which nobody is known, in the order in which they are tried.
-
         Returns:
-            Which to dial now, and whose sockets to close.
+            Which of the *silent* to dial now, and whose sockets to close.
         """
         self._sought_s = now if self._sought_s is None else self._sought_s
         turns = -(-len(silent) // DIALED_MAX) or 1

@@ -50,11 +50,9 @@ class Known:
 
     @property
     def believed(self) -> bool:
-        """Whether it spoke, or its heartbeat has risen often enough."""
         return self.rises >= RISES_TO_BELIEVE
 
     def answers(self, now: float) -> bool:
-        """Whether it can be expected to answer."""
         return self.alive and not self.suspected and now >= self.passed_over_until_s
 
     def says(self, member: Member, steps: int, now: float) -> None:
@@ -83,10 +81,7 @@ class Known:
 
     @property
     def steps_at_end(self) -> int | None:
-        """Steps after which it has finished, as it says itself; None unless it does.
-
-        What others say is how much they believe by now, and may be less.
-        """
+        """Steps after which it has finished, as it says itself; None unless it does."""
         told, now = self.told, self.member
         if told is None or told.incarnation != now.incarnation:
             return None
@@ -115,20 +110,14 @@ class Known:
         )
 
     def is_forgettable(self, silent_s: float, dead_s: float) -> bool:
-        """Whether it is of no more use: it was never believed, or has long left.
-
-        One that is considered dead is kept, to be dialled again, until its place is needed.
-        """
+        """Whether it is of no more use: it was never believed, or has long left."""
         if self.member.phase is Phase.LEFT:
             return silent_s > _TOMBSTONE * dead_s
         return not self.believed and silent_s > dead_s
 
     def correct(self, incarnation: Incarnation) -> bool:
-        """Take back what only others have said, now that this incarnation was heard itself.
-
-        Returns:
-            Whether it is the latest one; False where a later one has spoken.
-        """
+        """Take back what only others have said, now that this incarnation was heard itself; returns
+        False where a later one has spoken."""
         latest = self.member
         if incarnation < self.spoken or self.has_said_goodbye(incarnation):
             return incarnation == latest.incarnation

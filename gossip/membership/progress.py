@@ -93,14 +93,7 @@ class StepCounts:
             self.total += steps - before
 
     def hear(self, peer: PeerId, steps: int, now: float, *, direct: bool) -> int:
-        """Raise a row as far as it can have grown since it was raised last.
-
-        Args:
-            direct: Whether the peer itself says so.
-
-        Returns:
-            How much of that is believed.
-        """
+        """Raise a row as far as it can have grown; returns how much of what is said is believed."""
         before = self._rows.get(peer, 0)
         if steps <= before:
             return steps
@@ -129,16 +122,10 @@ class StepCounts:
         return self._hearsay
 
     def rows(self) -> dict[PeerId, int]:
-        """Steps by peer, sorted by id."""
         return dict(sorted(self._rows.items()))
 
     def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
-        """Rows that are higher than what is told anyway, some of them at a time.
-
-        Args:
-            told: Steps in the entries that travel along, by peer. A peer that came back without
-                its checkpoint counts fewer than it had taken before.
-        """
+        """Rows that are higher than what is told anyway, some of them at a time."""
         absent = [row for row in sorted(self._rows.items()) if row[1] > told.get(row[0], 0)]
         if len(absent) <= ROWS_TOLD_MAX:
             return tuple(absent)

@@ -19,11 +19,7 @@ _ONE_MACHINE: Final[Mapping[PeerId, bytes]] = MappingProxyType({})
 
 
 class StaticMembership:
-    """The one view: who belongs to it, and in which phase everybody is.
-
-    Args:
-        anchored: Whether all of them know the anchor.
-    """
+    """The one view: who belongs to it, and in which phase everybody is."""
 
     def __init__(
         self,
@@ -48,13 +44,11 @@ class StaticMembership:
         """What `takers` has found; None where that may have changed."""
 
     def takers(self) -> tuple[PeerId, ...]:
-        """Members that take shares, ascending; the same tuple until that changes."""
         if self.taking is None:
             self.taking = tuple([id for id in self.present if self.entries[id].phase.takes_shares])
         return self.taking
 
     def enter(self, id: PeerId, phase: Phase) -> None:
-        """Note that a member has come to another phase."""
         before = self.entries[id].phase
         self.entries[id] = replace(self.entries[id], phase=phase)
         self._running -= before < Phase.FINISHED <= phase
@@ -109,16 +103,13 @@ class StaticMemberTable:
 
     @property
     def me(self) -> Member:
-        """The member's own entry."""
         return replace(self._membership.entries[self.id], step=self.step)
 
     @property
     def over(self) -> bool:
-        """Whether all members have taken their last step."""
         return self._membership.over
 
     def stepped(self, now: float) -> int:
-        """Count an optimizer step of this member; returns the steps of all."""
         self.step += 1
         self._membership.steps += 1
         return self._membership.steps
@@ -127,7 +118,6 @@ class StaticMemberTable:
         """Do nothing: all members found together."""
 
     def lockstep_total(self) -> int:
-        """Steps of all members, where each that is present counts as many as this one."""
         return self.step * len(self._membership.present) + self._membership.steps_of_gone
 
     def advance(
@@ -146,11 +136,9 @@ class StaticMemberTable:
             self._membership.enter(self.id, phase)
 
     def machine(self, peer: PeerId) -> bytes:
-        """Names the machine of a member; empty where all share one."""
         return self._membership.machines.get(peer, b"")
 
     def incarnation(self, peer: PeerId) -> Incarnation:
-        """The only incarnation of a member."""
         return 1 if peer in self._membership.entries else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
@@ -158,12 +146,10 @@ class StaticMemberTable:
         return ()
 
     def is_reachable(self, peer: PeerId, now: float) -> bool:
-        """Whether a push toward *peer* is worth trying."""
         until_s = self._passed_over.get(peer) if self._passed_over else None
         return peer in self._membership.present and (until_s is None or now >= until_s)
 
     def is_alive(self, peer: PeerId) -> bool:
-        """Whether *peer* takes part."""
         return peer in self._membership.present
 
     def can_meet(self, member: Member) -> bool:
@@ -171,39 +157,32 @@ class StaticMemberTable:
         return True
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
-        """Whether *peer* takes part: members see one another without a word."""
         return peer in self._membership.present
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
-        """Those of *peers* toward whom a push is worth trying."""
         if self._passed_over:
             return [peer for peer in peers if self.is_reachable(peer, now)]
         return [*filter(self._membership.present.__contains__, peers)]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
-        """Note that *peer* could not be reached just now."""
         self._passed_over[peer] = until_s
 
     def live(self) -> tuple[Member, ...]:
-        """Every member that has not left, sorted by id."""
         entries = self._membership.entries
         return tuple([entries[id] for id in self._membership.present])
 
     def takers(self) -> tuple[PeerId, ...]:
-        """Members that take shares, sorted."""
         return self._membership.taking or self._membership.takers()
 
     def known(self, peer: PeerId) -> None:
         """Nothing: members of a simulation say no more than what their entries tell."""
 
     def member(self, peer: PeerId) -> Member | None:
-        """The entry of *peer*, without its steps."""
         return self._membership.entries.get(peer)
 
     def __len__(self) -> int:
         return len(self._membership.ids)
 
     def finished(self) -> list[PeerId]:
-        """Other members that have taken all their steps, and have not left since, sorted."""
         others = (m for m in self._membership.entries.values() if m.id != self.id)
         return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)

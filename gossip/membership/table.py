@@ -75,22 +75,18 @@ class MemberTable:
 
     @property
     def id(self) -> PeerId:
-        """The peer's own name."""
         return self.me.id
 
     @property
     def host(self) -> bytes:
-        """Names the memory that this peer shares; empty where it shares none."""
         return self.me.host
 
     @property
     def phase(self) -> Phase:
-        """This peer's phase."""
         return self.me.phase
 
     @property
     def step(self) -> int:
-        """Optimizer steps that this peer has taken, in this and earlier incarnations."""
         return self.me.step
 
     @property
@@ -120,7 +116,6 @@ class MemberTable:
 
     @property
     def merge(self) -> int:
-        """How far this peer has come in merging; see `Member.merge`."""
         return self.me.merge
 
     def advance(
@@ -158,13 +153,11 @@ class MemberTable:
         return tuple([m for m in members if m.phase is not Phase.LEFT])
 
     def _in_order(self) -> list[Known]:
-        """Everybody else, sorted by id."""
         if self._order is None:
             self._order = [known for _, known in sorted(self._others.items())]
         return self._order
 
     def is_reachable(self, peer: PeerId, now: float) -> bool:
-        """Whether a push toward *peer* is worth trying."""
         known = self._others.get(peer)
         return known is not None and known.answers(now) and self.can_meet(known.member)
 
@@ -189,7 +182,6 @@ class MemberTable:
         return self._outward
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
-        """Those of *peers* toward whom a push is worth trying."""
         return [peer for peer in peers if self.is_reachable(peer, now)]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
@@ -232,11 +224,9 @@ class MemberTable:
         return self.me, *vouched
 
     def known(self, peer: PeerId) -> Known | None:
-        """All that is known of another peer."""
         return self._others.get(peer)
 
     def member(self, peer: PeerId) -> Member | None:
-        """The latest entry of *peer*."""
         known = self._others.get(peer)
         return known.member if known else None
 
@@ -293,11 +283,7 @@ class MemberTable:
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
-        """Take in all of a view that only says that somebody goes on, which is nearly all.
-
-        Args:
-            source: Whose it is; its own entry is for `learn`.
-        """
+        """Take in all of a view that only says that somebody goes on; returns the rest, for `learn`."""
         others, rest = self._others, []
         for member in members:
             known = others.get(member.id)
@@ -317,13 +303,11 @@ class MemberTable:
         return rest
 
     def dead(self) -> list[Member]:
-        """Everybody else who is considered dead, but not gone; those who were heard last first."""
         known = [k for k in self._in_order() if not k.alive and k.member.phase is not Phase.LEFT]
         known.sort(key=lambda k: -k.progress_s)
         return [each.member for each in known]
 
     def departed(self) -> list[PeerId]:
-        """Those who have left and are remembered, sorted."""
         return [k.member.id for k in self._in_order() if k.member.phase is Phase.LEFT]
 
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
@@ -444,7 +428,6 @@ class MemberTable:
             yield from self._mark_left(known)
 
     def leaving(self, peer: PeerId) -> None:
-        """Note that *peer* refuses shares from now on."""
         known = self._others.get(peer)
         if known is not None and known.member.phase < Phase.LEAVING:
             known.member = replace(known.member, phase=Phase.LEAVING)

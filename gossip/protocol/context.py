@@ -517,7 +517,6 @@ class RuleContext:
             self.next_shards()
 
     def _draw_later(self) -> PeerId | None:
-        """Draw in one of the rounds that follow; those before it are passed over."""
         for _ in range(ROUNDS_PASSED_MAX):
             if not self._has_credit():
                 break

@@ -144,7 +144,6 @@ class Joining:
                 context.refuse(share, "of this shard there is a copy")
 
     def joined(self, donor: PeerId) -> None:
-        """Note that the first share was mixed, so that this peer is a copy of its donor."""
         self._state.table.advance(phase=Phase.TRAINING)
         self._state.log.ask(Joined(donor))
 
@@ -287,11 +286,9 @@ class StateTransfer:
         """Who is being given one."""
 
     def asked(self, peer: PeerId, body: Ask) -> None:
-        """Queue a newcomer that has asked for a copy."""
         self.asking[peer] = body
 
     def forget(self, peer: PeerId) -> None:
-        """Give nothing to a peer that goes."""
         self.asking.pop(peer, None)
         self.given.pop(peer, None)
 
@@ -356,6 +353,5 @@ class StateTransfer:
 
     @property
     def _is_large(self) -> bool:
-        """Whether a copy takes more than one message."""
         state = self._state
         return state.schema.copy_bytes > state.config.inline_bytes_max

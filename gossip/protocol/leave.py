@@ -86,11 +86,7 @@ class Agreement:
         self._pushes += max(pushes, int(self._is_alone()))
 
     def turn(self, *, merging: bool) -> bool:
-        """Advance the merge after a call of the rule.
-
-        Returns:
-            True if the stage has changed, which all other peers must hear.
-        """
+        """Advance the merge after a call of the rule."""
         state, table = self._state, self._state.table
         self.wants_sketch = False
         if table.only is not None or self.is_over:
@@ -230,12 +226,7 @@ class Leaving:
         return self._phase is Phase.LEFT
 
     def leave(self, now: float, *, burn: bool) -> None:
-        """Begin to leave.
-
-        Args:
-            burn: Destroy the weight instead of handing it on, also what is still in escrow and
-                comes back: the vector that would go with it is unusable.
-        """
+        """Begin to leave."""
         self._burns = self._burns or burn or self._state.is_stale
         if self._phase >= Phase.LEAVING:
             return
@@ -279,10 +270,7 @@ class Leaving:
             log.send(member.id, member.incarnation, hello)
 
     def _hand_on(self, now: float) -> None:
-        """Hand all weight on, or burn it where nobody is left to take it.
-
-        What was stranded may come back to one that has left.
-        """
+        """Hand all weight on, or burn it where nobody is left to take it."""
         state = self._state
         heirs, newcomers = ([], []) if self._burns else self._heirs()
         if heirs or newcomers:

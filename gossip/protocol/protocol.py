@@ -139,7 +139,6 @@ class Protocol:
 
     @property
     def phase(self) -> Phase:
-        """This peer's phase."""
         return self.state.table.phase
 
     @property
@@ -159,7 +158,6 @@ class Protocol:
 
     @property
     def done(self) -> bool:
-        """Whether nobody needs this peer any more, so that it may close."""
         return self._leaving.done
 
     @property
@@ -299,7 +297,6 @@ class Protocol:
         return self._finish_call(now)
 
     def wake(self, now: float) -> list[Effect | Event]:
-        """Do what time has made due."""
         state = self.state
         state.expire(now)
         if self._membership is not None:

@@ -151,11 +151,7 @@ def requirements_of(rule: Rule) -> Requirements:
 
 
 def shards_of(rule: Rule, shards: int) -> int:
-    """Into how many pieces the vector is cut.
-
-    Raises:
-        ConfigError: Both say so.
-    """
+    """Into how many pieces the vector is cut."""
     own = requirements_of(rule).shards
     if own > 1 and shards not in (1, own):
         raise ConfigError(
@@ -172,11 +168,7 @@ def outstanding_max_of(rule: Rule) -> int:
 
 
 def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
-    """Check that a rule can work with shares of this kind.
-
-    Raises:
-        ConfigError: It cannot.
-    """
+    """Check that a rule can work with shares of this kind."""
     requirements, format = requirements_of(rule), parse_wire(wire)
     most = REGISTERS_MAX if requirements.whole else 1
     if not 1 <= requirements.share_registers <= most:
@@ -212,11 +204,7 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
 
 
 def require_samples(rule: Rule, samples: int | None) -> None:
-    """Check that a rule is told how many samples a step took where it asks for that, and only then.
-
-    Raises:
-        ConfigError: It cannot use what it is told, or it needs to be told.
-    """
+    """Check that a rule is told how many samples a step took if it asks for that, and only then."""
     by_samples = requirements_of(rule).by_samples
     if samples is None:
         if by_samples:
@@ -234,21 +222,13 @@ def require_samples(rule: Rule, samples: int | None) -> None:
 
 
 def require_lr(lr: float | None) -> None:
-    """Check the learning rate that a step is said to have had.
-
-    Raises:
-        ConfigError: It cannot be one.
-    """
+    """Check the learning rate that a step is said to have had."""
     if lr is not None and not 0 <= lr < math.inf:
         raise ConfigError(f"lr is {lr}: a learning rate is a finite number of at least 0")
 
 
 def require_topology(rule: Rule, topology: str, is_tree: Callable[[], bool]) -> None:
-    """Check that a rule can work on a graph.
-
-    Raises:
-        ConfigError: It cannot.
-    """
+    """Check that a rule can work on a graph."""
     if requirements_of(rule).tree and not is_tree():
         raise ConfigError(
             f"topology is {topology!r}: rule {rule.name!r} needs a tree, such as path, star, tree "

@@ -35,7 +35,6 @@ class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
     register that has not changed in between share a snapshot."""
 
     def take(self, state: State, pushed: Pushed, form: Form, shard: int, shown: bool) -> SnapshotId:
-        """Find the snapshot of what is pushed, or have it taken."""
         key = pushed, form, shard, shown
         snapshot = self.get(key)
         if snapshot is None:
@@ -45,7 +44,6 @@ class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
         return snapshot
 
     def note(self, kept: Kept) -> None:
-        """Let pushes of what was kept read that."""
         for shown in (False, True):
             self[kept, kept.form, 0, shown] = kept.as_sent
 
@@ -73,11 +71,7 @@ def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool
 def registers_of(
     state: State, fresh: FreshSnapshots, given: Sequence[str] | Kept, form: Form
 ) -> tuple[Pushed, Form]:
-    """What is pushed, and its form, where that is several registers, or was kept.
-
-    Raises:
-        LocalProtocolError: There are none, or more registers than the rule says.
-    """
+    """What is pushed, and its form, where that is several registers, or was kept."""
     if isinstance(given, Kept):
         fresh.note(given)
         return given, given.form
@@ -188,7 +182,6 @@ class Reading:
         return tuple(found) if len(found) == len(self._state.shard_states) else ()
 
     def asked(self, peer: PeerId, shard: int) -> None:
-        """Note that somebody wants to read a shard."""
         if not self._state.closing:
             self.asking[peer, shard] = None
 

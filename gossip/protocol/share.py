@@ -41,15 +41,10 @@ class Share:
 
     @property
     def sender(self) -> PeerId:
-        """Who pushed it."""
         return self.id.sender
 
     def part(self, index: int) -> "Term":
-        """One of the registers that it carries, as a term of `RuleContext.combine`.
-
-        Raises:
-            LocalProtocolError: It does not carry that many.
-        """
+        """One of the registers that it carries, as a term of `RuleContext.combine`."""
         if not 0 <= index < self.form.registers:
             last = self.form.registers - 1
             raise LocalProtocolError(

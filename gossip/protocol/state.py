@@ -66,13 +66,11 @@ class ShardState:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a share of it is under way, or has come back."""
         outbox = self.outbox
         return bool(self.inbox.transfers or outbox.transfers or outbox.returned)
 
     @property
     def weight(self) -> int:
-        """Weight held now, escrow not counted."""
         return self.log.account.weight
 
 
@@ -184,7 +182,6 @@ class State:
 
     @property
     def weight(self) -> int:
-        """Weight held now of all shards together, escrow not counted."""
         return sum([each.weight for each in self.shard_states])
 
     def shares_memory(self, peer: PeerId) -> bool:
@@ -194,7 +191,6 @@ class State:
 
     @property
     def is_anchored(self) -> bool:
-        """Whether the anchor that is kept is the swarm's."""
         return bool(self.anchor) and self.anchor == self.log.swarm
 
     def list_busy(self, shard_state: ShardState) -> None:
@@ -210,7 +206,6 @@ class State:
         self.busy_shards = tuple([each for each in self.busy_shards if each.is_listed])
 
     def in_flight(self) -> int:
-        """How many shares use up credit."""
         return sum([each.outbox.in_flight for each in self.busy_shards])
 
     def credit_used(self) -> int:
@@ -240,7 +235,6 @@ class State:
         return tuple((self.cursor + k) % n_shards for k in range(count))
 
     def ask_to_measure(self) -> None:
-        """Ask for what the rule wants to know of values."""
         self.log.ask(Measure(tuple(self.measuring)))
         self.measuring = []
 
@@ -253,11 +247,7 @@ class State:
         return snapshot
 
     def let_go(self, snapshot: SnapshotId) -> None:
-        """Keep a snapshot no longer than shares read it.
-
-        Raises:
-            LocalProtocolError: It is not kept; nothing has changed.
-        """
+        """Keep a snapshot no longer than shares read it."""
         if snapshot not in self.kept:
             raise LocalProtocolError(f"snapshot {snapshot} is not kept")
         self.kept.remove(snapshot)
@@ -271,7 +261,6 @@ class State:
         self.refuse_all(reason)
 
     def refuse_all(self, reason: str) -> None:
-        """Send all shares back that are not decided."""
         for shard_state in self.busy_shards:
             shard_state.inbox.refuse_all(reason)
 
@@ -308,7 +297,6 @@ class State:
         return due_s
 
     def enter(self, swarm: bytes) -> None:
-        """Belong to a swarm from now on."""
         for shard_state in self.shard_states:
             shard_state.log.swarm = swarm
         self.table.advance(anchored=self.is_anchored)

@@ -52,14 +52,7 @@ def import_module_of(name: str, what: str) -> ModuleType:
 
 
 def function_of(spec: str, what: str) -> Callable[..., Any]:
-    """Find a function of the user's.
-
-    Args:
-        what: It is, such as ``task``; errors begin with it.
-
-    Raises:
-        ConfigError: There is no such module or function in it, or importing it raised something.
-    """
+    """Find a function of the user's."""
     name, _, attribute = spec.partition(":")
     module = import_module_of(name, f"{what} {spec}")
     function = getattr(module, attribute, None)

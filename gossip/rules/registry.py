@@ -78,11 +78,7 @@ class RuleSpec:
     """What was given, in the order of the class's parameters."""
 
     def make(self) -> Rule:
-        """A rule, for one peer.
-
-        Raises:
-            ConfigError: The values do not go together, or the user's class raised something.
-        """
+        """A rule, for one peer."""
         if self.name in RULES:
             return self.make_with(**self.values)
         try:
@@ -177,11 +173,7 @@ def read_rule(
 
 
 def find_rule(name: str) -> Callable[..., Rule]:
-    """Find a rule's class by its name in a spec.
-
-    Raises:
-        ConfigError: There is none; the message has the nearest name.
-    """
+    """Find a rule's class by its name in a spec."""
     module_name, colon, attribute = name.partition(":")
     if not colon:
         return find("rule", name, RULES, ", or module:Class, a rule of yours")

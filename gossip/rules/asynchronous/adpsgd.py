@@ -46,9 +46,6 @@ class ADPSGD:
 
     A share carries one unit; the weights of peers are not used.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1. There an averaging is atomic, which
     needs a lock at both ends; the differences here need none.
     """
@@ -88,7 +85,6 @@ class ADPSGD:
         self._round = 0
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Take in answers and questions, answer, and perhaps begin an exchange."""
         for share in context.shares():
             if share.epoch == _ANSWER:
                 self._take_answer(context, share)
@@ -129,7 +125,6 @@ class ADPSGD:
         context.accept(share)
 
     def _look_after(self, context: RuleContext) -> None:
-        """See which exchanges are over, and push the answers that can be pushed."""
         back = {(returned.peer, returned.epoch) for returned in context.returned}
         own = self._own
         # A question that was refused or fenced has changed nothing, at either end.
@@ -158,7 +153,6 @@ class ADPSGD:
                 )
 
     def _is_over(self, context: RuleContext, slot: int, answer: _Exchange) -> bool:
-        """Whether an answer was accepted, or has nobody to go to any more."""
         if slot not in self._unsent and answer.peer not in context.outstanding():
             return True
         return bool(context.fate(answer.peer, answer.incarnation))
@@ -186,7 +180,6 @@ class ADPSGD:
         return None
 
     def _merge(self, context: RuleContext) -> None:
-        """Average some more, then close no exchange half way."""
         if self._own is None and not context.rests:
             self._begin(context)
         is_open = self._own is not None or any(answer is not None for answer in self._answers)

@@ -24,9 +24,6 @@ class DivShare:
     it, and mixing is by weight: with equal weights it is that mean, and the mean of all models
     does not drift where some get more than others.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Biswas, Kermarrec, Marouani, Pires, Sharma and de Vos, WWW 2025, algorithms 1 and 2.
     """
 

@@ -31,9 +31,6 @@ class EASGD:
     With plain SGD on a quadratic, one peer is stable up to ``alpha = (4 - 2 lr) / (4 - lr)``, with
     lr in units of the inverse curvature.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1 (asynchronous EASGD); alpha and
     every are those of Theano-MPI; the replicas are ours.
     """
@@ -71,11 +68,9 @@ class EASGD:
         self._is_center = False
 
     def start(self, context: RuleContext) -> None:
-        """Begin where the model does."""
         context.combine(_CENTER, [(1.0, X)])
 
     def step(self, context: RuleContext) -> None:
-        """Mix centers that have come; pull, and push, where it is time."""
         for share in context.shares():
             if share.epoch == _OF_CENTER and not self._is_center:
                 self._mix_center(context, share)

@@ -24,9 +24,6 @@ class Epidemic:
     Who got more than it sent counts for less: the mean of all models is kept only on average over
     what is drawn. A share carries one unit; the weights of peers are not used.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, algorithm 1
     (EL-Local); EL-Oracle is ``dpsgd`` on a topology of random regular graphs.
     """

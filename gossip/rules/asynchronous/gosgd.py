@@ -41,9 +41,6 @@ class GoSGD:
     move, and the rest goes back. A peer that sends anything then moves others by little. Models
     that have drifted further apart agree more slowly.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Blot, Picard, Cord and Thome 2016, algorithm 1; emission per second and the adaptive one
     are ours. Layers: Kuehn, Keuper and Pfreundt 2017 (CaffeGPI), there of gradients, to be summed.
     """
@@ -98,11 +95,7 @@ class GoSGD:
         """Those that were pushed, or not, in the step that goes on; None where none was yet."""
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Mix and push between two optimizer steps.
-
-        The published loop is mix, step, push. A rule is called after the step, so it ends one pass
-        of that loop and begins the next: it pushes first.
-        """
+        """Mix and push between two optimizer steps."""
         if self.samples and context.samples:
             self._schedule.stepped(context.samples)
         if self._is_plain:

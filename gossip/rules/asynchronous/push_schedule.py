@@ -51,12 +51,10 @@ class PushSchedule:
         self._batch = 0.0
 
     def stepped(self, samples: int) -> None:
-        """Take into account how many samples a step took."""
         before = self._batch or samples
         self._batch = before + _SMOOTHING * (samples - before)
 
     def due(self, context: RuleContext, p: float) -> int:
-        """How many pushes are due now."""
         # Nobody trains any more: nothing competes for the link, and agreement is all that counts.
         if context.merging:
             return 1

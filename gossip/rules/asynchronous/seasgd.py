@@ -30,9 +30,6 @@ class SEASGD:
     A swarm on several machines would have as many centers, tied together by nothing: a peer that
     finds another machine's among its swarm at its first step halts.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Ahn et al. 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A); alpha and every
     are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.
     """

@@ -27,9 +27,6 @@ class SGP:
     as many in- as out-neighbors, w stays near 1 and the two are alike; elsewhere a peer here moves
     the swarm's mean in proportion to its weight.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Assran, Loizou, Ballas and Rabbat, ICML 2019, algorithm 2 (overlapped); the weights are
     those of Kempe, Dobra and Gehrke, FOCS 2003.
     """
@@ -65,7 +62,6 @@ class SGP:
         self._passed_over: PeerId | None = None
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Mix and push between two optimizer steps."""
         if context.merging and not context.measured:
             # Nobody trains any more: one half at a time agrees in fewer messages.
             context.push_half()

@@ -23,9 +23,6 @@ class Sparta:
     which is a barrier, and traffic that grows with their number; gossip is what its authors name
     as the way beyond 16.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Beton, Baioumy, van der Ouderaa, Reed, Howes, Cheema and Vrabie 2025; in their code,
     too, the parts are a random partition.
     """
@@ -57,7 +54,6 @@ class Sparta:
         self.requirements = Requirements(whole=False, shards=round(1 / fraction), scattered=True)
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Push a part, and mix what has come."""
         if context.merging:
             # Nobody trains any more: agreement is all that counts, about every part.
             context.push_half()

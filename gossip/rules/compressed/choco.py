@@ -40,9 +40,6 @@ class Choco(MatrixRule):
 
     Any optimizer will do.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Koloskova, Stich and Jaggi, ICML 2019, algorithm 2, in the form with one more vector
     for all neighbors (their appendix).
     """
@@ -81,7 +78,6 @@ class Choco(MatrixRule):
             context.combine(X, [(1.0, X), (gamma, MEAN), (-gamma, ESTIMATE)])
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Send this round's difference, and average once all those of others are here."""
         outcome = super().step(context)
         self._kept.let_go(context, self._rounds, reads_last=self._is_sent)
         return outcome

@@ -34,9 +34,6 @@ class SparseLoCo(RoundRule):
     The format is the run's: ``topk2bit:0.0156`` is the paper's. Any optimizer takes the inner
     steps.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Sarfi, Therien, Lidin and Belilovsky 2025, algorithm 1, with the defaults of their
     experiments.
     """
@@ -69,7 +66,6 @@ class SparseLoCo(RoundRule):
         self._kept = KeptShares()
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Train on, or take part in a round where h steps are over."""
         outcome = super().step(context)
         self._kept.let_go(context, self._rounds, reads_last=self._is_sent)
         return outcome

@@ -27,9 +27,6 @@ class D2(MatrixRule):
 
     The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Tang, Lian, Yan, Zhang and Liu, ICML 2018, algorithm 1.
     """
 
@@ -60,7 +57,6 @@ class D2(MatrixRule):
         return ((1.0, X), (1.0, _CORRECTION))
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Keep how far the average is from where the optimizer went."""
         if self.lazy:
             (_, own), *_ = average
             average = [(0.5, own), *scaled(0.5, average)]

@@ -21,9 +21,6 @@ class DecentLaM(StepRule):
 
     The optimizer must be plain SGD: this is its momentum.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Yuan, Chen, Huang, Zhang, Pan, Xu and Yin, ICCV 2021, algorithm 2.
     """
 
@@ -39,7 +36,6 @@ class DecentLaM(StepRule):
         self.beta = beta
 
     def move(self, context: RuleContext, average: Terms) -> None:
-        """Move by the momentum of all moves."""
         moved = [(1.0, BEFORE), *scaled(-1.0, average)]
         context.combine(_MOMENTUM, [(self.beta, _MOMENTUM), *moved])
         context.combine(X, [(1.0, BEFORE), (-1.0, _MOMENTUM)])

@@ -35,14 +35,11 @@ class GradientTracking(StepRule):
     requirements: Requirements = replace(StepRule.requirements, share_registers=2)
 
     def outgoing(self) -> Terms:
-        """The model, corrected."""
         return ((1.0, X), (1.0, _CORRECTION))
 
     def beside(self) -> Terms:
-        """The correction, less the step."""
         return ((1.0, _CORRECTION), (-1.0, BEFORE), (1.0, X))
 
     def move(self, context: RuleContext, average: Terms) -> None:
-        """Move to the average, and correct the next step by what this one was off."""
         context.combine(_CORRECTION, [*average_beside(average), (1.0, BEFORE), (-1.0, X)])
         context.combine(X, average)

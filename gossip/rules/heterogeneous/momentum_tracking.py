@@ -27,9 +27,6 @@ class MomentumTracking(StepRule):
 
     The optimizer must be plain SGD: this is its momentum.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Takezawa, Bao, Niwa, Sato and Yamada, TMLR 2023 (Momentum Tracking); the equations are
     those of the authors' code.
     """
@@ -46,15 +43,12 @@ class MomentumTracking(StepRule):
         self.beta = beta
 
     def outgoing(self) -> Terms:
-        """The model before the step."""
         return ((1.0, BEFORE),)
 
     def beside(self) -> Terms:
-        """The correction, less the momentum after this step."""
         return ((1.0, _CORRECTION), (-self.beta, _MOMENTUM), (-1.0, BEFORE), (1.0, X))
 
     def move(self, context: RuleContext, average: Terms) -> None:
-        """Move from the average by the corrected momentum, and correct the next one."""
         context.combine(_MOMENTUM, [(self.beta, _MOMENTUM), (1.0, BEFORE), (-1.0, X)])
         context.combine(X, [*average, (-1.0, _MOMENTUM), (1.0, _CORRECTION)])
         context.combine(_CORRECTION, [*average_beside(average), (1.0, _MOMENTUM)])

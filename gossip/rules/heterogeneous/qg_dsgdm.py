@@ -22,9 +22,6 @@ class QGDSGDm(StepRule):
 
     The optimizer must be plain SGD: this is its momentum.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Lin, Karimireddy, Stich and Jaggi, ICML 2021, algorithm 1 (QG-DSGDm).
     """
 
@@ -47,11 +44,9 @@ class QGDSGDm(StepRule):
         self.mu = mu
 
     def outgoing(self) -> Terms:
-        """The model, a step of momentum further."""
         return ((1.0, X), (-self.beta, _MOMENTUM))
 
     def move(self, context: RuleContext, average: Terms) -> None:
-        """Move to the average, and let momentum follow."""
         context.combine(X, average)
         rest = 1.0 - self.mu
         context.combine(_MOMENTUM, [(self.mu, _MOMENTUM), (rest, BEFORE), (-rest, X)])

@@ -56,11 +56,9 @@ class RelaySGD(RoundRule):
         self._is_full = False
 
     def start(self, context: RuleContext) -> None:
-        """Note what this peer begins with."""
         context.combine(_START, [(1.0, X)])
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Tell all neighbors this round's sums, and average once they have told theirs."""
         outcome = super().step(context)
         self._kept.let_go(context, self._rounds, reads_last=False)
         return outcome

@@ -32,7 +32,6 @@ class StepRule(MatrixRule, ABC):
     requirements: Requirements = replace(SYNCHRONOUS, plain_sgd=True, lr=True)
 
     def start(self, context: RuleContext) -> None:
-        """Note where the first step begins."""
         context.combine(BEFORE, [(1.0, X)])
 
     def take(self, context: RuleContext, average: Terms) -> None:

@@ -30,9 +30,6 @@ class DiLoCo(OuterRule):
     are complex, .52 a round as published. They do for every ``mu < 1`` and
     ``0 < lr < (2 + 2 mu) / (1 + 2 mu)``.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam and Shen, 2023,
     algorithm 1, with outer Nesterov momentum; the inner optimizer is whatever trains the peer.
     """
@@ -59,13 +56,11 @@ class DiLoCo(OuterRule):
         self.momentum = momentum
 
     def start(self, context: RuleContext) -> None:
-        """Note where the first steps begin."""
         super().start(context)
         context.combine(_PHI, [(1.0, X)])
         context.combine(_MOMENTUM, [(0.0, X)])
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Take the outer step."""
         lr, mu = self.lr, self.momentum
         mean = [(1 / len(came), term) for term in came.values()]
         context.combine(_MOMENTUM, [(mu, _MOMENTUM), (1.0, _PHI), *scaled(-1.0, mean)])

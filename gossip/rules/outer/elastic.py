@@ -115,10 +115,7 @@ class ElasticRounds:
         return any(share.round >= self.round for share in self._shares)
 
     def ready(self, context: RuleContext) -> Wait | None:
-        """Find out which round is next, and wait until it can begin.
-
-        The first one of all waits for the founders, but not for ever: one may have died.
-        """
+        """Find out which round is next, and wait until it can begin."""
         if self._is_behind:
             self.round = max([self.round, *map(_next_to, self._shares)])
         is_late = context.now - self._since_s > context.roll_s
@@ -134,11 +131,7 @@ class ElasticRounds:
         *,
         counts: bool = True,
     ) -> None:
-        """Begin a round, once `ready`: send `register`, which was filled, to all partners.
-
-        Args:
-            partners: Whom to exchange with. Two that only dial out cannot, and are left out.
-        """
+        """Begin a round, once `ready`: send `register`, which was filled, to all partners."""
         out_of_reach = context.outward if context.me in context.outward else frozenset[PeerId]()
         self.is_open, self.is_new = True, False
         self._is_first = self._is_behind = False
@@ -158,11 +151,7 @@ class ElasticRounds:
         self._answer(context)
 
     def gather(self, context: RuleContext) -> Wait | dict[PeerId, str | Share]:
-        """What counts in this round, sorted by id, the own register included where it does.
-
-        Returns:
-            A `Wait` while the answer of a partner is missing that is still there.
-        """
+        """What counts in this round, sorted by id, the own register included where it does."""
         shares = {share.sender: share for share in self._of_round()}
         passed = {share.sender for share in self._shares if share.round > self.round}
         absent = [

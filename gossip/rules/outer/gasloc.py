@@ -29,9 +29,6 @@ class GASLoC(OuterRule):
     Here rounds are matched by number, so that what a partner sends is of the same age. h may differ
     from peer to peer: a partner with a larger one is waited for.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Cagnasso, Belilovsky and Oyallon, 2026, arXiv 2606.11081, a preprint; equations from
     summaries of it, not from the paper. It gives no numbers that we could read: the defaults are
     ours, see docs/reference/rules.md.
@@ -65,22 +62,18 @@ class GASLoC(OuterRule):
         self._row: dict[PeerId, float] = {}
 
     def start(self, context: RuleContext) -> None:
-        """Note where the first steps begin."""
         super().start(context)
         context.combine(_BEFORE, [(1.0, X)])
         context.combine(_LAST, [(1.0, X)])
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
-        """The neighbors of the round."""
         self._row = neighborhood(context, round)
         return self._row
 
     def outgoing(self) -> Terms:
-        """Where the outer learning rate leads."""
         return ((1.0 - self.eta, _BEFORE), (self.eta, X))
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Move toward those neighbors that are there, and a part of the last move further."""
         parts = {p: self.alpha * self._row.get(p, 0.0) for p in came if p != context.me}
         kept = 1.0 - sum(parts.values()) + self.gamma
         pulls = [(part, came[peer]) for peer, part in parts.items() if part]

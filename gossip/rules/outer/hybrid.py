@@ -35,9 +35,6 @@ class Hybrid(OuterRule):
     its leader's. Those count that still train; where nobody does, all of a machine, which then
     takes a round for what it hears alone.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Ahn et al. 2018, ShmCaffe, hybrid SGD (ShmCaffe-H), whose groups exchange with one
     segment of all machines, where these gossip (Blot, Picard, Cord and Thome 2016).
     """
@@ -71,7 +68,6 @@ class Hybrid(OuterRule):
         """Of how many the mean will be that what was heard shall move; 0 where nothing was."""
 
     def start(self, context: RuleContext) -> None:
-        """Note the model that the first round begins with."""
         super().start(context)
         self._moved = 0
         for register in (_GROUP, _BEFORE):
@@ -117,7 +113,6 @@ class Hybrid(OuterRule):
             context.push(other, half(context.weight), epoch=_BETWEEN)
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
-        """All who live on this machine."""
         return _beside(context)
 
     def outgoing(self) -> Terms:
@@ -127,14 +122,12 @@ class Hybrid(OuterRule):
         return ((1.0, X), (float(self._moved), _GROUP), (-float(self._moved), _BEFORE))
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Go on from the mean, which is the machine's model now."""
         context.combine(X, [(1 / len(came), term) for term in came.values()])
         self._moved = 0
         for register in (_GROUP, _BEFORE):
             context.combine(register, [(1.0, X)])
 
     def is_due(self, context: RuleContext) -> bool:
-        """Whether a round is to begin."""
         heard = self._moved > 0 and self.relays and not context.merging
         return heard or super().is_due(context)
 

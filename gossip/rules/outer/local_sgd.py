@@ -14,9 +14,6 @@ class LocalSGD(OuterRule):
     Each peer sends its model to every other, n - 1 pushes a round. Who takes part is whoever lives;
     all who hear the same shares end a round with the same bits.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Stich, ICLR 2019, algorithm 1; McMahan, Moore, Ramage, Hampson and Aguera y Arcas,
     AISTATS 2017 (FederatedAveraging, with every client in every round, and no server).
     """

@@ -27,9 +27,6 @@ class NoLoCo(OuterRule):
     terms together are ``gamma (mean(z) - phi_i)``. With ``gamma = lr``, as in the authors' code, z
     is x. Where a neighbor is gone, means are over those who are there.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Kolehmainen, Blagoev, Donaghy, Ersoy and Nies, 2025, arXiv 2506.10911, and its code.
     """
 
@@ -62,13 +59,11 @@ class NoLoCo(OuterRule):
         self._row: dict[PeerId, float] = {}
 
     def start(self, context: RuleContext) -> None:
-        """Note where the first steps begin."""
         super().start(context)
         context.combine(_PHI, [(1.0, X)])
         context.combine(_MOMENTUM, [(0.0, X)])
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
-        """The neighbors of the round."""
         self._row = neighborhood(context, round)
         return self._row
 
@@ -78,7 +73,6 @@ class NoLoCo(OuterRule):
         return ((1.0 - reach, _PHI), (reach, X))
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Take the outer step."""
         row = {**self._row, context.me: 1.0 - sum(self._row.values())}
         total = sum(row.get(peer, 0.0) for peer in came)
         if not total:

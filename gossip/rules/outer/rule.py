@@ -73,7 +73,6 @@ class OuterRule:
             context.combine(X, [(1 / len(came), term) for term in came.values()])
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Take part in a round where that is due, and wait until it is over."""
         self._steps += context.trained
         self._rounds.tend(context)
         wait = self._go_on(context)
@@ -103,7 +102,6 @@ class OuterRule:
         return None
 
     def is_due(self, context: RuleContext) -> bool:
-        """Whether the next round is to begin."""
         if self._steps >= self.h:
             return True
         # A newcomer is in step with the others from the first round on that it hears of.
@@ -112,14 +110,7 @@ class OuterRule:
 
 
 def neighborhood(context: RuleContext, round: int) -> dict[PeerId, float]:
-    """The topology's neighbors of a round, and what to take of each.
-
-    Exchanges go both ways: on a directed graph a peer sends to those that it hears as well, and
-    takes nothing of those that only hear it.
-
-    Returns:
-        By neighbor, its entry in this peer's row of the round's mixing matrix.
-    """
+    """The topology's neighbors of a round, and what to take of each."""
     heard = context.neighbors(round)
     if len(context.outward) > 1:
         # Two that only dial out are led around one another, which no matrix knows of.

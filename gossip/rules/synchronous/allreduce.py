@@ -46,9 +46,6 @@ class AllReduce:
     goes back down the tree. Between m machines go no more messages then than between m peers,
     however many there are on each. Those are of one machine that can share memory.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4; two levels: Awan, Hamidouche,
     Hashmi and Panda, PPoPP 2017 (S-Caffe), there of gradients.
     """
@@ -83,7 +80,6 @@ class AllReduce:
         self._parity = 0
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Go as far through the stages of this round as what has come allows."""
         self._rounds.tend(context, self._tag)
         if context.trained:
             self._is_due = True
@@ -138,12 +134,10 @@ class AllReduce:
 
     @property
     def _tag(self) -> int:
-        """That of the first stage of this round; all rounds have as many."""
         doublings = len(self._rounds.members).bit_length()
         return self._round * (doublings + 1 if self.levels == 1 else 3 * doublings + 2)
 
     def _stages(self, context: RuleContext, members: Sequence[PeerId]) -> Iterator[_Stage]:
-        """What this peer has to do in one round."""
         if self.levels == 1:
             return _doubling(members, members.index(context.me))
         machines: dict[bytes, list[PeerId]] = {}
@@ -166,7 +160,6 @@ class AllReduce:
 
 
 def _doubling(members: Sequence[PeerId], place: int, first: int = 0) -> Iterator[_Stage]:
-    """What the member at a *place* has to do, in stages that count from *first* on."""
     doublings = len(members).bit_length() - 1
     inner = 1 << doublings
     last = first + doublings + 1

@@ -20,9 +20,6 @@ class DPSGD(MatrixRule):
     With ``robust``, a part c of each neighbor's difference is taken, by how far its model is:
     ``x_i + sum_j w_ij c_j (x_j - x_i)``.
 
-    Raises:
-        ConfigError: An argument is out of range.
-
     Source: Lian, Zhang, Zhang, Hsieh, Zhang and Liu, NeurIPS 2017, algorithm 1.
     """
 

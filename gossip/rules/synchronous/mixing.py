@@ -71,7 +71,6 @@ class MatrixRule(RoundRule):
             context.combine(X, average)
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Take the round's turn, with what is kept in units of the learning rate brought to it."""
         if context.lr:
             before, self._lr = self._lr or context.lr, context.lr
             for register in self.times_lr if context.lr != before else ():
@@ -124,7 +123,6 @@ class MatrixRule(RoundRule):
     def _why_unfit(
         self, context: RuleContext, weights: Mapping[PeerId, float], neighbors: Sequence[PeerId]
     ) -> str:
-        """Why this round of the topology is none for the rule, or nothing."""
         one_way = {*weights, context.me} ^ {*neighbors, context.me}
         if self.both_ways and one_way:
             return (

@@ -72,12 +72,10 @@ class Letters:
             del self._pushed[peer]
 
     def post(self, peers: Iterable[PeerId], letter: Letter) -> None:
-        """Let something be pushed to some peers; its register must not change before that."""
         for peer in peers:
             self._queued.setdefault(peer, deque()).append(letter)
 
     def push(self, context: RuleContext) -> None:
-        """Push what can be pushed now."""
         for peer in [peer for peer in self._queued if context.can_push(peer, awaited=True)]:
             letter = self._pushed[peer] = self._queued[peer].popleft()
             if not self._queued[peer]:
@@ -92,11 +90,9 @@ class Letters:
             )
 
     def receivers(self) -> list[PeerId]:
-        """To whom anything is still to go, or under way."""
         return [*dict.fromkeys((*self._queued, *self._pushed))]
 
     def receivers_of(self, register: Pushed) -> list[PeerId]:
-        """To whom a register is still to go, or under way."""
         late = [peer for peer, letter in self._pushed.items() if letter.register == register]
         for peer, letters in self._queued.items():
             if any(letter.register == register for letter in letters):
@@ -110,13 +106,7 @@ class Letters:
 
 
 def merge(context: RuleContext, *, agrees: bool = False) -> None:
-    """Merge after the last round: plain gossip of weights, in which no peer waits.
-
-    Args:
-        context: Of a call after all have finished, when nothing of a round is under way.
-        agrees: Whether rounds end with the same model everywhere, so that there is nothing to
-            merge unless a comparison says otherwise.
-    """
+    """Merge after the last round: plain gossip of weights, in which no peer waits."""
     if agrees and not context.merges_again:
         context.may_close(True)
     else:
@@ -125,12 +115,7 @@ def merge(context: RuleContext, *, agrees: bool = False) -> None:
 
 
 class Rounds:
-    """Members, and the shares that they owe one another.
-
-    Args:
-        agrees: Whether rounds end with the same model at all, so that nothing is left to merge.
-        h: Optimizer steps from round to round.
-    """
+    """Members, and the shares that they owe one another."""
 
     def __init__(self, name: str, *, agrees: bool, h: int = 1) -> None:
         self.members: tuple[PeerId, ...] = ()
@@ -197,13 +182,7 @@ class Rounds:
         peers: Iterable[PeerId],
         note: int = 0,
     ) -> None:
-        """Push a register to some members, to each as soon as the share before is settled.
-
-        Args:
-            tag: Says what the share is, to those who `gather` it; never less than one before.
-            register: What to send, one or several in one share; it must not change before
-                `unaccepted` lets it.
-        """
+        """Push a register to some members, to each as soon as the share before is settled."""
         self._letters.post(peers, Letter(register, tag, note))
         self._letters.push(context)
 
@@ -301,7 +280,6 @@ class RoundRule(ABC):
         self._is_sent = False
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
-        """Send this round's vector, and go on once all shares of it are here."""
         self._rounds.tend(context, self._round)
         self._steps += context.trained
         damaged = None if self.takes_damaged else self._rounds.damaged(context)
@@ -333,11 +311,9 @@ class KeptShares:
 
     @property
     def last(self) -> Kept:
-        """What was sent in the latest round; there must have been one."""
         return self._kept[-1]
 
     def add(self, kept: Kept) -> Kept:
-        """Note what is sent in a new round."""
         self._kept.append(kept)
         return kept
 

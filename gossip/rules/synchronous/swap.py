@@ -24,6 +24,5 @@ class Swap(MatrixRule):
     topologies = "random-matching, hypercube-matching or base-k:k=1"
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Go on with the partner's model."""
         for _, share in average[1:]:
             context.combine(X, [(1.0, share)])
