@@ -8,13 +8,10 @@ from math import inf
 from .analysis.facts import Facts, facts
 from .errors import TopologyError
 from .families.family import Family
-from .families.registry import CATALOG
+from .families.registry import FAMILIES
 from .topology import Topology, parse
 
 __all__ = ["Advice", "advise", "candidates"]
-
-# A connected graph of degree 2 is a cycle or a path, whatever its gap is for a small n.
-DEGREE_OF_EXPANDERS, GAP_OF_EXPANDERS = 3, 0.1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +61,7 @@ def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
         raise TopologyError(f"advice for degree={degree}: it must be at least 1")
     found = [
         _best(name, n, degree, seed)
-        for name, family in CATALOG.items()
+        for name, family in FAMILIES.items()
         if family.candidates is not None
     ]
     return tuple(sorted(found, key=_rank))
@@ -84,7 +81,7 @@ def candidates(name: str, n: int, degree: int) -> tuple[str, ...]:
     >>> candidates("base-k", 64, 3)
     ('base-k:k=1', 'base-k:k=2', 'base-k:k=3')
     """
-    choose = CATALOG[name].candidates
+    choose = FAMILIES[name].candidates
     if choose is None:
         return (name,)
     return tuple(dict.fromkeys(f"{name}:{given}" if given else name for given in choose(n, degree)))
@@ -109,7 +106,7 @@ def _best(name: str, n: int, degree: int, seed: int) -> Advice:
             why = str(error).removeprefix(f"topology {spec!r} with n={n}: ")
             misses.append(Advice(family=name, spec=spec, facts=None, why=why))
         else:
-            why = _why(CATALOG[name], known)
+            why = _why(FAMILIES[name], known)
             fitting.append(Advice(family=name, spec=spec, facts=known, why=why))
     return min(fitting, key=_rank) if fitting else misses[0]
 
@@ -132,13 +129,7 @@ def _known(topology: Topology, degree: int) -> Facts:
 
 def _why(family: Family, known: Facts) -> str:
     """Arguments for a topology and against it."""
-    parts = [_speed(family, known)]
-    if family.needs:
-        parts.append(family.needs)
-    elif known.rounds_to_exact is not None and family.exact_for:
-        parts.append(family.exact_for)
-    else:
-        parts.append("works for any n")
+    parts = [_speed(known), family.needs or "works for any n"]
     if points := known.articulation_points:
         one = f"node {points[0]}" if len(points) == 1 else f"any of {len(points)} nodes"
         parts.append(f"losing {one} splits it")
@@ -149,7 +140,7 @@ def _why(family: Family, known: Facts) -> str:
     return "; ".join(parts)
 
 
-def _speed(family: Family, known: Facts) -> str:
+def _speed(known: Facts) -> str:
     each = known.messages_per_round / known.n
     messages = f"{each:.3g} {'message' if each == 1 else 'messages'} per node and round"
     if known.rounds_to_exact is not None:
@@ -158,6 +149,4 @@ def _speed(family: Family, known: Facts) -> str:
     if known.period != 1:
         left = f"{known.contraction:.2g} of the squared disagreement"
         return f"a round leaves {left}, with {messages}"
-    expands = known.degree_max >= DEGREE_OF_EXPANDERS and known.spectral_gap >= GAP_OF_EXPANDERS
-    kind = "an expander: " if family.is_expander and expands else ""
-    return f"{kind}gap {known.spectral_gap:.2g} with {messages}"
+    return f"gap {known.spectral_gap:.2g} with {messages}"

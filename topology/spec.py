@@ -8,7 +8,7 @@ from ..gossip.errors import ConfigError
 from ..gossip.specs.spec import find, read_values, spec_of_values
 from .errors import TopologyError
 from .families.family import Family, Values
-from .families.registry import CATALOG
+from .families.registry import FAMILIES
 
 __all__ = ["Spec", "read"]
 
@@ -86,4 +86,4 @@ def _parsed(text: str, family: Family) -> Spec:
 
 
 def _family(text: str) -> Family:
-    return find("topology", text.partition(":")[0], CATALOG, error=TopologyError)
+    return find("topology", text.partition(":")[0], FAMILIES, error=TopologyError)

@@ -17,7 +17,7 @@ from ...gossip.specs.parameter import setting
 from ...topology import Facts, Topology, TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.family import Family
-from ...topology.families.registry import CATALOG
+from ...topology.families.registry import FAMILIES
 from ...topology.schedules.mixing import MIXINGS
 from ...topology.spec import read
 from ..reports.console import plain_table, print_json
@@ -224,12 +224,12 @@ def _print_families(console: Console) -> None:
         )
     )
     table = plain_table("", "", header=False)
-    for name, family in CATALOG.items():
+    for name, family in FAMILIES.items():
         table.add_row(Text(name, style="bold"), _described(family))
     console.print(table)
     console.print(Text("\nMixing weights, by --mixing (the family's own unless given):"))
     weights = plain_table("", "", header=False)
-    weights.columns[0].min_width = max(map(len, CATALOG))
+    weights.columns[0].min_width = max(map(len, FAMILIES))
     for name, line in MIXINGS.items():
         weights.add_row(Text(name, style="bold"), Text(line))
     console.print(weights)
@@ -245,7 +245,7 @@ def _families_as_json() -> dict[str, Any]:
             "layout": family.layout,
             "live": family.fallback,
         }
-        for name, family in CATALOG.items()
+        for name, family in FAMILIES.items()
     ]
     return {"families": families, "mixings": dict(MIXINGS)}
 

@@ -11,7 +11,7 @@ from PIL import Image
 from rumor.cli.reports.topology import describe
 from rumor.topology import Facts, Topology, facts, parse
 from rumor.topology.drawing import draw
-from rumor.topology.families.registry import CATALOG
+from rumor.topology.families.registry import FAMILIES
 
 __all__ = ["MARKER", "PAGE", "PICTURES", "below", "facts_row", "main", "section"]
 
@@ -48,7 +48,7 @@ DPI, COLORS = 110, 64
 def main() -> None:
     """Write the pictures and the page."""
     PICTURES.mkdir(parents=True, exist_ok=True)
-    for name in CATALOG:
+    for name in FAMILIES:
         draw_family(name)
     head = PAGE.read_text().partition(MARKER)[0]
     PAGE.write_text(head + below())
@@ -67,9 +67,9 @@ def below() -> str:
     """All of the page that is computed."""
     n = SIZES[0]
     parts = [MARKER, "", f"## Facts at n = {n}", "", *_table_head("family", *COLUMNS.values())]
-    parts += [facts_row(name, n) for name in CATALOG]
+    parts += [facts_row(name, n) for name in FAMILIES]
     parts += ["", "## The families", ""]
-    for name in CATALOG:
+    for name in FAMILIES:
         parts += [*section(name), ""]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -97,7 +97,7 @@ def facts_row(name: str, n: int) -> str:
 
 def section(name: str) -> list[str]:
     """What the page says about a family, line by line."""
-    family = CATALOG[name]
+    family = FAMILIES[name]
     lines = [f"### {name}", "", f"{family.summary}. *{family.source}.*", ""]
     lines += [f"- `{parameter.name}=`: {parameter.about}" for parameter in family.parameters]
     lines += [f"- On a live view: {family.fallback}.", ""]

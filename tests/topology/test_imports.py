@@ -19,7 +19,7 @@ def loaded_after(program: str) -> list[str]:
 NAMES_AND_NEIGHBORS = "\n".join(
     [
         "import rumor.topology",
-        "from rumor.topology.families import CATALOG; [f.summary for f in CATALOG.values()]",
+        "from rumor.topology.families import FAMILIES; [f.summary for f in FAMILIES.values()]",
         "from rumor.topology.spec import read; read('spanning-tree:of=torus:rows=4')",
         "from rumor.topology import over; over('exponential', 0, 'abcd').neighbors(0)",
         "from rumor.topology.live import LiveTopology as T; T('torus', 0)('abcdefgh', 'a', 1)",

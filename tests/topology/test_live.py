@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rumor.topology import Topology, TopologyError, over, parse
-from rumor.topology.families.registry import CATALOG
+from rumor.topology.families.registry import FAMILIES
 from rumor.topology.live import LiveTopology, neighbors
 from rumor.topology.spec import read
 
@@ -80,7 +80,7 @@ def test_views_of_one_and_two_peers(spec: str) -> None:
 
 
 def is_same_live(spec: str) -> bool:
-    family = CATALOG[spec.partition(":")[0]]
+    family = FAMILIES[spec.partition(":")[0]]
     return family.live is None and not family.limits and "of=" not in spec
 
 

@@ -5,14 +5,6 @@ peers, what the advisor tries, and the paper. `register` adds a family from outs
 """
 
 from .family import Built, Family, Site
-from .registry import CATALOG, FAMILIES, register, unregister
+from .registry import FAMILIES, register
 
-__all__ = [
-    "CATALOG",
-    "FAMILIES",
-    "Built",
-    "Family",
-    "Site",
-    "register",
-    "unregister",
-]
+__all__ = ["FAMILIES", "Built", "Family", "Site", "register"]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedules.mixing import symmetric
 from ..schedules.schedule import Fixed
 from .family import Family, count, counts, whole
 
@@ -132,11 +131,16 @@ def _even(left: Nodes, right: Nodes, weight: float) -> _Links:
 
 
 def _matrix(n: int, links: Round) -> csr_array:
+    """``W`` from what both ends of each edge give one another; a node keeps what it does not."""
+    from scipy.sparse import csr_array, diags_array
+
     none = np.empty(0, np.int64)
     left = np.concatenate([none, *(link.left for link in links)])
     right = np.concatenate([none, *(link.right for link in links)])
     weights = np.concatenate([np.empty(0), *(link.weights for link in links)])
-    return symmetric(n, left, right, weights)
+    one_way = csr_array((weights, (left, right)), shape=(n, n))
+    both = one_way + one_way.T
+    return (both + diags_array(np.maximum(0.0, 1.0 - both.sum(axis=1)))).tocsr()
 
 
 def _blocks(nodes: Nodes, k: int) -> tuple[list[Nodes], list[int]]:

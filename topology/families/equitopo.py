@@ -222,7 +222,6 @@ def _family(
         limits={"m": -1},
         fallback="m is at most n - 1; one peer more or less leaves most shifts as they are",
         candidates=_pools if is_drawn else counts("m"),
-        is_expander=not is_drawn,
     )
 
 

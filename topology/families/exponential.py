@@ -86,7 +86,6 @@ FAMILIES: Mapping[str, Family] = {
         source="Assran et al., ICML 2019; Ying et al., NeurIPS 2021",
         build=lambda site, _: one_peer_exponential(site.n),
         layout="circle",
-        exact_for="exact only where n is a power of 2",
     ),
     "p-peer-exponential": Family(
         summary="p pushes each round, powers of p+1 ahead; exact where n is a power of p+1",
@@ -97,7 +96,6 @@ FAMILIES: Mapping[str, Family] = {
         limits={"p": -1},
         fallback="p is at most n - 1",
         candidates=counts("p"),
-        exact_for="exact only for some n",
     ),
     "hypercube-matching": Family(
         summary="pairs along one dimension of a hypercube each round; n a power of 2",

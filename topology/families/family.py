@@ -23,7 +23,6 @@ __all__ = [
     "Values",
     "count",
     "counts",
-    "some_counts",
     "whole",
 ]
 
@@ -111,12 +110,6 @@ class Family:
     needs: str = ""
     """What n must satisfy, in words for the advisor; empty where any n will do."""
 
-    exact_for: str = ""
-    """The n for which a finite number of rounds averages exactly, if not for every n."""
-
-    is_expander: bool = False
-    """Whether its gap stays away from 0 as n grows, given a degree of at least 3."""
-
     def strict(self, site: Site, values: Values) -> Built:
         """Build as specified.
 
@@ -162,15 +155,10 @@ def counts(name: str, least: int = 1, more: int = 0) -> Candidates:
     """Candidates for a parameter that counts neighbors, up to the degree and *more*."""
 
     def choose(n: int, degree: int) -> Iterable[str]:
-        most = min(degree + more, n - 1 + more)
-        return [f"{name}={value}" for value in some_counts(least, max(least, most))]
+        most = max(least, min(degree + more, n - 1 + more))
+        values = list(range(least, min(most, _ALL_UP_TO) + 1)) or [least]
+        while values[-1] < most:
+            values.append(min(most, values[-1] * 5 // 4))
+        return [f"{name}={value}" for value in values]
 
     return choose
-
-
-def some_counts(least: int, most: int) -> list[int]:
-    """Whole numbers worth trying, ascending."""
-    values = list(range(least, min(most, _ALL_UP_TO) + 1)) or [least]
-    while values[-1] < most:
-        values.append(min(most, values[-1] * 5 // 4))
-    return values

@@ -314,13 +314,6 @@ def _moshpits(n: int, degree: int) -> Iterable[str]:
     return [f"d={d}" for d in dimensions if _least_side(n, {"d": d}) <= degree + 1]
 
 
-def _boxes(n: int, degree: int) -> Iterable[str]:
-    """The box nearest to a square, then all others."""
-    widest = _sides(n)[0]
-    others = (rows for rows in range(2, widest) if n % rows == 0)
-    return ["", *(f"rows={rows},cols={n // rows}" for rows in others)]
-
-
 def _rows_and_columns(low: int) -> tuple[Parameter, ...]:
     return tuple(
         Parameter(name=name, kind=int, low=low, otherwise="nearest to a square")
@@ -365,7 +358,6 @@ FAMILIES: Mapping[str, Family] = {
         size=_size_of_box,
         live=lambda site, values: _grid_of(site.n, _columns(site.n, values)),
         fallback=f"{_ROWS}; the last row is shorter",
-        candidates=_boxes,
         needs="needs n = rows x cols",
     ),
     "torus": Family(
@@ -378,7 +370,6 @@ FAMILIES: Mapping[str, Family] = {
         live=_live_torus,
         fallback=f"{_ROWS}: a torus where they fit n, else a cycle with chords as long as a row, "
         "of the same degree and about the same diameter",
-        candidates=_boxes,
         needs="needs n = rows x cols",
     ),
     "hypercube": Family(
@@ -404,6 +395,5 @@ FAMILIES: Mapping[str, Family] = {
         fallback="any number of peers will do; side grows where cells are too few",
         check=_check_moshpit,
         candidates=_moshpits,
-        exact_for="exact where every cell is taken",
     ),
 }

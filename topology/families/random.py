@@ -9,7 +9,7 @@ ideas are consistent hashing (Karger et al., STOC 1997) and random cycles (Law a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from ..errors import TopologyError
 from ..hashing import Words, blend, key, shuffled
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Family, Site, Values, count, counts, some_counts, whole
+from .family import Family, Site, Values, count, counts, whole
 from .lattices import complete
 
 if TYPE_CHECKING:
@@ -50,9 +50,6 @@ PAIRS_MAX = 2**22
 
 # Labels of draws that must not coincide.
 CYCLE, MATCHING, PAIR, REWIRED, TARGET, PICK = range(6)
-
-_REWIRED = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Rewiring probabilities of a small world that the advisor tries."""
 
 
 def random_regular(n: int, d: int, seed: int) -> Fixed:
@@ -279,22 +276,10 @@ def _build_scale_free(site: Site, values: Values) -> Schedule:
     return complete(1) if site.n == 1 else scale_free(site.n, whole(values, "m"), site.seed)
 
 
-def _probabilities(n: int, degree: int) -> Iterable[str]:
-    """The default, then sparser and denser graphs that may still be connected."""
-    threshold = log(n) / n
-    means = (degree * part / 10 for part in range(4, 11))
-    return ["", *(f"p={p:.4g}" for mean in means if threshold <= (p := mean / n) <= 1)]
-
-
 def _read_even(text: str) -> int:
     if int(text) % 2:
         raise ValueError(text)
     return int(text)
-
-
-def _rings(n: int, degree: int) -> Iterable[str]:
-    neighbors = [2 * half for half in some_counts(1, max(1, min(degree, n - 1) // 2))]
-    return [f"k={k},p={p:g}" for k in neighbors for p in _REWIRED]
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -311,7 +296,6 @@ FAMILIES: Mapping[str, Family] = {
         "link, and one where the matching leaves it over",
         candidates=counts("d"),
         needs="needs n x d to be even",
-        is_expander=True,
     ),
     "erdos-renyi": Family(
         summary="each pair with probability p, drawn again until connected",
@@ -321,8 +305,6 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(Parameter(name="p", above=0, high=1, otherwise="2 ln(n)/n"),),
         live=lambda site, values: erdos_renyi_live(site, _probability(site.n, values)),
         fallback="a pair is linked by the hash of its ids, and a ring by ids keeps all connected",
-        candidates=_probabilities,
-        is_expander=True,
     ),
     "small-world": Family(
         summary="a ring of k neighbors, each link rewired with probability p",
@@ -344,7 +326,7 @@ FAMILIES: Mapping[str, Family] = {
         live=lambda site, values: small_world_live(site, whole(values, "k"), float(values["p"])),
         fallback="links are rewired by the hash of ids; those to the nearest stay, so that all are "
         "connected",
-        candidates=_rings,
+        candidates=counts("k", 2),
     ),
     "scale-free": Family(
         summary="newcomers link to m earlier nodes, mostly to popular ones: hubs",

@@ -7,16 +7,12 @@ from ..errors import TopologyError
 from . import base_k, equitopo, exponential, files, hosts, lattices, random, random_rounds, trees
 from .family import Family
 
-__all__ = ["CATALOG", "FAMILIES", "register", "unregister"]
+__all__ = ["FAMILIES", "register"]
 
 _families: dict[str, Family] = {}
-_summaries: dict[str, str] = {}
 
-CATALOG: Mapping[str, Family] = MappingProxyType(_families)
+FAMILIES: Mapping[str, Family] = MappingProxyType(_families)
 """Families by the name that users type."""
-
-FAMILIES: Mapping[str, str] = MappingProxyType(_summaries)
-"""One line about each family, by the name that users type."""
 
 
 def register(name: str, family: Family) -> None:
@@ -34,18 +30,6 @@ def register(name: str, family: Family) -> None:
     if not name.replace("-", "").isalnum():
         raise TopologyError(f"topology {name!r}: a name has letters, digits and hyphens only")
     _families[name] = family
-    _summaries[name] = family.summary
-
-
-def unregister(name: str) -> None:
-    """Remove a family again; topologies that were built from it stay as they are.
-
-    Raises:
-        TopologyError: There is no such family.
-    """
-    if name not in _families:
-        raise TopologyError(f"there is no topology {name!r}")
-    del _families[name], _summaries[name]
 
 
 # In the order in which help and pages list them.

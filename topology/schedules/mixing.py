@@ -14,7 +14,7 @@ from .schedule import Fixed
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["MIXINGS", "edges", "lazy", "metropolis", "symmetric", "undirected", "uniform"]
+__all__ = ["MIXINGS", "edges", "lazy", "metropolis", "undirected", "uniform"]
 
 Nodes = NDArray[np.int64]
 
@@ -52,22 +52,6 @@ def undirected(n: int, left: Nodes, right: Nodes) -> Fixed:
     """
     both = np.concatenate([left, right]), np.concatenate([right, left])
     return Fixed(rounds=(metropolis(edges(n, *both)),))
-
-
-def symmetric(n: int, left: Nodes, right: Nodes, weights: NDArray[np.float64]) -> csr_array:
-    """``W`` from the weight that both ends of each edge give one another.
-
-    Args:
-        n: Number of nodes.
-        left: One end of each edge, int64 ``(n_edges,)``.
-        right: The other end.
-        weights: float64 ``(n_edges,)``; a node keeps what it does not give.
-    """
-    from scipy.sparse import csr_array, diags_array
-
-    one_way = csr_array((weights, (left, right)), shape=(n, n))
-    both = one_way + one_way.T
-    return (both + diags_array(np.maximum(0.0, 1.0 - both.sum(axis=1)))).tocsr()
 
 
 def metropolis(adjacency: csr_array) -> csr_array:

@@ -13,7 +13,6 @@ from rumor.cli.commands.topology import check_path
 from rumor.cli.reports.topology import describe
 from rumor.gossip.errors import ConfigError
 from rumor.topology import FAMILIES, facts, parse
-from rumor.topology.families.registry import CATALOG
 from rumor.topology.schedules.mixing import MIXINGS
 
 KEYS = {
@@ -154,7 +153,7 @@ def test_what_takes_long_is_announced_on_stderr() -> None:
 
 def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None:
     shown = topology("--list").stdout
-    for name, family in CATALOG.items():
+    for name, family in FAMILIES.items():
         assert name in shown and family.summary in shown and family.source in shown
         assert all(f"{parameter.name}= " in shown for parameter in family.parameters)
     assert all(name in shown for name in MIXINGS)

@@ -8,7 +8,7 @@ import pytest
 
 from rumor.sim.study import Study, built_in_studies, find_study, read_study
 from rumor.sim.study.execution.plan import check_trials
-from rumor.topology.families.registry import CATALOG
+from rumor.topology.families.registry import FAMILIES
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "studies"
@@ -25,7 +25,7 @@ def test_every_family_of_graphs_is_compared() -> None:
     points = find_study("graphs").axes[0].points
     families = [point.settings["topology"].partition(":")[0] for point in points]
     # A file is anybody's; with all of its 64 cells taken, moshpit:d=3 is base-k:k=3.
-    assert sorted(families) == sorted(set(CATALOG) - {"file", "moshpit"})
+    assert sorted(families) == sorted(set(FAMILIES) - {"file", "moshpit"})
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
