@@ -49,9 +49,6 @@ _CONTROLS: Final = re.compile(
 def reporting_errors(*, debug: bool = False) -> Iterator[None]:
     """Report errors raised inside as a message on stderr and an exit status.
 
-    Args:
-        debug: Show the traceback instead.
-
     Raises:
         typer.Exit: With status 2 for settings that are not valid, 1 for other failures.
     """
@@ -96,9 +93,6 @@ def with_advice(message: str) -> str:
 def understanding(folder: object) -> Iterator[None]:
     """Report whatever in a folder makes no sense to those who read it: its files may be damaged,
     changed by hand or made up, in more ways than every reader of a figure could look for.
-
-    Args:
-        folder: What is read inside.
 
     Raises:
         ConfigError: What was read inside is not what rumor writes.

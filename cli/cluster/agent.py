@@ -52,12 +52,7 @@ def versions() -> dict[str, str]:
 
 
 class Agent:
-    """Runs the peers of one machine.
-
-    Args:
-        orders: Where the launcher's orders come from.
-        news: Where to tell of what happens.
-    """
+    """Runs the peers of one machine."""
 
     def __init__(self, orders: int, news: int) -> None:
         self._orders, self._news = orders, news

@@ -31,10 +31,6 @@ _CLOSE_S: Final = 5.0
 def ssh_command(ssh: str, host: Host) -> list[str]:
     """What starts the agent on a machine.
 
-    Args:
-        ssh: As the user has it: a command and its options.
-        host: The machine.
-
     Raises:
         ConfigError: It is no command.
     """
@@ -45,9 +41,6 @@ def ssh_command(ssh: str, host: Host) -> list[str]:
     if not words:
         raise ConfigError("ssh is empty: name a command, such as ssh")
     words += _OPTIONS
-    for flag, value in (("-p", host.ssh_port), ("-i", host.key), ("-l", host.user)):
-        if value is not None:
-            words += [flag, str(value)]
     if host.python is not None:
         script = f"exec {shlex.quote(host.python)} {_AGENT}"
     else:
@@ -59,10 +52,6 @@ def ssh_command(ssh: str, host: Host) -> list[str]:
 
 class Connection:
     """Orders to an agent, and its news.
-
-    Args:
-        host: Where it is.
-        ssh: As `ssh_command` takes it.
 
     Raises:
         ConfigError: There is no such command.

@@ -123,12 +123,6 @@ class Remote:
     ) -> Self:
         """Read the machines' file, and see that all goes together.
 
-        Args:
-            config: The run.
-            machines: Names the file.
-            words: Of the command.
-            names: Of the options that were given.
-
         Raises:
             ConfigError: It does not, or the file makes no sense.
         """
@@ -219,14 +213,7 @@ class _RemoteProcess:
 
 
 class Fleet:
-    """The processes of a run on several machines.
-
-    Args:
-        job: The run.
-        made: Which peers are where.
-        connections: In the same order.
-        models: Whether to bring the models here.
-    """
+    """The processes of a run on several machines."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ class Host:
     """Where it stands in the file."""
 
     name: str
-    """As ssh knows it."""
+    """As ssh knows it: with ``user@`` in front, say, or as a name of its own config file."""
 
     address: str
     """As other machines reach it, without brackets."""
@@ -41,11 +41,6 @@ class Host:
     python: str | None = None
     """The interpreter with rumor; the launcher's own path where that is there, else python3, unless
     given."""
-
-    user: str | None = None
-    ssh_port: int | None = None
-    key: str | None = None
-    """File of the key that ssh is to use."""
 
     listen: int | None = None
     """The first port of its peers; that of the run unless given."""
@@ -95,12 +90,11 @@ def _require_other(hosts: list[Host]) -> None:
 
 
 def _parse(line: int, words: list[str]) -> Host:
-    user, _, name = words[0].rpartition("@")
-    if not name or name.startswith("-") or "=" in name:
-        raise ConfigError(f"{words[0]!r} is no machine: the address comes first")
-    found: dict[str, Any] = {"line": line, "name": name, "address": name.strip("[]")}
-    if user:
-        found["user"] = user
+    name = words[0]
+    address = name.rpartition("@")[2].strip("[]")
+    if not address or name.startswith("-") or "=" in name:
+        raise ConfigError(f"{name!r} is no machine: the address comes first")
+    found: dict[str, Any] = {"line": line, "name": name, "address": address}
     variables: dict[str, str] = {}
     for word in words[1:]:
         key, equals, text = word.partition("=")
@@ -137,9 +131,6 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "device": ("device", _text),
     "dir": ("folder", _text),
     "python": ("python", _text),
-    "user": ("user", _text),
-    "port": ("ssh_port", _count),
-    "key": ("key", _text),
     "address": ("address", _text),
     "listen": ("listen", _count),
 }

@@ -23,10 +23,6 @@ __all__ = ["execute", "find_task", "task_folder", "task_variables"]
 def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
     """The task that this process is; None where it is to launch processes itself.
 
-    Args:
-        config: Says whose task it may be.
-        launches: Whether it was told which processes to launch.
-
     Raises:
         ConfigError: The scheduler's variables make no sense, or it cannot be both.
     """

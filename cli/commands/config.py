@@ -54,8 +54,8 @@ def config(
     """List and explain settings that are no options of a command.
 
     They are those of `rumor peer`, `launch`, `run` and `simulate`. Each is given as
-    `--set NAME=VALUE`, or stands in a TOML file: `--config FILE.toml`, or the file of `rumor run`.
-    A script that `rumor run` starts finds those of a peer in its environment, as `RUMOR_NAME`.
+    `--set NAME=VALUE`, or stands in a TOML file: `--config FILE.toml`. Processes that are launched
+    find those of a peer in their environment, as `RUMOR_NAME`.
 
     `rumor config wire`
 

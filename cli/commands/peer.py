@@ -163,11 +163,6 @@ def make_settings(
 ) -> tuple[RunConfig, PeerConfig]:
     """Make the settings of a peer from its options.
 
-    Args:
-        options: By the name of the parameter.
-        typed: Names of those that count more than the environment, also where they are as by
-            default.
-
     Raises:
         ConfigError: One is out of range.
     """
@@ -201,10 +196,6 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """The options of a peer that resumes: those that it had, and those that are changed now.
-
-    Args:
-        options: As typed now, defaults included; ``resume`` is the peer's folder.
-        given: Names of those that were typed.
 
     Raises:
         ConfigError: There is no such peer, or something was typed that it cannot go on with; the

@@ -8,7 +8,7 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ..launch.checks import find_command, script_job
-from ..launch.config import LaunchConfig, MachinesConfig, config_from, shown_settings
+from ..launch.config import LaunchConfig, MachinesConfig, shown_settings
 from ..launch.display import end
 from ..launch.folder import variables
 from ..launch.swarm import run_swarm
@@ -21,6 +21,7 @@ from ..settings.options import (
     OUTPUT,
     Json,
     Source,
+    config_of,
     given,
     options_of,
 )
@@ -38,17 +39,15 @@ __all__ = ["run"]
         FAULTS: ("slow", "faults"),
         OUTPUT: ("out", "resume"),
     },
-    file=False,
 )
 def run(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE.toml or -- COMMAND]...",
+            metavar="[-- COMMAND]...",
             help="What to start, as in `python train.py --lr 0.1`, behind `--`; a script's name "
-            "alone will do. A TOML file can hold the command and all options: command = "
-            '"python train.py", peers = 4, rule = "sgp".',
+            'alone will do. A file of settings can hold it, too: `command = "python train.py"`.',
             show_default=False,
         ),
     ] = None,
@@ -92,9 +91,11 @@ def run(
     and every unit of weight is accounted for; 1 if not; 2 for wrong arguments. A task of a
     scheduler has that of the script.
     """
-    config, machines, words, names = config_from(
-        settings | {"words": words}, given(ctx) & {*settings}
-    )
+    names = given(ctx) & {*settings}
+    words = words or shlex.split(settings["command"] or "")
+    exchange = config_of(ExchangeConfig, settings)
+    config = config_of(LaunchConfig, settings | {"exchange": exchange})
+    machines = config_of(MachinesConfig, settings)
     if _becomes_task(config, machines, words, names, dry_run=dry_run, as_json=as_json):
         return
     if machines.hosts is not None:

@@ -220,11 +220,6 @@ def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> 
 
     Its notes go to stderr.
 
-    Args:
-        path: The file.
-        config: What was typed, and defaults.
-        typed: Names of the options that were typed.
-
     Raises:
         ConfigError: The file cannot be read, or what it says does not go with what was typed.
     """

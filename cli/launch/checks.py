@@ -106,10 +106,6 @@ def _faulty(job: Job) -> Job:
 def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str, ...], str]:
     """Make a command of what was typed.
 
-    Args:
-        words: A program and its arguments, or a Python script and its arguments.
-        here: Whether it is to run on this machine, so that it must be there.
-
     Returns:
         What starts a process, and the name of the script.
 
@@ -118,8 +114,8 @@ def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str,
     """
     if not words:
         raise ConfigError(
-            "there is nothing to run: write `rumor run -n 4 -- python train.py --my args`, or "
-            "name a .toml file with a command in it"
+            "there is nothing to run: write `rumor run -n 4 -- python train.py --my args`"
+            ", or give --config a file with a command in it"
         )
     python = sys.executable if here else "python"
     command = (python, *words) if words[0].endswith(".py") else tuple(words)
@@ -163,12 +159,6 @@ def _find_folder(
     config: LaunchConfig, name: str, *, here: bool = True, trains: bool = False
 ) -> Path:
     """Where a run goes, if it can go there; nothing is made yet.
-
-    Args:
-        config: The run.
-        name: Of the script or task.
-        here: Whether its peers run on this machine.
-        trains: As in `check_settings`.
 
     Raises:
         ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go

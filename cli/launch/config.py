@@ -1,9 +1,8 @@
 """What a run was asked for: how many peers, how they exchange, where they are, what it starts."""
 
 import re
-import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import RuleSpec, read_rule, rules_help
-from ...gossip.specs.parameter import Parameter, check_settings, setting, settings_of
+from ...gossip.specs.parameter import check_settings, setting
 from ...gossip.transport.addresses import PORT_MAX
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ...train.config import EndSettings, MetricsSettings, SeedSettings, TrustSettings
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import config_of, read_file
 
 if TYPE_CHECKING:
     from ...train.config import RunConfig
@@ -31,7 +29,6 @@ __all__ = [
     "LaunchConfig",
     "MachinesConfig",
     "Place",
-    "config_from",
     "device_of",
     "parse_slow",
     "shown_settings",
@@ -179,8 +176,8 @@ class MachinesConfig:
     hosts: Path | None = setting(
         None,
         "Start the script on the machines that FILE names, by ssh. One line each: its address, "
-        "and what differs from the default of slots=1, device=, dir=, python=, user=, port=, "
-        "key=, address=, listen= and env:NAME=.",
+        "and what differs from the default of slots=1, device=, dir=, python=, address=, "
+        "listen= and env:NAME=.",
         brief="Machines to start on, by ssh.",
         otherwise="all on this machine",
         metavar="FILE",
@@ -211,6 +208,12 @@ class MachinesConfig:
     )
 
     models: bool = setting(True, "With ``hosts``: copy the peers' models here, and merge them.")
+
+    command: str | None = setting(
+        None,
+        "What to start, as in a file of settings: python train.py.",
+        otherwise="the words typed",
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -264,44 +267,6 @@ def shown_settings(config: LaunchConfig) -> dict[str, Any]:
     return {name: str(v) if isinstance(v, Path) else v for name, v in given.items()}
 
 
-_IN_FILE: Final = {
-    **settings_of(LaunchConfig),
-    **settings_of(MachinesConfig),
-    **settings_of(ExchangeConfig),
-    "command": Parameter(name="command", kind=str, is_several=True),
-}
-
-
-def config_from(
-    typed: Mapping[str, Any], names: Collection[str]
-) -> tuple[LaunchConfig, MachinesConfig, list[str], set[str]]:
-    """Make a run of options and words, or of a file that the words name.
-
-    Args:
-        typed: All options by name, with ``words``.
-        names: Of those that were typed: they count more than the file.
-
-    Returns:
-        The run, where it runs, the words of its command, and the names of all options that were
-        typed or are in the file.
-
-    Raises:
-        ConfigError: See `LaunchConfig` and `MachinesConfig`, or the file makes no sense.
-    """
-    words, said = list(typed["words"] or ()), {*names}
-    settings = dict(typed)
-    if words and words[0].endswith(".toml"):
-        content = read_file(Path(words[0]), _IN_FILE)
-        command = content.pop("command", ())
-        # A text is a command line, and a list its words.
-        words = words[1:] or (shlex.split(command[0]) if len(command) == 1 else [*command])
-        settings |= {name: content[name] for name in content if name not in names}
-        said |= {*content}
-    exchange = config_of(ExchangeConfig, settings)
-    config = config_of(LaunchConfig, settings | {"exchange": exchange})
-    return config, config_of(MachinesConfig, settings), words, said
-
-
 # -P, or a file types.py in the working directory would stand in for Python's own.
 PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
 
@@ -348,11 +313,7 @@ class Job:
         return replace(self.training, batch_size=size)
 
     def described(self, reports: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """What a summary repeats of it.
-
-        Args:
-            reports: What peers said of their ends: the rule and the graph may be the script's.
-        """
+        """What a summary repeats of it."""
         config, training = self.config, self.training
         told = next((report for report in reports if report.get("rule")), {})
         spec = config.rule_spec or (read_rule("gosgd") if training else None)

@@ -174,12 +174,7 @@ def _by_cause(what: str, told: Sequence[tuple[str, str | None]]) -> list[str]:
 
 
 def report(summary: dict[str, Any], console: Console) -> None:
-    """Print how a run went.
-
-    Args:
-        summary: As `summarize` builds it.
-        console: Where to.
-    """
+    """Print how a run went."""
     console.print()
     measured = ("last\nreported\naccuracy", "last\nreported\ntest loss")
     columns = ("steps", "steps/s", *measured, "weight", "pushes", "skipped")
@@ -335,10 +330,6 @@ def complaint(summary: dict[str, Any]) -> str:
 
 def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
     """Print what a run came to, and what went wrong, if anything did.
-
-    Args:
-        summary: Of its first swarm, as `run_swarm` returns it.
-        as_json: As one object, in place of sentences.
 
     Raises:
         typer.Exit: With status 1, where something did.

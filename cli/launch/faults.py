@@ -63,14 +63,6 @@ class FaultInjector:
     of the time. Unlike sleep within its steps, that slows all of it, its network thread too, as on
     a machine that is busy with something else; and the peer need not cooperate.
 
-    Args:
-        faults: In order of time; peers by name.
-        group: The processes.
-        monitor: Watches them, and is told of those that are started.
-        run_folder: Makes places for later lives and for newcomers.
-        seed: Of the choice of messages that are lost, late or doubled.
-        clock: Seconds, from any instant.
-
     Raises:
         OSError: The file for the peers cannot be written.
     """
@@ -201,9 +193,14 @@ class FaultInjector:
             case "crash" | "restart" | "pause" | "continue" | "slow" | "leave":
                 self._do_to_peer(fault, record)
             case _:
-                self._say(record, _begun(fault))
+                about = ", ".join(
+                    f"{name} {value}"
+                    for name, value in record.items()
+                    if name not in ("at_s", "kind", "done")
+                )
+                self._say(record, f"{fault.kind} begins" + (f": {about}" if about else ""))
                 if fault.kind != "reset" or fault.every_s is not None:
-                    self._after(fault, lambda: self._say(record, _over(fault)))
+                    self._after(fault, lambda: self._say(record, f"{fault.kind} ends"))
 
     def _do_to_peer(self, fault: Fault, record: dict[str, Any]) -> None:
         index = self._index(fault.peer)
@@ -322,44 +319,6 @@ class FaultInjector:
             self._say(record, f"{place.id} starts")
 
 
-def _begun(fault: Fault) -> str:
-    """What to say when a fault of the network begins."""
-    peer = fault.peer
-    whose = "all messages" if peer is None else f"the messages to and from {peer}"
-    match fault.kind:
-        case "cut":
-            which = f"from {peer} to" if fault.one_way else f"between {peer} and"
-            return f"nothing passes {which} {fault.to or 'all others'}"
-        case "partition":
-            told = " and ".join(", ".join(map(str, group)) for group in fault.groups or ())
-            return f"nothing passes between {told} and all others"
-        case "heal":
-            return "all cuts and partitions end"
-        case "loss":
-            return f"{fault.rate:.0%} of {whose} are lost"
-        case "duplicate":
-            return f"{fault.rate:.0%} of {whose} come twice"
-        case "replay":
-            return f"{fault.rate:.0%} of {whose} come again later"
-        case "delay":
-            return f"{whose} come {fault.by_s:g} s later, or more"
-        case _:
-            often = "" if fault.every_s is None else f" every {fault.every_s:g} s"
-            which = "all connections" if peer is None else f"the connections of {peer}"
-            return f"{which} are reset{often}"
-
-
-def _over(fault: Fault) -> str:
-    """What to say when it is over."""
-    match fault.kind:
-        case "cut":
-            return f"the cut of {fault.peer} ends"
-        case "reset":
-            return "the resets end"
-        case kind:
-            return f"the {kind} ends"
-
-
 def _all_ids(ids: Sequence[str], faults: Sequence[Fault]) -> tuple[str, ...]:
     """Names of all peers that there can be, those of newcomers last."""
     # A run that is resumed has some already; the next gets the first number that is free.
@@ -371,11 +330,6 @@ def read_live_faults(
     path: Path, peers: Sequence[str], *, journal: bool = False
 ) -> tuple[Fault, ...]:
     """Read a schedule of faults and check it against a run of real processes.
-
-    Args:
-        path: The file.
-        peers: Names of those that found the run.
-        journal: Whether they keep journals.
 
     Returns:
         The faults in order of time, peers by name.

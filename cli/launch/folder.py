@@ -21,11 +21,7 @@ __all__ = ["RunFolder", "variables"]
 
 
 class RunFolder:
-    """The folder of a run, and all places in it.
-
-    Args:
-        job: The run.
-    """
+    """The folder of a run, and all places in it."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -71,10 +67,6 @@ class RunFolder:
 
     def next_life(self, place: Place, *, kept: bool) -> Place:
         """A place for the next life of a peer.
-
-        Args:
-            place: Of the life that is over.
-            kept: Whether it goes on from its last checkpoint; else it gets a new folder.
 
         Raises:
             OSError: The folder cannot be made.

@@ -72,11 +72,7 @@ class Process(Protocol):
 
 
 class Tail:
-    """Rows of a JSON-lines file as they come, each once and only when it is whole.
-
-    Args:
-        path: The file, which need not be there yet.
-    """
+    """Rows of a JSON-lines file as they come, each once and only when it is whole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -157,15 +153,7 @@ _FIGURES = (
 
 
 class Monitor:
-    """The peers of one run.
-
-    Args:
-        places: Where they write; what is changed in it later is seen.
-        processes: In the same order, and so of these.
-        steps: That each is to take.
-        steps_total: That all together are to take.
-        on_row: Called with a peer's name and each row of its metrics.
-    """
+    """The peers of one run; what is changed in *places* and *processes* later is seen."""
 
     def __init__(
         self,
@@ -280,13 +268,7 @@ class Monitor:
 
 
 def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> PeerView:
-    """View of one of several peers of a process that has ended.
-
-    Args:
-        place: Of that peer.
-        status: Of the process.
-        earlier: How earlier lives of the peer ended.
-    """
+    """View of one of several peers of a process that has ended."""
     view = PeerView(place.id, None, earlier=list(earlier))
     for row in Tail(place.folder / "metrics.jsonl").rows():
         view.take(row)

@@ -44,13 +44,7 @@ def _environment() -> dict[str, str]:
 
 
 class Forked:
-    """What launching needs of ``subprocess.Popen``.
-
-    Args:
-        run: Called in the fork.
-        log: What it prints is appended to this file.
-        env: All its environment variables.
-    """
+    """What launching needs of ``subprocess.Popen``."""
 
     def __init__(self, run: Callable[[], object], log: Path, env: Mapping[str, str]) -> None:
         told = (run, log.absolute(), dict(env), Path.cwd())
@@ -111,11 +105,7 @@ def _rumor(arguments: Sequence[str]) -> None:
 
 
 class ProcessGroup:
-    """The peers' processes, numbered as they were first started.
-
-    Args:
-        places: Where peers write, and how they are started; nothing is started yet.
-    """
+    """The peers' processes, numbered as they were first started."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = list(places)

@@ -1,11 +1,11 @@
 """What a run was that goes on, and how the lives of its peers had ended."""
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...gossip.errors import ConfigError
 from ...train.storage.files import read_json
@@ -23,11 +23,7 @@ __all__ = [
 
 
 def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
-    """What the summary of a run says of each life; nothing where there is none to read.
-
-    Args:
-        out: The run's folder.
-    """
+    """What the summary of a run says of each life; nothing where there is none to read."""
     # Of another version, or cut off: what it would say is then told in fewer words.
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         summary = read_json(out / "summary.json")
@@ -54,67 +50,36 @@ def lives_before(out: Path, places: Sequence[Place]) -> dict[int, list[LifeEnd]]
 
 
 def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
-    """How each life of a peer ended, the first one first.
-
-    What its launcher saw is believed before what the peer said at its end; of a life of which
-    neither is kept, the last step that it measured is all that is known.
+    """How each life of a peer ended, the first one first: as summaries say, or as the last life
+    said itself. Of a life of which neither is known, the last step that was measured is told.
 
     Args:
         place: Of its last life, as that left it.
         told: What summaries say.
     """
-    ends: list[LifeEnd] = []
-    step = 0
-    for folder in (*place.earlier, place.folder):
-        lives = [life_in(path) for path in ledger_paths(folder)]
-        said = dict(_said_in(folder, lives))
-        measured = _measured_in(folder, lives)
-        for life in filter(None, lives):
-            # A life that measured nothing stood where the one before it had.
-            step = measured.get(life, step)
+    folders = (*place.earlier, place.folder)
+    lives = [(folder, life_in(path)) for folder in folders for path in ledger_paths(folder)]
+    ends = []
+    for folder, life in lives:
+        if life is not None:
+            rows = Tail(folder / "metrics.jsonl").rows()
+            step = int(rows[-1].get("step", 0)) if rows else 0
             silent = LifeEnd(state=State.KILLED, why="", step=step, lives=frozenset({life}))
-            ends.append(told.get(life) or said.get(life) or silent)
-    if ends:
-        return ends
-    report = read_report(place.folder)
-    nothing = frozenset[Life]()
-    if report is None:
-        return [LifeEnd(state=State.KILLED, why="", step=0, lives=nothing)]
-    return [_as_said(report, nothing)]
-
-
-def _said_in(folder: Path, lives: list[Life | None]) -> Iterator[tuple[Life, LifeEnd]]:
-    """What lives said themselves of their ends, as far as it has not been written over."""
-    for name in ("former.peer.json", "peer.json"):
-        report = read_report(folder, name)
-        if report is not None:
-            # It counts the ledgers that there were when it was written.
-            position = int(report.get("lives", len(lives))) - 1
-            life = lives[position] if 0 <= position < len(lives) else None
-            if life is not None:
-                yield life, _as_said(report, frozenset({life}))
-
-
-def _as_said(report: Mapping[str, Any], lives: frozenset[Life]) -> LifeEnd:
-    return LifeEnd(
-        state=State(report["state"]),
-        why=report.get("error") or "",
-        step=int(report.get("steps", 0)),
-        lives=lives,
-    )
-
-
-def _measured_in(folder: Path, lives: list[Life | None]) -> dict[Life, int]:
-    """The last step that each life in a folder measured."""
-    known = [life for life in lives if life is not None]
-    # A life is named by the millisecond in which it began.
-    began_s = [number / 1000 for _, number in known]
-    steps: dict[Life, int] = {}
-    for row in Tail(folder / "metrics.jsonl").rows():
-        position = bisect_right(began_s, row.get("unix_s", float("inf"))) - 1
-        if known:
-            steps[known[max(0, position)]] = int(row.get("step", 0))
-    return steps
+            ends.append(told.get(life, silent))
+    # The launcher of the next life has moved what the last one said.
+    report = read_report(place.folder) or read_report(place.folder, "former.peer.json")
+    if not ends:
+        ends = [LifeEnd(state=State.KILLED, why="", step=0, lives=frozenset())]
+    # It counts the ledgers that there were when it was written: a later life may have ended since.
+    count = len(ledger_paths(place.folder))
+    if report and ends[-1].lives.isdisjoint(told) and report.get("lives", count) == count:
+        ends[-1] = replace(
+            ends[-1],
+            state=State(report["state"]),
+            why=report.get("error") or "",
+            step=int(report.get("steps", 0)),
+        )
+    return ends
 
 
 _NAMED_MAX: Final = 4
@@ -147,10 +112,6 @@ def require_same(config: LaunchConfig, out: Path) -> None:
 
 def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
     """See that no peer of a run has outlived its launcher: its next life could not begin.
-
-    Args:
-        out: The run's folder.
-        folders: Those of each peer, by its name.
 
     Raises:
         ConfigError: One still runs; it says how to stop it.

@@ -162,10 +162,6 @@ def read_outcomes(places: Iterable[Place], views: Iterable[PeerView]) -> list[Ou
 def read_outcome(place: Place, view: PeerView) -> Outcome:
     """Read what a peer left.
 
-    Args:
-        place: Where it wrote.
-        view: How it was seen to end.
-
     Raises:
         TrainingError: Its ledger contradicts itself, or its model cannot be read.
     """
@@ -295,11 +291,6 @@ class Merged:
 
 def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | None:
     """Merge the models of all peers that ended in order, and measure the result.
-
-    Args:
-        outcomes: Of all peers.
-        task: What they trained; None for what only a script knows, and then the result is not
-            measured, and all finite floating tensors are compared.
 
     Returns:
         What came out; None where no peer that ended in order left a model, or those that count are

@@ -94,12 +94,6 @@ def supervise(
 ) -> list[PeerView]:
     """Start all processes, and watch them until the last one has ended.
 
-    Args:
-        group: The peers, none of which was started yet.
-        monitor: Sees them.
-        display: Shows it.
-        faults: What is done to them.
-
     Returns:
         How each was seen to end, in the order of the group.
 

@@ -35,10 +35,6 @@ __all__ = ["Swarm", "noting", "run_swarm"]
 def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
     """Run a swarm from its start to its summary.
 
-    Args:
-        job: What to run.
-        fleet: Its processes, where they are on other machines.
-
     Returns:
         The summary, which also lies in the run's folder, but for what its ``unwritten`` names.
 
@@ -88,14 +84,7 @@ def _with_lines(fleet: Fleet, display: Display) -> Display:
 
 
 class Swarm:
-    """The processes of a run, none of which was started yet.
-
-    Args:
-        job: What to run.
-        group: The processes.
-        folder: Makes places for later lives, where something is done to them.
-        on_row: Takes a peer's name and each row of its metrics.
-    """
+    """The processes of a run, none of which was started yet."""
 
     def __init__(
         self,
@@ -145,9 +134,6 @@ class Swarm:
 
     def concluded(self, wall_s: float) -> dict[str, Any]:
         """Merge, sum up and draw all swarms of a run that is over.
-
-        Args:
-            wall_s: How long it took, seconds.
 
         Returns:
             The summary of the first swarm, with those of the others as ``further``, by name.

@@ -169,11 +169,6 @@ def top(
 def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "Iterator[Observer]":
     """Watch a swarm inside.
 
-    Args:
-        addresses: Of members.
-        key: This machine's, of a swarm that has keys; None without.
-        roster: That swarm's.
-
     Raises:
         ConfigError: One is no address, or there can be no keys.
     """
@@ -185,13 +180,7 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
 
 
 def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
-    """Print one table of all members, and the latest events.
-
-    Args:
-        view: The swarm.
-        console: Where to print; its width decides which columns are shown.
-        sort: Title of the column to sort by.
-    """
+    """Print one table of all members, and the latest events."""
     console.print(Text(summary(view), style="bold"), soft_wrap=True)
     console.print()
     console.print(_table(view, console.width, sort))

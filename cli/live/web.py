@@ -47,11 +47,7 @@ _CONNECTIONS_MAX: Final = 64
 
 
 class Feed:
-    """Hands each view to all pages that are open.
-
-    Args:
-        view: The first.
-    """
+    """Hands each view to all pages that are open."""
 
     def __init__(self, view: "SwarmView") -> None:
         self._recording = Recording()

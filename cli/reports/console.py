@@ -68,14 +68,7 @@ def print_rows(
     console: Console,
     header: tuple[str, str, str] | None = None,
 ) -> None:
-    """Print figures with their meaning, below a title.
-
-    Args:
-        title: One line about what they are of.
-        rows: In the order in which they are shown.
-        console: Where to.
-        header: Titles of the three columns; none are shown unless given.
-    """
+    """Print figures with their meaning, below a title."""
     table = plain_table(*(header or ("", "", "")), header=header is not None)
     if header is None:
         table.columns[0].style, table.columns[1].no_wrap = "dim", True
@@ -190,10 +183,6 @@ class _Words(TextColumn):
 
 def time_left(done: float | None, wall_s: float) -> list[str]:
     """Estimate how long a computation still takes, in words; nothing where that is a guess.
-
-    Args:
-        done: Part that is done, in [0, 1].
-        wall_s: Time that this took.
 
     >>> time_left(0.25, 10.0)
     ['about 30 s left']

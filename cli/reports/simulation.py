@@ -19,13 +19,7 @@ __all__ = ["display_on", "part", "print_run", "reached"]
 def display_on(
     stream: TextIO, title: str, time_s: float | None = None
 ) -> Iterator[Callable[["Progress"], None]]:
-    """Show the progress of a simulation on *stream*.
-
-    Args:
-        stream: Usually stderr.
-        title: One line about what runs.
-        time_s: Virtual time that ends the run, seconds; None where steps end it.
-    """
+    """Show the progress of a simulation on *stream*."""
     with progress_on(stream, title) as display:
 
         def show(progress: "Progress") -> None:
@@ -38,12 +32,7 @@ def display_on(
 
 
 def part(progress: "Progress", time_s: float | None = None) -> float | None:
-    """Say how much of a run is done, in [0, 1]; None where nothing says when it ends.
-
-    Args:
-        progress: Of the run.
-        time_s: Virtual time that ends it, seconds.
-    """
+    """Say how much of a run is done, in [0, 1]; None where nothing says when it ends."""
     parts = []
     if time_s:
         parts.append(progress.time_s / time_s)
@@ -76,12 +65,7 @@ def _measured(progress: "Progress") -> list[str]:
 
 
 def print_run(summary: dict[str, Any], console: Console) -> None:
-    """Print how a simulation went.
-
-    Args:
-        summary: Of a run, with ``out``, the folder that it was kept in, if any.
-        console: Where to.
-    """
+    """Print how a simulation went."""
     print_rows(describe(summary), describe_run(summary), console)
     if summary["out"] is not None:
         console.print()

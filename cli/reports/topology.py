@@ -26,25 +26,14 @@ STOCHASTIC = {
 
 
 def print_facts(topology: Topology, facts: Facts, console: Console) -> None:
-    """Print a table of facts.
-
-    Args:
-        topology: Whose.
-        facts: Of it.
-        console: Where to.
-    """
+    """Print a table of facts."""
     mixing = "" if facts.mixing is None else f", {facts.mixing} weights"
     title = f"{facts.spec}, n = {facts.n}{mixing}, seed {facts.seed}"
     print_rows(title, describe(facts, topology.names), console, ("fact", "figure", "in words"))
 
 
 def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
-    """Facts in the order in which they are best understood.
-
-    Args:
-        facts: Of a topology.
-        names: Of its nodes, where they have any.
-    """
+    """Facts in the order in which they are best understood."""
     return [
         Row("pushes", _degrees(facts), _messages(facts)),
         Row("links", "directed" if facts.directed else "both ways", _direction(facts)),

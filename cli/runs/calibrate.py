@@ -1,7 +1,5 @@
 """``rumor calibrate``: how fast real peers are, and the links between them, for a simulation."""
 
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from ..settings.exchange import parse_rate
 from ..settings.options import OUTPUT, Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.calibration import Calibration, PeerPace
+    from ...sim.calibration import Calibration
     from ...sim.models.network import NetworkConfig
     from ...sim.results.live_run import LiveRun
     from ...train.observe.probe import LinkProbe
@@ -31,9 +29,6 @@ __all__ = ["CalibrateConfig", "calibrate", "network_between"]
 FILE = "calibration.json"
 
 MEASURING = "What is measured"
-
-STEPS_MIN = 2
-"""Of the slowest peer: fewer say nothing of its pace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +41,9 @@ class CalibrateConfig(TrustSettings):
 
     join: tuple[str, ...] = setting(
         (),
-        "A running peer: measure the links to all that train with it, and how fast these step, "
-        "without being one of them. May be given several times.",
+        "A running peer: measure the links to all that train with it, without being one of them. "
+        "May be given several times.",
         metavar="HOST:PORT",
-    )
-
-    watch_s: float = setting(
-        10.0, "How long running peers are watched for their steps; not with LIVE_DIR."
     )
 
     probe_mb: float = setting(
@@ -60,8 +51,6 @@ class CalibrateConfig(TrustSettings):
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.watch_s <= 3600:
-            raise ConfigError(f"--watch-s is {self.watch_s:g}: it must be above 0 and at most 3600")
         if not 0.1 <= self.probe_mb <= 1000:
             raise ConfigError(f"--probe-mb is {self.probe_mb:g}: it must be from 0.1 to 1000")
 
@@ -69,14 +58,13 @@ class CalibrateConfig(TrustSettings):
 @options_of(Source(CalibrateConfig, MEASURING))
 def calibrate(
     folder: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
             metavar="LIVE_DIR",
             help="The folder of `rumor launch`, of one `rumor peer --out`, or one that holds "
             "several of these; the run may still go on.",
-            show_default=False,
         ),
-    ] = None,
+    ],
     *,
     out: Annotated[
         Path | None,
@@ -85,7 +73,7 @@ def calibrate(
             "-o",
             metavar="FILE",
             help="Where the measurement goes; one that is there is replaced.",
-            show_default=f"{FILE}, in LIVE_DIR where that is given",
+            show_default=f"{FILE} in LIVE_DIR",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -94,9 +82,9 @@ def calibrate(
 ) -> None:
     """Measure real peers, for `rumor simulate --from FILE`.
 
-    From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links
-    are measured, and without LIVE_DIR the pace, too: running peers are asked what any stranger may
-    ask. They keep training; nothing of their models or weights changes hands.
+    From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links are
+    measured, too: running peers are asked what any stranger may ask. They keep training; nothing of
+    their models or weights changes hands.
 
     What a run of 4 local peers would do with another rule:
 
@@ -106,11 +94,9 @@ def calibrate(
     Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
     wrong arguments.
     """
-    if folder is None and not settings["join"]:
-        raise ConfigError("give the folder of a live run, or --join HOST:PORT, or both")
     config = CalibrateConfig(**settings)
-    path = out or (folder or Path()) / FILE
-    if folder is None or folder.is_dir():
+    path = out or folder / FILE
+    if folder.is_dir():
         _check_place(path)
     with understanding(folder):
         found, links = _measure(folder, config)
@@ -144,15 +130,13 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
     )
 
 
-def _measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
-    run: LiveRun | None = None
-    if folder is not None:
-        from ...sim.results.live_run import read_live_run
+def _measure(folder: Path, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
+    from ...sim.results.live_run import read_live_run
 
-        # Before anybody is bothered with questions.
-        run = read_live_run(folder)
-        if not config.join:
-            return _of_run(run, None), []
+    # Before anybody is bothered with questions.
+    run = read_live_run(folder)
+    if not config.join:
+        return _of_run(run, None), []
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
     from ...train.observe.probe import Probe
@@ -162,15 +146,7 @@ def _measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration
         peers = _training(observer.poll(), config.join)
         with Probe(keyring=keyring) as sounder:
             links = [sounder.sound(peer.address, bytes_max=bytes_max) for peer in peers]
-        network = network_between(links)
-        if run is not None:
-            return _of_run(run, network), links
-        print(
-            f"watching {len(peers)} peers for {config.watch_s:g} s ...", file=sys.stderr, flush=True
-        )
-        before = _training(observer.poll(), config.join)
-        time.sleep(config.watch_s)
-        return _watched(before, observer.poll(), config.watch_s, network), links
+        return _of_run(run, network_between(links)), links
 
 
 def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
@@ -188,33 +164,6 @@ def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
     if not found:
         raise RumorError(f"nobody trains at {', '.join(join)} that could be asked")
     return found
-
-
-def _watched(
-    before: "list[PeerView]", later: "SwarmView", watch_s: float, network: "NetworkConfig"
-) -> "Calibration":
-    """Paces from how many steps peers say they have taken, twice."""
-    from ...sim.calibration import Calibration
-
-    named = ", ".join(peer.address for peer in before)
-    pairs = [(peer, later.peer(peer.id)) for peer in before]
-    return Calibration(
-        source=f"peers at {named}, watched for {watch_s:g} s",
-        peers=tuple(_pace(a, b) for a, b in pairs if b is not None and b.source == "self"),
-        network=network,
-        notes=("running peers are not asked for task, rule and topology: give simulate the same",),
-    )
-
-
-def _pace(before: "PeerView", after: "PeerView") -> "PeerPace":
-    from ...sim.calibration import PeerPace
-
-    steps = after.step - before.step
-    if steps < STEPS_MIN:
-        raise RumorError(f"{before.id} took {steps} steps meanwhile: watch for longer (--watch-s)")
-    # By its own clock, from one answer to the other.
-    span_s = (after.uptime_s or 0.0) - (before.uptime_s or 0.0)
-    return PeerPace(id=before.id, step_s=span_s / steps, steps=steps)
 
 
 def _check_place(path: Path) -> None:

@@ -1,6 +1,6 @@
 """``rumor merge``: the models that peers left, made into one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +9,6 @@ import typer
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
 from ...gossip.weight import from_units, in_units
-from ..errors import understanding
 from ..launch.monitor import State, read_report
 from ..reports.console import print_json
 from ..settings.options import Json, options_of
@@ -32,15 +31,6 @@ def merge(
         typer.Option("--output", "-o", metavar="FILE", help="Where the merged model goes."),
     ],
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
-    picture: Annotated[
-        Path | None,
-        typer.Option(
-            "--picture",
-            metavar="FILE.png",
-            help="Draw loss, accuracy and consensus distance of the peers, as far as they tell "
-            "them.",
-        ),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Average the models of several peers, by their weights.
@@ -49,17 +39,13 @@ def merge(
     left, do not count unless all hold none; peers that failed never do. Models of two swarms are
     refused.
     """
-    for file in filter(None, (output, picture)):
-        if file.exists() and not force:
-            raise ConfigError(f"{file} is there already: give --force to overwrite it")
-        if file.is_dir() or not file.absolute().parent.is_dir():
-            raise ConfigError(f"{file} cannot be written: name a file in a folder that exists")
+    if output.exists() and not force:
+        raise ConfigError(f"{output} is there already: give --force to overwrite it")
+    if output.is_dir() or not output.absolute().parent.is_dir():
+        raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
     peers = [peer for folder in folders for peer in _peer_folders(folder)]
 
     result = _merge(peers, output)
-    if picture is not None:
-        with understanding(", ".join(map(str, folders))):
-            _draw(peers, picture)
     if as_json:
         print_json(result)
         return
@@ -100,35 +86,6 @@ def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
         "consensus_distance": merged.consensus_distance(chosen),
         "output": str(output),
     }
-
-
-def _draw(peers: Sequence[Path], path: Path) -> None:
-    """Draw what peers have told of their training."""
-    from ...sim.results.live_plots import draw
-    from ...train.storage import merge as merged
-    from ...train.storage.jsonl import read_metrics
-    from ..launch.summary import estimate
-
-    models = [merged.open_model(peer / MODEL) for peer in peers]
-    reports = [read_report(peer) or {} for peer in peers]
-    told: Mapping[str, Any] = next((each for each in reports if each.get("rule")), {})
-    summary = {
-        "task": "training",
-        "peers": len(peers),
-        "topology": told.get("topology", "exponential"),
-        "rule": told.get("rule", "gosgd"),
-        "p": told.get("p"),
-        "emission": "per-step",
-        "accuracy": None,
-        "loss": None,
-        "consensus_distance": merged.consensus_distance(models),
-        "peers_detail": [
-            {"id": model.id, "state": report.get("state", State.FINISHED)}
-            for model, report in zip(models, reports, strict=True)
-        ],
-    }
-    rows = [read_metrics(peer / "metrics.jsonl") for peer in peers]
-    draw(summary, rows, estimate(rows), path)
 
 
 def _peer_folders(folder: Path) -> list[Path]:

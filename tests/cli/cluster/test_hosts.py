@@ -13,7 +13,7 @@ from rumor.gossip import ConfigError
 FILE = """\
 # The first rack
 node-a slots=2 device=cuda:{i} dir=work python=/opt/venv/bin/python
-ada@node-b port=2222 key=~/.ssh/swarm user=bob address=10.0.0.2 listen=9000   # the second
+ada@node-b address=10.0.0.2 listen=9000   # the second
 
 [fd00::3] env:HF_HOME="/data/hf cache" env:EMPTY=
 """
@@ -31,9 +31,8 @@ def test_each_line_is_a_machine(tmp_path: Path) -> None:
     assert (first.device, first.folder, first.python) == (
         *("cuda:{i}", "work", "/opt/venv/bin/python"),
     )
-    assert (second.user, second.ssh_port, second.key) == ("bob", 2222, "~/.ssh/swarm")
     assert (second.line, second.name, second.address, second.listen) == (
-        *(3, "node-b", "10.0.0.2", 9000),
+        *(3, "ada@node-b", "10.0.0.2", 9000),
     )
     assert third.address == "fd00::3"
     assert third.variables == {"HF_HOME": "/data/hf cache", "EMPTY": ""}
@@ -48,7 +47,7 @@ def test_each_line_is_a_machine(tmp_path: Path) -> None:
         ("-oProxyCommand=x", "line 1: '-oProxyCommand=x' is no machine"),
         ("node-a\nada@", "line 2: 'ada@' is no machine"),
         ("node-a slots=0", "line 1: slots=0: it must be a whole number from 1 to 1024"),
-        ("node-a port=70000", "port=70000"),
+        ("node-a listen=70000", "listen=70000"),
         ("node-a slot=2", "'slot=2' is not understood: known are slots=, device="),
         ("node-a dir=", "'dir=' is not understood"),
         ("node-a env:1X=2", "'env:1X=2': write env:NAME=VALUE"),
@@ -79,8 +78,7 @@ def test_ssh_is_told_how_to_reach_a_machine(tmp_path: Path) -> None:
     first, second, third = hosts(tmp_path, FILE)
     words = ssh_command("ssh -F 'my config'", second)
     assert words[:3] == ["ssh", "-F", "my config"] and "BatchMode=yes" in words
-    options = ["-p", "2222", "-i", "~/.ssh/swarm", "-l", "bob", "node-b"]
-    assert words[-len(options) - 1 : -1] == options
+    assert words[-2] == "ada@node-b"
     assert ssh_command("ssh", first)[-1] == (
         "sh -c 'exec /opt/venv/bin/python -P -m rumor.cli.cluster.agent'"
     )

@@ -73,7 +73,7 @@ def called(*arguments: str) -> Result:
         (["--set", "loggers=tensorbord", "--", "mine.py"], "did you mean 'tensorboard'?"),
         (["--set", "metrics_port=99999", "--", "mine.py"], "metrics_port is 99999"),
         (["--faults", "nowhere.json", "--", "mine.py"], "--faults nowhere.json: "),
-        (["nowhere.toml"], "nowhere.toml: No such file"),
+        (["--config", "nowhere.toml"], "nowhere.toml: No such file"),
         (["--resume", "--", "mine.py"], "name it with --out"),
         (["--resume", "--out", "x", "--rule", "dpsgd", "--", "mine.py"], "takes nobody in"),
     ],
@@ -95,13 +95,13 @@ def test_a_wrong_argument_is_status_2_one_line_and_no_file(
         ("zzz = 3", "there is no key 'zzz': `rumor config` lists all"),
         ('peers = "3"', "peers is '3': it must be a whole number"),
         ("slow = 3", "slow is 3: it must be a list"),
-        ("command = 3", "command is 3: it must be a list"),
+        ("command = 3", "command is 3: it must be a text"),
         ("peers = ", "Invalid value"),
     ],
 )
 def test_a_wrong_key_of_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "swarm.toml").write_text(text)
-    result = called("swarm.toml")
+    result = called("--config", "swarm.toml")
     assert result.exit_code == 2 and message in result.stderr
 
 
@@ -112,7 +112,7 @@ def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Pa
         'faults = "faults.json"\n'
     )
     (tmp_path / "faults.json").write_text('[{"at_s": 1, "kind": "crash", "peer": 1}]')
-    result = called("swarm.toml", "--dry-run", "--json", "-n", "3")
+    result = called("--config", "swarm.toml", "--dry-run", "--json", "-n", "3")
     told = json.loads(result.stdout)
     assert told["command"][1:] == ["mine.py", "--steps", "3"]
     assert (told["settings"]["peers"], told["settings"]["linger_s"]) == (3, 5.0)
@@ -124,7 +124,7 @@ def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Pa
     assert "RUMOR_SLOW" not in first
     assert [first["RUMOR_METRICS_PORT"], second["RUMOR_METRICS_PORT"]] == ["9100", "9101"]
     assert not (tmp_path / "there").exists()
-    shown = called("swarm.toml", "--dry-run").stdout
+    shown = called("--config", "swarm.toml", "--dry-run").stdout
     assert "peer-1:\n  RUMOR_ID=peer-1\n" in shown
 
 

@@ -118,9 +118,9 @@ def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_nodes_no_peer_can_be_called_is_refused(tmp_path: Path) -> None:
-    graph = tmp_path / "cluster.csv"
-    graph.write_text("ada lovelace,bob\n")
-    with pytest.raises(ConfigError, match="names a node 'ada lovelace'"):
+    graph = tmp_path / "cluster.edgelist"
+    graph.write_text("ada! bob\n")
+    with pytest.raises(ConfigError, match="names a node 'ada!'"):
         LaunchConfig(peers=2, topology=f"file:path={graph}")
 
 

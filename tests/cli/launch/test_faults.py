@@ -257,8 +257,8 @@ def test_a_single_reset_and_healing_have_no_end(tmp_path: Path) -> None:
     stage = Stage(tmp_path, faults).train()
     stage.play(5.0)
     assert stage.news == [
-        "fault at 1.0 s: all connections are reset",
-        "fault at 3.0 s: all cuts and partitions end",
+        "fault at 1.0 s: reset begins: for_s 1",
+        "fault at 3.0 s: heal begins",
     ]
 
 
@@ -421,12 +421,10 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
     assert crash.items() >= {"at_s": 1, "kind": "crash", "peer": "peer-1"}.items()
     assert [(done["step"], done["what"]) for done in crash["done"]] == [(30, "peer-1 is killed")]
     assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.01)
-    assert [(done["step"], done["what"]) for done in heal["done"]] == [
-        (50, "all cuts and partitions end")
-    ]
+    assert [(done["step"], done["what"]) for done in heal["done"]] == [(50, "heal begins")]
     assert [done["what"] for done in reset["done"]] == [
-        "all connections are reset every 0.1 s",
-        "the resets end",
+        "reset begins: for_s 0.25, every_s 0.1",
+        "reset ends",
     ]
     assert never["done"] == []
 

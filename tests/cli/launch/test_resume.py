@@ -171,24 +171,17 @@ def ends_of(place: Place, told: dict[Life, LifeEnd] | None = None) -> list[tuple
     return [(end.state, end.why, end.step) for end in ends]
 
 
-def test_each_life_stood_where_it_last_measured(tmp_path: Path) -> None:
-    lived(tmp_path, 5_000, 9_000, 20_000, 30_000)
-    # The second resumed at an earlier step; the third was over before it measured anything.
-    measured(tmp_path, (5.5, 10), (6.5, 20), (9.5, 15), (12.0, 40), (31.0, 50))
-    assert ends_of(place(tmp_path)) == [(State.KILLED, "", step) for step in (20, 40, 40, 50)]
-
-
 def test_a_peer_that_said_how_it_ended_is_believed(tmp_path: Path) -> None:
-    lived(tmp_path, 5_000, 9_000, 20_000)
+    lived(tmp_path, 5_000, 9_000)
     measured(tmp_path, (5.5, 10))
+    silent = (State.KILLED, "", 10)
+    assert ends_of(place(tmp_path)) == [silent, silent]
     wrote(tmp_path, "former.peer.json", {"state": "left", "steps": 30, "lives": 2, "error": None})
-    assert ends_of(place(tmp_path)) == [
-        (State.KILLED, "", 10),
-        (State.LEFT, "", 30),
-        (State.KILLED, "", 10),
-    ]
+    assert ends_of(place(tmp_path)) == [silent, (State.LEFT, "", 30)]
+    lived(tmp_path, 5_000, 9_000, 20_000)
+    assert ends_of(place(tmp_path)) == [silent] * 3
     wrote(tmp_path, "peer.json", {"state": "failed", "steps": 60, "lives": 3, "error": "NaN"})
-    assert ends_of(place(tmp_path))[1:] == [(State.LEFT, "", 30), (State.FAILED, "NaN", 60)]
+    assert ends_of(place(tmp_path))[2] == (State.FAILED, "NaN", 60)
 
 
 def test_lives_in_other_folders_come_first(tmp_path: Path) -> None:

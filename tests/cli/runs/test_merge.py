@@ -88,20 +88,6 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert load_file(out)["x"][0] == 1
 
 
-def test_a_picture_is_drawn_of_what_the_peers_tell(tmp_path: Path) -> None:
-    one, two = peer(tmp_path / "a", 1.0, 1), peer(tmp_path / "b", 2.0, 1)
-    for folder in (one, two):
-        rows = [{"step": step, "loss": 1 / step, "unix_s": float(step)} for step in (1, 2, 3)]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / "metrics.jsonl").write_text(text)
-    picture = tmp_path / "p.png"
-    assert merge(one, two, "-o", tmp_path / "m.safetensors", "--picture", picture)[0] == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    status, _, stderr = merge(one, "-o", tmp_path / "n.safetensors", "--picture", picture)
-    assert status == 2 and "--force" in stderr
-    assert not (tmp_path / "n.safetensors").exists()
-
-
 def test_the_first_difference_of_two_models_is_named(tmp_path: Path) -> None:
     one, two = peer(tmp_path / "a", 1.0, 1), peer(tmp_path / "b", 1.0, 1, n=4)
     status, _, stderr = merge(one, two, "-o", tmp_path / "m.safetensors")
